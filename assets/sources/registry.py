@@ -1,0 +1,136 @@
+"""What every graph source shares: its configuration, what it returns, and the list of sources.
+
+A source is one file of this folder with three names:
+
+- `Config`: a frozen dataclass, a subclass of `GraphConfig`, whose fields are the keys of the flat `[graph]` table;
+- `raw(config)`: content digests of the external files that it reads, `{name: sha256}`; a generator has none;
+- `load(config, writer, execution, progress)`: streams the features into `writer.create("features", ...)` and returns
+  a `RawGraph`.
+
+The modules are imported when their source is asked for, so reading a pipeline file costs only what it names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Literal
+
+from kernels.errors import InputError
+from kernels.types import Array
+
+SOURCES: Mapping[str, str] = {
+    "npz": "assets.sources.npz",
+    "python-environment": "assets.sources.python_environment",
+    "rmat": "assets.sources.rmat",
+    "sbm": "assets.sources.sbm",
+}
+"""Source name -> the module that reads it."""
+
+PLANNED = ("edges", "ogb", "dgl")
+"""Sources that a later version reads; naming one is an error that says so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphConfig:
+    """The keys of `[graph]` that every source has; a source's own `Config` adds its keys.
+
+    A field with `metadata={"hashed": False}` says where to read, not what is read: it stays out of the artifact's
+    version, which the content digests of `raw` enter instead. One with `metadata={"key": False}` is no key of
+    `[graph]`.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    source: str
+    # the seed of the pipeline, for splits and generators; not a key of [graph]
+    seed: int = field(default=0, metadata={"key": False})
+    # adds the reverse of every edge
+    undirected: bool = True
+    # "merge" stores an edge that occurs several times once
+    duplicates: Literal["merge", "keep"] = "merge"
+    # a model adds its own self term, so the graph holds no self-loops unless they are asked for
+    self_loops: Literal["drop", "keep"] = "drop"
+    # "row" divides each feature row by its sum of absolute values; the features are then float32
+    normalize: Literal["none", "row"] = "none"
+    # shares of the labelled nodes of each class in the random split; the rest is for testing. Unused where the source
+    # has splits
+    train_ratio: float = 0.6
+    valid_ratio: float = 0.2
+
+    def __post_init__(self) -> None:
+        """Checks the shared keys."""
+        if self.seed < 0 or self.seed >= 2**64:
+            raise InputError(f"seed = {self.seed} is outside [0, 2^64)", "give a non-negative integer")
+        require_choice("duplicates", self.duplicates, ("merge", "keep"))
+        require_choice("self_loops", self.self_loops, ("drop", "keep"))
+        require_choice("normalize", self.normalize, ("none", "row"))
+        train, valid = self.train_ratio, self.valid_ratio
+        if not (train > 0 and valid >= 0 and train + valid <= 1):
+            raise InputError(
+                f"train_ratio = {train} and valid_ratio = {valid} do not split the nodes",
+                "give train_ratio > 0, valid_ratio >= 0 and a sum of at most 1",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawGraph:
+    """A source's graph before it is compressed; the features are already in the writer.
+
+    Attributes:
+        num_nodes: N.
+        src, dst: ids[M], the edges as the source has them, src -> dst, in any order.
+        labels: i32[N], -1 for unknown.
+        class_names: C names, label order.
+        splits: train, valid and test node ids, or None: stratified at random from the seed.
+        node_names: N names, or None.
+        features_final: the features are already as the artifact stores them: `normalize` was applied or is meaningless.
+        raw: the content digests that were really read, to be compared with those the version was made from.
+        numbers: what the source wants in the summary (files skipped, edges outside the graph).
+    """
+
+    num_nodes: int
+    src: Array
+    dst: Array
+    labels: Array
+    class_names: Sequence[str]
+    splits: tuple[Array, Array, Array] | None = None
+    node_names: Sequence[str] | None = None
+    raw: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, int | float | str] = field(default_factory=dict)
+
+
+def require_choice(key: str, value: Any, choices: Sequence[str]) -> None:
+    """Raises InputError unless `value` is one of `choices`, with the nearest one."""
+    if value not in choices:
+        near = difflib.get_close_matches(str(value), choices, n=1)
+        hint = f" (did you mean '{near[0]}'?)" if near else ""
+        raise InputError(f"{key} = '{value}' is not known{hint}", f"give one of: {', '.join(choices)}")
+
+
+def source_module(source: str) -> ModuleType:
+    """Imports the module of a source.
+
+    Raises:
+        InputError: the source is not known, or is not built yet in this version.
+    """
+    if source in PLANNED:
+        raise InputError(
+            f"graph source '{source}' is not built yet in this version", f"use one of: {', '.join(SOURCES)}"
+        )
+    require_choice("source", source, tuple(SOURCES))
+    return importlib.import_module(SOURCES[source])
+
+
+def config_class(source: str) -> type[GraphConfig]:
+    """Returns the configuration class of a source: `config_class("npz")` has the keys of `[graph]` with `source =
+    "npz"`.
+
+    Raises:
+        InputError: the source is not known, or is not built yet in this version.
+    """
+    return source_module(source).Config
