@@ -1,0 +1,34 @@
+# make demo   sets everything up, trains on a real graph, prints a leaderboard
+# make test   sets everything up, runs the tests
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+NATIVE := $(wildcard kernels/native/*.cpp kernels/native/*.h)
+
+.PHONY: setup demo test check bench clean
+setup: $(READY)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(READY): $(BIN)/python pyproject.toml constraints.txt setup.py $(NATIVE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,dgl]"
+	touch $(READY)
+
+demo: $(READY)
+	$(BIN)/graphmill demo
+
+test: $(READY)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks --quick
+
+clean:
+	rm -rf $(VENV) build *.egg-info kernels/_native*.so

@@ -1,0 +1,1 @@
+"""What is stored: one stage a file, and how an artifact is written, versioned and read."""

@@ -1,0 +1,1 @@
+"""Arrays in, arrays out: the reference, CPU and CUDA version of every hot operation."""

@@ -1,0 +1,18 @@
+"""The one error that a user can cause and mend.
+
+The command line prints an `InputError` as it stands and exits with 1; everything else is a defect and keeps its traceback.
+"""
+
+
+class InputError(ValueError):
+    """What was given, the rule it breaks, and what to do about it.
+
+    Args:
+        problem: what was found, with the value and the place (file, line, array, row).
+        remedy: what to do next, a command where there is one.
+    """
+
+    def __init__(self, problem: str, remedy: str = ""):
+        super().__init__(f"{problem}\n  remedy: {remedy}" if remedy else problem)
+        self.problem = problem
+        self.remedy = remedy

@@ -1,0 +1,194 @@
+"""The arrays that pass between kernels, stages and trainers.
+
+Dtypes and shapes are written `dtype[shape]`. `ids` is the graph's node-id type: int32, or int64 from 2^31 nodes on. Global ids name a
+node of the whole graph, local ids a row of one block; local ids are always int32.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernels.errors import InputError
+
+Array = np.ndarray[Any, Any]
+
+
+class Stream(enum.IntEnum):
+    """The independent random streams; each decision draws from one of them and no two share a draw."""
+
+    TRAIN = 0
+    PRESAMPLE = 1
+    PROBE = 2
+    EVAL = 3
+    DROPOUT = 4
+    SPLITS = 5
+    INIT = 6
+    GENERATORS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class BatchKey:
+    """Names the random decisions of one mini-batch.
+
+    Attributes:
+        stream: one of `Stream`.
+        epoch: the sampling epoch (the training epoch modulo `reuse` where samples are reused).
+        step: the batch's number in that sampling epoch, over all ranks.
+    """
+
+    stream: int
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:
+    """In-neighbours of every node in compressed columns; may be memory-mapped.
+
+    Attributes:
+        indptr: i64[N+1]; node v's in-neighbours are indices[indptr[v]:indptr[v+1]].
+        indices: ids[E], global; every row sorted by (edge type, source), so equal graphs have equal bytes.
+        in_degree, out_degree: i32[N], of the whole graph.
+        weights: f32[E] aggregation weights, or None.
+        edge_types: u8[E], or None.
+        edge_ids: i64[E] rows of the edges in their source table, or None.
+        node_type_ptr: i64[T+1], node types are ranges of ids; None when there is one type.
+    """
+
+    indptr: Array
+    indices: Array
+    in_degree: Array
+    out_degree: Array
+    weights: Array | None = None
+    edge_types: Array | None = None
+    edge_ids: Array | None = None
+    node_type_ptr: Array | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes N."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Number of directed edges E."""
+        return len(self.indices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureTable:
+    """One file of fixed-size rows.
+
+    Attributes:
+        path, offset: the file and the byte at which row 0 starts (a multiple of 4,096).
+        num_rows, width, dtype, row_bytes: rows, columns, NumPy dtype name and bytes a row; a row may straddle pages.
+        row_of: ids[N] node -> row, None for the identity, -1 for a node without features.
+        block_digest: u64[ceil(file bytes / 1 MiB)], xxh3 of each 1 MiB of the file, counted from byte 0 of the file.
+    """
+
+    path: Path
+    offset: int
+    num_rows: int
+    width: int
+    dtype: str
+    row_bytes: int
+    row_of: Array | None = None
+    block_digest: Array | None = None
+
+    def open(self) -> Array:
+        """Maps the table read-only as dtype[num_rows, width]; random reads through the mapping are not verified."""
+        return np.memmap(self.path, dtype=self.dtype, mode="r", offset=self.offset, shape=(self.num_rows, self.width))
+
+
+@dataclass(kw_only=True)
+class Block:
+    """One bipartite layer of a mini-batch, in CSR2 form.
+
+    Attributes:
+        num_dst, num_src: destinations and sources.
+        start, end: i32[num_dst]; destination i's edges are start[i] to end[i]. Removing its in-edges is end[i] = start[i].
+        indices: i32[nnz] local source ids.
+        src_ids: ids[num_src] global ids of the sources.
+        dst_pos: i32[num_dst] where the destinations are among the sources; None = the first num_dst.
+        weight: f32[nnz] edge weights (GCN coefficients, importance), or None.
+        self_weight: f32[num_dst] weight of a destination's own row in a weighted sum, or None.
+        edge_type: u8[nnz]; edge_id: i64[nnz]: where the topology has them and the sampler was asked, else None.
+        t_start, t_edge, t_dst: the transpose: source s is used by the edges t_edge[t_start[s]:t_start[s+1]], whose destinations
+            are t_dst at the same places. i32[num_src+1], i32[nnz], i32[nnz]; None where no gradient will pass.
+    """
+
+    num_dst: int
+    num_src: int
+    start: Array
+    end: Array
+    indices: Array
+    src_ids: Array
+    dst_pos: Array | None = None
+    weight: Array | None = None
+    self_weight: Array | None = None
+    edge_type: Array | None = None
+    edge_id: Array | None = None
+    t_start: Array | None = None
+    t_edge: Array | None = None
+    t_dst: Array | None = None
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges that are still in the block."""
+        return int((self.end - self.start).sum())
+
+    @property
+    def dst_ids(self) -> Array:
+        """ids[num_dst]: global ids of the destinations."""
+        return self.src_ids[: self.num_dst] if self.dst_pos is None else self.src_ids[self.dst_pos]
+
+
+@dataclass(kw_only=True)
+class MiniBatch:
+    """The seeds of one step, the blocks under them, and where the step stands in the run.
+
+    Attributes:
+        key: names the sampling decisions.
+        seeds: ids[b] global; labels: i32[b].
+        blocks: blocks[0] consumes features; the output of the last block is the seeds'. fanouts[0] belongs to the last block.
+        train_epoch, position: the training epoch and the batch's place in it; dropout and resume use these, they never repeat.
+        group: (position, size) in the batch's optimiser step; group_seeds: seeds of that whole step.
+        slots: i32[n] where each input row is, or None for plain node ids.
+        x: float[n, F] gathered input rows (a torch tensor), or None before the gather.
+    """
+
+    key: BatchKey
+    seeds: Array
+    labels: Array
+    blocks: tuple[Block, ...]
+    train_epoch: int
+    position: int
+    group: tuple[int, int]
+    group_seeds: int
+    slots: Array | None = None
+    x: Any = None
+
+    @property
+    def input_ids(self) -> Array:
+        """ids[n]: global ids of the rows that blocks[0] consumes; unique, in deterministic order."""
+        return self.blocks[0].src_ids
+
+    def with_blocks(self, blocks: tuple[Block, ...]) -> MiniBatch:
+        """Returns the same batch over other blocks."""
+        return replace(self, blocks=blocks)
+
+
+def id_dtype(num_nodes: int) -> np.dtype[Any]:
+    """Returns the node-id dtype of a graph: int32 below 2^31 nodes, else int64.
+
+    Raises:
+        InputError: num_nodes is negative.
+    """
+    if num_nodes < 0:
+        raise InputError(f"number of nodes {num_nodes} is negative", "give a count of 0 or more")
+    return np.dtype(np.int32 if num_nodes < 2**31 else np.int64)

@@ -1,0 +1,152 @@
+"""What a `[[train]]` table may say, split into what decides the result and what only decides how it is run.
+
+`TrainConfig` is hashed into the model's version. `TrainExecution` is recorded beside it and never hashed: the losses are the same
+whatever it says. `TrainTable` is both as they stand in one table of a pipeline file, with a name and a list of seeds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar
+
+from assets.sampling import SamplingConfig
+from assets.sizes import parse_bytes
+
+from kernels.errors import InputError
+
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Everything about a training run that decides its losses and weights."""
+
+    # Where mini-batches come from and how the step is wrapped.
+    trainer: Literal["minibatch"] = "minibatch"
+    # The architecture; see trainers/models.
+    model: Literal["sage", "gcn"] = "sage"
+    # Number of message-passing layers; equals the number of fanouts.
+    layers: int = 2
+    # Width of the hidden layers.
+    hidden: int = 256
+    # Probability that a hidden activation is dropped, in [0, 1).
+    dropout: float = 0.5
+    # The same for the input features.
+    input_dropout: float = 0.0
+    # Passes over the training nodes.
+    epochs: int = 10
+    # Learning rate of Adam.
+    lr: float = 0.003
+    # L2 penalty inside Adam.
+    weight_decay: float = 0.0
+    # Evaluations without a better validation score before training stops; 0 = never stop early.
+    patience: int = 0
+    # What validation maximises and the leaderboard shows.
+    metric: Literal["accuracy"] = "accuracy"
+    # Consecutive mini-batches whose gradients form one optimiser step.
+    accumulate: int = 1
+    # Threads of the training step itself; torch's reductions differ in the last bits from one count to another.
+    threads: int = 2
+    # exact = all neighbours of every node, layer by layer; sampled = the training fanouts, on the evaluation stream.
+    eval: Literal["exact", "sampled"] = "exact"
+    # Epochs from one evaluation to the next; the last epoch is always evaluated.
+    eval_every: int = 1
+
+    def __post_init__(self):
+        """Checks every number against its range and reports all that fail."""
+        problems = [
+            f"{name} = {getattr(self, name)!r} is below {least}"
+            for name, least in (("layers", 1), ("hidden", 1), ("epochs", 1), ("accumulate", 1), ("threads", 1))
+            + (("eval_every", 1), ("patience", 0), ("weight_decay", 0))
+            if getattr(self, name) < least
+        ]
+        problems += [
+            f"{name} = {getattr(self, name)!r} is not a probability in [0, 1)"
+            for name in ("dropout", "input_dropout")
+            if not 0 <= getattr(self, name) < 1
+        ]
+        if not self.lr > 0:
+            problems.append(f"lr = {self.lr!r} is not above 0")
+        if problems:
+            raise InputError("; ".join(problems), "give values in these ranges")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainExecution:
+    """How a run is carried out; changing it changes no result."""
+
+    # Threads that sample and gather ahead of the step; 0 = one less than the machine's cores, at least 1.
+    samplers: int = 0
+    # Sampled mini-batches that may wait for the step, in bytes of their blocks and input rows.
+    queue: str = "1GiB"
+    # memory = features are read into memory once; mapped = rows are read from the file as they are needed.
+    features: Literal["mapped", "memory"] = "mapped"
+    # Bytes that the device may hold in parameters, activations and inputs; None = no limit.
+    workspace: str | None = None
+    # Bytes of input rows that exact evaluation gathers at a time.
+    eval_workspace: str = "512MiB"
+    # Optimiser steps from one checkpoint to the next inside an epoch; 0 = at epoch ends only.
+    checkpoint_steps: int = 0
+
+    def __post_init__(self):
+        """Checks counts and sizes."""
+        for name in ("samplers", "checkpoint_steps"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} = {getattr(self, name)!r} is negative", "give 0 or a count")
+        for name in ("queue", "eval_workspace", "workspace"):
+            if getattr(self, name) is not None:
+                parse_bytes(getattr(self, name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainTable(TrainConfig, TrainExecution):
+    """One `[[train]]` table of a pipeline file."""
+
+    # Names the model in the pipeline, on the leaderboard and in the UI.
+    name: str
+    # Trains once for each; empty = once with the pipeline's seed.
+    seeds: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        """Checks both halves and the seeds."""
+        TrainConfig.__post_init__(self)
+        TrainExecution.__post_init__(self)
+        if len(set(self.seeds)) != len(self.seeds) or any(seed < 0 for seed in self.seeds):
+            raise InputError(
+                f"seeds = {list(self.seeds)} repeats a seed or has a negative one", "give distinct seeds >= 0"
+            )
+
+    @property
+    def config(self) -> TrainConfig:
+        """The half that is hashed."""
+        return _part(TrainConfig, self)
+
+    @property
+    def execution(self) -> TrainExecution:
+        """The half that is only recorded."""
+        return _part(TrainExecution, self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The whole recipe of one trained model besides its input artifacts; the `model` stage's hashed configuration."""
+
+    # Keys every random decision of the run.
+    seed: int
+    # The train table's hashed half.
+    train: TrainConfig
+    # How mini-batches are sampled.
+    sampling: SamplingConfig
+
+    def __post_init__(self):
+        """Checks that the sampler's depth is the model's."""
+        if len(self.sampling.fanouts) != self.train.layers:
+            raise InputError(
+                f"layers = {self.train.layers} but [sampling] fanouts = {list(self.sampling.fanouts)} "
+                f"has {len(self.sampling.fanouts)} entries",
+                "give one fanout a layer, from the seeds outwards",
+            )
+
+
+def _part(cls: type[Part], table: Any) -> Part:
+    return cls(**{field.name: getattr(table, field.name) for field in fields(cls)})  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,86 @@
+"""Counts what moved, in integers: the measure that does not depend on the machine.
+
+A line names a link, what moved and in which phase and layer. `asked_bytes` is what the computation needed, `moved_bytes` what crossed the
+link for it; their ratio is the amplification. Every claim about data movement is a row of a ledger.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import astuple, dataclass
+from typing import Any, Literal
+
+LINKS = ("disk", "mapped", "h2d", "d2h", "d2d", "rank")
+KINDS = ("feature", "neighbour", "gradient", "checkpoint", "topology", "ids")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a row of the ledger counts.
+
+    Attributes:
+        link: one of `LINKS`; "mapped" counts asked bytes only, since the kernel decides what a page fault reads.
+        kind: one of `KINDS`.
+        phase: forward or backward.
+        layer: the layer that needed it, 0 for input features.
+    """
+
+    link: str
+    kind: str
+    phase: Literal["forward", "backward"] = "forward"
+    layer: int = 0
+
+    def __post_init__(self):
+        assert self.link in LINKS and self.kind in KINDS, (self.link, self.kind)
+
+
+class Ledger:
+    """Sums of moves by line and of named counts by layer; safe to fill from many threads."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._moves: dict[Line, list[int]] = {}
+        self._counts: Counter[tuple[str, int]] = Counter()
+
+    def move(self, line: Line, *, requests: int, asked_bytes: int, moved_bytes: int) -> None:
+        """Adds one transfer: how many requests, bytes that were needed and bytes that crossed the link."""
+        with self._lock:
+            row = self._moves.setdefault(line, [0, 0, 0])
+            row[0] += int(requests)
+            row[1] += int(asked_bytes)
+            row[2] += int(moved_bytes)
+
+    def count(self, name: str, layer: int, n: int) -> None:
+        """Adds n to a named count of a layer (rows, edges, hits)."""
+        with self._lock:
+            self._counts[name, layer] += int(n)
+
+    def merge(self, other: Ledger) -> None:
+        """Adds another ledger's rows to this one (threads, ranks, resume)."""
+        for line, (requests, asked, moved) in list(other._moves.items()):
+            self.move(line, requests=requests, asked_bytes=asked, moved_bytes=moved)
+        for (name, layer), n in list(other._counts.items()):
+            self.count(name, layer, n)
+
+    def rows(self) -> dict[str, list[dict[str, Any]]]:
+        """Returns JSON-ready rows in a fixed order: {"moves": [...], "counts": [...]}."""
+        with self._lock:
+            moves = [
+                {"link": line.link, "kind": line.kind, "phase": line.phase, "layer": line.layer}
+                | {"requests": row[0], "asked_bytes": row[1], "moved_bytes": row[2]}
+                for line, row in sorted(self._moves.items(), key=lambda item: astuple(item[0]))
+            ]
+            counts = [{"name": name, "layer": layer, "n": n} for (name, layer), n in sorted(self._counts.items())]
+        return {"moves": moves, "counts": counts}
+
+    @classmethod
+    def from_rows(cls, rows: dict[str, list[dict[str, Any]]]) -> Ledger:
+        """Rebuilds a ledger from what `rows` returned."""
+        ledger = cls()
+        for row in rows["moves"]:
+            line = Line(row["link"], row["kind"], row["phase"], row["layer"])
+            ledger.move(line, requests=row["requests"], asked_bytes=row["asked_bytes"], moved_bytes=row["moved_bytes"])
+        for row in rows["counts"]:
+            ledger.count(row["name"], row["layer"], row["n"])
+        return ledger

@@ -1,0 +1,39 @@
+"""Graph convolution (Kipf and Welling, 2017): h_v = act(W (sum of c_uv h_u + c_vv h_v) + b).
+
+The coefficients c_uv = 1 / sqrt((d_in(v) + 1) (d_out(u) + 1)) come from the whole graph's degrees and arrive with the block, so a
+sampled block estimates the same sum; the self term belongs to the model, and the graph holds no self-loops.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from kernels.types import Block
+from trainers.models.layer import LayerRandom
+from trainers.ops import aggregate
+
+
+class GcnLayer(nn.Module):
+    """One layer; its twin is `dgl.nn.GraphConv(norm="none")` with edge weights, on a graph with self-loops.
+
+    Args:
+        in_width, out_width: row widths.
+        dropout: probability after the activation; None on the last layer, which has neither.
+    """
+
+    cacheable = True
+    edge_weight = "gcn"
+
+    def __init__(self, in_width: int, out_width: int, dropout: float | None):
+        super().__init__()
+        self.linear = nn.Linear(in_width, out_width)
+        self.dropout = dropout
+
+    def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
+        """Weighted sum of the in-neighbours and the node itself: float[num_dst, in_width]."""
+        return aggregate(block, h_src, "weighted")
+
+    def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
+        """The linear map, then activation and dropout but on the last layer: float[num_dst, out_width]."""
+        h = self.linear(agg)
+        return h if self.dropout is None else rng.dropout(h.relu(), self.dropout)

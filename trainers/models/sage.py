@@ -1,0 +1,36 @@
+"""GraphSAGE with the mean aggregator (Hamilton et al., 2017): h_v = act(W_self h_v + W_neigh mean of h_u + b)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from kernels.types import Block
+from trainers.models.layer import LayerRandom
+from trainers.ops import aggregate
+
+
+class SageLayer(nn.Module):
+    """One layer; its twin is `dgl.nn.SAGEConv(aggregator_type="mean")`.
+
+    Args:
+        in_width, out_width: row widths.
+        dropout: probability after the activation; None on the last layer, which has neither.
+    """
+
+    cacheable = True
+    edge_weight = None
+
+    def __init__(self, in_width: int, out_width: int, dropout: float | None):
+        super().__init__()
+        self.own = nn.Linear(in_width, out_width)
+        self.neighbours = nn.Linear(in_width, out_width, bias=False)
+        self.dropout = dropout
+
+    def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
+        """Mean of the in-neighbours' rows: float[num_dst, in_width]."""
+        return aggregate(block, h_src, "mean")
+
+    def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
+        """Both linear maps, then activation and dropout but on the last layer: float[num_dst, out_width]."""
+        h = self.own(h_dst) + self.neighbours(agg)
+        return h if self.dropout is None else rng.dropout(h.relu(), self.dropout)

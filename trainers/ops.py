@@ -1,0 +1,80 @@
+"""Kernels as differentiable torch operations.
+
+Outputs are allocated by torch: its allocator aligns to 64 bytes, and matrix products round the same only where alignment is the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from kernels.aggregate import aggregate as aggregate_arrays
+from kernels.aggregate import aggregate_backward
+from kernels.dropout import dropout as dropout_arrays
+from torch import Tensor
+
+from kernels.types import Array, Block
+
+
+class _Aggregate(torch.autograd.Function):
+    """Sum, mean or weighted sum of a block's sources into its destinations; backward over the block's transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, h_src: Tensor, block: Block, reduce: str) -> Tensor:
+        ctx.block, ctx.reduce = block, reduce
+        h_src = h_src.contiguous()
+        out = torch.empty((block.num_dst, h_src.shape[1]), dtype=h_src.dtype)
+        aggregate_arrays(block, h_src.numpy(), reduce, out=out.numpy(), threads=torch.get_num_threads())
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        grad = grads[0].contiguous()
+        out = torch.empty((ctx.block.num_src, grad.shape[1]), dtype=grad.dtype)
+        aggregate_backward(ctx.block, grad.numpy(), ctx.reduce, out=out.numpy(), threads=torch.get_num_threads())
+        return out, None, None
+
+
+class _Dropout(torch.autograd.Function):
+    """Keyed dropout; the backward pass draws the same mask again instead of keeping it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:
+        ctx.node_ids, ctx.key, ctx.p = node_ids, key, p
+        return _dropped(x, node_ids, key, p)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        return _dropped(grads[0], ctx.node_ids, ctx.key, ctx.p), None, None, None
+
+
+def _dropped(x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    dropout_arrays(x.numpy(), node_ids, key, p, out=out.numpy(), threads=torch.get_num_threads())
+    return out
+
+
+def aggregate(block: Block, h_src: Tensor, reduce: str) -> Tensor:
+    """Aggregates a block's source rows into its destinations, with gradient.
+
+    Args:
+        block: the edges; needs its transpose where `h_src` requires a gradient.
+        h_src: float[num_src, F].
+        reduce: "sum", "mean" or "weighted" (`block.weight`, and `block.self_weight` for the own row).
+
+    Returns:
+        float[num_dst, F]; rows without edges are 0, but for their own weighted row.
+    """
+    return _Aggregate.apply(h_src, block, reduce)  # pyright: ignore[reportReturnType]
+
+
+def dropout(x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:
+    """Drops elements of x by a mask that is a pure function of (key, node, column), with gradient.
+
+    Args:
+        x: float[n, F], row i belongs to node_ids[i] (global).
+        key: names step and layer, from `kernels.rng.key`.
+        p: probability in [0, 1); what is kept is scaled by 1 / (1 - p).
+    """
+    return x if p == 0 else _Dropout.apply(x, node_ids, key, p)  # pyright: ignore[reportReturnType]
