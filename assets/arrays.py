@@ -1,0 +1,113 @@
+"""Arrays on disk: `.npy` files whose header is padded so that data starts at byte 4,096.
+
+The padding costs one page and buys two things: `np.load(mmap_mode="r")` opens the file like any other, and O_DIRECT reads, which
+need page-aligned offsets, find row r at 4,096 + r * row_bytes. Space is reserved before the mapping is made. Without that, a store
+to a page for which the disk has no room kills the process by SIGBUS; with it, the lack of room is an ordinary error. (File systems
+that copy on write can still run full later.)
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from assets.disk import reporting_full_disk
+from kernels.errors import InputError
+from kernels.types import Array
+
+DATA_OFFSET = 4096
+MAGIC = b"\x93NUMPY\x01\x00"
+KINDS = "biuf"  # bool, int, unsigned, float: what the kernels read; objects would need pickle
+
+
+def create_array(path: Path, shape: int | tuple[int, ...], dtype: DTypeLike) -> np.memmap[Any, Any]:
+    """Makes a padded `.npy` file of zeros and maps it for writing.
+
+    Args:
+        path: the file; it must not exist, for another process may have the old one mapped.
+        shape: any shape, lengths of 0 included.
+        dtype: bool, integer or float; stored little-endian.
+
+    Returns:
+        A writable dtype[shape] over the file. Nothing is durable before the file is synced.
+
+    Raises:
+        InputError: the disk has no room; no file is left behind.
+    """
+    shape = (shape,) if isinstance(shape, int | np.integer) else shape
+    shape = tuple(int(length) for length in shape)
+    dtype = np.dtype(dtype).newbyteorder("<")
+    assert dtype.kind in KINDS and not dtype.subdtype, f"{dtype} cannot be stored"
+    num_bytes = DATA_OFFSET + math.prod(shape) * dtype.itemsize
+    with reporting_full_disk(path, num_bytes):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            _reserve(descriptor, num_bytes)
+            os.pwrite(descriptor, _header(shape, dtype), 0)
+        except BaseException:
+            path.unlink()
+            raise
+        finally:
+            os.close(descriptor)
+    return np.memmap(path, dtype=dtype, mode="r+", offset=DATA_OFFSET, shape=shape)
+
+
+def write_array(path: Path, array: ArrayLike) -> np.memmap[Any, Any]:
+    """Stores an array in a new padded `.npy` file; see `create_array` for the rules. Returns the writable mapping."""
+    values = np.asarray(array)
+    mapped = create_array(path, values.shape, values.dtype)
+    mapped[...] = values
+    return mapped
+
+
+def open_array(path: Path) -> Array:
+    """Maps a `.npy` file read-only. Random reads through the mapping are not verified against digests.
+
+    Raises:
+        InputError: the file is missing, cut short, or no plain `.npy` file.
+    """
+    try:
+        return np.load(path, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path} cannot be mapped as an array: {error}", "`graphmill verify` tells what is damaged"
+        ) from error
+
+
+def read_header(path: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Returns (shape, dtype, byte at which data starts) of a `.npy` file.
+
+    Raises:
+        ValueError: not a C-ordered `.npy` file of version 1.
+    """
+    with open(path, "rb") as file:
+        np.lib.format.read_magic(file)
+        shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
+        if fortran_order and len(shape) > 1:
+            raise ValueError(f"{path} is in Fortran order")
+        return shape, dtype, file.tell()
+
+
+def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    fields = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    text_bytes = DATA_OFFSET - len(MAGIC) - 2
+    return MAGIC + struct.pack("<H", text_bytes) + repr(fields).encode("ascii").ljust(text_bytes - 1) + b"\n"
+
+
+def _reserve(descriptor: int, num_bytes: int) -> None:
+    try:
+        os.posix_fallocate(descriptor, 0, num_bytes)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+        # No reservation on this file system: writing zeros meets the same lack of room as an error, only slower.
+        zeros = bytes(1 << 20)
+        for offset in range(0, num_bytes, len(zeros)):
+            os.pwrite(descriptor, zeros[: num_bytes - offset], offset)

@@ -1,0 +1,132 @@
+"""What the store asks of the file system: durable writes, owner locks, and an honest word when the disk is full.
+
+A file is durable when its data and the directory entry that names it were both synced. A lock is a `flock`: the kernel drops it
+when the last process that holds it dies, SIGKILL included, so a lock that can be taken has no living owner.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from assets.sizes import format_bytes
+from kernels.errors import InputError
+
+FULL = {
+    errno.ENOSPC: ("the file system is full", "free space there, or point GRAPHMILL_HOME at a larger file system"),
+    errno.EDQUOT: (
+        "the disk quota is used up",
+        "free space, ask for a larger quota, or point GRAPHMILL_HOME elsewhere",
+    ),
+    errno.EFBIG: (
+        "the file is larger than allowed",
+        "raise the file size limit (`ulimit -f`) or use a file system without it",
+    ),
+}
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Returns whether an error says that no more bytes can be stored (ENOSPC, EDQUOT, EFBIG)."""
+    return isinstance(error, OSError) and error.errno in FULL
+
+
+def full_disk(error: OSError, path: Path, wanted_bytes: int | None = None) -> InputError:
+    """Returns the report of a full disk: path, bytes wanted, bytes free, what to do.
+
+    Args:
+        error: an error for which `is_full` holds.
+        path: the file that was written; its nearest existing parent tells the free bytes.
+        wanted_bytes: size of that file, None where it is not known.
+    """
+    reason, remedy = FULL[error.errno or errno.ENOSPC]
+    folder = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    free_bytes = shutil.disk_usage(folder).free
+    wanted = "" if wanted_bytes is None else f" ({wanted_bytes} bytes, {format_bytes(wanted_bytes)})"
+    problem = f"cannot write {path}{wanted}: {reason}; {free_bytes} bytes ({format_bytes(free_bytes)}) are free"
+    return InputError(problem, f"{remedy}; nothing was published and the store is as it was")
+
+
+@contextmanager
+def reporting_full_disk(path: Path, wanted_bytes: int | None = None) -> Iterator[None]:
+    """Turns ENOSPC, EDQUOT and EFBIG raised inside into an `InputError` about `path`."""
+    try:
+        yield
+    except OSError as error:
+        if is_full(error):
+            raise full_disk(error, path, wanted_bytes) from error
+        raise
+
+
+def sync_path(path: Path) -> None:
+    """Forces a file's data, or a directory's entries, to the device.
+
+    On Linux this includes pages that were dirtied through a mapping. File systems that cannot sync a directory (EINVAL) are
+    taken at their word.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL or not path.is_dir():
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: Path) -> None:
+    """Creates a directory and its missing parents durably: each new entry is synced in its parent."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_path(path.parent)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Writes a whole file and syncs its data; the caller syncs the directory."""
+    with reporting_full_disk(path, len(data)), open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_atomically(path: Path, data: bytes) -> None:
+    """Replaces a file's content so that readers see the old bytes or the new, never a mixture; the last writer wins."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        write_durably(temporary, data)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def take_lock(path: Path, *, create: bool, wait: bool = False) -> int | None:
+    """Takes the exclusive lock file `path`.
+
+    Args:
+        path: the lock file.
+        create: make the file when it is missing.
+        wait: wait for the owner instead of returning None.
+
+    Returns:
+        A descriptor that holds the lock until it is closed or the process dies; None when another process holds it, or when
+        the file vanished between opening and locking (whoever removed it held it).
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        # A lock on an unlinked file protects nothing: another process may hold a new file of the same name.
+        if os.fstat(descriptor).st_ino == os.stat(path).st_ino:
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(descriptor)
+    return None

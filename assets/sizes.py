@@ -1,0 +1,47 @@
+"""Sizes as people write them: "512", "64KiB", "2GiB", "1.5 MB", and shares of a whole, "10%" and "5x"."""
+
+import re
+from fractions import Fraction
+
+from kernels.errors import InputError
+
+UNITS = {"b": 1, **{f"{letter}b": 1000**power for power, letter in enumerate("kmgtp", 1)}}
+UNITS |= {f"{letter}ib": 1024**power for power, letter in enumerate("kmgtp", 1)}
+PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*|%)\s*")
+EXAMPLES = 'write a number of bytes or a size such as "512MiB", "2GiB", "1.5GB"'
+
+
+def parse_size(size: str | int, whole_bytes: int | None = None) -> int:
+    """Returns the number of bytes that a size names; fractions of a byte are dropped.
+
+    Args:
+        size: bytes as an int, or a text: a number with one of B, kB, MB, GB, TB, PB (powers of 1,000) or KiB, MiB, GiB, TiB,
+            PiB (powers of 1,024), or with % or x for a share or a multiple of `whole_bytes`. Case does not matter.
+        whole_bytes: what % and x refer to, in bytes; None where they have no meaning.
+
+    Raises:
+        InputError: not a size, negative, or a share where nothing is there to share.
+    """
+    if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
+        return size
+    match = PATTERN.fullmatch(size) if isinstance(size, str) else None
+    if match is None:
+        raise InputError(f"{size!r} is not a size", EXAMPLES)
+    number, unit = Fraction(match[1]), match[2].lower()
+    if unit in ("%", "x"):
+        if whole_bytes is None:
+            raise InputError(f"{size!r} is a share, and here is nothing that it could be a share of", EXAMPLES)
+        return int(number * whole_bytes / (100 if unit == "%" else 1))
+    if unit and unit not in UNITS:
+        raise InputError(f"{size!r} has the unknown unit {match[2]!r}", EXAMPLES)
+    return int(number * UNITS[unit or "b"])
+
+
+def format_bytes(num_bytes: int) -> str:
+    """Returns a count of bytes for people, in powers of 1,024: "17 B", "4.0 KiB", "2.5 GiB"."""
+    size, unit = float(num_bytes), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if abs(size) < 1024 or unit == "PiB":
+            break
+        size /= 1024
+    return f"{int(num_bytes)} B" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,0 +1,189 @@
+"""What a stage is, and the one door through which stages run: `materialize`.
+
+A stage turns input artifacts and a Semantic config into one artifact. Its version is known before it is built, so `materialize` asks
+the store first and returns what is there. Only the Semantic config, the inputs and raw digests are hashed; the Execution config
+(threads, queues) is recorded in run.json.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from assets.artifact import Artifact
+from assets.needs import require
+from assets.recipe import canonical, locations, version_of
+from assets.store import Store
+from assets.writer import Writer
+from kernels.errors import InputError
+
+__all__ = ["Check", "Progress", "Silent", "Stage", "Summary", "canonical", "materialize", "require", "version_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One statement about an artifact that was tested while it was built."""
+
+    name: str
+    # What was tested, in a few words: "rows are sorted".
+    passed: bool
+    # Whether it holds.
+    detail: str = ""
+    # The numbers behind it: what was found, where.
+    blocking: bool = True
+    # Whether nothing may be published when it fails.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What an artifact says about itself; it is content, so it holds no times, hosts or paths."""
+
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    # Name -> int, finite float, text, or a list or dict of these.
+    checks: tuple[Check, ...] | list[Check] = ()
+    # What was tested.
+    figures: Mapping[str, str] = field(default_factory=dict)
+    # Title -> file name of a PNG in the artifact.
+
+
+class Progress(Protocol):
+    """Listens to a long operation."""
+
+    def start(self, label: str, total: int | None, unit: str) -> None:
+        """A phase begins: what, how many units (None when unknown), of what."""
+        ...
+
+    def advance(self, n: int) -> None:
+        """n more units are done."""
+        ...
+
+    def done(self) -> None:
+        """The phase is over."""
+        ...
+
+
+class Silent:
+    """The `Progress` that says nothing."""
+
+    def start(self, label: str, total: int | None, unit: str) -> None:
+        """Ignores the beginning."""
+
+    def advance(self, n: int) -> None:
+        """Ignores the step."""
+
+    def done(self) -> None:
+        """Ignores the end."""
+
+
+class Stage(Protocol):
+    """What `materialize` needs to know about a stage; a plain object or a module-level instance.
+
+    Attributes:
+        name: the stage's folder in the store.
+        code_version: raised by hand when the same config would build other bytes.
+        Semantic, Execution: the dataclasses of its two configs.
+    """
+
+    name: str
+    code_version: int
+    Semantic: type
+    Execution: type
+
+    def inputs(self, semantic: Any) -> Mapping[str, str]:
+        """Returns role -> stage name of the inputs; may depend on the config."""
+        ...
+
+    def raw(self, semantic: Any) -> Mapping[str, str]:
+        """Returns name -> SHA-256 of the external content that is read; every `Path` in the config must be covered."""
+        ...
+
+    def build(
+        self, inputs: Mapping[str, Artifact], semantic: Any, execution: Any, writer: Writer, progress: Progress
+    ) -> Summary:
+        """Fills the writer and returns the summary; does not publish."""
+        ...
+
+
+def stage_version(stage: Stage, semantic: Any, inputs: Mapping[str, Artifact]) -> str:
+    """Returns the version that `materialize` will build or find, 64 hex digits.
+
+    Raises:
+        InputError: raw input is missing, or cannot be read.
+    """
+    return version_of(stage.name, stage.code_version, semantic, _versions(inputs), _raw(stage, semantic))
+
+
+def materialize(
+    store: Store,
+    stage: Stage,
+    semantic: Any,
+    execution: Any,
+    inputs: Mapping[str, Artifact],
+    progress: Progress | None = None,
+) -> Artifact:
+    """Returns the stage's artifact, building it only when the store does not have it, sound, already.
+
+    Args:
+        store: where artifacts live.
+        stage: what to build.
+        semantic, execution: its configs; only the first is hashed.
+        inputs: role -> artifact, as `stage.inputs(semantic)` names them.
+        progress: listener, None for silence.
+
+    Returns:
+        The artifact; `reused` tells whether it was there already.
+
+    Raises:
+        InputError: an input is missing or of the wrong stage, a blocking check failed, or the disk is full. Nothing is published.
+    """
+    _check_roles(stage, semantic, inputs)
+    raw = _raw(stage, semantic)
+    version = version_of(stage.name, stage.code_version, semantic, _versions(inputs), raw)
+    found = store.find(stage.name, version)
+    if found is not None:
+        return replace(found, reused=True)
+    started, clock = datetime.now(UTC), time.perf_counter()
+    with store.writer(stage.name, version, threads=min(4, os.cpu_count() or 1)) as writer:
+        summary = stage.build(inputs, semantic, execution, writer, progress or Silent())
+        _stop_on_failed(stage, summary)
+        run = {
+            "started": started.isoformat(timespec="seconds"),
+            "seconds": round(time.perf_counter() - clock, 3),
+            "execution": canonical(execution),
+            "locations": locations(semantic),
+            "host": {"name": platform.node(), "cpus": os.cpu_count(), "python": platform.python_version()},
+        }
+        return writer.publish(semantic, inputs, summary, run, code_version=stage.code_version, raw=raw)
+
+
+def _versions(inputs: Mapping[str, Artifact]) -> dict[str, str]:
+    return {role: artifact.version for role, artifact in inputs.items()}
+
+
+def _raw(stage: Stage, semantic: Any) -> dict[str, str]:
+    raw = dict(stage.raw(semantic))
+    # A path is not hashed; unless the bytes behind it are, two different graphs would share a version.
+    assert raw or not locations(semantic), f"stage {stage.name} reads {locations(semantic)} without a raw digest"
+    return raw
+
+
+def _check_roles(stage: Stage, semantic: Any, inputs: Mapping[str, Artifact]) -> None:
+    wanted = dict(stage.inputs(semantic))
+    given = {role: artifact.stage for role, artifact in inputs.items()}
+    if wanted != given:
+        raise InputError(f"stage {stage.name} reads {wanted}, but was given {given}", "pass one artifact for each role")
+
+
+def _stop_on_failed(stage: Stage, summary: Summary) -> None:
+    failed = [check for check in summary.checks if check.blocking and not check.passed]
+    if failed:
+        listed = "".join(f"\n  {check.name}: {check.detail or 'failed'}" for check in failed)
+        count = f"{len(failed)} check{'s' if len(failed) > 1 else ''}"
+        raise InputError(
+            f"stage {stage.name} failed {count}, so nothing was published:{listed}", "correct the input and build again"
+        )

@@ -1,0 +1,256 @@
+"""How an artifact comes to be: built in a staging directory, synced, and renamed into place in one step.
+
+A writer owns `.staging/<id>/` for as long as it holds a `flock` on `.staging/<id>.lock`. The order of publication is
+
+    content files synced -> block_digests.bin, run.json -> directory synced -> manifest.json -> directory synced
+    -> rename to <stage>/<version> -> parent directory synced
+
+so a crash at any point, SIGKILL and power loss included, leaves a whole artifact or none. rename(2) refuses to replace a directory
+that is not empty: of two writers of one version the first wins and the other discards its own. What a dead writer left behind has
+no lock holder, and the next writer sweeps it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from assets.arrays import create_array
+from assets.artifact import FORMAT, MANIFEST, OWN_FILES, RUN, WORDS, Artifact, describe_file, read_artifact
+from assets.digests import block_digests, words_digest
+from assets.disk import full_disk, is_full, make_folder, reporting_full_disk, sync_path, take_lock, write_durably
+from assets.recipe import canonical
+from assets.sealed import seal
+
+STAGING = ".staging"
+REPLACE_LOCK = ".replace.lock"
+
+
+class Writer:
+    """Builds one artifact; a context manager that leaves nothing behind when its block raises.
+
+    Args:
+        root: the store's folder.
+        stage, version: the address to publish at.
+        threads: readers that compute the digests.
+    """
+
+    def __init__(self, root: Path, stage: str, version: str, threads: int = 1):
+        assert stage and not stage.startswith(".") and "/" not in stage, f"{stage!r} cannot name a stage"
+        assert len(version) == 64 and not version.strip("0123456789abcdef"), f"{version!r} is no version"
+        self.stage, self.version, self.threads = stage, version, threads
+        self.target = root / stage / version
+        self._root = root
+        self._mapped: list[np.memmap[Any, Any]] = []
+        self._staging = Staging(root)
+
+    def __enter__(self) -> Writer:
+        with reporting_full_disk(self._root):
+            self._staging.open()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._mapped.clear()
+        self._staging.close()
+        if isinstance(error, OSError) and is_full(error):
+            raise full_disk(error, Path(error.filename or self._staging.folder)) from error
+
+    def create(self, name: str, shape: int | tuple[int, ...], dtype: DTypeLike) -> np.memmap[Any, Any]:
+        """Makes the array `name` and maps it for filling, dtype[shape] of zeros; it becomes read-only at `publish`.
+
+        Raises:
+            InputError: the disk has no room for it.
+        """
+        mapped = create_array(self.path(f"{name}.npy"), shape, dtype)
+        self._mapped.append(mapped)
+        return mapped
+
+    def save(self, name: str, array: ArrayLike) -> None:
+        """Stores a whole array under `name`; rules as for `create`."""
+        values = np.asarray(array)
+        self.create(name, values.shape, values.dtype)[...] = values
+
+    def path(self, name: str) -> Path:
+        """Returns where to write a content file of any other kind; what is there at `publish` becomes content."""
+        assert name not in OWN_FILES and not name.startswith((".", "/")) and ".." not in name, (
+            f"{name!r} cannot name a file"
+        )
+        path = self._staging.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def publish(
+        self,
+        config: Any,
+        inputs: Mapping[str, Artifact],
+        summary: Any,
+        run: Mapping[str, Any],
+        *,
+        code_version: int = 1,
+        raw: Mapping[str, str] | None = None,
+    ) -> Artifact:
+        """Makes the artifact durable and visible in one step.
+
+        Args:
+            config: Semantic config, a dataclass or plain values.
+            inputs: role -> artifact it was built from.
+            summary: a `Summary` or plain values; part of the content, so it holds no times and no hosts.
+            run: times, host, Execution config: recorded, not content.
+            code_version, raw: the rest of the recipe; raw is name -> SHA-256 of external input.
+
+        Returns:
+            The published artifact, or the one that another writer published first (then `reused` is true).
+
+        Raises:
+            InputError: the disk is full; nothing was published.
+        """
+        for mapped in self._mapped:
+            mapped.flush()
+            mapped.flags.writeable = False
+        folder = self._staging.folder
+        with reporting_full_disk(folder):
+            files, words = self._digest_files()
+            manifest = {
+                "format": FORMAT,
+                "stage": self.stage,
+                "code_version": code_version,
+                "version": self.version,
+                "config": canonical(config),
+                "inputs": {role: {"stage": a.stage, "version": a.version} for role, a in sorted(inputs.items())},
+                "raw": dict(raw or {}),
+                "files": files,
+                "block_digests": words_digest(words),
+                "summary": canonical(summary),
+            }
+            write_durably(folder / WORDS, words.tobytes())
+            write_durably(folder / RUN, seal(dict(run)))
+            for inner in [path for path in folder.rglob("*") if path.is_dir()]:
+                sync_path(inner)
+            sync_path(folder)
+            write_durably(folder / MANIFEST, seal(manifest))
+            sync_path(folder)
+            won = self._rename_into_place()
+        return replace(read_artifact(self.target), reused=not won)
+
+    def _digest_files(self) -> tuple[dict[str, dict[str, Any]], np.ndarray[Any, Any]]:
+        folder, files, words, first = self._staging.folder, {}, [np.zeros(0, "<u8")], 0
+        for path in sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()):
+            assert path.is_file() and not path.is_symlink(), f"{path} is not a plain file"
+            sync_path(path)
+            blocks = block_digests(path, self.threads)
+            facts = {"digest": words_digest(blocks), "first_block": first, "num_blocks": len(blocks)}
+            files[path.relative_to(folder).as_posix()] = describe_file(path) | facts
+            words.append(blocks)
+            first += len(blocks)
+        return files, np.concatenate(words)
+
+    def _rename_into_place(self) -> bool:
+        make_folder(self.target.parent)
+        while not rename_folder(self._staging.folder, self.target):
+            if _is_sound(self.target):
+                return False
+            self._set_damaged_aside()
+        sync_path(self.target.parent)
+        return True
+
+    def _set_damaged_aside(self) -> None:
+        lock = None
+        while lock is None:
+            lock = take_lock(self._root / REPLACE_LOCK, create=True, wait=True)
+        try:
+            # Again under the lock: another writer may have replaced the damaged artifact by a sound one meanwhile.
+            if self.target.exists() and not _is_sound(self.target):
+                os.rename(self.target, self._staging.second_folder())
+        finally:
+            os.close(lock)
+
+
+class Staging:
+    """A private folder `.staging/<id>` whose owner is known to be alive by its lock.
+
+    Args:
+        root: the store's folder.
+    """
+
+    def __init__(self, root: Path):
+        self.area = root / STAGING
+        self.folder = self.area / "closed"
+        self._lock: int | None = None
+        self._num_extra = 0
+
+    def open(self) -> None:
+        """Sweeps what dead owners left, then makes a new locked folder."""
+        make_folder(self.area)
+        sweep(self.area)
+        while self._lock is None:  # a sweeper may take a lock file between its creation and its locking
+            self.folder = self.area / uuid.uuid4().hex
+            self._lock = take_lock(self.folder.with_suffix(".lock"), create=True)
+        self.folder.mkdir()
+
+    def second_folder(self) -> Path:
+        """Returns the name of another folder, not yet made, that lives and dies with this one."""
+        self._num_extra += 1
+        return self.folder.with_suffix(f".{self._num_extra}")
+
+    def close(self) -> None:
+        """Removes everything that was not renamed away; the lock goes last."""
+        if self._lock is not None:
+            _remove_owned(self.area, self.folder.name)
+            os.close(self._lock)
+            self._lock = None
+
+
+def sweep(area: Path) -> list[str]:
+    """Removes the staging folders whose owner process is gone. Returns their ids.
+
+    Args:
+        area: the folder `.staging`; it may be missing.
+    """
+    owners = sorted({path.name.partition(".")[0] for path in area.iterdir()}) if area.is_dir() else []
+    swept = []
+    for owner in owners:
+        # Its lock file comes before a folder and goes after it: a folder without one was never live, so the lock is made anew.
+        has_folder = any(area.glob(f"{owner}*/"))
+        lock = take_lock(area / f"{owner}.lock", create=has_folder)
+        if lock is not None:
+            _remove_owned(area, owner)
+            os.close(lock)
+            swept.append(owner)
+    return swept
+
+
+def rename_folder(source: Path, target: Path) -> bool:
+    """Renames a folder unless the target is there already. Returns whether it did."""
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            return False
+        raise
+    return True
+
+
+def _remove_owned(area: Path, owner: str) -> None:
+    lock_path = area / f"{owner}.lock"
+    for path in area.glob(f"{owner}*"):
+        if path != lock_path:
+            shutil.rmtree(path, ignore_errors=True)
+    lock_path.unlink(missing_ok=True)
+
+
+def _is_sound(path: Path) -> bool:
+    try:
+        read_artifact(path)
+    except (FileNotFoundError, ValueError):
+        return False
+    return True
