@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
 from assets.sampling import SamplingConfig
-from assets.sizes import parse_bytes
+from assets.sizes import parse_size
 
 from kernels.errors import InputError
 
@@ -51,6 +51,8 @@ class TrainConfig:
     eval: Literal["exact", "sampled"] = "exact"
     # Epochs from one evaluation to the next; the last epoch is always evaluated.
     eval_every: int = 1
+    # Input rows that exact evaluation gathers at a time, in bytes; the cut decides how its matrix products round.
+    eval_workspace: str = "512MiB"
 
     def __post_init__(self):
         """Checks every number against its range and reports all that fail."""
@@ -67,6 +69,7 @@ class TrainConfig:
         ]
         if not self.lr > 0:
             problems.append(f"lr = {self.lr!r} is not above 0")
+        parse_size(self.eval_workspace)
         if problems:
             raise InputError("; ".join(problems), "give values in these ranges")
 
@@ -83,8 +86,6 @@ class TrainExecution:
     features: Literal["mapped", "memory"] = "mapped"
     # Bytes that the device may hold in parameters, activations and inputs; None = no limit.
     workspace: str | None = None
-    # Bytes of input rows that exact evaluation gathers at a time.
-    eval_workspace: str = "512MiB"
     # Optimiser steps from one checkpoint to the next inside an epoch; 0 = at epoch ends only.
     checkpoint_steps: int = 0
 
@@ -93,9 +94,9 @@ class TrainExecution:
         for name in ("samplers", "checkpoint_steps"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} = {getattr(self, name)!r} is negative", "give 0 or a count")
-        for name in ("queue", "eval_workspace", "workspace"):
+        for name in ("queue", "workspace"):
             if getattr(self, name) is not None:
-                parse_bytes(getattr(self, name))
+                parse_size(getattr(self, name))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,141 @@
+"""Checkpoints: one safetensors file that is whole or absent.
+
+The file holds the parameters, the best parameters so far, Adam's moments, and in its header the position in the run, the scores and the
+ledger. It is written beside its final name, flushed to the disk and renamed, so a kill at any moment leaves the one before. Nothing in
+a run depends on anything else: random decisions are keyed, so there is no generator to save.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from kernels.errors import InputError
+
+FORMAT = 1
+
+
+@dataclass
+class RunState:
+    """Where a run stands, besides its tensors.
+
+    Attributes:
+        epoch, position: the training epoch in progress and the next batch of it.
+        loss_sum: sum of the losses of this epoch's batches so far.
+        history: one row an epoch: epoch, loss, and valid where it was evaluated.
+        best_score, best_epoch: the best validation score and the epoch that gave it; None and -1 before any.
+        waited: evaluations since then.
+        done: training has ended.
+    """
+
+    epoch: int = 0
+    position: int = 0
+    loss_sum: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    best_score: float | None = None
+    best_epoch: int = -1
+    waited: int = 0
+    done: bool = False
+
+
+@dataclass
+class Checkpoint:
+    """Everything a run needs to go on.
+
+    Attributes:
+        version: of the model that is being trained; a checkpoint of another recipe is refused.
+        state: where the run stands.
+        ledger: its rows so far.
+        tensors: "model/NAME", "best/NAME" and "adam/NUMBER/NAME".
+    """
+
+    version: str
+    state: RunState
+    ledger: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Replaces the checkpoint at `path` atomically and durably.
+
+    Raises:
+        InputError: the disk does not take it; the previous checkpoint stays.
+    """
+    head = {"format": FORMAT, "version": checkpoint.version, "ledger": checkpoint.ledger}
+    text = json.dumps(head | {"state": asdict(checkpoint.state)})
+    tensors = {name: tensor.detach().contiguous() for name, tensor in checkpoint.tensors.items()}
+    data = save(tensors, metadata={"graphmill": text})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # One writer a version would be enough for one process; the process id keeps two of them out of each other's way.
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise InputError(
+            f"cannot write the checkpoint {path} ({len(data):,} bytes): {error}", "free space and use --resume"
+        )
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read_checkpoint(path: Path, version: str) -> Checkpoint | None:
+    """Reads the checkpoint at `path`; None where there is none.
+
+    Raises:
+        InputError: the file is damaged, or belongs to another recipe.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    remedy = f"remove {path} and train without --resume"
+    try:
+        (length,) = struct.unpack_from("<Q", data)
+        head = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["graphmill"])
+        tensors = load(data)
+        state = RunState(**head["state"])
+    except Exception as error:
+        raise InputError(f"checkpoint {path} is damaged: {error}", remedy) from error
+    if head["format"] != FORMAT or head["version"] != version:
+        raise InputError(f"checkpoint {path} is of model {head['version'][:12]}, not {version[:12]}", remedy)
+    return Checkpoint(version, state, head["ledger"], tensors)
+
+
+def snapshot(model: torch.nn.Module, optimiser: torch.optim.Optimizer, best: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Collects the tensors of a checkpoint."""
+    tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors |= {f"best/{name}": tensor for name, tensor in best.items()}
+    for number, moments in optimiser.state_dict()["state"].items():
+        tensors |= {f"adam/{number}/{name}": tensor for name, tensor in moments.items()}
+    return tensors
+
+
+def restore(checkpoint: Checkpoint, model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Puts a checkpoint's tensors back and returns the best parameters so far."""
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "adam": {}}
+    for name, tensor in checkpoint.tensors.items():
+        part, _, rest = name.partition("/")
+        parts[part][rest] = tensor
+    model.load_state_dict(parts["model"])
+    moments: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in parts["adam"].items():
+        number, _, key = name.partition("/")
+        moments.setdefault(int(number), {})[key] = tensor
+    optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
+    return parts["best"]

@@ -1,0 +1,148 @@
+"""The one training loop: step groups, epochs, early stop, evaluation, checkpoints.
+
+A technique supplies mini-batches or wraps the step; it never brings a loop of its own. The gradient of an optimiser step is the sum over
+the seeds of its group, added in batch order and divided once by their number, so a group is exact for unequal batches and for any number
+of trainers that share it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from assets.stage import Progress
+from kernels.plan import EpochPlan
+from kernels.types import MiniBatch
+from trainers.checkpoint import Checkpoint, RunState, restore, snapshot, write_checkpoint
+from trainers.config import TrainConfig
+from trainers.ledger import Ledger
+from trainers.minibatch import BatchSource
+from trainers.models.layer import LayeredModel, StepRandom
+
+
+@dataclass
+class Timing:
+    """Seconds of one process's part of a run; never content."""
+
+    train_seconds: list[float] = field(default_factory=list)
+    evaluate_seconds: list[float] = field(default_factory=list)
+
+
+class Loop:
+    """Trains a model to the end, or goes on from a checkpoint.
+
+    Args:
+        model: what is trained, in place.
+        source: supplies the mini-batches.
+        config: the hashed half of the train table.
+        seed: keys dropout.
+        plan: how many batches and seeds an epoch has.
+        evaluate: returns the validation score of the model as it stands; None where there are no validation nodes.
+        ledger: filled by the source; saved and restored here.
+        progress: shows epochs.
+        checkpoint_path, version, checkpoint_steps: where checkpoints go, whose they are, and how often inside an epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: LayeredModel,
+        source: BatchSource,
+        config: TrainConfig,
+        seed: int,
+        plan: EpochPlan,
+        evaluate: Callable[[], float] | None,
+        ledger: Ledger,
+        progress: Progress,
+        checkpoint_path: Path,
+        version: str,
+        checkpoint_steps: int = 0,
+    ):
+        self.model, self.source, self.config, self.seed = model, source, config, seed
+        self.plan, self.evaluate, self.ledger, self.progress = plan, evaluate, ledger, progress
+        self.checkpoint_path, self.version, self.checkpoint_steps = checkpoint_path, version, checkpoint_steps
+        self.optimiser = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        self.state = RunState()
+        self.best: dict[str, Tensor] = {}
+        self.timing = Timing()
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Goes on from a checkpoint instead of the beginning."""
+        self.best = restore(checkpoint, self.model, self.optimiser)
+        self.state = checkpoint.state
+        self.ledger.merge(Ledger.from_rows(checkpoint.ledger))
+
+    def run(self) -> None:
+        """Trains to the last epoch or the early stop, then leaves the best parameters in the model."""
+        while not self.state.done:
+            started = time.perf_counter()
+            self._train_epoch()
+            self.timing.train_seconds.append(time.perf_counter() - started)
+            self._finish_epoch()
+        if self.best:
+            self.model.load_state_dict(self.best)
+
+    def _train_epoch(self) -> None:
+        state = self.state
+        label = f"epoch {state.epoch + 1}/{self.config.epochs}"
+        self.progress.start(label, self.plan.num_batches, "batches")
+        self.progress.advance(state.position)
+        for batch in self.source.batches(state.epoch, state.position):
+            state.loss_sum += self._backward(batch)
+            state.position = batch.position + 1
+            if batch.group[0] + 1 == batch.group[1]:
+                self._step(batch.group_seeds)
+            # The batch's bytes are released when the source is asked for the next one, so no reference may outlive this line.
+            del batch
+            self.progress.advance(1)
+        self.progress.done()
+
+    def _backward(self, batch: MiniBatch) -> float:
+        random = StepRandom(self.seed, batch.train_epoch, batch.position)
+        logits = self.model(batch.blocks, batch.x, random)
+        labels = torch.from_numpy(batch.labels).long()
+        loss = functional.cross_entropy(logits, labels, reduction="sum")
+        loss.backward()
+        return loss.item()
+
+    def _step(self, group_seeds: int) -> None:
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.div_(group_seeds)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        steps = -(-self.state.position // self.config.accumulate)
+        if self.checkpoint_steps and steps % self.checkpoint_steps == 0 and self.state.position < self.plan.num_batches:
+            self._save()
+
+    def _finish_epoch(self) -> None:
+        state, config = self.state, self.config
+        row: dict[str, float | int] = {"epoch": state.epoch, "loss": state.loss_sum / len(self.plan.train_ids)}
+        last = state.epoch + 1 == config.epochs
+        if self.evaluate and (last or (state.epoch + 1) % config.eval_every == 0):
+            started = time.perf_counter()
+            row["valid"] = score = self.evaluate()
+            self.timing.evaluate_seconds.append(time.perf_counter() - started)
+            self._note_score(score)
+        state.history.append(row)
+        state.done = last or bool(config.patience and state.waited >= config.patience)
+        state.epoch, state.position, state.loss_sum = state.epoch + 1, 0, 0.0
+        self._save()
+
+    def _note_score(self, score: float) -> None:
+        state = self.state
+        if state.best_score is None or score > state.best_score:
+            state.best_score, state.best_epoch, state.waited = score, state.epoch, 0
+            self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+        else:
+            state.waited += 1
+
+    def _save(self) -> None:
+        tensors = snapshot(self.model, self.optimiser, self.best)
+        write_checkpoint(self.checkpoint_path, Checkpoint(self.version, self.state, self.ledger.rows(), tensors))

@@ -1,0 +1,153 @@
+"""The online mini-batch source: threads sample and gather ahead of the step.
+
+Each worker owns a sampler and works on the batches whose number is its own modulo the number of workers; the ordered queue hands them
+on in step order. Every random decision is keyed by the batch, so any number of workers delivers the same bytes.
+
+Memory: the queue's bound, one sampled but not yet admitted batch of blocks a worker, and 8 bytes a node of scratch a worker.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from kernels.coefficients import gcn_weights
+from kernels.plan import EpochPlan, PlannedBatch
+from kernels.sample import Sampler
+from kernels.types import Array, Block, MiniBatch, Topology
+from trainers.ledger import Ledger
+from trainers.queue import Closed, OrderedByteQueue
+from trainers.sources import FeatureSource
+
+
+class BatchSource(Protocol):
+    """Whatever supplies mini-batches: an online sampler, stored samples, a queue between machines, a pruner around any of them."""
+
+    def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
+        """Yields the batches of a training epoch in step order, from a position on."""
+        ...
+
+
+class OnlineSource:
+    """Samples and gathers the batches of an epoch on threads.
+
+    Args:
+        topology: the graph.
+        labels: i32[N].
+        features: where rows come from.
+        plan: which seeds form which batch.
+        fanouts: from the seeds outwards; -1 = all neighbours.
+        seed: the run's seed.
+        edge_weight: "gcn" to attach GCN coefficients, or None.
+        ledger: gets rows, edges and bytes of every batch that the step took.
+        workers: number of threads.
+        queue_bytes: bound on batches that wait or are being trained on.
+    """
+
+    def __init__(
+        self,
+        *,
+        topology: Topology,
+        labels: Array,
+        features: FeatureSource,
+        plan: EpochPlan,
+        fanouts: tuple[int, ...],
+        seed: int,
+        edge_weight: str | None,
+        ledger: Ledger,
+        workers: int,
+        queue_bytes: int,
+    ):
+        self.topology, self.labels, self.features, self.plan = topology, labels, features, plan
+        self.edge_weight, self.ledger, self.queue_bytes = edge_weight, ledger, queue_bytes
+        self.samplers = [Sampler(topology, fanouts, seed=seed) for _ in range(workers)]
+
+    def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
+        """Yields the batches of a training epoch in step order, from a position on.
+
+        A batch's bytes are released when the next one is asked for.
+        """
+        planned = list(self.plan.batches(epoch, start_position))
+        queue: OrderedByteQueue[tuple[MiniBatch, Ledger]] = OrderedByteQueue(self.queue_bytes, first=start_position)
+        threads = [
+            threading.Thread(
+                target=self._work, args=(sampler, planned[i :: len(self.samplers)], epoch, queue), daemon=True
+            )
+            for i, sampler in enumerate(self.samplers)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for item in planned:
+                (batch, moved), num_bytes = queue.take(item.position)
+                self.ledger.merge(moved)
+                yield batch
+                del batch
+                queue.release(num_bytes)
+        finally:
+            queue.close()
+            for thread in threads:
+                thread.join()
+
+    def _work(
+        self,
+        sampler: Sampler,
+        planned: list[PlannedBatch],
+        epoch: int,
+        queue: OrderedByteQueue[tuple[MiniBatch, Ledger]],
+    ) -> None:
+        try:
+            for item in planned:
+                batch = self._sampled(sampler, item, epoch)
+                num_bytes = batch_bytes(batch, self.features.width)
+                queue.admit(item.position, num_bytes)
+                moved = Ledger()
+                batch.x = torch.empty((len(batch.input_ids), self.features.width))
+                self.features.gather(batch.input_ids, batch.x, moved)
+                _count(batch, moved)
+                queue.put(item.position, (batch, moved), num_bytes)
+        except Closed:
+            pass
+        except BaseException as error:  # a worker's error belongs to the consumer's thread
+            queue.fail(error)
+
+    def _sampled(self, sampler: Sampler, item: PlannedBatch, epoch: int) -> MiniBatch:
+        blocks = sampler.sample(item.key, item.seeds)
+        attach_weights(blocks, self.topology, self.edge_weight)
+        return MiniBatch(
+            key=item.key,
+            seeds=item.seeds,
+            labels=self.labels[item.seeds],
+            blocks=blocks,
+            train_epoch=epoch,
+            position=item.position,
+            group=item.group,
+            group_seeds=item.group_seeds,
+        )
+
+
+def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: str | None) -> None:
+    """Puts GCN coefficients on the blocks in place where the model asks for them."""
+    if edge_weight == "gcn":
+        for block in blocks:
+            block.weight, block.self_weight = gcn_weights(block, topology.in_degree, topology.out_degree)
+
+
+def batch_bytes(batch: MiniBatch, width: int) -> int:
+    """Returns the bytes of a batch: all arrays of its blocks, and float32 input rows of `width` columns."""
+    arrays = [getattr(block, field.name) for block in batch.blocks for field in fields(block)]
+    held = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+    return held + len(batch.input_ids) * width * 4
+
+
+def _count(batch: MiniBatch, ledger: Ledger) -> None:
+    ledger.count("batches", 0, 1)
+    ledger.count("seeds", 0, len(batch.seeds))
+    for layer, block in enumerate(batch.blocks):
+        ledger.count("inputs", layer, block.num_src)
+        ledger.count("edges", layer, block.num_edges)

@@ -1,0 +1,203 @@
+"""The `model` stage: a trained model as an artifact.
+
+It holds weights.safetensors (the best parameters on validation), metrics.jsonl (one row an epoch), ledger.json and logits-free scores in
+its summary; its manifest names the versions of everything that went in. Seconds are in run.json, outside the content.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+
+from assets.artifact import Artifact
+from assets.graph import Graph, open_graph
+from assets.sizes import parse_size
+from assets.stage import Check, Progress, Summary
+from assets.writer import Writer
+from kernels.errors import InputError
+from kernels.plan import EpochPlan
+from trainers.checkpoint import read_checkpoint
+from trainers.config import ModelConfig, TrainExecution
+from trainers.devices import LogicalDevice
+from trainers.evaluate import accuracy, infer_exact, infer_sampled
+from trainers.ledger import Ledger
+from trainers.loop import Loop
+from trainers.minibatch import OnlineSource
+from trainers.models.build import build_model
+from trainers.models.layer import LayeredModel
+from trainers.sources import FeatureSource, open_source
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunExecution(TrainExecution):
+    """How one run is carried out, with what only the launcher knows."""
+
+    # Goes on from the checkpoint of this version, where there is one.
+    resume: bool = False
+    # Folder of checkpoints.
+    checkpoints: Path
+
+
+class ModelStage:
+    """Trains a model on a graph artifact with the online mini-batch trainer."""
+
+    name = "model"
+    code_version = 1
+    Semantic = ModelConfig
+    Execution = RunExecution
+
+    def inputs(self, semantic: ModelConfig) -> Mapping[str, str]:
+        """Training reads a graph."""
+        return {"graph": "graph"}
+
+    def raw(self, semantic: ModelConfig) -> Mapping[str, str]:
+        """Nothing enters but artifacts."""
+        return {}
+
+    def build(
+        self,
+        inputs: Mapping[str, Artifact],
+        semantic: ModelConfig,
+        execution: RunExecution,
+        writer: Writer,
+        progress: Progress,
+    ) -> Summary:
+        """Trains, evaluates and writes the model.
+
+        Raises:
+            InputError: the graph has no training nodes, a budget is too small, or the checkpoint does not fit.
+        """
+        threads = torch.get_num_threads()
+        torch.set_num_threads(semantic.train.threads)
+        try:
+            run = Training(inputs["graph"], semantic, execution, writer.version, progress)
+            run.train()
+            return run.write(writer)
+        finally:
+            torch.set_num_threads(threads)
+
+
+class Training:
+    """One run: the graph, the model and the loop, put together from a recipe."""
+
+    def __init__(
+        self, artifact: Artifact, semantic: ModelConfig, execution: RunExecution, version: str, progress: Progress
+    ):
+        self.semantic, self.execution = semantic, execution
+        self.graph = open_graph(artifact)
+        if len(self.graph.train_ids) == 0:
+            raise InputError(f"graph {artifact.version[:12]} has no training nodes", "give its source a training split")
+        work_bytes = parse_size(execution.workspace) if execution.workspace else None
+        self.device = LogicalDevice(0, work_bytes) if work_bytes is not None else None
+        self.ledger = Ledger()
+        self.features: FeatureSource = open_source(self.graph.features, execution.features)
+        self.model = build_model(semantic.train, self.graph.features.width, self.graph.num_classes, semantic.seed)
+        path = checkpoint_path(execution.checkpoints, version)
+        self.loop = self._build_loop(path, version, progress)
+        checkpoint = read_checkpoint(path, version) if execution.resume else None
+        if checkpoint is not None:
+            self.loop.restore(checkpoint)
+
+    def train(self) -> None:
+        """Runs the loop, on the device where there is a bound."""
+        if self.device is not None:
+            self.device.adopt(self.model.parameters(), "parameters")
+        with self.device or nullcontext():
+            self.loop.run()
+
+    def write(self, writer: Writer) -> Summary:
+        """Scores the final model on every split and writes the artifact's files."""
+        scores = self._scores(("train", "valid", "test"))
+        writer.path("weights.safetensors").write_bytes(save(self.model.state_dict()))
+        rows = "".join(json.dumps(row, sort_keys=True) + "\n" for row in self.loop.state.history)
+        writer.path("metrics.jsonl").write_text(rows)
+        writer.path("ledger.json").write_text(json.dumps(self.ledger.rows(), indent=1, sort_keys=True) + "\n")
+        timing = {"train": self.loop.timing.train_seconds, "evaluate": self.loop.timing.evaluate_seconds}
+        writer.note(epoch_seconds=timing, peak_bytes=dict(self.device.peak) if self.device else {})
+        state = self.loop.state
+        numbers: dict[str, Any] = {f"{split}_accuracy": score for split, score in scores.items()}
+        numbers |= {"epochs_run": state.epoch, "best_epoch": state.best_epoch, "loss": state.history[-1]["loss"]}
+        numbers |= {"parameters": sum(parameter.numel() for parameter in self.model.parameters())}
+        finite = all(bool(torch.isfinite(tensor).all()) for tensor in self.model.state_dict().values())
+        check = Check(name="weights are finite", passed=finite, detail="lower `lr`" if not finite else "")
+        return Summary(numbers=numbers, checks=[check])
+
+    def _build_loop(self, path: Path, version: str, progress: Progress) -> Loop:
+        train, sampling, graph = self.semantic.train, self.semantic.sampling, self.graph
+        plan = EpochPlan(
+            np.asarray(graph.train_ids),
+            sampling.batch_size,
+            seed=self.semantic.seed,
+            reuse=sampling.reuse,
+            accumulate=train.accumulate,
+        )
+        source = OnlineSource(
+            topology=graph.topology,
+            labels=graph.labels,
+            features=self.features,
+            plan=plan,
+            fanouts=sampling.fanouts,
+            seed=self.semantic.seed,
+            edge_weight=self.model.edge_weight,
+            ledger=self.ledger,
+            workers=self.execution.samplers or max(1, (os.cpu_count() or 1) - 1),
+            queue_bytes=parse_size(self.execution.queue),
+        )
+        return Loop(
+            model=self.model,
+            source=source,
+            config=train,
+            seed=self.semantic.seed,
+            plan=plan,
+            evaluate=(lambda: self._scores(("valid",))["valid"]) if len(graph.valid_ids) else None,
+            ledger=self.ledger,
+            progress=progress,
+            checkpoint_path=path,
+            version=version,
+            checkpoint_steps=self.execution.checkpoint_steps,
+        )
+
+    def _scores(self, splits: tuple[str, ...]) -> dict[str, float]:
+        ids = {split: np.asarray(getattr(self.graph, f"{split}_ids")) for split in splits}
+        return {
+            split: accuracy(logits, np.asarray(self.graph.labels[ids[split]]))
+            for split, logits in _logits(self.model, self.graph, self.features, self.semantic, ids).items()
+        }
+
+
+def checkpoint_path(folder: Path, version: str) -> Path:
+    """Returns where the checkpoint of a model version is."""
+    return folder / f"{version}.safetensors"
+
+
+def _logits(
+    model: LayeredModel, graph: Graph, features: FeatureSource, semantic: ModelConfig, ids: dict[str, np.ndarray]
+) -> dict[str, torch.Tensor]:
+    """Logits of the nodes of each split that has nodes, by the table's way of evaluation."""
+    train, sampling = semantic.train, semantic.sampling
+    ids = {split: node_ids for split, node_ids in ids.items() if len(node_ids)}
+    if train.eval == "exact":
+        every = infer_exact(model, graph.topology, features, parse_size(train.eval_workspace), train.threads)
+        return {split: every[torch.from_numpy(node_ids).long()] for split, node_ids in ids.items()}
+    return {
+        split: infer_sampled(
+            model,
+            graph.topology,
+            features,
+            node_ids,
+            fanouts=sampling.fanouts,
+            batch_size=sampling.batch_size,
+            seed=semantic.seed,
+            threads=train.threads,
+        )
+        for split, node_ids in ids.items()
+    }
