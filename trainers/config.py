@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeVar
 
 from assets.sampling import SamplingConfig
 from assets.sizes import parse_size
-
 from kernels.errors import InputError
 
 Part = TypeVar("Part")

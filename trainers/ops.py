@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from kernels.aggregate import aggregate as aggregate_arrays
 from kernels.aggregate import aggregate_backward
 from kernels.dropout import dropout as dropout_arrays
-from torch import Tensor
-
 from kernels.types import Array, Block
 
 

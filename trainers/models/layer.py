@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from kernels.rng import key as rng_key
-from kernels.rng import uniform
 from torch import Tensor, nn
 
+from kernels.rng import key as rng_key
+from kernels.rng import uniform
 from kernels.types import Array, Block, Stream
 from trainers.ops import dropout
 
