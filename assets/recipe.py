@@ -2,8 +2,8 @@
 
 version = SHA-256 over (stage name, stage code version, Semantic config, versions of the inputs, digests of the raw files), written
 as canonical JSON: sorted keys, no spaces, floats by their shortest exact form. The same recipe has the same version on every machine,
-and it is known before anything is built. A `Path` in a config says where bytes are, not what they are, so it is left out; the raw
-digest of those bytes stands for it.
+and it is known before anything is built. A `Path` in a config, and any field with `metadata={"hashed": False}`, says where bytes
+are, not what they are, so it is left out; the raw digest of those bytes stands for it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ SHORT_DIGITS = 12
 def canonical(config: Any) -> Any:
     """Returns a config as plain JSON values: dataclasses become dicts, tuples lists, enums and NumPy scalars plain values.
 
-    Fields that hold a `Path` are left out (see the module's docstring); `locations` has them.
+    Fields that say where to read are left out (see the module's docstring); `locations` has them.
 
     Raises:
         TypeError: a value that has no exact JSON form (a set, an object, a float that is not finite).
     """
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        config = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+        hashed = [field.name for field in dataclasses.fields(config) if field.metadata.get("hashed", True)]
+        config = {name: getattr(config, name) for name in hashed}
     if isinstance(config, Mapping):
         return {_key(key): canonical(value) for key, value in config.items() if not isinstance(value, Path)}
     if isinstance(config, list | tuple):

@@ -1,0 +1,226 @@
+"""Pipeline files: one TOML file is a whole reproducible recipe, and all mistakes in it are reported at once.
+
+    name = "cora"                      seed = 0
+    [graph]                            source and its own keys, see assets/sources/
+    [sampling]                         see assets/sampling.py
+    [[train]]                          one table for each model; the schema comes from the trainers
+
+`name` is the file's name without `.toml` when it is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assets.sampling import SamplingConfig
+from assets.tables import NOT_BUILT, Problem, Tables
+from assets.toml_lines import key_lines
+from kernels.errors import InputError
+
+if TYPE_CHECKING:
+    from assets.graph import GraphConfig
+
+FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
+SHIPPED = Path(__file__).resolve().parent.parent / "jobs" / "pipelines"
+SECTIONS = ("name", "seed", "graph", "sampling", "train")
+LATER_SECTIONS = ("partitions", "chunks", "hotness", "memory", "schedule")
+LATER_VALUES: Mapping[str, tuple[str, ...]] = {
+    "method": ("weighted", "random_walk"),
+    "trainer": ("factored", "disk", "fresh", "fullgraph", "distributed"),
+    "model": ("gat", "gin", "pinsage", "rgcn"),
+    "metric": ("roc_auc",),
+}
+LATER_KEYS = ("heads", "norm", "residual", "class_weights", "fresh", "distributed", "ranks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """The keys above the first table."""
+
+    name: str
+    # Names the recipe; letters, digits, - and _.
+    seed: int = 0
+    # Keys every random decision.
+
+    def __post_init__(self) -> None:
+        """Checks the name and the range of the seed."""
+        problems = []
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", self.name):
+            problems.append(f"name = {self.name!r} has other characters than letters, digits, - and _")
+        if not 0 <= self.seed < 2**63:
+            problems.append(f"seed = {self.seed} is not between 0 and 2^63 - 1")
+        if problems:
+            raise InputError("; ".join(problems))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """A recipe, checked.
+
+    Attributes:
+        name, seed: its head.
+        path, text: the file and what stood in it.
+        graph: the Semantic config of the graph stage.
+        sampling: how mini-batches are sampled, None where the file does not say.
+        train: one object of the train schema for each `[[train]]` table, or plain dicts where no schema was given.
+    """
+
+    name: str
+    seed: int
+    path: Path
+    text: str
+    graph: GraphConfig
+    sampling: SamplingConfig | None
+    train: tuple[Any, ...]
+
+
+def load_pipeline(path_or_name: str | os.PathLike[str], train_schema: type | None = None) -> Pipeline:
+    """Reads and checks a pipeline file.
+
+    Args:
+        path_or_name: a path to a TOML file, or the name of one that `pipeline_files` finds.
+        train_schema: the dataclass of a `[[train]]` table; None leaves those tables unchecked.
+
+    Raises:
+        InputError: no such file, or all that is wrong in it, each mistake with its line.
+    """
+    path = find_pipeline(path_or_name)
+    try:
+        text = path.read_text(encoding="utf-8")
+        raw = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path}{_syntax_place(error)}: not valid TOML: {error}", "correct the line; see toml.io"
+        ) from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}", "correct the path or its permissions") from error
+    tables = Tables(lines=key_lines(text), folder=path.parent, later=LATER_VALUES, later_keys=LATER_KEYS)
+    values, problems = _parse(raw, tables, path.stem, train_schema)
+    if problems:
+        listed = "".join(f"\n  {path}:{problem.line}: {problem.message}" for problem in sorted(set(problems)))
+        count = "1 mistake" if len(problems) == 1 else f"{len(set(problems))} mistakes"
+        raise InputError(
+            f"the pipeline file has {count}:{listed}", f"correct the file, then: graphmill validate {path_or_name}"
+        )
+    return Pipeline(path=path, text=text, **values)
+
+
+def pipeline_files() -> dict[str, Path]:
+    """Returns name -> file of all pipelines that can be named: `$GRAPHMILL_PIPELINES` (default `./pipelines` when it exists)
+    first, then the shipped ones."""
+    folders = [SHIPPED, Path(os.environ.get(FOLDER_VARIABLE) or "pipelines")]
+    return {path.stem: path.absolute() for folder in folders for path in sorted(folder.glob("*.toml"))}
+
+
+def find_pipeline(path_or_name: str | os.PathLike[str]) -> Path:
+    """Returns the absolute path of a pipeline file.
+
+    Raises:
+        InputError: there is none; the text lists the names that exist.
+    """
+    given, files = os.fspath(path_or_name), pipeline_files()
+    if given in files:
+        return files[given]
+    if Path(given).is_file():
+        return Path(given).absolute()
+    near = get_close_matches(Path(given).stem, files, 1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    place = f"{SHIPPED} and ${FOLDER_VARIABLE} or ./pipelines"
+    raise InputError(
+        f"no pipeline {given}{hint}: no such file, and no such name in {place}",
+        f"the names are: {', '.join(sorted(files)) or 'none'}; or give the path of a TOML file",
+    )
+
+
+def _parse(
+    raw: Mapping[str, Any], tables: Tables, stem: str, train_schema: type | None
+) -> tuple[dict[str, Any], list[Problem]]:
+    head_raw = {"name": stem} | {key: raw[key] for key in ("name", "seed") if key in raw}
+    head, problems = tables.parse(Head, head_raw, ())
+    problems += _unknown_sections(raw, tables)
+    values: dict[str, Any] = {"name": head.name, "seed": head.seed} if head else {}
+    values["graph"], found = _parse_graph(raw, tables, head.seed if head else 0)
+    problems += found
+    values["sampling"] = None
+    if "sampling" in raw:
+        values["sampling"], found = tables.parse(SamplingConfig, raw["sampling"], ("sampling",))
+        problems += found
+    values["train"], found = _parse_train(raw.get("train", []), tables, train_schema)
+    problems += found
+    problems += _impossible(raw, values, tables)
+    return values, problems
+
+
+def _unknown_sections(raw: Mapping[str, Any], tables: Tables) -> list[Problem]:
+    problems = []
+    for key in raw:
+        if key in LATER_SECTIONS:
+            problems.append(tables.problem((key,), f"[{key}] {NOT_BUILT}; remove it"))
+        elif key not in SECTIONS:
+            near = get_close_matches(key, [*SECTIONS, *LATER_SECTIONS], 1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(SECTIONS)}"
+            problems.append(tables.problem((key,), f"a pipeline has no {key} ({hint})"))
+    return problems
+
+
+def _parse_graph(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[Any, list[Problem]]:
+    from assets.graph import SOURCES, config_class
+
+    graph, choices = raw.get("graph"), ", ".join(SOURCES)
+    if not isinstance(graph, Mapping):
+        return None, [tables.problem(("graph",), f"the file lacks the table [graph] with source = one of {choices}")]
+    if "source" not in graph:
+        return None, [tables.problem(("graph",), f"[graph] lacks the key source, one of {choices}")]
+    try:
+        schema = config_class(graph["source"])
+    except InputError as error:
+        return None, [tables.problem(("graph", "source"), f"{error.problem}; {error.remedy}")]
+    return tables.parse(schema, graph, ("graph",), {"seed": seed})
+
+
+def _parse_train(entries: Any, tables: Tables, schema: type | None) -> tuple[tuple[Any, ...], list[Problem]]:
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+        return (), [tables.problem(("train",), "train is a list of tables: write [[train]] with two brackets")]
+    parsed, problems = [], []
+    for index, entry in enumerate(entries):
+        value, found = (dict(entry), []) if schema is None else tables.parse(schema, entry, ("train", index))
+        parsed.append(value)
+        problems += found
+    return tuple(parsed), problems
+
+
+def _impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables) -> list[Problem]:
+    """Finds what no single table can see: repeated names, a missing [sampling], a depth that differs from the sampler's."""
+    entries = raw.get("train", [])
+    if not isinstance(entries, list) or not entries:
+        return []
+    problems, first_of, sampling = [], {}, values["sampling"]
+    if "sampling" not in raw:
+        problems.append(tables.problem(("train",), "[[train]] needs a table [sampling] with fanouts and batch_size"))
+    for index, (entry, value) in enumerate(zip(entries, values["train"], strict=False)):
+        where, name = ("train", index), entry.get("name")
+        if name is not None and first_of.setdefault(str(name), index) != index:
+            line = tables.problem(("train", first_of[str(name)], "name"), "").line
+            problems.append(
+                tables.problem((*where, "name"), f'name = "{name}" is taken by the [[train]] of line {line}')
+            )
+        layers = getattr(value, "layers", entry.get("layers"))
+        if sampling is not None and type(layers) is int and layers != len(sampling.fanouts):
+            text = (
+                f"layers = {layers}, but [sampling] has {len(sampling.fanouts)} fanouts: one is needed for each layer"
+            )
+            problems.append(tables.problem((*where, "layers"), text))
+    return problems
+
+
+def _syntax_place(error: Exception) -> str:
+    """Returns `:line` where the parser names one."""
+    match = re.search(r"at line (\d+)", str(error))
+    return f":{match[1]}" if match else ""
