@@ -38,9 +38,8 @@ PLANNED = ("edges", "ogb", "dgl")
 class GraphConfig:
     """The keys of `[graph]` that every source has; a source's own `Config` adds its keys.
 
-    A field with `metadata={"hashed": False}` says where to read, not what is read: it stays out of the artifact's
-    version, which the content digests of `raw` enter instead. One with `metadata={"key": False}` is no key of
-    `[graph]`.
+    A `Path` says where to read, not what is read: it stays out of the artifact's version, which the content digests of
+    `raw` enter instead. A field with `metadata={"key": False}` is no key of `[graph]`.
 
     Raises:
         InputError: a value is outside its range.
@@ -77,7 +76,7 @@ class GraphConfig:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class RawGraph:
     """A source's graph before it is compressed; the features are already in the writer.
 
@@ -88,8 +87,6 @@ class RawGraph:
         class_names: C names, label order.
         splits: train, valid and test node ids, or None: stratified at random from the seed.
         node_names: N names, or None.
-        features_final: the features are already as the artifact stores them: `normalize` was applied or is meaningless.
-        raw: the content digests that were really read, to be compared with those the version was made from.
         numbers: what the source wants in the summary (files skipped, edges outside the graph).
     """
 
@@ -100,7 +97,6 @@ class RawGraph:
     class_names: Sequence[str]
     splits: tuple[Array, Array, Array] | None = None
     node_names: Sequence[str] | None = None
-    raw: Mapping[str, str] = field(default_factory=dict)
     numbers: Mapping[str, int | float | str] = field(default_factory=dict)
 
 

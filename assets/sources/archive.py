@@ -1,0 +1,186 @@
+"""Reads NumPy archives member by member, in slices, without ever unpickling.
+
+`np.load` reads a member whole; features may be larger than memory, so `Archive.rows` decompresses a stream and hands
+out slices of rows. A header is believed only after its shape and dtype were compared with the member's size, so a
+damaged or hostile file cannot make us allocate what it does not hold. The zip's CRC is checked at the end of each
+member that is read to its end.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from kernels.errors import InputError
+from kernels.types import Array
+
+SLICE_BYTES = 8 << 20
+"""Bytes of one slice of rows."""
+
+SAVE_REMEDY = "save it again with np.savez(path, name=array, ...) from plain numeric arrays"
+
+
+@dataclass(frozen=True)
+class Header:
+    """Shape, dtype and order of a member as its own header says."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the array's data."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class Archive:
+    """An open `.npz` file. Use it as a context manager.
+
+    Raises:
+        InputError: the file is missing, unreadable, or is no zip archive.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except FileNotFoundError:
+            raise InputError(
+                f"{path}: no such file", "correct `path` in [graph]; it is relative to the pipeline file"
+            ) from None
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}", "give a readable .npz file") from error
+        except zipfile.BadZipFile:
+            raise InputError(
+                f"{path}: is no npz archive, or a truncated one", f"copy it again, or {SAVE_REMEDY}"
+            ) from None
+        self._members = {name.removesuffix(".npy"): name for name in self._zip.namelist()}
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._zip.close()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the arrays."""
+        return tuple(self._members)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._members
+
+    def header(self, name: str) -> Header:
+        """Reads a member's header.
+
+        Raises:
+            InputError: the member is damaged, or holds pickled objects.
+        """
+        with self._stream(name) as stream:
+            return self._header(name, stream)
+
+    def holds_text(self, name: str) -> bool:
+        """Tells whether a member is plain text; a pickled one is not, and is not read to find out."""
+        with self._stream(name) as stream:
+            return self._bare_header(stream).dtype.kind in "US"
+
+    def read(self, name: str) -> Array:
+        """Reads a member whole; a Fortran-ordered one comes back C-contiguous, so its bytes are held twice for a
+        moment.
+
+        Raises:
+            InputError: the member is missing, damaged, or holds pickled objects.
+        """
+        with self._stream(name) as stream:
+            header = self._header(name, stream)
+            flat = self._fill(name, stream, np.empty(math.prod(header.shape), header.dtype))
+            self._check_end(name, stream)
+        if header.fortran:
+            return np.ascontiguousarray(flat.reshape(header.shape[::-1]).T)
+        return flat.reshape(header.shape)
+
+    def rows(self, name: str) -> Iterator[tuple[int, Array]]:
+        """Yields (first row, rows[n, F]) of a matrix in slices of about 8 MiB; a Fortran-ordered one is read whole
+        first.
+
+        Raises:
+            InputError: the member is missing, damaged, or holds pickled objects.
+        """
+        header = self.header(name)
+        num_rows, width = header.shape
+        step = max(1, SLICE_BYTES // max(1, width * header.dtype.itemsize))
+        if header.fortran:
+            whole = self.read(name)
+            yield from ((low, whole[low : low + step]) for low in range(0, num_rows, step))
+            return
+        with self._stream(name) as stream:
+            self._header(name, stream)
+            for low in range(0, num_rows, step):
+                part = np.empty((min(step, num_rows - low), width), header.dtype)
+                self._fill(name, stream, part.reshape(-1))
+                yield low, part
+            self._check_end(name, stream)
+
+    @contextmanager
+    def _stream(self, name: str) -> Iterator[IO[bytes]]:
+        """Opens a member; whatever is wrong with its bytes becomes one InputError."""
+        if name not in self._members:
+            raise InputError(
+                f"{self.path}: has no array '{name}'; it has {', '.join(self.names) or 'none'}", SAVE_REMEDY
+            )
+        try:
+            with self._zip.open(self._members[name]) as stream:
+                yield stream
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(
+                f"{self.path}: array '{name}' is damaged: {error}", f"copy it again, or {SAVE_REMEDY}"
+            ) from error
+
+    def _header(self, name: str, stream: IO[bytes]) -> Header:
+        """Reads the header at the start of a member and compares it with the member's size."""
+        header = self._bare_header(stream)
+        if header.dtype.hasobject:
+            raise InputError(
+                f"{self.path}: array '{name}' holds pickled Python objects, which are never loaded (they can run code)",
+                f"{SAVE_REMEDY}; text as a fixed-width string array: np.array(names, dtype=str)",
+            )
+        held = self._zip.getinfo(self._members[name]).file_size - stream.tell()
+        if header.num_bytes != held:
+            raise ValueError(f"its header declares {header.num_bytes} bytes, the file holds {held}")
+        return header
+
+    @staticmethod
+    def _bare_header(stream: IO[bytes]) -> Header:
+        """Reads the header at the start of a member."""
+        if np.lib.format.read_magic(stream) == (1, 0):
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+        else:
+            shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
+        return Header(shape, dtype, fortran)
+
+    def _fill(self, name: str, stream: IO[bytes], out: Array) -> Array:
+        """Fills a contiguous 1-D array from the stream."""
+        view = out.view(np.uint8).data if out.nbytes else memoryview(b"")
+        filled = 0
+        while filled < len(view):
+            count = stream.readinto(view[filled : filled + SLICE_BYTES])  # pyright: ignore[reportAttributeAccessIssue]
+            if not count:
+                raise EOFError(f"it ends after {filled} of {len(view)} bytes")
+            filled += count
+        return out
+
+    def _check_end(self, name: str, stream: IO[bytes]) -> None:
+        """Reads past the end, which makes zipfile compare the CRC."""
+        if stream.read(1):
+            raise ValueError("it is longer than its header says")
