@@ -1,0 +1,55 @@
+# The native module as type checkers see it; kernels/native/*.cpp is the source. Use the front doors, not this.
+from typing import Any
+
+from kernels.types import Array
+
+class Sampler32:
+    def __init__(self, indptr: Array, indices: Array, fanouts: list[int], replace: bool, threads: int) -> None: ...
+    def sample(
+        self, batch_key: int, seeds: Array, transposed: int, positions: bool
+    ) -> tuple[Array, list[tuple[Any, ...]]]: ...
+
+class Sampler64(Sampler32): ...
+
+def absorb_ids(key: int, ids: Array, out: Array, threads: int) -> None: ...
+def normal_int(key: int, ids: Array, out: Array, threads: int) -> None: ...
+def transpose(num_src: int, start: Array, end: Array, indices: Array) -> tuple[Array, Array, Array]: ...
+def gather(table: Array, node_ids: Array, out: Array, threads: int) -> None: ...
+def aggregate(
+    start: Array,
+    end: Array,
+    indices: Array,
+    dst_pos: Array | None,
+    weight: Array | None,
+    self_weight: Array | None,
+    h: Array,
+    out: Array,
+    reduce: int,
+    threads: int,
+) -> None: ...
+def aggregate_backward(
+    start: Array,
+    end: Array,
+    dst_pos: Array | None,
+    weight: Array | None,
+    self_weight: Array | None,
+    t_start: Array,
+    t_edge: Array,
+    t_dst: Array,
+    grad: Array,
+    out: Array,
+    reduce: int,
+    threads: int,
+) -> None: ...
+def dropout(x: Array, node_ids: Array, key: int, threshold: int, out: Array, threads: int) -> None: ...
+def gcn_weights(
+    start: Array,
+    end: Array,
+    indices: Array,
+    dst_in: Array,
+    dst_out: Array,
+    src_out: Array,
+    sampled: bool,
+    weight: Array,
+    self_weight: Array,
+) -> None: ...

@@ -1,0 +1,76 @@
+"""What the kernels accept: the checks that every front door makes before it hands pointers to native code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.errors import InputError
+from kernels.types import Array
+
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def as_ids(ids: Any, what: str) -> Array:
+    """Returns ids as a C-contiguous int32[n] or int64[n] array, without a copy when they are one.
+
+    Args:
+        ids: integers[n]; other integer types become int64.
+        what: the argument's name, for the message.
+
+    Raises:
+        InputError: ids are not integers or not one-dimensional.
+    """
+    array = np.asarray(ids)
+    if array.size == 0 and array.dtype.kind == "f":
+        array = array.astype(np.int64)  # an empty list
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InputError(f"{what} is {array.dtype}{list(array.shape)}", f"give {what} as int32[n] or int64[n]")
+    dtype = np.int32 if array.dtype in (np.int32, np.int16, np.int8, np.uint16, np.uint8) else np.int64
+    return np.require(array, dtype=dtype, requirements=["C", "A"])
+
+
+def as_int32(array: Any, what: str, length: int) -> Array:
+    """Returns the array as C-contiguous int32[length]; another dtype or length raises InputError."""
+    array = np.asarray(array)
+    if array.dtype != np.int32 or array.shape != (length,):
+        raise InputError(f"{what} is {array.dtype}{list(array.shape)}", f"give {what} as int32[{length}]")
+    return np.require(array, requirements=["C", "A"])
+
+
+def as_rows(x: Any, what: str, num_rows: int | None = None) -> Array:
+    """Returns x as C-contiguous float32 or float64 [num_rows, F] rows; non-contiguous input is copied.
+
+    Raises:
+        InputError: x has another dtype, is not a matrix, or has another number of rows.
+    """
+    array = np.asarray(x)
+    if array.dtype not in FLOATS or array.ndim != 2 or num_rows not in (None, array.shape[0]):
+        wanted = "n" if num_rows is None else num_rows
+        raise InputError(f"{what} is {array.dtype}{list(array.shape)}", f"give float32[{wanted}, F] or float64")
+    return np.require(array, requirements=["C", "A"])
+
+
+def as_out(out: Array | None, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Returns `out` where it can be written in place, or a new uninitialised array when it is None.
+
+    Reusing one `out` spares the page faults of fresh memory, which cost more than the arithmetic of a small kernel.
+
+    Raises:
+        InputError: out has another shape or dtype, or is read-only or not C-contiguous.
+    """
+    if out is None:
+        return np.empty(shape, dtype)
+    if out.shape != shape or out.dtype != dtype:
+        raise InputError(f"out is {out.dtype}{list(out.shape)}", f"give {np.dtype(dtype)}{list(shape)}")
+    if not (out.flags.c_contiguous and out.flags.writeable and out.flags.aligned):
+        raise InputError("out is read-only, unaligned or not C-contiguous", "give an array made by np.empty")
+    return out
+
+
+def check_threads(threads: int) -> int:
+    """Returns threads, refusing values outside 1..1024."""
+    if not 1 <= threads <= 1024:
+        raise InputError(f"threads = {threads}", "give a number of threads in 1..1024")
+    return int(threads)

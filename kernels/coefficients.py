@@ -1,0 +1,66 @@
+"""The edge weights of a graph convolution on a sampled block.
+
+GCN weighs the edge u -> v by 1 / sqrt((d_in(v) + 1)(d_out(u) + 1)) and a node's own row by 1 / sqrt((d_in(v) + 1)(d_out(v) + 1)),
+with the degrees of the WHOLE graph. On a row of which k of d_in(v) edges were sampled the neighbour sum is scaled by d_in(v) / k,
+so that it is unbiased; the own term is exact and is not scaled. Weights are computed when a batch is assembled and never
+stored. Square roots are taken once a node, in float64: O(num_src + nnz).
+
+Source: Kipf and Welling: Semi-Supervised Classification with Graph Convolutional Networks, equation 2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernels import _native
+from kernels.arrays import as_int32
+from kernels.types import Array, Block
+
+
+def gcn_weights_reference(
+    block: Block, in_degree: Array, out_degree: Array, sampled: bool = True
+) -> tuple[Array, Array]:
+    """Returns (weight, self_weight) as `gcn_weights` does (the rule in NumPy)."""
+    root_in = 1 / np.sqrt(in_degree[block.dst_ids] + 1.0)
+    root_out = 1 / np.sqrt(out_degree[block.src_ids] + 1.0)
+    weight = np.zeros(len(block.indices), np.float32)
+    for i in range(block.num_dst):
+        edges = slice(block.start[i], block.end[i])
+        taken = block.end[i] - block.start[i]
+        scale = float(in_degree[block.dst_ids[i]]) / float(taken) if sampled and taken else 1.0
+        weight[edges] = root_in[i] * scale * root_out[block.indices[edges]]
+    self_weight = root_in * (1 / np.sqrt(out_degree[block.dst_ids] + 1.0))
+    return weight, self_weight.astype(np.float32)
+
+
+def gcn_weights(block: Block, in_degree: Array, out_degree: Array, sampled: bool = True) -> tuple[Array, Array]:
+    """Computes the weights of a block's edges and of its destinations' own rows.
+
+    Args:
+        block: the block.
+        in_degree, out_degree: i32[N] of the whole graph, without the own terms.
+        sampled: scale the neighbours of a sampled row by d_in(v) / k; False leaves the plain coefficients.
+
+    Returns:
+        weight f32[nnz] (0 where an edge was removed) and self_weight f32[num_dst].
+
+    Raises:
+        InputError: degrees are not int32[N], or the block's rows are out of range.
+    """
+    in_degree, out_degree = (as_int32(array, "degrees", len(in_degree)) for array in (in_degree, out_degree))
+    start, end = (as_int32(getattr(block, name), name, block.num_dst) for name in ("start", "end"))
+    indices = as_int32(block.indices, "indices", len(block.indices))
+    weight, self_weight = np.empty(len(indices), np.float32), np.empty(block.num_dst, np.float32)
+    dst_ids = block.dst_ids
+    _native.gcn_weights(
+        start,
+        end,
+        indices,
+        in_degree[dst_ids],
+        out_degree[dst_ids],
+        out_degree[block.src_ids],
+        sampled,
+        weight,
+        self_weight,
+    )
+    return weight, self_weight

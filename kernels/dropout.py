@@ -1,0 +1,71 @@
+"""Dropout whose mask is a function of names, not of a generator's state.
+
+Element (node, column) is dropped by bits that depend on the key, the node's global id and the column only. So a mask is the
+same wherever the row lies in a batch, in which chunk it is recomputed, on which rank, after a resume, and forward and backward
+need not store it: the backward pass is this function on the gradient.
+
+One 64-bit draw serves four columns, 16 bits each: the drop probability is a multiple of 2^-16. Cost: one draw for four
+elements (vectorised), one read and one write an element.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels import _native
+from kernels.arrays import as_ids, as_out, as_rows, check_threads
+from kernels.errors import InputError
+from kernels.rng import MASK, absorb_ids_reference, draws
+from kernels.types import Array
+
+LANES = 1 << 16  # values of the 16 bits that decide on one element
+
+
+def drop_threshold(p: float) -> int:
+    """Returns t in 0..65535: an element is dropped when its 16 bits are below t, the multiple of 2^-16 nearest to p.
+
+    Raises:
+        InputError: p is not in [0, 1).
+    """
+    if not 0 <= p < 1:
+        raise InputError(f"dropout p = {p}", "give a probability in [0, 1)")
+    return min(round(p * LANES), LANES - 1)
+
+
+def dropout_reference(x: Array, node_ids: Array, key: int, p: float) -> Array:
+    """Returns x with elements dropped as `dropout` does (the rule in NumPy)."""
+    threshold = drop_threshold(p)
+    columns = np.arange(x.shape[1])
+    bits = draws(absorb_ids_reference(key, node_ids)[:, None], columns[None, :] >> 2)
+    lane = (bits >> (np.uint64(16) * (columns & 3).astype(np.uint64))) & np.uint64(LANES - 1)
+    scale = x.dtype.type(LANES) / x.dtype.type(LANES - threshold)
+    return np.where(lane < threshold, x.dtype.type(0), x * scale)
+
+
+def dropout(x: Array, node_ids: Any, key: int, p: float, out: Array | None = None, threads: int = 1) -> Array:
+    """Drops elements of rows with probability p and scales the others by 65536 / (65536 - t), t = round(65536 p).
+
+    Args:
+        x: f32 or f64 [n, F]; dropped elements become 0 whatever they held.
+        node_ids: ids[n] global, the names of the rows.
+        key: names the mask: kernels.rng.key(seed, Stream.DROPOUT, train_epoch, position, layer).
+        p: the probability, in [0, 1).
+        out: the result's place, or None; may be x itself.
+        threads: native threads; the result does not depend on it.
+
+    Returns:
+        The same dtype and shape as x.
+
+    Raises:
+        InputError: p is not in [0, 1), or a shape or dtype does not fit.
+    """
+    threshold = drop_threshold(p)
+    node_ids = as_ids(node_ids, "node_ids")
+    x = as_rows(x, "x", len(node_ids))
+    out = as_out(out, x.shape, x.dtype)
+    if out.ctypes.data != x.ctypes.data and np.may_share_memory(out, x):
+        raise InputError("out overlaps x without being x", "give x itself or separate memory")
+    _native.dropout(x, node_ids, key & MASK, threshold, out, check_threads(threads))
+    return out

@@ -1,0 +1,119 @@
+// Sums of neighbour rows and their gradient; see kernels/aggregate.py.
+//
+// Both directions are the same loop (sum_rows.h) over different edge lists: an output row is written once, by one
+// thread, from rows taken in edge order. So no thread adds to what another one writes and the team does not matter.
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+#include "arrays.h"
+#include "parallel.h"
+#include "sum_rows.h"
+#include "transpose.h"
+
+namespace graphmill {
+
+enum class Reduce { Sum = 0, Mean = 1, Weighted = 2 };
+
+constexpr int64_t PIECE = 32;  // rows a thread takes at a time: small, since rows are skewed
+
+template <class T>
+using Optional = std::optional<Array<T>>;
+
+template <class T>
+static const T* pointer(const Optional<T>& array) {
+    return array ? array->data() : nullptr;
+}
+
+template <class T>
+static void aggregate(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
+                      Optional<float> weight, Optional<float> self_weight, Array<T> h, Array<T> out, int reduce,
+                      int threads) {
+    const int32_t *begins = start.data(), *ends = end.data(), *source_of = indices.data();
+    const int32_t* place = pointer(dst_pos);
+    const float *weights = pointer(weight), *own_weights = pointer(self_weight);
+    const T* input = h.data();
+    T* output = out.mutable_data();
+    const int64_t num_dst = start.size(), num_edges = indices.size(), num_src = h.shape(0), width = h.shape(1);
+    py::gil_scoped_release unlocked;
+    check_block(num_dst, num_src, begins, ends, source_of, num_edges);
+    const auto source = [=](int64_t e) { return source_of[e]; };
+    const auto scale = [=](int64_t e) { return static_cast<T>(weights[e]); };
+    parallel_for(num_dst, PIECE, threads, [=](int64_t from, int64_t to) {
+        for (int64_t i = from; i < to; ++i) {
+            Finish<T> finish;
+            T* row = output + i * width;
+            if (reduce == int(Reduce::Weighted)) {
+                if (own_weights) finish = {0, input + (place ? place[i] : i) * width, static_cast<T>(own_weights[i])};
+                sum_row(input, width, begins[i], ends[i], num_edges, source, scale, finish, row);
+            } else {
+                if (reduce == int(Reduce::Mean)) finish.divisor = static_cast<T>(ends[i] - begins[i]);
+                sum_row(input, width, begins[i], ends[i], num_edges, source, Unscaled{}, finish, row);
+            }
+        }
+    });
+}
+
+// Where source s is a destination itself: its row among them, else -1.
+static std::vector<int32_t> own_rows(int64_t num_src, int64_t num_dst, const int32_t* place) {
+    std::vector<int32_t> own(num_src, -1);
+    for (int64_t i = 0; i < num_dst; ++i) {
+        int32_t& row = own[place ? place[i] : i];
+        if (row >= 0) throw InputError("dst_pos names source row " + std::to_string(place[i]) + " twice", "list every destination once");
+        row = static_cast<int32_t>(i);
+    }
+    return own;
+}
+
+template <class T>
+static void aggregate_backward(Array<int32_t> start, Array<int32_t> end, Optional<int32_t> dst_pos,
+                               Optional<float> weight, Optional<float> self_weight, Array<int32_t> t_start,
+                               Array<int32_t> t_edge, Array<int32_t> t_dst, Array<T> grad, Array<T> out, int reduce,
+                               int threads) {
+    const int32_t *begins = start.data(), *ends = end.data(), *place = pointer(dst_pos);
+    const int32_t *firsts = t_start.data(), *edge_of = t_edge.data(), *dst_of = t_dst.data();
+    const float *weights = pointer(weight), *own_weights = pointer(self_weight);
+    const T* input = grad.data();
+    T* output = out.mutable_data();
+    const int64_t num_dst = start.size(), num_src = out.shape(0), width = grad.shape(1), num_edges = t_dst.size();
+    py::gil_scoped_release unlocked;
+    check_block(num_src, num_dst, firsts, firsts + 1, dst_of, num_edges);
+    std::vector<int32_t> own;
+    if (reduce == int(Reduce::Weighted) && own_weights) own = own_rows(num_src, num_dst, place);
+    std::vector<T> inverse(reduce == int(Reduce::Mean) ? num_dst : 0);
+    for (size_t i = 0; i < inverse.size(); ++i) inverse[i] = T(1) / static_cast<T>(ends[i] - begins[i]);
+    const int32_t* own_row = own.empty() ? nullptr : own.data();
+    const T* inverses = inverse.data();
+    const auto source = [=](int64_t e) { return dst_of[e]; };
+    const auto by_degree = [=](int64_t e) { return inverses[dst_of[e]]; };
+    const auto by_weight = [=](int64_t e) { return static_cast<T>(weights[edge_of[e]]); };
+    parallel_for(num_src, PIECE, threads, [=](int64_t from, int64_t to) {
+        for (int64_t s = from; s < to; ++s) {
+            Finish<T> finish;
+            T* row = output + s * width;
+            if (own_row && own_row[s] >= 0) finish = {0, input + own_row[s] * width, static_cast<T>(own_weights[own_row[s]])};
+            if (reduce == int(Reduce::Sum)) sum_row(input, width, firsts[s], firsts[s + 1], num_edges, source, Unscaled{}, finish, row);
+            else if (reduce == int(Reduce::Mean)) sum_row(input, width, firsts[s], firsts[s + 1], num_edges, source, by_degree, finish, row);
+            else sum_row(input, width, firsts[s], firsts[s + 1], num_edges, source, by_weight, finish, row);
+        }
+    });
+}
+
+template <class T>
+static void bind(py::module_& m) {
+    using py::arg;
+    m.def("aggregate", &aggregate<T>, arg("start").noconvert(), arg("end").noconvert(), arg("indices").noconvert(),
+          arg("dst_pos").noconvert(), arg("weight").noconvert(), arg("self_weight").noconvert(), arg("h").noconvert(),
+          arg("out").noconvert(), arg("reduce"), arg("threads"));
+    m.def("aggregate_backward", &aggregate_backward<T>, arg("start").noconvert(), arg("end").noconvert(),
+          arg("dst_pos").noconvert(), arg("weight").noconvert(), arg("self_weight").noconvert(),
+          arg("t_start").noconvert(), arg("t_edge").noconvert(), arg("t_dst").noconvert(), arg("grad").noconvert(),
+          arg("out").noconvert(), arg("reduce"), arg("threads"));
+}
+
+void bind_aggregate(py::module_& m) {
+    bind<float>(m);
+    bind<double>(m);
+}
+
+}  // namespace graphmill

@@ -1,0 +1,2 @@
+#include "arrays.h"
+namespace graphmill { void bind_generate(py::module_&) {} }

@@ -1,0 +1,38 @@
+// The Python module kernels._native: one bind_* a file, and the translation of errors.
+#include "arrays.h"
+
+namespace graphmill {
+void bind_random(py::module_& m);
+void bind_sample(py::module_& m);
+void bind_transpose(py::module_& m);
+void bind_gather(py::module_& m);
+void bind_aggregate(py::module_& m);
+void bind_dropout(py::module_& m);
+void bind_coefficients(py::module_& m);
+void bind_csc(py::module_& m);
+void bind_generate(py::module_& m);
+
+static void translate(std::exception_ptr thrown) {
+    try {
+        if (thrown) std::rethrow_exception(thrown);
+    } catch (const InputError& error) {
+        py::object type = py::module_::import("kernels.errors").attr("InputError");
+        py::object value = type(error.what(), error.remedy);
+        PyErr_SetObject(type.ptr(), value.ptr());
+    }
+}
+}  // namespace graphmill
+
+PYBIND11_MODULE(_native, m) {
+    m.doc() = "The CPU versions of the kernels. The modules beside it are the front doors.";
+    pybind11::register_local_exception_translator(&graphmill::translate);
+    graphmill::bind_random(m);
+    graphmill::bind_sample(m);
+    graphmill::bind_transpose(m);
+    graphmill::bind_gather(m);
+    graphmill::bind_aggregate(m);
+    graphmill::bind_dropout(m);
+    graphmill::bind_coefficients(m);
+    graphmill::bind_csc(m);
+    graphmill::bind_generate(m);
+}

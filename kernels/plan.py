@@ -1,0 +1,109 @@
+"""Which seeds form which batch, and which batches form which optimiser step.
+
+An epoch's n seeds are permuted and cut into ceil(n / batch_size) nearly equal batches, so no batch is much smaller than the
+others. Everything follows from (seed, stream, epoch): no state is kept, any batch can be named without making those before
+it, and resuming at a position is exact. With `reuse = K` training epoch e takes the batches of sampling epoch e mod K, in an
+order of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kernels.arrays import as_ids
+from kernels.errors import InputError
+from kernels.rng import key, permutation
+from kernels.types import Array, BatchKey, Stream
+
+ORDER_WORD = -1  # stands where a step would: the order of reused batches shares no key with their sampling
+
+
+class PlannedBatch(NamedTuple):
+    """One batch of a training epoch.
+
+    Attributes:
+        key: names its sampling decisions; key.step is its number in the sampling epoch.
+        seeds: ids[b] global.
+        position: its place in the training epoch.
+        group: (place, size) in its optimiser step.
+        group_seeds: number of seeds of that whole step.
+    """
+
+    key: BatchKey
+    seeds: Array
+    position: int
+    group: tuple[int, int]
+    group_seeds: int
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """The batches of every epoch over one set of seeds.
+
+    Raises:
+        InputError: there are no seeds, or a number is out of its range.
+    """
+
+    train_ids: Array  # ids[n] global: the seeds of an epoch, each used once
+    batch_size: int  # at most so many seeds a batch, at least 1
+    seed: int  # of the run
+    stream: int = Stream.TRAIN  # which random stream shuffles
+    reuse: int = 0  # K: training epoch e uses sampling epoch e mod K; 0 = every epoch samples anew
+    accumulate: int = 1  # batches in an optimiser step
+
+    def __post_init__(self):
+        object.__setattr__(self, "train_ids", as_ids(self.train_ids, "train_ids"))
+        if len(self.train_ids) == 0:
+            raise InputError("there are no seeds to make batches of", "give a split with at least one node")
+        for name, least in (("batch_size", 1), ("reuse", 0), ("accumulate", 1)):
+            if getattr(self, name) < least:
+                raise InputError(f"{name} = {getattr(self, name)}", f"give {least} or more")
+
+    @property
+    def num_batches(self) -> int:
+        """Batches in an epoch: ceil(n / batch_size)."""
+        return -(-len(self.train_ids) // self.batch_size)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimiser steps in an epoch: ceil(num_batches / accumulate)."""
+        return -(-self.num_batches // self.accumulate)
+
+    def batches(self, train_epoch: int, start: int = 0) -> Iterator[PlannedBatch]:
+        """Yields the batches of a training epoch from position `start` on.
+
+        Raises:
+            InputError: train_epoch is negative or start is outside 0..num_batches.
+        """
+        if train_epoch < 0 or not 0 <= start <= self.num_batches:
+            raise InputError(f"epoch {train_epoch}, position {start}", f"give positions in 0..{self.num_batches}")
+        return self._batches(train_epoch, start)
+
+    def _batches(self, train_epoch: int, start: int) -> Iterator[PlannedBatch]:
+        epoch = train_epoch % self.reuse if self.reuse else train_epoch
+        seeds = self.train_ids[permutation(key(self.seed, self.stream, epoch), len(self.train_ids))]
+        steps = self._order(train_epoch)
+        for position in range(start, self.num_batches):
+            first = position - position % self.accumulate
+            group = steps[first : first + self.accumulate]
+            low, high = self._cut(steps[position])
+            yield PlannedBatch(
+                key=BatchKey(int(self.stream), epoch, steps[position]),
+                seeds=seeds[low:high],
+                position=position,
+                group=(position - first, len(group)),
+                group_seeds=sum(high - low for low, high in map(self._cut, group)),
+            )
+
+    def _order(self, train_epoch: int) -> list[int]:
+        """The step at each position of a training epoch."""
+        if not self.reuse:
+            return list(range(self.num_batches))
+        return permutation(key(self.seed, self.stream, train_epoch, ORDER_WORD), self.num_batches).tolist()
+
+    def _cut(self, step: int) -> tuple[int, int]:
+        """The range of the permuted seeds that one step takes."""
+        count = len(self.train_ids)
+        return step * count // self.num_batches, (step + 1) * count // self.num_batches
