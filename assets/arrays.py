@@ -75,7 +75,7 @@ def open_array(path: Path) -> Array:
     """
     try:
         return np.load(path, mmap_mode="r")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise InputError(
             f"{path} cannot be mapped as an array: {error}", "`graphmill verify` tells what is damaged"
         ) from error

@@ -30,20 +30,25 @@ FULL = {
 }
 
 
-def is_full(error: BaseException | None) -> bool:
-    """Returns whether an error says that no more bytes can be stored (ENOSPC, EDQUOT, EFBIG)."""
-    return isinstance(error, OSError) and error.errno in FULL
+def full_errno(error: BaseException | None) -> int | None:
+    """Returns which of ENOSPC, EDQUOT, EFBIG an error reports, or None.
+
+    Writers in other languages (Parquet, safetensors) wrap the system's error in exceptions of their own; its text survives.
+    """
+    if isinstance(error, OSError) and error.errno in FULL:
+        return error.errno
+    return next((code for code in FULL if os.strerror(code) in str(error)), None)
 
 
-def full_disk(error: OSError, path: Path, wanted_bytes: int | None = None) -> InputError:
+def full_disk(code: int, path: Path, wanted_bytes: int | None = None) -> InputError:
     """Returns the report of a full disk: path, bytes wanted, bytes free, what to do.
 
     Args:
-        error: an error for which `is_full` holds.
+        code: what `full_errno` found.
         path: the file that was written; its nearest existing parent tells the free bytes.
         wanted_bytes: size of that file, None where it is not known.
     """
-    reason, remedy = FULL[error.errno or errno.ENOSPC]
+    reason, remedy = FULL[code]
     folder = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     free_bytes = shutil.disk_usage(folder).free
     wanted = "" if wanted_bytes is None else f" ({wanted_bytes} bytes, {format_bytes(wanted_bytes)})"
@@ -57,9 +62,10 @@ def reporting_full_disk(path: Path, wanted_bytes: int | None = None) -> Iterator
     try:
         yield
     except OSError as error:
-        if is_full(error):
-            raise full_disk(error, path, wanted_bytes) from error
-        raise
+        code = full_errno(error)
+        if code is None:
+            raise
+        raise full_disk(code, path, wanted_bytes) from error
 
 
 def sync_path(path: Path) -> None:

@@ -28,9 +28,10 @@ from numpy.typing import ArrayLike, DTypeLike
 from assets.arrays import create_array
 from assets.artifact import FORMAT, MANIFEST, OWN_FILES, RUN, WORDS, Artifact, describe_file, read_artifact
 from assets.digests import block_digests, words_digest
-from assets.disk import full_disk, is_full, make_folder, reporting_full_disk, sync_path, take_lock, write_durably
+from assets.disk import full_disk, full_errno, make_folder, reporting_full_disk, sync_path, take_lock, write_durably
 from assets.recipe import canonical
 from assets.sealed import seal
+from kernels.errors import InputError
 
 STAGING = ".staging"
 REPLACE_LOCK = ".replace.lock"
@@ -62,8 +63,9 @@ class Writer:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._mapped.clear()
         self._staging.close()
-        if isinstance(error, OSError) and is_full(error):
-            raise full_disk(error, Path(error.filename or self._staging.folder)) from error
+        code = None if isinstance(error, InputError) else full_errno(error)
+        if code is not None:
+            raise full_disk(code, Path(getattr(error, "filename", None) or self._staging.folder)) from error
 
     def create(self, name: str, shape: int | tuple[int, ...], dtype: DTypeLike) -> np.memmap[Any, Any]:
         """Makes the array `name` and maps it for filling, dtype[shape] of zeros; it becomes read-only at `publish`.
@@ -195,7 +197,11 @@ class Staging:
         while self._lock is None:  # a sweeper may take a lock file between its creation and its locking
             self.folder = self.area / uuid.uuid4().hex
             self._lock = take_lock(self.folder.with_suffix(".lock"), create=True)
-        self.folder.mkdir()
+        try:
+            self.folder.mkdir()
+        except OSError:
+            self.close()
+            raise
 
     def second_folder(self) -> Path:
         """Returns the name of another folder, not yet made, that lives and dies with this one."""
