@@ -53,3 +53,36 @@ def gcn_weights(
     weight: Array,
     self_weight: Array,
 ) -> None: ...
+def build_csc32(
+    src: Array, dst: Array, num_nodes: int, undirected: bool, merge: bool, drop_loops: bool, threads: int
+) -> tuple[Array, Array, Array, Array, int, int]: ...
+def build_csc64(
+    src: Array, dst: Array, num_nodes: int, undirected: bool, merge: bool, drop_loops: bool, threads: int
+) -> tuple[Array, Array, Array, Array, int, int]: ...
+def rmat(
+    key: int,
+    scramble_key: int,
+    scrambled: bool,
+    num_nodes: int,
+    scale: int,
+    top_left: int,
+    top: int,
+    all_but_last: int,
+    src: Array,
+    dst: Array,
+    threads: int,
+) -> None: ...
+def sbm(
+    key: int,
+    scramble_key: int,
+    num_nodes: int,
+    classes: int,
+    threshold: int,
+    src: Array,
+    dst: Array,
+    threads: int,
+) -> None: ...
+def block_labels(scramble_key: int, scrambled: bool, classes: int, out: Array, threads: int) -> None: ...
+def class_features(
+    labels: Array, centroids: Array, key: int, noise: int, first: int, out: Array, threads: int
+) -> None: ...
