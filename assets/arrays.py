@@ -1,9 +1,9 @@
 """Arrays on disk: `.npy` files whose header is padded so that data starts at byte 4,096.
 
-The padding costs one page and buys two things: `np.load(mmap_mode="r")` opens the file like any other, and O_DIRECT reads, which
-need page-aligned offsets, find row r at 4,096 + r * row_bytes. Space is reserved before the mapping is made. Without that, a store
-to a page for which the disk has no room kills the process by SIGBUS; with it, the lack of room is an ordinary error. (File systems
-that copy on write can still run full later.)
+The padding costs one page and buys two things: `np.load(mmap_mode="r")` opens the file like any other, and O_DIRECT
+reads, which need page-aligned offsets, find row r at 4,096 + r * row_bytes. Space is reserved before the mapping is
+made. Without that, a store to a page for which the disk has no room kills the process by SIGBUS; with it, the lack of
+room is an ordinary error. (File systems that copy on write can still run full later.)
 """
 
 from __future__ import annotations

@@ -127,7 +127,9 @@ class Artifact:
         return self.path / name
 
     def run_record(self) -> dict[str, Any]:
-        """Returns run.json: times, host, Execution config. Empty where it is damaged or was removed; it is no content."""
+        """Returns run.json: times, host, Execution config. Empty where it is damaged or was removed; it is no
+        content.
+        """
         try:
             return unseal(self.path / RUN)
         except ValueError:

@@ -1,9 +1,10 @@
 """What bytes a file holds, in numbers short enough to compare.
 
-Stored files are digested in blocks of 1 MiB by xxh3 (fast, not cryptographic: it finds damage, not malice), so that a sequential
-reader can check each block as it passes. A file's digest is the xxh3-128 of those words. Raw inputs enter versions by SHA-256,
-because they come from outside and a version must name one content only. Hashing a large raw file takes longer than everything else
-a reused build does, so its SHA-256 is remembered by path, size, modification time and inode.
+Stored files are digested in blocks of 1 MiB by xxh3 (fast, not cryptographic: it finds damage, not malice), so that a
+sequential reader can check each block as it passes. A file's digest is the xxh3-128 of those words. Raw inputs enter
+versions by SHA-256, because they come from outside and a version must name one content only. Hashing a large raw file
+takes longer than everything else a reused build does, so its SHA-256 is remembered by path, size, modification time
+and inode.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ SETTLED_NS = 2_000_000_000  # a file that changed more recently may change again
 
 
 def block_digests(path: Path, threads: int = 1) -> Array:
-    """Returns u64[ceil(bytes / 1 MiB)]: the xxh3-64 of each 1 MiB block of a file, counted from byte 0. Reads every byte once.
+    """Returns u64[ceil(bytes / 1 MiB)]: the xxh3-64 of each 1 MiB block of a file, counted from byte 0. Reads every
+    byte once.
 
     Args:
         path: the file.
@@ -59,7 +61,9 @@ def block_digests(path: Path, threads: int = 1) -> Array:
 
 
 def words_digest(words: Array) -> str:
-    """Returns a file's digest, 32 hex digits: the xxh3-128 of its block digests u64[num_blocks] as little-endian bytes."""
+    """Returns a file's digest, 32 hex digits: the xxh3-128 of its block digests u64[num_blocks] as little-endian
+    bytes.
+    """
     return xxhash.xxh3_128_hexdigest(np.ascontiguousarray(words, dtype="<u8").tobytes())
 
 
@@ -120,7 +124,8 @@ def _read_cache(path: Path) -> dict:
 
 
 def _remember(cache_path: Path, path: Path, identity: list[int], digest: str) -> None:
-    # Two writers may lose one another's entry; a lost entry costs one more hashing, nothing else. So may a failed write.
+    # Two writers may lose one another's entry; a lost entry costs one more hashing, nothing else. So may a failed
+    # write.
     with contextlib.suppress(OSError, InputError):
         make_folder(cache_path.parent)
         entries = _read_cache(cache_path) | {str(path): {"identity": identity, "sha256": digest}}

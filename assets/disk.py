@@ -1,7 +1,8 @@
 """What the store asks of the file system: durable writes, owner locks, and an honest word when the disk is full.
 
-A file is durable when its data and the directory entry that names it were both synced. A lock is a `flock`: the kernel drops it
-when the last process that holds it dies, SIGKILL included, so a lock that can be taken has no living owner.
+A file is durable when its data and the directory entry that names it were both synced. A lock is a `flock`: the
+kernel drops it when the last process that holds it dies, SIGKILL included, so a lock that can be taken has no living
+owner.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ FULL = {
 def full_errno(error: BaseException | None) -> int | None:
     """Returns which of ENOSPC, EDQUOT, EFBIG an error reports, or None.
 
-    Writers in other languages (Parquet, safetensors) wrap the system's error in exceptions of their own; its text survives.
+    Writers in other languages (Parquet, safetensors) wrap the system's error in exceptions of their own; its text
+    survives.
     """
     if isinstance(error, OSError) and error.errno in FULL:
         return error.errno
@@ -71,8 +73,8 @@ def reporting_full_disk(path: Path, wanted_bytes: int | None = None) -> Iterator
 def sync_path(path: Path) -> None:
     """Forces a file's data, or a directory's entries, to the device.
 
-    On Linux this includes pages that were dirtied through a mapping. File systems that cannot sync a directory (EINVAL) are
-    taken at their word.
+    On Linux this includes pages that were dirtied through a mapping. File systems that cannot sync a directory
+    (EINVAL) are taken at their word.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -120,8 +122,8 @@ def take_lock(path: Path, *, create: bool, wait: bool = False) -> int | None:
         wait: wait for the owner instead of returning None.
 
     Returns:
-        A descriptor that holds the lock until it is closed or the process dies; None when another process holds it, or when
-        the file vanished between opening and locking (whoever removed it held it).
+        A descriptor that holds the lock until it is closed or the process dies; None when another process holds it,
+        or when the file vanished between opening and locking (whoever removed it held it).
     """
     try:
         descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644)

@@ -113,8 +113,8 @@ def load_pipeline(path_or_name: str | os.PathLike[str], train_schema: type | Non
 
 
 def pipeline_files() -> dict[str, Path]:
-    """Returns name -> file of all pipelines that can be named: `$GRAPHMILL_PIPELINES` (default `./pipelines` when it exists)
-    first, then the shipped ones."""
+    """Returns name -> file of all pipelines that can be named: `$GRAPHMILL_PIPELINES` (default `./pipelines` when it
+    exists) first, then the shipped ones."""
     folders = [SHIPPED, Path(os.environ.get(FOLDER_VARIABLE) or "pipelines")]
     return {path.stem: path.absolute() for folder in folders for path in sorted(folder.glob("*.toml"))}
 
@@ -197,7 +197,9 @@ def _parse_train(entries: Any, tables: Tables, schema: type | None) -> tuple[tup
 
 
 def _impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables) -> list[Problem]:
-    """Finds what no single table can see: repeated names, a missing [sampling], a depth that differs from the sampler's."""
+    """Finds what no single table can see: repeated names, a missing [sampling], a depth that differs from the
+    sampler's.
+    """
     entries = raw.get("train", [])
     if not isinstance(entries, list) or not entries:
         return []

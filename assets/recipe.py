@@ -1,9 +1,10 @@
 """What makes a version: a pure function of the recipe and of the bytes that enter it.
 
-version = SHA-256 over (stage name, stage code version, Semantic config, versions of the inputs, digests of the raw files), written
-as canonical JSON: sorted keys, no spaces, floats by their shortest exact form. The same recipe has the same version on every machine,
-and it is known before anything is built. A `Path` in a config, and any field with `metadata={"hashed": False}`, says where bytes
-are, not what they are, so it is left out; the raw digest of those bytes stands for it.
+version = SHA-256 over (stage name, stage code version, Semantic config, versions of the inputs, digests of the raw
+files), written as canonical JSON: sorted keys, no spaces, floats by their shortest exact form. The same recipe has
+the same version on every machine, and it is known before anything is built. A `Path` in a config, and any field with
+`metadata={"hashed": False}`, says where bytes are, not what they are, so it is left out; the raw digest of those
+bytes stands for it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ SHORT_DIGITS = 12
 
 
 def canonical(config: Any) -> Any:
-    """Returns a config as plain JSON values: dataclasses become dicts, tuples lists, enums and NumPy scalars plain values.
+    """Returns a config as plain JSON values: dataclasses become dicts, tuples lists, enums and NumPy scalars plain
+    values.
 
     Fields that say where to read are left out (see the module's docstring); `locations` has them.
 

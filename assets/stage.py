@@ -1,8 +1,8 @@
 """What a stage is, and the one door through which stages run: `materialize`.
 
-A stage turns input artifacts and a Semantic config into one artifact. Its version is known before it is built, so `materialize` asks
-the store first and returns what is there. Only the Semantic config, the inputs and raw digests are hashed; the Execution config
-(threads, queues) is recorded in run.json.
+A stage turns input artifacts and a Semantic config into one artifact. Its version is known before it is built, so
+`materialize` asks the store first and returns what is there. Only the Semantic config, the inputs and raw digests are
+hashed; the Execution config (threads, queues) is recorded in run.json.
 """
 
 from __future__ import annotations
@@ -139,7 +139,8 @@ def materialize(
         The artifact; `reused` tells whether it was there already.
 
     Raises:
-        InputError: an input is missing or of the wrong stage, a blocking check failed, or the disk is full. Nothing is published.
+        InputError: an input is missing or of the wrong stage, a blocking check failed, or the disk is full. Nothing
+        is published.
     """
     _check_roles(stage, semantic, inputs)
     raw = _raw(stage, semantic)

@@ -1,8 +1,9 @@
-"""The artifact store: `$GRAPHMILL_HOME/store/<stage>/<version>/`, content-addressed, written once, safe against crashes.
+"""The artifact store: `$GRAPHMILL_HOME/store/<stage>/<version>/`, content-addressed, written once, safe against
+crashes.
 
-A version names a recipe (see `assets/recipe.py`), so equal work is shared by every pipeline that asks for it. Files are the only
-state: there is no index and no database that two processes could fight over. See `assets/writer.py` for how artifacts come in and
-`assets/artifact.py` for what they hold. Reading needs NumPy and xxhash only.
+A version names a recipe (see `assets/recipe.py`), so equal work is shared by every pipeline that asks for it. Files
+are the only state: there is no index and no database that two processes could fight over. See `assets/writer.py` for
+how artifacts come in and `assets/artifact.py` for what they hold. Reading needs NumPy and xxhash only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """From a TOML table to a frozen dataclass, with every mistake in it reported and none fatal to the search for the next.
 
-The dataclass is the schema. Its fields are the keys, its annotations the types, `__post_init__` checks the values. Understood are
-bool, int, float (an int will do), str, Path, Literal, tuple, dict, nested dataclasses, `X | None` and other unions. A field with
-`metadata={"key": False}` is set by the program and is no key.
+The dataclass is the schema. Its fields are the keys, its annotations the types, `__post_init__` checks the values.
+Understood are bool, int, float (an int will do), str, Path, Literal, tuple, dict, nested dataclasses, `X | None` and
+other unions. A field with `metadata={"key": False}` is set by the program and is no key.
 """
 
 from __future__ import annotations

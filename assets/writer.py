@@ -5,9 +5,9 @@ A writer owns `.staging/<id>/` for as long as it holds a `flock` on `.staging/<i
     content files synced -> block_digests.bin, run.json -> directory synced -> manifest.json -> directory synced
     -> rename to <stage>/<version> -> parent directory synced
 
-so a crash at any point, SIGKILL and power loss included, leaves a whole artifact or none. rename(2) refuses to replace a directory
-that is not empty: of two writers of one version the first wins and the other discards its own. What a dead writer left behind has
-no lock holder, and the next writer sweeps it.
+so a crash at any point, SIGKILL and power loss included, leaves a whole artifact or none. rename(2) refuses to
+replace a directory that is not empty: of two writers of one version the first wins and the other discards its own.
+What a dead writer left behind has no lock holder, and the next writer sweeps it.
 """
 
 from __future__ import annotations
@@ -225,7 +225,8 @@ def sweep(area: Path) -> list[str]:
     owners = sorted({path.name.partition(".")[0] for path in area.iterdir()}) if area.is_dir() else []
     swept = []
     for owner in owners:
-        # Its lock file comes before a folder and goes after it: a folder without one was never live, so the lock is made anew.
+        # Its lock file comes before a folder and goes after it: a folder without one was never live, so the lock is
+        # made anew.
         has_folder = any(area.glob(f"{owner}*/"))
         lock = take_lock(area / f"{owner}.lock", create=has_folder)
         if lock is not None:

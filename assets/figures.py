@@ -1,0 +1,89 @@
+"""The pictures of a stage, as small PNG files. matplotlib's object interface only: no global state, no display.
+
+The same numbers give the same bytes (no date, no version in the file) with one version of matplotlib.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_BARS = 40
+"""More classes than this are drawn as one curve of sizes instead of named bars."""
+
+
+def degree_histogram(path: Path, in_degree: Array, out_degree: Array) -> None:
+    """Draws how many nodes have which degree, both axes logarithmic.
+
+    Args:
+        path: the PNG to write.
+        in_degree, out_degree: i32[N]. Drawn as one curve where they are the same. Nodes of degree 0 are named in the
+        title.
+    """
+    figure = _figure(5.0, 3.2)
+    axes = figure.subplots()
+    same = np.array_equal(in_degree, out_degree)
+    curves = [("degree", in_degree)] if same else [("in-degree", in_degree), ("out-degree", out_degree)]
+    for label, degree in curves:
+        counts = np.bincount(degree, minlength=1)
+        present = np.flatnonzero(counts[1:]) + 1
+        axes.scatter(present, counts[present], s=6, label=label, linewidths=0)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("degree")
+    axes.set_ylabel("nodes")
+    isolated = int(np.count_nonzero((in_degree == 0) & (out_degree == 0)))
+    axes.set_title(f"{len(in_degree):,} nodes, {int(in_degree.sum(dtype=np.int64)):,} edges, {isolated:,} isolated")
+    if not same:
+        axes.legend()
+    _save(figure, path)
+
+
+def class_balance(path: Path, class_names: Sequence[str], class_counts: Array, num_unknown: int) -> None:
+    """Draws how many nodes each class has, largest first.
+
+    Args:
+        path: the PNG to write.
+        class_names: C names.
+        class_counts: i64[C] nodes of each class.
+        num_unknown: nodes without a label, named in the title.
+    """
+    order = np.argsort(-class_counts, kind="stable")
+    many = len(order) > MOST_BARS
+    figure = _figure(5.0, 3.2 if many else 1.2 + 0.2 * max(4, len(order)))
+    axes = figure.subplots()
+    if many:
+        axes.plot(np.arange(1, len(order) + 1), class_counts[order])
+        axes.set_xlabel("class, by size")
+        axes.set_ylabel("nodes")
+        axes.set_yscale("log")
+    else:
+        axes.barh([_clip(class_names[label]) for label in order], class_counts[order])
+        axes.invert_yaxis()
+        axes.set_xlabel("nodes")
+    axes.set_title(f"{len(order):,} classes, {num_unknown:,} nodes without a label")
+    _save(figure, path)
+
+
+def _figure(width: float, height: float) -> Figure:
+    """Returns an empty figure of this size in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _save(figure: Figure, path: Path) -> None:
+    figure.savefig(path, dpi=90, format="png", metadata={"Software": None})
+
+
+def _clip(name: str, most: int = 28) -> str:
+    """Shortens a name, and keeps `$` from starting a formula."""
+    return (name if len(name) <= most else name[: most - 1] + "…").replace("$", r"\$")

@@ -1,0 +1,92 @@
+"""Train, valid and test nodes: drawn at random by class, or checked where the source brings its own.
+
+Within each class the labelled nodes are ordered by a keyed hash of their id (stream 5) and cut by the two ratios. A
+class keeps its share in every part, and renumbering other nodes changes nothing.
+
+Peak memory: 28 bytes a labelled node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kernels.errors import InputError
+from kernels.rng import absorb_ids, key
+from kernels.types import Array, Stream, id_dtype
+
+PARTS = ("train", "valid", "test")
+
+
+def stratified(labels: Array, seed: int, train_ratio: float, valid_ratio: float) -> tuple[Array, Array, Array]:
+    """Draws a split that has every class in the same shares.
+
+    Args:
+        labels: i32[N], -1 for nodes that belong to no part.
+        seed: any; the same seed draws the same split.
+        train_ratio, valid_ratio: shares of each class; the rest is for testing. Cuts are rounded to the nearest node,
+        and a class
+            has at least one training node.
+
+    Returns:
+        (train, valid, test): ids[n], ascending.
+    """
+    known = np.flatnonzero(labels >= 0)
+    order = np.lexsort((absorb_ids(key(seed, Stream.SPLITS), known), labels[known]))
+    sizes = np.bincount(labels[known]) if len(known) else np.zeros(0, np.int64)
+    place = np.arange(len(known)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    first = np.maximum(np.floor(sizes * train_ratio + 0.5), 1)
+    second = np.maximum(np.floor(sizes * (train_ratio + valid_ratio) + 0.5), first)
+    part = (place >= np.repeat(first, sizes)).astype(np.int8) + (place >= np.repeat(second, sizes))
+    ids = known[order].astype(id_dtype(len(labels)))
+    train, valid, test = (np.sort(ids[part == number]) for number in range(3))
+    return train, valid, test
+
+
+def checked(parts: tuple[Array, Array, Array], labels: Array) -> tuple[Array, Array, Array]:
+    """Returns a source's split as ids[n] in ascending order, after checking it.
+
+    Args:
+        parts: train, valid and test ids of any integer type, in any order.
+        labels: i32[N].
+
+    Raises:
+        InputError: lists every problem: ids outside the graph, ids twice in a part or in two parts, nodes without a
+        label.
+    """
+    problems = list(split_problems(parts, labels))
+    if problems:
+        listed = "".join(f"\n  {problem}" for problem in problems)
+        raise InputError(
+            f"the split of the source does not work:{listed}",
+            "correct the split, or leave it out: a stratified one is then drawn from the pipeline's seed",
+        )
+    ids = id_dtype(len(labels))
+    train, valid, test = (np.sort(part).astype(ids) for part in parts)
+    return train, valid, test
+
+
+def split_problems(parts: tuple[Array, Array, Array], labels: Array) -> Iterator[str]:
+    """Yields what is wrong with a split of the nodes 0 to N-1 whose labels are i32[N]."""
+    in_range: list[Array] = []
+    for name, part in zip(PARTS, parts, strict=True):
+        outside = part[(part < 0) | (part >= len(labels))]
+        if len(outside):
+            yield f"{name}: {len(outside)} ids outside [0, {len(labels)}): {shown(outside)}"
+        inside, counts = np.unique(part[(part >= 0) & (part < len(labels))], return_counts=True)
+        if (counts > 1).any():
+            yield f"{name}: {np.count_nonzero(counts > 1)} ids occur twice: {shown(inside[counts > 1])}"
+        unknown = inside[labels[inside] < 0]
+        if len(unknown):
+            yield f"{name}: {len(unknown)} nodes have no label: {shown(unknown)}"
+        in_range.append(inside)
+    for one, two in ((0, 1), (0, 2), (1, 2)):
+        both = np.intersect1d(in_range[one], in_range[two], assume_unique=True)
+        if len(both):
+            yield f"{PARTS[one]} and {PARTS[two]} overlap in {len(both)} nodes: {shown(both)}"
+
+
+def shown(ids: Array, most: int = 5) -> str:
+    """Returns the first few ids as text."""
+    return ", ".join(str(node) for node in ids[:most].tolist()) + (", ..." if len(ids) > most else "")
