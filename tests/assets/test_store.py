@@ -4,9 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from assets.disk import take_lock
 from assets.recipe import version_of
 from assets.store import Store
-from assets.writer import STAGING
+from assets.writer import REPLACE_LOCK, STAGING
 from kernels.errors import InputError
 
 
@@ -68,7 +69,7 @@ def test_inputs_are_recorded_by_version(store):
 
 def test_opening_a_store_and_asking_it_writes_nothing(store):
     assert store.artifacts() == [] and store.find("toy", version(0)) is None and store.sweep() == []
-    with pytest.raises(InputError, match="is not in .* which has 0 versions of toy"):
+    with pytest.raises(InputError, match=r"is not in .* which has 0 versions of toy"):
         store.open("toy", version(0))
     assert not store.home.exists()
 
@@ -104,6 +105,21 @@ def test_a_damaged_artifact_is_replaced_by_the_next_writer(store):
         store.open("toy", version(0))
     assert not publish(store).reused
     assert store.open("toy", version(0)).verify() == [] and os.listdir(store.root / STAGING) == []
+
+
+def test_a_sound_artifact_is_never_set_aside(store, monkeypatch):
+    """Between finding damage and taking the lock, another writer may have replaced the damaged artifact."""
+    os.truncate(publish(store).path / "values.npy", 4100)
+
+    def slow_lock(path, **rest):
+        if path.name == REPLACE_LOCK:
+            monkeypatch.undo()
+            assert not publish(store, value=7).reused
+        return take_lock(path, **rest)
+
+    monkeypatch.setattr("assets.writer.take_lock", slow_lock)
+    late = publish(store, value=8)
+    assert late.reused and late.array("values").tolist() == [[7, 7]] * 3
 
 
 def test_arrays_are_closed_for_writing_by_publication(store):
