@@ -92,12 +92,15 @@ def load_pipeline(path_or_name: str | os.PathLike[str], train_schema: type | Non
         InputError: no such file, or all that is wrong in it, each mistake with its line.
     """
     path = find_pipeline(path_or_name)
+    data = b""
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
+        text = data.decode("utf-8")
         raw = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        place = f"{path}:{_syntax_line(error, data)}"
         raise InputError(
-            f"{path}{_syntax_place(error)}: not valid TOML: {error}", "correct the line; see toml.io"
+            f"{place}: not valid TOML: {error}", "correct the line; toml.io explains the language"
         ) from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}", "correct the path or its permissions") from error
@@ -222,7 +225,8 @@ def _impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Table
     return problems
 
 
-def _syntax_place(error: Exception) -> str:
-    """Returns `:line` where the parser names one."""
+def _syntax_line(error: Exception, data: bytes) -> int:
+    if isinstance(error, UnicodeDecodeError):
+        return data.count(b"\n", 0, error.start) + 1
     match = re.search(r"at line (\d+)", str(error))
-    return f":{match[1]}" if match else ""
+    return int(match[1]) if match else len(data.splitlines())

@@ -32,6 +32,7 @@ from assets.disk import full_disk, full_errno, make_folder, reporting_full_disk,
 from assets.recipe import canonical
 from assets.sealed import seal
 from kernels.errors import InputError
+from kernels.types import Array
 
 STAGING = ".staging"
 REPLACE_LOCK = ".replace.lock"
@@ -119,8 +120,7 @@ class Writer:
         for mapped in self._mapped:
             mapped.flush()
             mapped.flags.writeable = False
-        folder = self._staging.folder
-        with reporting_full_disk(folder):
+        with reporting_full_disk(self._staging.folder):
             files, words = self._digest_files()
             manifest = {
                 "format": FORMAT,
@@ -134,17 +134,22 @@ class Writer:
                 "block_digests": words_digest(words),
                 "summary": canonical(summary),
             }
-            write_durably(folder / WORDS, words.tobytes())
-            write_durably(folder / RUN, seal(dict(run)))
-            for inner in [path for path in folder.rglob("*") if path.is_dir()]:
-                sync_path(inner)
-            sync_path(folder)
-            write_durably(folder / MANIFEST, seal(manifest))
-            sync_path(folder)
+            self._complete(manifest, words, run)
             won = self._rename_into_place()
         return replace(read_artifact(self.target), reused=not won)
 
-    def _digest_files(self) -> tuple[dict[str, dict[str, Any]], np.ndarray[Any, Any]]:
+    def _complete(self, manifest: dict[str, Any], words: Array, run: Mapping[str, Any]) -> None:
+        """Adds the store's own files; every file and entry is durable before the manifest exists."""
+        folder = self._staging.folder
+        write_durably(folder / WORDS, words.tobytes())
+        write_durably(folder / RUN, seal(dict(run)))
+        for inner in [path for path in folder.rglob("*") if path.is_dir()]:
+            sync_path(inner)
+        sync_path(folder)
+        write_durably(folder / MANIFEST, seal(manifest))
+        sync_path(folder)
+
+    def _digest_files(self) -> tuple[dict[str, dict[str, Any]], Array]:
         folder, files, words, first = self._staging.folder, {}, [np.zeros(0, "<u8")], 0
         for path in sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()):
             assert path.is_file() and not path.is_symlink(), f"{path} is not a plain file"

@@ -150,9 +150,15 @@ def test_what_is_not_toml_has_its_line(write, text, line):
 
 def test_bytes_that_are_no_text(write):
     path = write("")
-    path.write_bytes(b"name = '\xff'")
-    with pytest.raises(InputError, match="not valid TOML: 'utf-8'"):
+    path.write_bytes(b"seed = 1\nname = '\xff'")
+    with pytest.raises(InputError, match=r"mine\.toml:2: not valid TOML: 'utf-8'"):
         load_pipeline(path)
+
+
+def test_lines_that_end_as_on_windows(write):
+    path = write("")
+    path.write_bytes(GOOD.replace("lr = 1", "lrr = 1").replace("\n", "\r\n").encode())
+    assert mistakes(path) == ["13: [[train]] has no key lrr (did you mean lr?)"]
 
 
 def test_a_missing_pipeline_lists_the_names(write):
