@@ -66,7 +66,8 @@ def class_balance(path: Path, class_names: Sequence[str], class_counts: Array, n
         axes.set_ylabel("nodes")
         axes.set_yscale("log")
     else:
-        axes.barh([_clip(class_names[label]) for label in order], class_counts[order])
+        names = [_clip(class_names[int(label)]) for label in order]
+        axes.barh(names, class_counts[order])
         axes.invert_yaxis()
         axes.set_xlabel("nodes")
     axes.set_title(f"{len(order):,} classes, {num_unknown:,} nodes without a label")

@@ -152,14 +152,11 @@ def _write_nodes(raw: RawGraph, writer: Writer) -> None:
     import polars
 
     ids = np.arange(raw.num_nodes, dtype=np.int64)
-    classes = polars.Series("class", list(raw.class_names), dtype=polars.String)
-    known = polars.Series(raw.labels).cast(polars.Int64)
-    names = raw.node_names if raw.node_names is not None else [None]
+    names = polars.lit(None, dtype=polars.String) if raw.node_names is None else polars.Series(list(raw.node_names))
+    classes = polars.Series(list(raw.class_names), dtype=polars.String)
+    place = polars.Series(raw.labels).cast(polars.Int64)
     table = polars.DataFrame({"node_id": ids, "original_id": ids}).with_columns(
-        polars.Series("name", names, dtype=polars.String).extend_constant(None, 0)
-        if raw.node_names is not None
-        else polars.lit(None, dtype=polars.String).alias("name"),
-        classes.gather(known.set(known < 0, None)).alias("class"),
+        names.alias("name"), classes.gather(place.set(place < 0, None)).alias("class")
     )
     table.write_parquet(writer.path("nodes.parquet"), compression="zstd")
 

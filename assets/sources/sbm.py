@@ -2,19 +2,28 @@
 
 Holland, Laskey, Leinhardt, "Stochastic blockmodels: first steps", Social Networks 1983, with a fixed number of edges.
 An edge stays inside its class with probability `p_in`; otherwise it joins two classes at random.
+
+Peak memory: 8 bytes an edge and 4 bytes a node (twice that for edges from 2^31 nodes on), and one slice of 8 MiB of
+features.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from assets.sources.registry import GraphConfig
-from assets.sources.rmat import require_sizes
+from assets.sources.generated import GeneratedConfig, numbered, write_class_features
+from assets.sources.registry import RawGraph
 from kernels.errors import InputError
+from kernels.generate import sbm_edges, sbm_labels
+
+if TYPE_CHECKING:
+    from assets.stage import Progress
+    from assets.writer import Writer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(GraphConfig):
+class Config(GeneratedConfig):
     """`[graph]` with `source = "sbm"`.
 
     Raises:
@@ -22,22 +31,29 @@ class Config(GraphConfig):
     """
 
     source: str = "sbm"
-    # number of nodes
-    nodes: int
-    # edges drawn, before reverse edges are added and duplicates merged
-    edges: int
-    # feature columns
-    features: int = 32
-    # number of classes, of nearly equal size
-    classes: int = 8
-    # standard deviation of the feature noise, where the class centroids have unit entries
-    noise: float = 4.0
     # probability that an edge stays inside its class
-    p_in: float = 0.8
+    p_in: float = 0.6
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
         super().__post_init__()
-        require_sizes(self.nodes, self.edges, self.features, self.classes, self.noise)
         if not 0 <= self.p_in <= 1:
             raise InputError(f"p_in = {self.p_in} is no probability", "give a value from 0 to 1")
+
+
+def raw(config: Config) -> dict[str, str]:
+    """Returns no digests: everything comes from the configuration."""
+    return {}
+
+
+def load(config: Config, writer: Writer, execution: Any, progress: Progress) -> RawGraph:
+    """Generates edges, labels and features with `execution.threads` threads."""
+    labels = sbm_labels(config.nodes, config.classes, config.seed, threads=execution.threads)
+    write_class_features(config, labels, execution.threads, writer, progress)
+    progress.start("generate edges", config.edges, "edges")
+    src, dst = sbm_edges(
+        config.nodes, config.edges, config.classes, config.p_in, config.seed, threads=execution.threads
+    )
+    progress.advance(config.edges)
+    progress.done()
+    return RawGraph(num_nodes=config.nodes, src=src, dst=dst, labels=labels, class_names=numbered(config.classes))
