@@ -92,9 +92,26 @@ def load_pipeline(path_or_name: str | os.PathLike[str], train_schema: type | Non
         InputError: no such file, or all that is wrong in it, each mistake with its line.
     """
     path = find_pipeline(path_or_name)
-    data = b""
     try:
         data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}", "correct the path or its permissions") from error
+    return parse_pipeline(path, data, train_schema, called=os.fspath(path_or_name))
+
+
+def parse_pipeline(path: Path, data: bytes, train_schema: type | None = None, called: str | None = None) -> Pipeline:
+    """Checks the content of a pipeline file without reading the file: what was launched stays what it was.
+
+    Args:
+        path: where the content stood; relative paths in it start in this file's folder.
+        data: the content.
+        train_schema: as in `load_pipeline`.
+        called: how the user named it, None for its path.
+
+    Raises:
+        InputError: all that is wrong in it, each mistake with its line.
+    """
+    try:
         text = data.decode("utf-8")
         raw = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -102,15 +119,13 @@ def load_pipeline(path_or_name: str | os.PathLike[str], train_schema: type | Non
         raise InputError(
             f"{place}: not valid TOML: {error}", "correct the line; toml.io explains the language"
         ) from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}", "correct the path or its permissions") from error
     tables = Tables(lines=key_lines(text), folder=path.parent, later=LATER_VALUES, later_keys=LATER_KEYS)
     values, problems = _parse(raw, tables, path.stem, train_schema)
     if problems:
         listed = "".join(f"\n  {path}:{problem.line}: {problem.message}" for problem in sorted(set(problems)))
         count = "1 mistake" if len(problems) == 1 else f"{len(set(problems))} mistakes"
         raise InputError(
-            f"the pipeline file has {count}:{listed}", f"correct the file, then: graphmill validate {path_or_name}"
+            f"the pipeline file has {count}:{listed}", f"correct the file, then: graphmill validate {called or path}"
         )
     return Pipeline(path=path, text=text, **values)
 
