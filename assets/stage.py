@@ -22,7 +22,18 @@ from assets.store import Store
 from assets.writer import Writer
 from kernels.errors import InputError
 
-__all__ = ["Check", "Progress", "Silent", "Stage", "Summary", "canonical", "materialize", "require", "version_of"]
+__all__ = [
+    "Check",
+    "ChecksFailedError",
+    "Progress",
+    "Silent",
+    "Stage",
+    "Summary",
+    "canonical",
+    "materialize",
+    "require",
+    "version_of",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +60,14 @@ class Summary:
     # What was tested.
     figures: Mapping[str, str] = field(default_factory=dict)
     # Title -> file name of a PNG in the artifact.
+
+
+class ChecksFailedError(InputError):
+    """Blocking checks of an artifact failed, so it was not published; `checks` has all of them, passed ones too."""
+
+    def __init__(self, problem: str, remedy: str, checks: tuple[Check, ...]):
+        super().__init__(problem, remedy)
+        self.checks = checks
 
 
 class Progress(Protocol):
@@ -185,6 +204,8 @@ def _stop_on_failed(stage: Stage, summary: Summary) -> None:
     if failed:
         listed = "".join(f"\n  {check.name}: {check.detail or 'failed'}" for check in failed)
         count = f"{len(failed)} check{'s' if len(failed) > 1 else ''}"
-        raise InputError(
-            f"stage {stage.name} failed {count}, so nothing was published:{listed}", "correct the input and build again"
+        raise ChecksFailedError(
+            f"stage {stage.name} failed {count}, so nothing was published:{listed}",
+            "correct the input and build again",
+            tuple(summary.checks),
         )
