@@ -133,8 +133,32 @@ def take_lock(path: Path, *, create: bool, wait: bool = False) -> int | None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         # A lock on an unlinked file protects nothing: another process may hold a new file of the same name.
         if os.fstat(descriptor).st_ino == os.stat(path).st_ino:
+            _keep_from_children(descriptor)
             return descriptor
     except (BlockingIOError, FileNotFoundError):
         pass
     os.close(descriptor)
     return None
+
+
+def release_lock(descriptor: int) -> None:
+    """Gives a lock of `take_lock` back."""
+    _HELD.discard(descriptor)
+    os.close(descriptor)
+
+
+_HELD: set[int] = set()
+_AT_FORK: list[int] = []  # the process that registered the hook; children inherit it
+
+
+def _keep_from_children(descriptor: int) -> None:
+    if not _AT_FORK:
+        _AT_FORK.append(os.getpid())
+        os.register_at_fork(after_in_child=_let_go)
+    _HELD.add(descriptor)
+
+
+def _let_go() -> None:
+    # Closing a copy leaves the parent's lock alone; only LOCK_UN would drop it.
+    while _HELD:
+        os.close(_HELD.pop())

@@ -28,7 +28,16 @@ from numpy.typing import ArrayLike, DTypeLike
 from assets.arrays import create_array
 from assets.artifact import FORMAT, MANIFEST, OWN_FILES, RUN, WORDS, Artifact, describe_file, read_artifact
 from assets.digests import block_digests, words_digest
-from assets.disk import full_disk, full_errno, make_folder, reporting_full_disk, sync_path, take_lock, write_durably
+from assets.disk import (
+    full_disk,
+    full_errno,
+    make_folder,
+    release_lock,
+    reporting_full_disk,
+    sync_path,
+    take_lock,
+    write_durably,
+)
 from assets.recipe import canonical
 from assets.sealed import seal
 from kernels.errors import InputError
@@ -54,6 +63,7 @@ class Writer:
         self.target = root / stage / version
         self._root = root
         self._mapped: list[np.memmap[Any, Any]] = []
+        self._notes: dict[str, Any] = {}
         self._staging = Staging(root)
 
     def __enter__(self) -> Writer:
@@ -91,6 +101,10 @@ class Writer:
         path = self._staging.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+    def note(self, **facts: Any) -> None:
+        """Adds facts about this run (seconds, peaks) to run.json; they are recorded, not content."""
+        self._notes |= facts
 
     def publish(
         self,
@@ -142,7 +156,7 @@ class Writer:
         """Adds the store's own files; every file and entry is durable before the manifest exists."""
         folder = self._staging.folder
         write_durably(folder / WORDS, words.tobytes())
-        write_durably(folder / RUN, seal(dict(run)))
+        write_durably(folder / RUN, seal(dict(run) | self._notes))
         for inner in [path for path in folder.rglob("*") if path.is_dir()]:
             sync_path(inner)
         sync_path(folder)
@@ -179,7 +193,7 @@ class Writer:
             if self.target.exists() and not _is_sound(self.target):
                 os.rename(self.target, self._staging.second_folder())
         finally:
-            os.close(lock)
+            release_lock(lock)
 
 
 class Staging:
@@ -193,10 +207,12 @@ class Staging:
         self.area = root / STAGING
         self.folder = self.area / "closed"
         self._lock: int | None = None
+        self._owner = 0
         self._num_extra = 0
 
     def open(self) -> None:
         """Sweeps what dead owners left, then makes a new locked folder."""
+        self._owner = os.getpid()
         make_folder(self.area)
         sweep(self.area)
         while self._lock is None:  # a sweeper may take a lock file between its creation and its locking
@@ -204,7 +220,7 @@ class Staging:
             self._lock = take_lock(self.folder.with_suffix(".lock"), create=True)
         try:
             self.folder.mkdir()
-        except OSError:
+        except BaseException:
             self.close()
             raise
 
@@ -214,10 +230,10 @@ class Staging:
         return self.folder.with_suffix(f".{self._num_extra}")
 
     def close(self) -> None:
-        """Removes everything that was not renamed away; the lock goes last."""
-        if self._lock is not None:
+        """Removes everything that was not renamed away; the lock goes last. In a forked child it does nothing."""
+        if self._lock is not None and self._owner == os.getpid():
             _remove_owned(self.area, self.folder.name)
-            os.close(self._lock)
+            release_lock(self._lock)
             self._lock = None
 
 
@@ -236,7 +252,7 @@ def sweep(area: Path) -> list[str]:
         lock = take_lock(area / f"{owner}.lock", create=has_folder)
         if lock is not None:
             _remove_owned(area, owner)
-            os.close(lock)
+            release_lock(lock)
             swept.append(owner)
     return swept
 

@@ -162,6 +162,35 @@ def test_a_dead_writers_folder_is_swept_by_the_next(tmp_path):
     assert_clean(tmp_path)
 
 
+def test_workers_that_outlive_a_killed_writer_do_not_hold_its_folder(tmp_path):
+    reader, writer_end = os.pipe()
+
+    def die_with_a_child_left():
+        with Store(tmp_path).writer("toy", "0" * 64) as writer:
+            writer.save("values", [1, 2, 3])
+            child = os.fork()
+            if child == 0:
+                os.write(writer_end, os.getpid().to_bytes(8, "little"))
+                signal.pause()
+            die()
+
+    assert run_child(die_with_a_child_left) == -signal.SIGKILL
+    worker = int.from_bytes(os.read(reader, 8), "little")
+    try:
+        assert len(Store(tmp_path).sweep()) == 1
+        assert_clean(tmp_path)
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
+def test_a_forked_child_does_not_clean_up_after_its_parent(tmp_path):
+    store = Store(tmp_path)
+    with store.writer("toy", "0" * 64) as writer:
+        writer.path("note").write_text("alive")
+        assert run_child(lambda: writer.__exit__(None, None, None)) == 0
+        assert store.sweep() == [] and writer.path("note").read_text() == "alive"
+
+
 def test_orphans_without_a_lock_are_swept(tmp_path):
     build(tmp_path)
     (Store(tmp_path).root / STAGING / "orphan" / "sub").mkdir(parents=True)
