@@ -13,6 +13,7 @@ namespace graphmill {
 
 struct Layer {
     int64_t num_dst = 0, num_src = 0;
+    bool replace = false;
     Buffer<int32_t> start, end, indices;
     Buffer<int64_t> position;  // of each edge in the topology
     Transpose transpose;
@@ -38,7 +39,9 @@ class Sampler {
     Sampler& operator=(const Sampler&) = delete;
 
     py::tuple sample(uint64_t batch_key, Array<Id> seeds, int transposed, bool positions) {
-        if (busy_.exchange(true)) throw InputError("two threads use one Sampler at the same time", "make one Sampler for each thread");
+        if (busy_.exchange(true)) {
+            throw InputError("two threads use one Sampler at the same time", "make one Sampler for each thread");
+        }
         struct Unlock {
             std::atomic<bool>& flag;
             ~Unlock() { flag = false; }
@@ -51,10 +54,11 @@ class Sampler {
             py::gil_scoped_release unlocked;
             seat_seeds(first, num_seeds);
             for (int64_t block = static_cast<int64_t>(fanouts_.size()) - 1; block >= 0; --block) {
-                const bool turn = transposed == int(Transposed::All) || (transposed == int(Transposed::Hidden) && block > 0);
-                layers[block] = sample_layer(absorb(batch_key, block), fanouts_[fanouts_.size() - 1 - block], positions);
-                Layer& layer = layers[block];
-                if (turn) layer.transpose = build_transpose(layer.num_dst, layer.num_src, layer.start.data(), layer.end.data(), layer.indices.data());
+                const int64_t fanout = fanouts_[fanouts_.size() - 1 - block];
+                layers[block] = sample_layer(absorb(batch_key, block), fanout, positions);
+                if (transposed == int(Transposed::All) || (transposed == int(Transposed::Hidden) && block > 0)) {
+                    turn(layers[block]);
+                }
             }
             src_ids = Buffer<Id>(count_);
             std::memcpy(src_ids.data(), nodes_.data(), count_ * sizeof(Id));
@@ -67,6 +71,8 @@ class Sampler {
         int64_t begin;
         uint32_t degree;
     };
+    static constexpr int64_t LOCAL_IDS = std::numeric_limits<int32_t>::max();
+    static constexpr const char* SMALLER = "use a smaller batch size or smaller fanouts";
     static constexpr int64_t TILE = 16;   // rows whose reads are in flight together
     static constexpr int64_t AHEAD = 24;  // edges between the prefetch of a node's entry and its use
 
@@ -77,22 +83,17 @@ class Sampler {
         }
         for (int64_t v = 0; v < num_nodes_; ++v) {
             const int64_t degree = indptr_[v + 1] - indptr_[v];
-            if (degree < 0 || degree > std::numeric_limits<int32_t>::max()) {
+            if (degree < 0 || degree > LOCAL_IDS) {
                 throw InputError("node " + std::to_string(v) + " has the row length " + std::to_string(degree) +
                                      "; it must be in 0..2147483647", "rebuild the graph with build_csc");
             }
         }
     }
 
+    // The front door has checked that the seeds are in range.
     // Starts a new stamp, so that every entry of the map is stale, and gives the seeds the first local ids.
     void seat_seeds(const Id* seeds, int64_t num_seeds) {
-        if (num_seeds > std::numeric_limits<int32_t>::max()) throw InputError("a batch of " + std::to_string(num_seeds) + " seeds needs local ids beyond int32", "use a smaller batch size");
-        for (int64_t i = 0; i < num_seeds; ++i) {
-            if (seeds[i] < 0 || seeds[i] >= num_nodes_) {
-                throw InputError("seed " + std::to_string(seeds[i]) + " at position " + std::to_string(i) + " is not a node of this graph of " + std::to_string(num_nodes_) + " nodes",
-                                 "give node ids in 0..num_nodes-1");
-            }
-        }
+        if (num_seeds >= LOCAL_IDS) throw InputError("a batch has 2147483647 seeds or more", SMALLER);
         if (++stamp_ == 0) {  // after 2^32 batches old stamps would look new
             std::memset(seen_, 0, num_nodes_ * sizeof(uint64_t));
             stamp_ = 1;
@@ -101,7 +102,9 @@ class Sampler {
         for (int64_t i = 0; i < num_seeds; ++i) {
             uint64_t& entry = seen_[seeds[i]];
             if (entry >> 32 == stamp_) {
-                throw InputError("seed " + std::to_string(seeds[i]) + " stands at positions " + std::to_string(uint32_t(entry)) + " and " + std::to_string(i), "give every seed once");
+                throw InputError("seed " + std::to_string(seeds[i]) + " stands at positions " +
+                                     std::to_string(uint32_t(entry)) + " and " + std::to_string(i),
+                                 "give every seed once");
             }
             entry = uint64_t{stamp_} << 32 | uint64_t(i);
             nodes_[i] = seeds[i];
@@ -113,11 +116,13 @@ class Sampler {
     Layer sample_layer(uint64_t layer_key, int64_t fanout, bool positions) {
         Layer layer;
         layer.num_dst = count_;
+        layer.replace = replace_ && fanout >= 0;  // all neighbours are all, once
         const int64_t num_edges = size_rows(layer, fanout);
         layer.indices = Buffer<int32_t>(num_edges);
         if (positions) layer.position = Buffer<int64_t>(num_edges);
         picked_.grow(num_edges);
-        parallel_for(layer.num_dst, 4 * TILE, threads_, [&](int64_t begin, int64_t end) { pick_rows(layer, layer_key, begin, end); });
+        parallel_for(layer.num_dst, 4 * TILE, threads_,
+                     [&](int64_t begin, int64_t end) { pick_rows(layer, layer_key, begin, end); });
         relabel(layer.indices.data(), num_edges);
         layer.num_src = count_;
         return layer;
@@ -134,10 +139,8 @@ class Sampler {
             const int64_t begin = indptr_[nodes_[i]], degree = indptr_[nodes_[i] + 1] - begin;
             rows_[i] = {begin, static_cast<uint32_t>(degree)};
             layer.start[i] = static_cast<int32_t>(total);
-            total += num_taken(degree, fanout, replace_);
-            if (total > std::numeric_limits<int32_t>::max()) {
-                throw InputError("a block of more than 2147483647 edges needs local ids beyond int32", "use a smaller batch size or smaller fanouts");
-            }
+            total += num_taken(degree, fanout, layer.replace);
+            if (total > LOCAL_IDS) throw InputError("a block would have more than 2147483647 edges", SMALLER);
             layer.end[i] = static_cast<int32_t>(total);
         }
         return total;
@@ -153,25 +156,27 @@ class Sampler {
             for (int64_t i = tile; i < tile_end; ++i) {
                 const int64_t taken = layer.end[i] - layer.start[i];
                 const Id* row = indices_ + rows_[i].begin;
-                if (whole(i, taken)) {
+                if (whole(layer, i)) {
                     __builtin_prefetch(row);
                     continue;
                 }
                 chosen.resize(std::max<size_t>(chosen.size(), layer.end[i] - base));
                 uint32_t* place = chosen.data() + (layer.start[i] - base);
-                choose(absorb(layer_key, nodes_[i]), rows_[i].degree, taken, replace_, place);
+                choose(absorb(layer_key, nodes_[i]), rows_[i].degree, taken, layer.replace, place);
                 for (int64_t j = 0; j < taken; ++j) __builtin_prefetch(row + place[j]);
             }
             for (int64_t i = tile; i < tile_end; ++i) copy_row(layer, i, chosen.data() + (layer.start[i] - base));
         }
     }
 
-    bool whole(int64_t i, int64_t taken) const { return !replace_ && taken == rows_[i].degree; }
+    bool whole(const Layer& layer, int64_t i) const {
+        return !layer.replace && layer.end[i] - layer.start[i] == static_cast<int64_t>(rows_[i].degree);
+    }
 
     void copy_row(Layer& layer, int64_t i, const uint32_t* chosen) {
         const int64_t taken = layer.end[i] - layer.start[i], begin = rows_[i].begin;
         Id* out = picked_.data() + layer.start[i];
-        const bool all = whole(i, taken);
+        const bool all = whole(layer, i);
         if (all) {
             std::memcpy(out, indices_ + begin, taken * sizeof(Id));
         } else {
@@ -183,6 +188,11 @@ class Sampler {
         }
     }
 
+    static void turn(Layer& layer) {
+        layer.transpose = build_transpose(layer.num_dst, layer.num_src, layer.start.data(), layer.end.data(),
+                                          layer.indices.data());
+    }
+
     // The second loop of Algorithm 1. It runs in edge order, so the order of the new sources is the same for any team.
     void relabel(int32_t* local_ids, int64_t num_edges) {
         const Id* picked = picked_.data();
@@ -191,11 +201,13 @@ class Sampler {
             if (e + AHEAD < num_edges) __builtin_prefetch(seen_ + picked[e + AHEAD], 1);
             const Id node = picked[e];
             if (static_cast<uint64_t>(node) >= static_cast<uint64_t>(num_nodes_)) {
-                throw InputError("the graph has an edge from node " + std::to_string(node) + ", but only " + std::to_string(num_nodes_) + " nodes", "run graphmill verify on the graph, then build it again");
+                throw InputError("the graph has an edge from node " + std::to_string(node) + ", but only " +
+                                     std::to_string(num_nodes_) + " nodes",
+                                 "run graphmill verify on the graph, then build it again");
             }
             uint64_t entry = seen_[node];
             if (entry >> 32 != stamp_) {
-                if (count_ == std::numeric_limits<int32_t>::max()) throw InputError("a block of 2147483647 sources or more needs local ids beyond int32", "use a smaller batch size or smaller fanouts");
+                if (count_ == LOCAL_IDS) throw InputError("a block would have 2147483648 sources", SMALLER);
                 entry = uint64_t{stamp_} << 32 | uint64_t(count_);
                 seen_[node] = entry;
                 nodes_[count_++] = node;
@@ -207,9 +219,10 @@ class Sampler {
     static py::tuple hand_over(std::vector<Layer>& layers, Buffer<Id>& src_ids) {
         py::list blocks;
         for (Layer& layer : layers) {
+            Transpose& turned = layer.transpose;
             blocks.append(py::make_tuple(layer.num_dst, layer.num_src, layer.start.release(), layer.end.release(),
-                                         layer.indices.release(), layer.position.release(), layer.transpose.start.release(),
-                                         layer.transpose.edge.release(), layer.transpose.dst.release()));
+                                         layer.indices.release(), layer.position.release(), turned.start.release(),
+                                         turned.edge.release(), turned.dst.release()));
         }
         return py::make_tuple(src_ids.release(), blocks);
     }

@@ -1,0 +1,48 @@
+"""Law 1: a mini-batch has the same bytes at any thread count and beside any number of other samplers."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from kernels.csc import build_csc
+from kernels.generate import rmat_edges
+from kernels.plan import EpochPlan
+from kernels.sample import Sampler
+from kernels.types import Topology
+from tests.kernels.graphs import assert_same_blocks
+
+FIELDS = ("start", "end", "indices", "src_ids", "t_start", "t_edge", "t_dst")
+
+
+@pytest.fixture(scope="module")
+def graph():
+    src, dst = rmat_edges(5000, 60000, seed=4)
+    csc = build_csc(src, dst, 5000, undirected=True, duplicates="merge", self_loops="drop")
+    return Topology(indptr=csc.indptr, indices=csc.indices, in_degree=csc.in_degree, out_degree=csc.out_degree)
+
+
+@pytest.mark.parametrize("fanouts", [(15, 10, 5), (-1, 3), (100,)])
+@pytest.mark.parametrize("replace", [False, True])
+def test_blocks_have_the_same_bytes_at_any_thread_count(graph, fanouts, replace):
+    samplers = [Sampler(graph, fanouts, seed=3, replace=replace, threads=threads) for threads in (1, 2, 8)]
+    for batch in EpochPlan(np.arange(1000), 250, seed=3).batches(0):
+        first, *others = (sampler.sample(batch.key, batch.seeds, transpose="all") for sampler in samplers)
+        for blocks in others:
+            assert_same_blocks(first, blocks, FIELDS)
+
+
+def test_samplers_side_by_side_give_the_blocks_of_one(graph):
+    batches = list(EpochPlan(np.arange(4000), 200, seed=1).batches(2))
+    alone = Sampler(graph, (10, 5), seed=1)
+    expected = [alone.sample(batch.key, batch.seeds) for batch in batches]
+
+    def work(mine):
+        sampler = Sampler(graph, (10, 5), seed=1, threads=2)
+        return [sampler.sample(batches[i].key, batches[i].seeds) for i in mine]
+
+    shares = [range(first, len(batches), 4) for first in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for share, results in zip(shares, pool.map(work, shares), strict=True):
+            for i, blocks in zip(share, results, strict=True):
+                assert_same_blocks(blocks, expected[i], FIELDS)
