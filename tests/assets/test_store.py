@@ -141,6 +141,19 @@ def test_files_that_were_added_or_removed_are_found(store):
     assert made.run_record() == {}
 
 
+def test_a_damaged_digest_list_shows_at_opening(store):
+    path = publish(store).path / "block_digests.bin"
+    path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+    with pytest.raises(InputError, match=r"block_digests\.bin does not match the manifest"):
+        store.open("toy", version(0))
+
+
+def test_an_error_of_another_language_is_known_as_a_full_disk(store):
+    with pytest.raises(InputError, match="the file system is full"), store.writer("toy", version(0)):
+        raise RuntimeError("parquet: No space left on device (os error 28)")
+    assert store.folders() == []
+
+
 def test_an_artifact_in_the_wrong_folder_is_damaged(store):
     made = publish(store)
     made.path.rename(made.path.with_name(version(1)))
