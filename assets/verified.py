@@ -1,6 +1,7 @@
 """Sequential reading that checks as it goes: each block of 1 MiB is compared with its digest before anyone sees it.
 
-Random reads through a mapping cannot do this: a row is far smaller than a block. Whoever reads a whole table anyway should read it here.
+Random reads through a mapping cannot do this: a row is far smaller than a block. Whoever reads a whole table anyway
+should read it here.
 """
 
 from __future__ import annotations

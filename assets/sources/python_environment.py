@@ -150,12 +150,14 @@ def find_modules(folder: Path) -> list[Module]:
         raise InputError(f"{folder}: no such folder", "correct `path` in [graph], or leave it out")
     found: list[Module] = []
     for distribution in importlib.metadata.distributions(path=[str(folder)]):
-        name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "unknown").lower()
+        metadata = distribution.metadata  # parsed anew at every access
+        name = re.sub(r"[-_.]+", "-", metadata["Name"] or "unknown").lower()
+        version = metadata["Version"] or ""
         for file in distribution.files or ():
             dotted = _dotted(str(file))
             if dotted is not None:
                 module, is_package = dotted
-                found.append(Module(name, distribution.version or "", str(file), module, is_package))
+                found.append(Module(name, version, str(file), module, is_package))
     first: dict[str, Module] = {}
     for module in sorted(found):
         first.setdefault(module.name, module)
@@ -177,11 +179,12 @@ def _dotted(relative_path: str) -> tuple[str, bool] | None:
 
 
 def _edges(imports: Sequence[Sequence[str]], ids: Mapping[str, int]) -> tuple[Array, Array, int]:
-    """Returns src and dst of the import edges as ids[E], and the number of imports that leave the graph."""
+    """Returns src and dst of the import edges as ids[E], each once, and the number of imports that leave the graph."""
     src: list[int] = []
     dst: list[int] = []
     outside = 0
     for importer, names in enumerate(imports):
+        targets: set[int] = set()
         for name in names:
             target = ids.get(name)
             while target is None and name:
@@ -190,8 +193,9 @@ def _edges(imports: Sequence[Sequence[str]], ids: Mapping[str, int]) -> tuple[Ar
             if target is None:
                 outside += 1
             else:
-                src.append(importer)
-                dst.append(target)
+                targets.add(target)
+        src += [importer] * len(targets)
+        dst += sorted(targets)
     kind = id_dtype(len(ids))
     return np.array(src, kind), np.array(dst, kind), outside
 

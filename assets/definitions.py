@@ -1,0 +1,268 @@
+"""Steps as Dagster assets; the one file of this folder that knows Dagster.
+
+A step becomes the asset `[pipeline, name]` in the group of its pipeline. Dagster never skips work and never decides
+what is current: the `code_version` is the hash of the whole recipe, the data version is the artifact's own, and the
+body asks the store first. So an edited pipeline file marks exactly what it changes, and a reverted one finds its old
+artifacts. What came in from outside has an observable asset of its own, `[pipeline, raw]`.
+"""
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from assets.artifact import Artifact
+from assets.recipe import canonical, canonical_json, short
+from assets.stage import Check, ChecksFailedError, Progress, Silent, materialize
+from assets.steps import Step, Versions, find_inputs, joint_version, recipe_hash
+from assets.store import Store
+from kernels.errors import InputError
+
+OWNERS = ("team:graph",)
+RAW = "raw"
+FIGURE_BYTES = 100_000
+"""A figure is stored about twice for every materialisation, so a larger one is named by its path."""
+
+INPUT_TAG = "dagster/input_data_version/"
+DATA_TAG = "dagster/data_version"
+
+Body = Callable[[dg.AssetExecutionContext, Any], Iterator[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """Where and for whom asset bodies run."""
+
+    store: Store
+    # Where artifacts are.
+    make_versions: Callable[[], Versions] = Versions
+    # Called once a body; a launcher that runs many bodies in one process returns one object for all, so raw files are
+    # read once.
+    make_progress: Callable[[], Progress] = Silent
+    # Listens to long operations.
+    report: Callable[[str], None] = lambda line: None
+    # Gets a line about each artifact that is ready.
+
+
+def group_of(pipeline: str) -> str:
+    """Returns the asset group of a pipeline: its name with the characters that Dagster allows."""
+    return pipeline.replace("-", "_")
+
+
+def check_name(name: str) -> str:
+    """Returns the name of a check with the characters that Dagster allows."""
+    return "".join(letter if letter.isalnum() else "_" for letter in name)
+
+
+def key_of(step: Step) -> dg.AssetKey:
+    """Returns the asset key of a step."""
+    return dg.AssetKey(list(step.key))
+
+
+def stage_asset(step: Step, stage: Any, execution: Any, around: Surroundings) -> dg.AssetsDefinition:
+    """Returns the asset that builds a step's artifact in the step's own process.
+
+    Args:
+        step: a step with one config.
+        stage: the stage that builds it.
+        execution: its Execution config.
+        around: the store and the listeners.
+    """
+
+    def body(context: dg.AssetExecutionContext, config: Any) -> Iterator[Any]:
+        versions = around.make_versions()
+        inputs = find_inputs(around.store, step, versions)
+        try:
+            artifact = materialize(
+                around.store,
+                versions.remembering(stage),
+                step.configs[0],
+                execution,
+                inputs,
+                around.make_progress(),
+            )
+        except ChecksFailedError as error:
+            made = {check.name for check in error.checks}
+            yield from _check_results(step, error.checks, [name for name in step.checks if name in made])
+            raise
+        if step.external:
+            yield _raw_observation(step, versions)
+        yield materialized(step, [artifact], versions, around)
+
+    return asset_of(step, body, kinds={"numpy"})
+
+
+def asset_of(
+    step: Step, body: Body, *, kinds: set[str], pool: str | None = None, config: type[dg.Config] | None = None
+) -> dg.AssetsDefinition:
+    """Returns the asset of a step.
+
+    Args:
+        step: what it stands for.
+        body: called with the context and the run's config (None without `config`); yields events and the result. An
+        `InputError`
+            becomes a failure that shows only what a user needs.
+        kinds: shown in the UI as icons.
+        pool: concurrency pool that it takes a slot of.
+        config: what a run may set.
+    """
+    key = key_of(step)
+    deps = [key_of(source) for source in step.inputs.values()]
+
+    @dg.multi_asset(
+        name=key.to_python_identifier(),
+        specs=[
+            dg.AssetSpec(
+                key,
+                deps=[*deps, raw_key(step)] if step.external else deps,
+                description=_description(step),
+                group_name=group_of(step.pipeline),
+                code_version=short(recipe_hash(step)),
+                kinds=kinds,
+                owners=list(OWNERS),
+                tags={"graphmill/stage": step.recipe.name},
+                metadata={"recipe": [canonical(each) for each in step.configs], "recipe hash": recipe_hash(step)},
+            )
+        ],
+        check_specs=[
+            dg.AssetCheckSpec(check_name(name), asset=key, description=name, blocking=True) for name in step.checks
+        ],
+        config_schema=config.to_config_schema() if config else None,
+        pool=pool,
+    )
+    def build(context: dg.AssetExecutionContext):
+        try:
+            yield from body(context, config(**context.op_config) if config else None)
+        except InputError as error:
+            raise dg.Failure(description=str(error), allow_retries=False) from error
+
+    return build
+
+
+def raw_key(step: Step) -> dg.AssetKey:
+    """Returns the key of the outside content that a step reads."""
+    return dg.AssetKey([step.pipeline, RAW])
+
+
+def raw_asset(step: Step, around: Surroundings) -> dg.SourceAsset:
+    """Returns the observable asset of the outside content that a step reads; observing it digests the content."""
+
+    @dg.observable_source_asset(
+        key=raw_key(step),
+        group_name=group_of(step.pipeline),
+        description=f"What {'/'.join(step.key)} reads from outside. Observing it digests the content.",
+        tags={"graphmill/stage": RAW},
+    )
+    def observe():
+        try:
+            digests = around.make_versions().raw(step.recipe, step.configs[0])
+        except InputError as error:
+            raise dg.Failure(description=str(error), allow_retries=False) from error
+        return dg.ObserveResult(data_version=dg.DataVersion(_raw_version(digests)), metadata=dict(digests))
+
+    return observe
+
+
+def materialized(
+    step: Step,
+    artifacts: Sequence[Artifact],
+    versions: Versions,
+    around: Surroundings,
+    extra: Mapping[str, Any] | None = None,
+) -> dg.MaterializeResult:
+    """Returns the materialisation of a step: versions, what was read, numbers, figures and checks.
+
+    Args:
+        step, artifacts: what was asked for, and what the store has now, one artifact a config.
+        versions: those of this run.
+        around: gets a line about each artifact.
+        extra: more metadata.
+    """
+    for artifact in artifacts:
+        around.report(f"{step.name}: {'reused' if artifact.reused else 'built'} {artifact.label}")
+    tags = {f"{INPUT_TAG}{key_of(source).to_user_string()}": versions.only(source) for source in step.inputs.values()}
+    if step.external:
+        raw = versions.raw(step.recipe, step.configs[0])
+        tags[f"{INPUT_TAG}{raw_key(step).to_user_string()}"] = _raw_version(raw)
+    checks = [Check(**check) for artifact in artifacts for check in artifact.summary["checks"]]
+    return dg.MaterializeResult(
+        asset_key=key_of(step),
+        data_version=dg.DataVersion(joint_version(tuple(artifact.version for artifact in artifacts))),
+        metadata=_metadata(artifacts) | dict(extra or {}),
+        tags=tags,
+        check_results=list(_check_results(step, checks, step.checks)),
+    )
+
+
+def figure(title: str, png: bytes) -> dg.MarkdownMetadataValue:
+    """Returns a PNG as Markdown with the image inside: Dagster has no metadata type for images."""
+    return dg.MetadataValue.md(f"![{title}](data:image/png;base64,{base64.b64encode(png).decode()})")
+
+
+def _metadata(artifacts: Sequence[Artifact]) -> dict[str, Any]:
+    """Returns what the UI shows: of one artifact everything, of several what identifies them and the means of their
+    numbers.
+    """
+    runs = [artifact.run_record() for artifact in artifacts]
+    shown: dict[str, Any] = {
+        "reused": all(artifact.reused for artifact in artifacts),
+        "artifacts": ", ".join(artifact.label for artifact in artifacts),
+        "path": dg.MetadataValue.path(str(artifacts[0].path)),
+        "stored_bytes": sum(artifact.num_bytes for artifact in artifacts),
+        "build_seconds": float(sum(run.get("seconds", 0.0) for run in runs)),
+        "config": dg.MetadataValue.json(dict(artifacts[0].config)),
+    }
+    for name in artifacts[0].summary["numbers"]:
+        values = [artifact.summary["numbers"].get(name) for artifact in artifacts]
+        shown[name] = _number(values)
+    if len(artifacts) == 1:
+        for title, file_name in artifacts[0].summary["figures"].items():
+            shown[title] = _figure_or_path(title, artifacts[0].file(file_name))
+    return shown
+
+
+def _number(values: list[Any]) -> Any:
+    """Returns one metadata value for the values of all artifacts: numbers by their mean, so that the UI can plot
+    them.
+    """
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return values[0] if len(values) == 1 else float(sum(values)) / len(values)
+    if len(values) == 1 and isinstance(values[0], str | bool):
+        return values[0]
+    return dg.MetadataValue.json(values[0] if len(values) == 1 else values)
+
+
+def _figure_or_path(title: str, path: Path) -> dg.MetadataValue:
+    png = path.read_bytes()
+    return figure(title, png) if len(png) <= FIGURE_BYTES else dg.MetadataValue.path(str(path))
+
+
+def _check_results(step: Step, checks: Sequence[Check], names: Sequence[str]) -> Iterator[dg.AssetCheckResult]:
+    """Yields one result for each name; a check that several artifacts made passes when all passed."""
+    for name in names:
+        made = [check for check in checks if check.name == name]
+        detail = "; ".join(check.detail for check in made if check.detail)
+        yield dg.AssetCheckResult(
+            asset_key=key_of(step),
+            check_name=check_name(name),
+            passed=all(check.passed for check in made),
+            description=detail or ("passed" if made else "does not apply here"),
+        )
+
+
+def _raw_observation(step: Step, versions: Versions) -> dg.AssetObservation:
+    raw = versions.raw(step.recipe, step.configs[0])
+    return dg.AssetObservation(asset_key=raw_key(step), metadata=dict(raw), tags={DATA_TAG: _raw_version(raw)})
+
+
+def _raw_version(digests: Mapping[str, str]) -> str:
+    return hashlib.sha256(canonical_json(dict(digests))).hexdigest()
+
+
+def _description(step: Step) -> str:
+    count = f" ({len(step.configs)} of them, one a seed)" if len(step.configs) > 1 else ""
+    return f"Stage `{step.recipe.name}` of pipeline `{step.pipeline}`{count}.\n\nCommand line: `{step.command}`"
