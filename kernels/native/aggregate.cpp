@@ -59,10 +59,19 @@ static std::vector<int32_t> own_rows(int64_t num_src, int64_t num_dst, const int
     std::vector<int32_t> own(num_src, -1);
     for (int64_t i = 0; i < num_dst; ++i) {
         int32_t& row = own[place ? place[i] : i];
-        if (row >= 0) throw InputError("dst_pos names source row " + std::to_string(place[i]) + " twice", "list every destination once");
+        if (row >= 0) {
+            throw InputError("dst_pos names source row " + std::to_string(place[i]) + " twice",
+                             "list every destination once");
+        }
         row = static_cast<int32_t>(i);
     }
     return own;
+}
+
+static void check_edges(const int32_t* edge_of, int64_t num_edges, int64_t num_weights) {
+    bool sound = true;
+    for (int64_t e = 0; e < num_edges; ++e) sound &= (edge_of[e] >= 0) & (edge_of[e] < num_weights);
+    if (!sound) throw InputError("the transpose names an edge that the block does not have", "build it with transpose()");
 }
 
 template <class T>
@@ -76,8 +85,10 @@ static void aggregate_backward(Array<int32_t> start, Array<int32_t> end, Optiona
     const T* input = grad.data();
     T* output = out.mutable_data();
     const int64_t num_dst = start.size(), num_src = out.shape(0), width = grad.shape(1), num_edges = t_dst.size();
+    const int64_t num_weights = weight ? weight->size() : 0;
     py::gil_scoped_release unlocked;
     check_block(num_src, num_dst, firsts, firsts + 1, dst_of, num_edges);
+    if (weights) check_edges(edge_of, num_edges, num_weights);
     std::vector<int32_t> own;
     if (reduce == int(Reduce::Weighted) && own_weights) own = own_rows(num_src, num_dst, place);
     std::vector<T> inverse(reduce == int(Reduce::Mean) ? num_dst : 0);
@@ -90,11 +101,14 @@ static void aggregate_backward(Array<int32_t> start, Array<int32_t> end, Optiona
     parallel_for(num_src, PIECE, threads, [=](int64_t from, int64_t to) {
         for (int64_t s = from; s < to; ++s) {
             Finish<T> finish;
-            T* row = output + s * width;
-            if (own_row && own_row[s] >= 0) finish = {0, input + own_row[s] * width, static_cast<T>(own_weights[own_row[s]])};
-            if (reduce == int(Reduce::Sum)) sum_row(input, width, firsts[s], firsts[s + 1], num_edges, source, Unscaled{}, finish, row);
-            else if (reduce == int(Reduce::Mean)) sum_row(input, width, firsts[s], firsts[s + 1], num_edges, source, by_degree, finish, row);
-            else sum_row(input, width, firsts[s], firsts[s + 1], num_edges, source, by_weight, finish, row);
+            const int64_t own_dst = own_row ? own_row[s] : -1;
+            if (own_dst >= 0) finish = {0, input + own_dst * width, static_cast<T>(own_weights[own_dst])};
+            const auto sum = [&](const auto& scale) {
+                sum_row(input, width, firsts[s], firsts[s + 1], num_edges, source, scale, finish, output + s * width);
+            };
+            if (reduce == int(Reduce::Sum)) sum(Unscaled{});
+            else if (reduce == int(Reduce::Mean)) sum(by_degree);
+            else sum(by_weight);
         }
     });
 }

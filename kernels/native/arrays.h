@@ -35,7 +35,8 @@ class Buffer {
         data_ = static_cast<T*>(std::malloc(size > 0 ? static_cast<size_t>(size) * sizeof(T) : 1));
         if (!data_) throw std::bad_alloc();
     }
-    Buffer(Buffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    Buffer(Buffer&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
     Buffer& operator=(Buffer&& other) noexcept {
         std::swap(data_, other.data_);
         std::swap(size_, other.size_);

@@ -5,7 +5,7 @@
 
 namespace graphmill {
 
-constexpr int64_t GROUPS = 16;         // draws made together, so that the compiler vectorises them
+constexpr int64_t GROUPS = 16;        // draws made together, so that the compiler vectorises them
 constexpr int64_t SPAN = 4 * GROUPS;   // columns they serve: four 16-bit lanes each
 
 template <class T>
@@ -15,7 +15,9 @@ static void drop_row(const T* row, T* out, int64_t width, uint64_t row_key, uint
         for (int64_t g = 0; g < GROUPS; ++g) bits[g] = draw(row_key, column / 4 + g);
         uint16_t lanes[SPAN];
         for (int64_t g = 0; g < GROUPS; ++g) {
-            for (int64_t lane = 0; lane < 4; ++lane) lanes[4 * g + lane] = static_cast<uint16_t>(bits[g] >> (16 * lane));
+            for (int64_t lane = 0; lane < 4; ++lane) {
+                lanes[4 * g + lane] = static_cast<uint16_t>(bits[g] >> (16 * lane));
+            }
         }
         const int64_t span = width - column < SPAN ? width - column : SPAN;
         for (int64_t c = 0; c < span; ++c) out[column + c] = lanes[c] < threshold ? T(0) : row[column + c] * scale;

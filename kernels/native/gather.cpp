@@ -74,12 +74,15 @@ static void gather(py::array table, Array<Id> ids, Array<To> out, int threads) {
     const char kind = table.dtype().kind();
     const auto size = table.dtype().itemsize();
     py::gil_scoped_release unlocked;
-    if (kind == 'f' && size == 4) gather_rows<float>(rows, stride, num_rows, node, count, result, width, threads);
-    else if (kind == 'f' && size == 2) gather_rows<Half>(rows, stride, num_rows, node, count, result, width, threads);
-    else if (kind == 'f' && size == 8) gather_rows<double>(rows, stride, num_rows, node, count, result, width, threads);
-    else if (kind == 'i' && size == 1) gather_rows<int8_t>(rows, stride, num_rows, node, count, result, width, threads);
-    else if (kind == 'u' && size == 1) gather_rows<uint8_t>(rows, stride, num_rows, node, count, result, width, threads);
-    else throw InputError("this table dtype cannot be gathered", "store features as float16, float32, float64, int8 or uint8");
+    const auto from = [&](auto zero) {
+        gather_rows<decltype(zero)>(rows, stride, num_rows, node, count, result, width, threads);
+    };
+    if (kind == 'f' && size == 4) from(float{});
+    else if (kind == 'f' && size == 2) from(Half{});
+    else if (kind == 'f' && size == 8) from(double{});
+    else if (kind == 'i' && size == 1) from(int8_t{});
+    else if (kind == 'u' && size == 1) from(uint8_t{});
+    else throw InputError("this table dtype cannot be gathered", "use float16, float32, float64, int8 or uint8");
 }
 
 template <class To, class Id>

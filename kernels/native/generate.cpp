@@ -15,7 +15,8 @@ static void rmat(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t nu
     const int64_t num_edges = src.size();
     const Scramble names(scramble_key, num_nodes, scrambled);
     const auto place = [=](uint64_t corner) {
-        return static_cast<Id>(names.forward(static_cast<uint64_t>((static_cast<unsigned __int128>(corner) * num_nodes) >> scale)));
+        const auto rank = static_cast<unsigned __int128>(corner) * static_cast<uint64_t>(num_nodes) >> scale;
+        return static_cast<Id>(names.forward(static_cast<uint64_t>(rank)));
     };
     py::gil_scoped_release unlocked;
     parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {

@@ -5,7 +5,7 @@ namespace graphmill {
 
 Transpose build_transpose(int64_t num_dst, int64_t num_src, const int32_t* start, const int32_t* end,
                           const int32_t* indices) {
-    // Counts go two places to the right, so that filling leaves every start in its own place and nothing is shifted back.
+    // Counts go two places to the right: filling then leaves every start in its own place, with nothing to shift back.
     Transpose result{Buffer<int32_t>(num_src + 2), {}, {}};
     int32_t* cursor = result.start.data();
     for (int64_t s = 0; s < num_src + 2; ++s) cursor[s] = 0;
@@ -32,7 +32,9 @@ void check_block(int64_t num_dst, int64_t num_src, const int32_t* start, const i
                  int64_t num_indices) {
     bool sound = true;
     for (int64_t i = 0; i < num_dst; ++i) sound &= (0 <= start[i]) & (start[i] <= end[i]) & (end[i] <= num_indices);
-    if (!sound) throw InputError("the block's start and end are not ranges of its indices", "build blocks with Sampler");
+    if (!sound) {
+        throw InputError("the block's start and end are not ranges of its indices", "build blocks with Sampler");
+    }
     uint32_t largest = 0;  // a negative index becomes a huge one
     for (int64_t e = 0; e < num_indices; ++e) {
         const uint32_t index = static_cast<uint32_t>(indices[e]);

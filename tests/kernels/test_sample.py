@@ -1,6 +1,7 @@
 """The sampler gives the blocks of its reference, to the byte, and refuses what it cannot sample."""
 
 import threading
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def test_blocks_are_sound(graph, fanouts, data):
     seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), unique=True))
     blocks = Sampler(graph, fanouts, seed=1).sample(KEY, np.array(seeds, np.int64))
     assert blocks[-1].dst_ids.tolist() == seeds
-    for below, above in zip(blocks, blocks[1:], strict=False):
+    for below, above in pairwise(blocks):
         assert below.dst_ids.tolist() == above.src_ids.tolist()
     for block, fanout in zip(reversed(blocks), fanouts, strict=True):
         assert len(set(block.src_ids.tolist())) == block.num_src == len(block.src_ids)

@@ -1,0 +1,167 @@
+"""Sums and their gradients equal the sequential reference to the bit, at any thread count."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.aggregate import aggregate, aggregate_backward, aggregate_backward_reference, aggregate_reference
+from kernels.errors import InputError
+from kernels.sample import Sampler
+from kernels.transpose import transpose, transpose_reference
+from kernels.types import BatchKey, Block
+from tests.kernels.graphs import blocks, random_topology
+
+REDUCES = ("sum", "mean", "weighted")
+DTYPES = st.sampled_from([np.float32, np.float64])
+WIDTHS = st.sampled_from([0, 1, 3, 8, 16, 17, 40, 64, 129, 300])  # on both sides of every tile
+
+
+def rows(num_rows, width, dtype, seed=0):
+    return np.random.default_rng(seed).standard_normal((num_rows, width)).astype(dtype)
+
+
+@given(blocks())
+def test_transpose_equals_the_reference(block):
+    turned = transpose(block)
+    for mine, expected in zip((turned.t_start, turned.t_edge, turned.t_dst), transpose_reference(block), strict=True):
+        assert mine is not None and mine.dtype == np.int32 and mine.tolist() == expected.tolist()
+
+
+@given(blocks(), st.sampled_from(REDUCES), DTYPES, WIDTHS, st.sampled_from([1, 2, 8]))
+def test_forward_equals_the_reference(block, reduce, dtype, width, threads):
+    h = rows(block.num_src, width, dtype)
+    out = np.full((block.num_dst, width), np.nan, dtype)
+    assert aggregate(block, h, reduce, out=out, threads=threads) is out
+    np.testing.assert_array_equal(out, aggregate_reference(block, h, reduce))
+    np.testing.assert_array_equal(aggregate(block, np.asfortranarray(h), reduce), out)
+
+
+@given(blocks(), st.sampled_from(REDUCES), DTYPES, WIDTHS, st.sampled_from([1, 2, 8]))
+def test_backward_equals_the_reference(block, reduce, dtype, width, threads):
+    block = transpose(block)
+    grad = rows(block.num_dst, width, dtype)
+    out = np.full((block.num_src, width), np.nan, dtype)
+    assert aggregate_backward(block, grad, reduce, out=out, threads=threads) is out
+    np.testing.assert_array_equal(out, aggregate_backward_reference(block, grad, reduce))
+
+
+@pytest.mark.parametrize("reduce", REDUCES)
+@given(block=blocks())
+def test_backward_is_the_adjoint_of_forward(block, reduce):
+    block = transpose(block)
+    h, grad = rows(block.num_src, 5, np.float64, 1), rows(block.num_dst, 5, np.float64, 2)
+    through_forward = (aggregate(block, h, reduce) * grad).sum()
+    through_backward = (h * aggregate_backward(block, grad, reduce)).sum()
+    assert abs(through_forward - through_backward) <= 1e-12 * (1 + np.abs(h).sum() * np.abs(grad).sum())
+
+
+@pytest.mark.parametrize("reduce", REDUCES)
+def test_a_skewed_block_has_the_same_bits_on_any_team(reduce):
+    graph = random_topology(3000, 60000)
+    block = Sampler(graph, [-1], seed=0).sample(BatchKey(0, 0, 0), np.arange(1500), transpose="all")[0]
+    block.weight, block.self_weight = rows(1, len(block.indices), np.float32)[0], rows(1, 1500, np.float32)[0]
+    h, grad = rows(block.num_src, 70, np.float32), rows(block.num_dst, 70, np.float32)
+    forward = {aggregate(block, h, reduce, threads=threads).tobytes() for threads in (1, 2, 8)}
+    backward = {aggregate_backward(block, grad, reduce, threads=threads).tobytes() for threads in (1, 2, 8)}
+    assert len(forward) == len(backward) == 1
+
+
+@pytest.mark.parametrize("reduce", REDUCES)
+def test_non_finite_rows_reach_exactly_their_users(reduce):
+    block = transpose(
+        Block(
+            num_dst=3,
+            num_src=4,
+            start=np.array([0, 2, 3], np.int32),
+            end=np.array([2, 3, 3], np.int32),
+            indices=np.array([3, 1, 1], np.int32),
+            src_ids=np.arange(4, dtype=np.int32),
+            weight=np.ones(3, np.float32),
+        )
+    )
+    h = np.ones((4, 20), np.float32)
+    h[3] = np.nan
+    assert np.isnan(aggregate(block, h, reduce)).all(axis=1).tolist() == [True, False, False]
+    grad = np.ones((3, 20), np.float32)
+    grad[2] = np.inf  # has no edges
+    assert np.isfinite(aggregate_backward(block, grad, reduce)).all()
+
+
+def block_of_two():
+    return Block(
+        num_dst=2,
+        num_src=3,
+        start=np.array([0, 2], np.int32),
+        end=np.array([2, 3], np.int32),
+        indices=np.array([2, 0, 1], np.int32),
+        src_ids=np.arange(3, dtype=np.int32),
+    )
+
+
+def test_a_transpose_that_is_missing_or_stale_is_refused():
+    grad = np.ones((2, 4), np.float32)
+    with pytest.raises(InputError, match=r"transpose=\"hidden\""):
+        aggregate_backward(block_of_two(), grad, "sum")
+    block = transpose(block_of_two())
+    block.end[0] = block.start[0]
+    with pytest.raises(InputError, match="transpose holds 3 edges, the block 1"):
+        aggregate_backward(block, grad, "sum")
+    assert aggregate_backward(transpose(block), grad, "sum").tolist() == [[0] * 4, [1] * 4, [0] * 4]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"indices": np.array([2, 0, 3], np.int32)}, "local source id outside 0..2"),
+        ({"indices": np.array([2, 0, -1], np.int32)}, "local source id outside 0..2"),
+        ({"end": np.array([2, 4], np.int32)}, "not ranges"),
+        ({"start": np.array([0, -1], np.int32)}, "not ranges"),
+        ({"start": np.array([0, 2], np.int64)}, "start is int64"),
+        ({"dst_pos": np.array([0, 3], np.int32)}, "dst_pos"),
+        ({"num_src": 1}, "2 destinations among 1 sources"),
+    ],
+)
+def test_unsound_blocks_are_refused(change, message):
+    block = replace(block_of_two(), **change)
+    with pytest.raises(InputError, match=message):
+        aggregate(block, np.ones((block.num_src, 4), np.float32), "sum")
+
+
+def test_what_does_not_fit_is_refused():
+    block, h = block_of_two(), np.ones((3, 4), np.float32)
+    for call in (
+        lambda: aggregate(block, h, "max"),  # type: ignore[arg-type]
+        lambda: aggregate(block, h[:2], "sum"),
+        lambda: aggregate(block, h.astype(np.float16), "sum"),
+        lambda: aggregate(block, h, "weighted"),
+        lambda: aggregate(replace(block, weight=np.ones(2, np.float32)), h, "weighted"),
+        lambda: aggregate(block, h, "sum", out=np.empty((2, 4))),
+        lambda: aggregate(block, h, "sum", out=h[:2]),
+        lambda: aggregate(block, h, "sum", threads=0),
+    ):
+        with pytest.raises(InputError, match="remedy"):
+            call()
+
+
+def test_a_broken_transpose_is_refused():
+    block = transpose(replace(block_of_two(), weight=np.ones(3, np.float32)))
+    grad = np.ones((2, 4), np.float32)
+    for name, value in (("t_edge", 3), ("t_dst", 2), ("t_start", 9)):
+        broken = getattr(block, name).copy()
+        broken[1] = value
+        with pytest.raises(InputError, match="remedy"):
+            aggregate_backward(replace(block, **{name: broken}), grad, "weighted")
+
+
+def test_destinations_that_are_one_source_are_refused():
+    block = replace(
+        block_of_two(),
+        dst_pos=np.array([1, 1], np.int32),
+        weight=np.ones(3, np.float32),
+        self_weight=np.ones(2, np.float32),
+    )
+    with pytest.raises(InputError, match="source row 1 twice"):
+        aggregate_backward(transpose(block), np.ones((2, 4), np.float32), "weighted")
