@@ -86,7 +86,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         part.unlink(missing_ok=True)
         raise InputError(
             f"cannot write the checkpoint {path} ({len(data):,} bytes): {error}", "free space and use --resume"
-        )
+        ) from error
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -134,7 +134,7 @@ class Training:
     def _build_loop(self, path: Path, version: str, progress: Progress) -> Loop:
         train, sampling, graph = self.semantic.train, self.semantic.sampling, self.graph
         plan = EpochPlan(
-            np.asarray(graph.train_ids),
+            np.array(graph.train_ids),
             sampling.batch_size,
             seed=self.semantic.seed,
             reuse=sampling.reuse,
@@ -167,9 +167,9 @@ class Training:
         )
 
     def _scores(self, splits: tuple[str, ...]) -> dict[str, float]:
-        ids = {split: np.asarray(getattr(self.graph, f"{split}_ids")) for split in splits}
+        ids = {split: np.array(getattr(self.graph, f"{split}_ids")) for split in splits}
         return {
-            split: accuracy(logits, np.asarray(self.graph.labels[ids[split]]))
+            split: accuracy(logits, self.graph.labels[ids[split]])
             for split, logits in _logits(self.model, self.graph, self.features, self.semantic, ids).items()
         }
 

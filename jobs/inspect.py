@@ -1,0 +1,83 @@
+"""What the store holds, for people: `graphmill ls`, `show` and `verify`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from assets.artifact import Artifact
+from assets.recipe import short
+from assets.sizes import format_bytes
+from assets.store import Store
+from kernels.errors import InputError
+
+
+def print_artifacts(store: Store, stage: str | None) -> None:
+    """Prints a line an artifact, of one stage or of all, then the damaged ones.
+
+    Raises:
+        InputError: the store has no artifact of that stage.
+    """
+    found = [artifact for artifact in store.artifacts() if stage in (None, artifact.stage)]
+    if stage and not found:
+        stages = sorted({artifact.stage for artifact in store.artifacts()})
+        raise InputError(
+            f"no artifact of stage {stage!r} in {store.root}", f"stages are: {', '.join(stages) or '(none)'}"
+        )
+    for artifact in found:
+        run = artifact.run_record()
+        inputs = " ".join(f"{role}={short(entry['version'])}" for role, entry in artifact.inputs.items())
+        built = f"{run.get('started', '?')}  {run.get('seconds', float('nan')):8.1f} s"
+        print(f"{artifact.label:32} {format_bytes(artifact.num_bytes):>10}  {built}  {inputs}".rstrip())
+    for path, reason in store.damaged().items():
+        print(f"{path.parent.name}/{short(path.name)}  DAMAGED: {reason}")
+    print(f"{len(found)} artifacts, {format_bytes(sum(artifact.num_bytes for artifact in found))} in {store.root}")
+
+
+def print_artifact(artifact: Artifact) -> None:
+    """Prints one artifact: recipe, inputs, checks, numbers, files and how it was run."""
+    print(f"{artifact.stage}/{artifact.version}\n{artifact.path}")
+    _print_section("config", artifact.config)
+    _print_section("inputs", {role: f"{e['stage']}/{short(e['version'])}" for role, e in artifact.inputs.items()})
+    checks = artifact.summary["checks"]
+    _print_section(
+        "checks", {c["name"]: f"{'passed' if c['passed'] else 'FAILED'}  {c['detail']}".rstrip() for c in checks}
+    )
+    _print_section("numbers", artifact.summary["numbers"])
+    _print_section("figures", {title: artifact.path / name for title, name in artifact.summary["figures"].items()})
+    _print_section("files", {name: _described(entry) for name, entry in artifact.files.items()})
+    _print_section("run", artifact.run_record())
+
+
+def verify_artifacts(store: Store, prefixes: tuple[str, ...]) -> bool:
+    """Reads every byte of the named artifacts, or of all, prints a line each, and returns whether all are sound."""
+    artifacts = [store.resolve(prefix) for prefix in prefixes] if prefixes else store.artifacts()
+    sound = True
+    for artifact in artifacts:
+        problems = artifact.verify(threads=2)
+        sound &= not problems
+        print(f"{artifact.label}: {'sound' if not problems else 'DAMAGED'} ({format_bytes(artifact.num_bytes)})")
+        for problem in problems:
+            print(f"  {problem}")
+        if problems:
+            print(f"  remedy: remove {artifact.path} and run the pipeline again: it will be rebuilt")
+    for path, reason in {} if prefixes else store.damaged().items():
+        sound = False
+        print(
+            f"{path.parent.name}/{short(path.name)}: DAMAGED\n  {reason}\n  remedy: remove {path} and run the pipeline again"
+        )
+    return sound
+
+
+def _print_section(title: str, values: Any) -> None:
+    if not values:
+        return
+    print(f"\n{title}")
+    for name, value in values.items():
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        print(f"  {name:24} {text}")
+
+
+def _described(entry: Any) -> str:
+    shape = f"{entry['dtype']}{entry['shape']}  " if "dtype" in entry else ""
+    return f"{shape}{format_bytes(entry['bytes'])}  xxh3 {entry['digest']}"

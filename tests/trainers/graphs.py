@@ -1,0 +1,51 @@
+"""Small graphs for the trainer tests, in memory and as artifacts of a store."""
+
+from pathlib import Path
+
+import numpy as np
+
+from assets.artifact import Artifact
+from assets.graph import Graph, open_graph
+from assets.recipe import version_of
+from assets.stage import Summary
+from assets.store import Store
+from kernels.types import Topology
+
+
+def random_topology(num_nodes: int, num_edges: int, seed: int, rename: np.ndarray | None = None) -> Topology:
+    """A random directed graph without duplicates; `rename` maps old ids to new ones."""
+    rng = np.random.default_rng(seed)
+    pairs = np.unique(rng.integers(0, num_nodes, (num_edges, 2)), axis=0)
+    if rename is not None:
+        pairs = rename[pairs]
+    src, dst = pairs[:, 0], pairs[:, 1]
+    order = np.lexsort((src, dst))
+    return Topology(
+        indptr=np.concatenate([[0], np.cumsum(np.bincount(dst, minlength=num_nodes))]).astype(np.int64),
+        indices=src[order].astype(np.int32),
+        in_degree=np.bincount(dst, minlength=num_nodes).astype(np.int32),
+        out_degree=np.bincount(src, minlength=num_nodes).astype(np.int32),
+    )
+
+
+def random_graph_artifact(home: Path, num_nodes: int = 400, num_edges: int = 2400, width: int = 12) -> Artifact:
+    """A graph artifact whose labels follow the features, so that a few epochs learn something."""
+    topology = random_topology(num_nodes, num_edges, seed=7)
+    rng = np.random.default_rng(8)
+    labels = rng.integers(0, 4, num_nodes).astype(np.int32)
+    features = (rng.normal(size=(num_nodes, width)) + 1.5 * np.eye(4, width)[labels]).astype(np.float32)
+    ids = rng.permutation(num_nodes).astype(np.int32)
+    cuts = {"train_ids": ids[:200], "valid_ids": ids[200:300], "test_ids": ids[300:]}
+    arrays = {name: getattr(topology, name) for name in ("indptr", "indices", "in_degree", "out_degree")}
+    arrays |= {"features": features, "labels": labels} | {name: np.sort(part) for name, part in cuts.items()}
+    config = {"nodes": num_nodes, "edges": num_edges, "width": width}
+    with Store(home).writer("graph", version_of("graph", 0, config, {}, {})) as writer:
+        for name, array in arrays.items():
+            writer.save(name, array)
+        numbers = {"num_nodes": num_nodes, "num_edges": topology.num_edges, "class_names": list("abcd")}
+        return writer.publish(config, {}, Summary(numbers=numbers), {})
+
+
+def random_graph(home: Path, **size: int) -> Graph:
+    """The same, opened."""
+    return open_graph(random_graph_artifact(home, **size))

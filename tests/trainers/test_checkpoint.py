@@ -1,0 +1,79 @@
+"""Checkpoints are whole or absent, and damage is named."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernels.errors import InputError
+from trainers.checkpoint import Checkpoint, RunState, read_checkpoint, restore, snapshot, write_checkpoint
+
+
+def trained(steps: int) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
+    for step in range(steps):
+        optimiser.zero_grad()
+        model(torch.full((1, 3), float(step))).sum().backward()
+        optimiser.step()
+    return model, optimiser
+
+
+def write_one(path: Path, steps: int = 2) -> Checkpoint:
+    model, optimiser = trained(steps)
+    state = RunState(epoch=3, position=1, loss_sum=0.1 + 0.2, history=[{"epoch": 0, "loss": 1 / 3}], best_score=0.5)
+    ledger = {"moves": [], "counts": [{"name": "seeds", "layer": 0, "n": 9}]}
+    tensors = snapshot(model, optimiser, {"weight": torch.ones(2, 3)})
+    checkpoint = Checkpoint("a" * 64, state, ledger, tensors)
+    write_checkpoint(path, checkpoint)
+    return checkpoint
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+def test_what_was_written_comes_back_exactly(tmp_path: Path, steps: int) -> None:
+    path = tmp_path / "folder" / "one.safetensors"
+    written = write_one(path, steps)
+    read = read_checkpoint(path, "a" * 64)
+    assert read is not None and (read.state, read.ledger) == (written.state, written.ledger)
+    model, optimiser = trained(0)
+    torch.nn.init.zeros_(model.weight)  # pyright: ignore
+    best = restore(read, model, optimiser)
+    assert torch.equal(best["weight"], torch.ones(2, 3))
+    straight_model, straight_optimiser = trained(steps)
+    one, other = snapshot(model, optimiser, {}), snapshot(straight_model, straight_optimiser, {})
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    assert len(one) == (2 if steps == 0 else 8)
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_an_absent_checkpoint_is_none(tmp_path: Path) -> None:
+    assert read_checkpoint(tmp_path / "none", "a" * 64) is None
+
+
+def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path) -> None:
+    write_one(tmp_path / "one")
+    with pytest.raises(InputError, match="is of model aaaaaaaaaaaa, not bbbbbbbbbbbb"):
+        read_checkpoint(tmp_path / "one", "b" * 64)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, -1])
+def test_a_truncated_checkpoint_is_named(tmp_path: Path, keep: int) -> None:
+    write_one(tmp_path / "one")
+    (tmp_path / "one").write_bytes((tmp_path / "one").read_bytes()[:keep])
+    with pytest.raises(InputError, match="is damaged"):
+        read_checkpoint(tmp_path / "one", "a" * 64)
+
+
+def test_a_write_that_fails_keeps_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "one"
+    write_one(path, steps=1)
+    before = path.read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(InputError, match="No space left"):
+        write_one(path, steps=2)
+    assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["one"]

@@ -1,0 +1,145 @@
+"""Trains one `[[train]]` table of a pipeline: the whole of what a machine without the orchestrator needs.
+
+    python -m trainers PIPELINE NAME [--home HOME] [--graph VERSION] [--resume]
+
+PIPELINE is a name or the path of a TOML file. The graph artifact must be in the home; `--graph` names its version on a machine that has
+the artifact and not the raw files it was built from. Launched by a Dagster step, the same program takes everything from its Pipes
+context and reports versions, scores and the learning curve's rows back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assets.artifact import Artifact
+from assets.pipeline import Pipeline, find_pipeline, parse_pipeline
+from assets.store import Store
+from kernels.errors import InputError
+from trainers.config import TrainTable
+
+EXIT_INPUT, EXIT_INTERRUPTED = 1, 130
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is to be trained, and where."""
+
+    pipeline: Pipeline
+    # The recipe, checked.
+    table: str
+    # Name of the train table.
+    home: Path | None
+    # The store's home; None for the default.
+    graph: str | None
+    # Version of the graph artifact, or a prefix of it; None to compute it from the raw content.
+    resume: bool
+    # Goes on from a checkpoint where there is one.
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Trains, and returns the exit code: 0, 1 for an input error, 130 for an interrupt."""
+    options = _parser().parse_args(arguments)
+    try:
+        if "DAGSTER_PIPES_CONTEXT" in os.environ:
+            return _train_for_dagster()
+        path = find_pipeline(options.pipeline)
+        pipeline = parse_pipeline(path, path.read_bytes(), TrainTable, options.pipeline)
+        train(
+            Order(pipeline=pipeline, table=options.name, home=options.home, graph=options.graph, resume=options.resume)
+        )
+        return 0
+    except InputError as error:
+        print(f"python -m trainers: {error}", file=sys.stderr)
+        return EXIT_INPUT
+    except KeyboardInterrupt:
+        print("python -m trainers: interrupted; --resume goes on from the last checkpoint", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def train(order: Order) -> Sequence[Artifact]:
+    """Returns the model artifacts of the table, training those that the store does not have.
+
+    Raises:
+        InputError: there is no such table or graph, or a value does not fit the graph.
+    """
+    from trainers.progress import open_progress
+    from trainers.run import train_table
+
+    pipeline, store = order.pipeline, Store(order.home)
+    table = next((each for each in pipeline.train if each.name == order.table), None)
+    if table is None or pipeline.sampling is None:
+        names = ", ".join(each.name for each in pipeline.train) or "(none)"
+        raise InputError(f"{pipeline.path} has no [[train]] table {order.table!r}", f"the names are: {names}")
+    return train_table(
+        store,
+        _graph(order, store),
+        table,
+        pipeline.sampling,
+        pipeline.seed,
+        resume=order.resume,
+        progress=open_progress(),
+    )
+
+
+def _graph(order: Order, store: Store) -> Artifact:
+    from assets.graph import GRAPH
+    from assets.stage import stage_version
+
+    if order.graph is not None:
+        return store.resolve(f"{GRAPH.name}/{order.graph}")
+    return store.open(GRAPH.name, stage_version(GRAPH, order.pipeline.graph, {}))
+
+
+def _train_for_dagster() -> int:
+    from dagster_pipes import open_dagster_pipes
+
+    with open_dagster_pipes() as pipes:
+        try:
+            extras = pipes.extras
+            path = Path(extras["path"])
+            order = Order(
+                pipeline=parse_pipeline(path, extras["text"].encode(), TrainTable),
+                table=extras["table"],
+                home=Path(extras["home"]),
+                graph=extras["graph"],
+                resume=extras["resume"],
+            )
+            models = train(order)
+        except InputError as error:
+            pipes.report_custom_message({"problem": error.problem, "remedy": error.remedy})
+            print(f"python -m trainers: {error}", file=sys.stderr)
+            return EXIT_INPUT
+        except KeyboardInterrupt:
+            return EXIT_INTERRUPTED
+        pipes.report_asset_materialization(metadata=_reported(models))
+    return 0
+
+
+def _reported(models: Sequence[Artifact]) -> Mapping[str, Any]:
+    """Returns what the child tells about its models: the rest is read from the store."""
+    rows = [line for model in models for line in model.file("metrics.jsonl").read_text().splitlines()]
+    last = json.loads(rows[-1]) if rows else {}
+    return {"trained_models": len(models), "last_epoch": {"raw_value": last, "type": "json"}}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m trainers", description="Trains one [[train]] table of a pipeline.")
+    parser.add_argument("pipeline", help="name, or path of a TOML file")
+    parser.add_argument("name", help="name of the [[train]] table")
+    parser.add_argument("--home", type=Path, help="where artifacts are; default $GRAPHMILL_HOME or ./.graphmill")
+    parser.add_argument(
+        "--graph", help="version of the graph artifact, or its beginning; default: computed from the raw content"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint where there is one")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Trains what a `[[train]]` table asks for: one model artifact a seed, each built once and then reused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from assets.artifact import Artifact
+from assets.recipe import short
+from assets.sampling import SamplingConfig
+from assets.stage import Progress, materialize, stage_version
+from assets.store import Store
+from trainers.config import ModelConfig, TrainTable
+from trainers.stage import ModelStage, RunExecution, checkpoint_path
+
+
+def model_configs(table: TrainTable, sampling: SamplingConfig, seed: int) -> list[ModelConfig]:
+    """Returns the recipe of each model of a table, one a seed; `seed` is the pipeline's, used where the table has none."""
+    return [ModelConfig(seed=each, train=table.config, sampling=sampling) for each in table.seeds or (seed,)]
+
+
+def train_table(
+    store: Store,
+    graph: Artifact,
+    table: TrainTable,
+    sampling: SamplingConfig,
+    seed: int,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    report: Callable[[str], None] = print,
+) -> Sequence[Artifact]:
+    """Returns the model artifacts of a train table, training those that the store does not have.
+
+    Args:
+        store: where models go; checkpoints are in `checkpoints/` beside it.
+        graph: the graph artifact.
+        table, sampling, seed: the recipe.
+        resume: go on from a checkpoint where there is one; otherwise a checkpoint is replaced.
+        progress: shows epochs.
+        report: gets a line about each model.
+
+    Raises:
+        InputError: a value of the recipe does not fit the graph, a budget is too small, or the disk is full.
+    """
+    stage = ModelStage()
+    folder = store.home / "checkpoints"
+    execution = RunExecution(**asdict(table.execution), resume=resume, checkpoints=folder)
+    models = []
+    for config in model_configs(table, sampling, seed):
+        inputs = {"graph": graph}
+        version = stage_version(stage, config, inputs)
+        path = checkpoint_path(folder, version)
+        if path.exists() and not resume and store.find(stage.name, version) is None:
+            report(f"{table.name}: starts over; --resume would go on from {path}")
+        model = materialize(store, stage, config, execution, inputs, progress)
+        # Only now is the model safe; a kill before this line costs nothing but the file.
+        path.unlink(missing_ok=True)
+        how = "reused" if model.reused else "trained"
+        report(f"{table.name}: {how} {model.label} (seed {config.seed}, {short(graph.version)})")
+        models.append(model)
+    return models
