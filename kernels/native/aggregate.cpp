@@ -71,7 +71,7 @@ static std::vector<int32_t> own_rows(int64_t num_src, int64_t num_dst, const int
 static void check_edges(const int32_t* edge_of, int64_t num_edges, int64_t num_weights) {
     bool sound = true;
     for (int64_t e = 0; e < num_edges; ++e) sound &= (edge_of[e] >= 0) & (edge_of[e] < num_weights);
-    if (!sound) throw InputError("the transpose names an edge that the block does not have", "build it with transpose()");
+    if (!sound) throw InputError("the transpose names an edge that its block does not have", "call transpose() again");
 }
 
 template <class T>
