@@ -11,6 +11,8 @@ from assets.sizes import format_bytes
 from assets.store import Store
 from kernels.errors import InputError
 
+LONGEST_LIST = 8
+
 
 def print_artifacts(store: Store, stage: str | None) -> None:
     """Prints a line an artifact, of one stage or of all, then the damaged ones.
@@ -74,8 +76,17 @@ def _print_section(title: str, values: Any) -> None:
         return
     print(f"\n{title}")
     for name, value in values.items():
-        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        text = value if isinstance(value, str) else json.dumps(_abbreviated(value), default=str)
         print(f"  {name:24} {text}")
+
+
+def _abbreviated(value: Any) -> Any:
+    """Cuts long lists, such as the seconds of every epoch; the file has them whole."""
+    if isinstance(value, dict):
+        return {key: _abbreviated(each) for key, each in value.items()}
+    if isinstance(value, list) and len(value) > LONGEST_LIST:
+        return [*value[:LONGEST_LIST], f"... {len(value) - LONGEST_LIST} more"]
+    return value
 
 
 def _described(entry: Any) -> str:

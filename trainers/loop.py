@@ -83,7 +83,7 @@ class Loop:
         while not self.state.done:
             started = time.perf_counter()
             self._train_epoch()
-            self.timing.train_seconds.append(time.perf_counter() - started)
+            self.timing.train_seconds.append(round(time.perf_counter() - started, 4))
             self._finish_epoch()
         if self.best:
             self.model.load_state_dict(self.best)
@@ -128,7 +128,7 @@ class Loop:
         if self.evaluate and (last or (state.epoch + 1) % config.eval_every == 0):
             started = time.perf_counter()
             row["valid"] = score = self.evaluate()
-            self.timing.evaluate_seconds.append(time.perf_counter() - started)
+            self.timing.evaluate_seconds.append(round(time.perf_counter() - started, 4))
             self._note_score(score)
         state.history.append(row)
         state.done = last or bool(config.patience and state.waited >= config.patience)

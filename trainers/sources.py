@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 
+from assets.verified import read_table
 from kernels.gather import gather
 from kernels.types import Array, FeatureTable
 from trainers.ledger import Ledger, Line
@@ -54,10 +54,10 @@ class _Table:
 
 
 class MemorySource(_Table):
-    """The whole table in memory; peak memory is the table's bytes."""
+    """The whole table in memory, every byte verified as it is read; peak memory is the table's bytes."""
 
     def __init__(self, table: FeatureTable, threads: int = 1):
-        super().__init__(np.array(table.open()), Line("h2d", "feature"), threads)
+        super().__init__(read_table(table, threads), Line("h2d", "feature"), threads)
 
 
 class MappedSource(_Table):
