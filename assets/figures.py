@@ -36,8 +36,9 @@ def degree_histogram(path: Path, in_degree: Array, out_degree: Array) -> None:
         counts = np.bincount(degree, minlength=1)
         present = np.flatnonzero(counts[1:]) + 1
         axes.scatter(present, counts[present], s=6, label=label, linewidths=0)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    if any(degree.any() for _, degree in curves):
+        axes.set_xscale("log")
+        axes.set_yscale("log")
     axes.set_xlabel("degree")
     axes.set_ylabel("nodes")
     isolated = int(np.count_nonzero((in_degree == 0) & (out_degree == 0)))
