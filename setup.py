@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from pybind11.setup_helpers import ParallelCompile, Pybind11Extension, naive_recompile
+from pybind11.setup_helpers import ParallelCompile, Pybind11Extension
 from setuptools import setup
 
 # The project runs in place, on the machine that built it. Set GRAPHMILL_MARCH (for example x86-64-v3) to build for others.
@@ -22,5 +22,5 @@ native = Pybind11Extension(
 )
 
 if __name__ == "__main__":
-    ParallelCompile("GRAPHMILL_BUILD_JOBS", default=os.cpu_count() or 1, needs_recompile=naive_recompile).install()
+    ParallelCompile("GRAPHMILL_BUILD_JOBS", default=os.cpu_count() or 1).install()
     setup(ext_modules=[native])

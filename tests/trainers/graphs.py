@@ -28,17 +28,19 @@ def random_topology(num_nodes: int, num_edges: int, seed: int, rename: np.ndarra
     )
 
 
-def random_graph_artifact(home: Path, num_nodes: int = 400, num_edges: int = 2400, width: int = 12) -> Artifact:
+def random_graph_artifact(
+    home: Path, num_nodes: int = 400, num_edges: int = 2400, width: int = 12, num_train: int = 200, num_valid: int = 100
+) -> Artifact:
     """A graph artifact whose labels follow the features, so that a few epochs learn something."""
     topology = random_topology(num_nodes, num_edges, seed=7)
     rng = np.random.default_rng(8)
     labels = rng.integers(0, 4, num_nodes).astype(np.int32)
     features = (rng.normal(size=(num_nodes, width)) + 1.5 * np.eye(4, width)[labels]).astype(np.float32)
     ids = rng.permutation(num_nodes).astype(np.int32)
-    cuts = {"train_ids": ids[:200], "valid_ids": ids[200:300], "test_ids": ids[300:]}
+    cuts = {"train_ids": ids[:num_train], "valid_ids": ids[200 : 200 + num_valid], "test_ids": ids[300:]}
     arrays = {name: getattr(topology, name) for name in ("indptr", "indices", "in_degree", "out_degree")}
     arrays |= {"features": features, "labels": labels} | {name: np.sort(part) for name, part in cuts.items()}
-    config = {"nodes": num_nodes, "edges": num_edges, "width": width}
+    config = {"nodes": num_nodes, "edges": num_edges, "width": width, "train": num_train, "valid": num_valid}
     with Store(home).writer("graph", version_of("graph", 0, config, {}, {})) as writer:
         for name, array in arrays.items():
             writer.save(name, array)

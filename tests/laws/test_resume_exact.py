@@ -1,0 +1,66 @@
+"""Law 5: kill -9 anywhere, resume, and the model is bit-equal to that of an uninterrupted run, ledger and history included."""
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assets.store import Store
+from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.runs import content
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_child(home: Path, kill_at: int, resume: bool) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.laws.train_child", str(home), str(kill_at), "resume" if resume else "anew"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+def model_content(home: Path) -> dict[str, str]:
+    (model,) = [artifact for artifact in Store(home).artifacts() if artifact.stage == "model"]
+    assert model.verify() == []
+    return content(model)
+
+
+@pytest.mark.slow
+def test_kill_and_resume_gives_the_same_model(tmp_path: Path) -> None:
+    straight = tmp_path / "straight"
+    random_graph_artifact(straight)
+    done = run_child(straight, 0, resume=False)
+    assert done.returncode == 0, done.stderr
+    num_events, expected = int(done.stdout), model_content(straight)
+    assert num_events > 60
+    draw = random.Random(20)
+    for chain in range(3):
+        home = tmp_path / f"chain{chain}"
+        shutil.copytree(straight, home, ignore=shutil.ignore_patterns("model"))
+        # The first kill falls anywhere in the run; each resumed process is killed again after a few more events.
+        for kill_at in (draw.randint(1, num_events), draw.randint(2, 25), draw.randint(2, 25)):
+            killed = run_child(home, kill_at, resume=True)
+            if killed.returncode == 0:
+                break
+            assert killed.returncode == -signal.SIGKILL, killed.stderr
+            assert all(artifact.verify() == [] for artifact in Store(home).artifacts())
+        finished = run_child(home, 0, resume=True)
+        assert finished.returncode == 0, finished.stderr
+        assert model_content(home) == expected
+        assert not list((home / "store" / ".staging").glob("*")) and not list(
+            (home / "checkpoints").glob("*.safetensors")
+        )
+
+
+@pytest.mark.slow
+def test_without_resume_it_starts_over_and_ends_the_same(tmp_path: Path) -> None:
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    random_graph_artifact(straight)
+    assert run_child(straight, 0, resume=False).returncode == 0
+    random_graph_artifact(killed)
+    assert run_child(killed, 30, resume=False).returncode == -signal.SIGKILL
+    assert list((killed / "checkpoints").glob("*.safetensors"))
+    assert run_child(killed, 0, resume=False).returncode == 0
+    assert model_content(killed) == model_content(straight)

@@ -1,0 +1,63 @@
+"""Trains the small model in a process of its own, which kills itself at the n-th event.
+
+Usage: python -m tests.laws.train_child HOME KILL_AT RESUME. Events are steps of the progress, flushes and renames: every place where a
+crash could leave something half done. KILL_AT = 0 never kills; the number of events is printed at the end.
+"""
+
+import os
+import pathlib
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from assets.stage import Silent
+from tests.trainers.runs import train_small
+
+
+class Events:
+    """Counts events and kills the process at one of them."""
+
+    def __init__(self, kill_at: int):
+        self.kill_at, self.count = kill_at, 0
+
+    def __call__(self) -> None:
+        self.count += 1
+        if self.count == self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def around(self, function: Any) -> Any:
+        """Returns the function with an event before and one after it."""
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            self()
+            result = function(*args, **kwargs)
+            self()
+            return result
+
+        return wrapped
+
+
+class Counting(Silent):
+    """A progress whose every advance is an event."""
+
+    def __init__(self, events: Events):
+        self.events = events
+
+    def advance(self, n: int) -> None:
+        """One event."""
+        self.events()
+
+
+def main() -> None:
+    """Trains, or dies."""
+    home, kill_at, resume = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "resume"
+    events = Events(kill_at)
+    os.fsync, os.rename = events.around(os.fsync), events.around(os.rename)
+    pathlib.Path.replace = events.around(pathlib.Path.replace)  # pyright: ignore[reportAttributeAccessIssue]
+    train_small(home, resume=resume, progress=Counting(events), checkpoint_steps=1, patience=2)
+    print(events.count)
+
+
+if __name__ == "__main__":
+    main()

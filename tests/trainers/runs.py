@@ -1,0 +1,37 @@
+"""Training runs on a small graph, for the trainer tests and the laws."""
+
+from pathlib import Path
+from typing import Any
+
+from assets.artifact import Artifact
+from assets.sampling import SamplingConfig
+from assets.stage import Progress
+from assets.store import Store
+from tests.trainers.graphs import random_graph_artifact
+from trainers.config import TrainTable
+from trainers.run import train_table
+
+SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=32)
+TABLE: dict[str, Any] = {"name": "small", "layers": 2, "hidden": 8, "epochs": 3, "lr": 0.02, "accumulate": 3}
+
+
+def train_small(
+    home: Path,
+    *,
+    sampling: SamplingConfig = SAMPLING,
+    resume: bool = False,
+    progress: Progress | None = None,
+    report: Any = lambda line: None,
+    **options: Any,
+) -> Artifact:
+    """Trains one small model in `home` and returns its artifact; options override `TABLE`."""
+    store = Store(home)
+    found = [artifact for artifact in store.artifacts() if artifact.stage == "graph"]
+    graph = found[0] if found else random_graph_artifact(home)
+    table = TrainTable(**(TABLE | options))
+    return train_table(store, graph, table, sampling, 5, resume=resume, progress=progress, report=report)[0]
+
+
+def content(model: Artifact) -> dict[str, str]:
+    """The digest of every content file of a model."""
+    return {name: entry["digest"] for name, entry in model.files.items()}

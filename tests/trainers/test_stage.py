@@ -1,0 +1,123 @@
+"""The model stage: what it learns, writes and refuses, and when it stops."""
+
+import json
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from assets.sampling import SamplingConfig
+from assets.store import Store
+from kernels.errors import InputError
+from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.runs import SAMPLING, train_small
+from trainers.config import ModelConfig, TrainConfig, TrainTable
+from trainers.devices import OverBudget
+from trainers.run import train_table
+
+
+def rows_of(model) -> list[dict]:
+    return [json.loads(line) for line in model.file("metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_model_learns_and_says_what_it_did(tmp_path: Path) -> None:
+    model = train_small(tmp_path, epochs=15)
+    rows, numbers = rows_of(model), model.summary["numbers"]
+    assert [row["epoch"] for row in rows] == list(range(15)) and rows[-1]["loss"] < 0.7 * rows[0]["loss"]
+    assert numbers["valid_accuracy"] == max(row["valid"] for row in rows)
+    assert rows[numbers["best_epoch"]]["valid"] == numbers["valid_accuracy"]
+    assert numbers["test_accuracy"] > 0.45 and numbers["train_accuracy"] > 0.45  # chance is 0.25
+    weights = load_file(model.file("weights.safetensors"))
+    assert sum(tensor.numel() for tensor in weights.values()) == numbers["parameters"]
+    counts = {row["name"]: row["n"] for row in json.loads(model.file("ledger.json").read_text())["counts"]}
+    assert counts["seeds"] == 200 * 15 and counts["batches"] == 7 * 15
+    run = model.run_record()
+    assert len(run["epoch_seconds"]["train"]) == 15 and run["execution"]["samplers"] == 0
+    assert model.verify() == []
+
+
+def test_the_second_time_it_is_reused(tmp_path: Path) -> None:
+    lines: list[str] = []
+    first = train_small(tmp_path, report=lines.append)
+    again = train_small(tmp_path, report=lines.append)
+    assert (first.reused, again.reused) == (False, True) and first.version == again.version
+    assert [line.split()[1] for line in lines] == ["trained", "reused"]
+    assert not list((tmp_path / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "same"),
+    [
+        ({"samplers": 2, "queue": "10MB", "features": "memory", "workspace": "1GiB", "checkpoint_steps": 2}, True),
+        ({"name": "another"}, True),
+        ({"lr": 0.021}, False),
+        ({"threads": 1}, False),
+        ({"accumulate": 2}, False),
+        ({"seeds": (6,)}, False),
+        ({"eval_workspace": "1MiB"}, False),
+    ],
+)
+def test_only_what_decides_the_result_enters_the_version(tmp_path: Path, options: dict, same: bool) -> None:
+    first = train_small(tmp_path, epochs=1)
+    assert (train_small(tmp_path, **({"epochs": 1} | options)).version == first.version) is same
+
+
+def test_sampling_enters_the_version(tmp_path: Path) -> None:
+    first = train_small(tmp_path, epochs=1)
+    other = train_small(tmp_path, epochs=1, sampling=SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=1))
+    assert other.version != first.version
+
+
+def test_patience_stops_early_and_keeps_the_best(tmp_path: Path) -> None:
+    model = train_small(tmp_path, epochs=60, patience=3, lr=0.1)
+    rows, best = rows_of(model), model.summary["numbers"]["best_epoch"]
+    assert len(rows) == best + 4 < 60
+    assert all(row["valid"] <= rows[best]["valid"] for row in rows)
+    assert model.summary["numbers"]["valid_accuracy"] == rows[best]["valid"]
+
+
+def test_eval_every_skips_epochs_but_never_the_last(tmp_path: Path) -> None:
+    rows = rows_of(train_small(tmp_path, epochs=5, eval_every=2))
+    assert [row["epoch"] for row in rows if "valid" in row] == [1, 3, 4]
+
+
+def test_sampled_evaluation_scores_the_same_model_alike(tmp_path: Path) -> None:
+    exact = train_small(tmp_path, epochs=10).summary["numbers"]
+    sampled = train_small(tmp_path, epochs=10, eval="sampled").summary["numbers"]
+    assert sampled["loss"] == exact["loss"]
+    assert abs(sampled["test_accuracy"] - exact["test_accuracy"]) < 0.2
+
+
+def test_a_workspace_that_is_too_small_names_the_operation(tmp_path: Path) -> None:
+    with pytest.raises(OverBudget, match="raise `workspace`"):
+        train_small(tmp_path, workspace="20kB")
+    assert [artifact.stage for artifact in Store(tmp_path).artifacts()] == ["graph"]
+    model = train_small(tmp_path, workspace="4MiB")
+    peaks = model.run_record()["peak_bytes"]
+    assert 0 < peaks["parameters"] < peaks["total"] <= 4 * 2**20
+
+
+def test_fanouts_must_match_the_depth() -> None:
+    with pytest.raises(InputError, match=r"layers = 3 but \[sampling\] fanouts = \[4, 3\] has 2 entries"):
+        ModelConfig(seed=0, train=TrainConfig(layers=3), sampling=SAMPLING)
+
+
+def test_a_graph_without_training_nodes_is_refused(tmp_path: Path) -> None:
+    graph = random_graph_artifact(tmp_path, num_train=0)
+    with pytest.raises(InputError, match="has no training nodes"):
+        train_table(Store(tmp_path), graph, TrainTable(name="x", hidden=4), SAMPLING, 0)
+
+
+def test_a_graph_without_validation_nodes_keeps_the_last_weights(tmp_path: Path) -> None:
+    graph = random_graph_artifact(tmp_path, num_valid=0)
+    table = TrainTable(name="x", hidden=4, epochs=2)
+    (model,) = train_table(Store(tmp_path), graph, table, SAMPLING, 0, report=lambda line: None)
+    numbers = model.summary["numbers"]
+    assert numbers["best_epoch"] == -1 and "valid_accuracy" not in numbers and "test_accuracy" in numbers
+
+
+def test_wrong_values_are_reported_together() -> None:
+    with pytest.raises(InputError) as error:
+        TrainTable(name="x", layers=0, hidden=-1, dropout=1.0, lr=0.0)
+    for part in ("layers = 0", "hidden = -1", "dropout = 1.0", "lr = 0.0"):
+        assert part in str(error.value)
