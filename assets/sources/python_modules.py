@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import os
 import sys
 import zlib
 from collections import Counter
@@ -126,4 +127,7 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    try:
+        serve()
+    except BrokenPipeError:
+        os._exit(1)  # the parent is gone; an ordinary exit would flush into the broken pipe and complain once more
