@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from assets.artifact import Artifact
 from assets.graph import GraphExecution, GraphStage
-from assets.pipeline import Pipeline
+from assets.pipeline import Pipeline, pipeline_files
 from assets.recipe import short
 from assets.stage import Progress, materialize, stage_version
 from assets.store import Store
@@ -38,7 +38,9 @@ def find_graph(store: Store, pipeline: Pipeline) -> Artifact:
     version = stage_version(stage, pipeline.graph, {})
     found = store.find(stage.name, version)
     if found is None:
-        remedy = f"graphmill build {pipeline.name}"
+        # A file outside the search path can only be named by its path.
+        named = pipeline_files().get(pipeline.path.stem) == pipeline.path
+        remedy = f"graphmill build {pipeline.path.stem if named else pipeline.path}"
         raise InputError(f"graph {short(version)} of pipeline {pipeline.name} is not in {store.home}", remedy)
     return found
 
