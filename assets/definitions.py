@@ -8,6 +8,7 @@ artifacts. What came in from outside has an observable asset of its own, `[pipel
 
 import base64
 import hashlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,8 @@ def stage_asset(step: Step, stage: Any, execution: Any, around: Surroundings) ->
             raise
         if step.external:
             yield _raw_observation(step, versions)
-        yield materialized(step, [artifact], versions, around)
+        around.report(f"{step.name}: {'reused' if artifact.reused else 'built'} {artifact.label}{_size(artifact)}")
+        yield materialized(step, [artifact], versions, reused=artifact.reused)
 
     return asset_of(step, body, kinds={"numpy"})
 
@@ -131,7 +133,7 @@ def asset_of(
         check_specs=[
             dg.AssetCheckSpec(check_name(name), asset=key, description=name, blocking=True) for name in step.checks
         ],
-        config_schema=config.to_config_schema() if config else None,
+        config_schema=dict(config.to_fields_dict()) if config else None,
         pool=pool,
     )
     def build(context: dg.AssetExecutionContext):
@@ -151,12 +153,6 @@ def raw_key(step: Step) -> dg.AssetKey:
 def raw_asset(step: Step, around: Surroundings) -> dg.SourceAsset:
     """Returns the observable asset of the outside content that a step reads; observing it digests the content."""
 
-    @dg.observable_source_asset(
-        key=raw_key(step),
-        group_name=group_of(step.pipeline),
-        description=f"What {'/'.join(step.key)} reads from outside. Observing it digests the content.",
-        tags={"graphmill/stage": RAW},
-    )
     def observe():
         try:
             digests = around.make_versions().raw(step.recipe, step.configs[0])
@@ -164,14 +160,23 @@ def raw_asset(step: Step, around: Surroundings) -> dg.SourceAsset:
             raise dg.Failure(description=str(error), allow_retries=False) from error
         return dg.ObserveResult(data_version=dg.DataVersion(_raw_version(digests)), metadata=dict(digests))
 
-    return observe
+    with warnings.catch_warnings():
+        # Observable sources are in beta; the versions of dagster that this was tried on are pinned.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        return dg.observable_source_asset(
+            key=raw_key(step),
+            group_name=group_of(step.pipeline),
+            description=f"What {'/'.join(step.key)} reads from outside. Observing it digests the content.",
+            tags={"graphmill/stage": RAW},
+        )(observe)
 
 
 def materialized(
     step: Step,
     artifacts: Sequence[Artifact],
     versions: Versions,
-    around: Surroundings,
+    *,
+    reused: bool,
     extra: Mapping[str, Any] | None = None,
 ) -> dg.MaterializeResult:
     """Returns the materialisation of a step: versions, what was read, numbers, figures and checks.
@@ -179,11 +184,9 @@ def materialized(
     Args:
         step, artifacts: what was asked for, and what the store has now, one artifact a config.
         versions: those of this run.
-        around: gets a line about each artifact.
+        reused: whether nothing had to be built.
         extra: more metadata.
     """
-    for artifact in artifacts:
-        around.report(f"{step.name}: {'reused' if artifact.reused else 'built'} {artifact.label}")
     tags = {f"{INPUT_TAG}{key_of(source).to_user_string()}": versions.only(source) for source in step.inputs.values()}
     if step.external:
         raw = versions.raw(step.recipe, step.configs[0])
@@ -192,7 +195,7 @@ def materialized(
     return dg.MaterializeResult(
         asset_key=key_of(step),
         data_version=dg.DataVersion(joint_version(tuple(artifact.version for artifact in artifacts))),
-        metadata=_metadata(artifacts) | dict(extra or {}),
+        metadata={"reused": reused} | _metadata(artifacts) | dict(extra or {}),
         tags=tags,
         check_results=list(_check_results(step, checks, step.checks)),
     )
@@ -209,7 +212,6 @@ def _metadata(artifacts: Sequence[Artifact]) -> dict[str, Any]:
     """
     runs = [artifact.run_record() for artifact in artifacts]
     shown: dict[str, Any] = {
-        "reused": all(artifact.reused for artifact in artifacts),
         "artifacts": ", ".join(artifact.label for artifact in artifacts),
         "path": dg.MetadataValue.path(str(artifacts[0].path)),
         "stored_bytes": sum(artifact.num_bytes for artifact in artifacts),
@@ -223,6 +225,14 @@ def _metadata(artifacts: Sequence[Artifact]) -> dict[str, Any]:
         for title, file_name in artifacts[0].summary["figures"].items():
             shown[title] = _figure_or_path(title, artifacts[0].file(file_name))
     return shown
+
+
+def _size(artifact: Artifact) -> str:
+    """Returns the size of a graph in words, nothing for other stages."""
+    numbers = artifact.summary["numbers"]
+    if not {"num_nodes", "num_edges"} <= numbers.keys():
+        return ""
+    return f" ({numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges)"
 
 
 def _number(values: list[Any]) -> Any:

@@ -1,0 +1,135 @@
+"""The code location: every pipeline file as assets, checks and jobs.
+
+`workspace.yaml` loads this file. Dagster has the tree on its import path only while it loads, so the first line imports the packages
+whose modules steps import later. Pipelines that do not parse stay visible, as an asset that says what is wrong.
+"""
+
+import assets, jobs, kernels, trainers  # noqa: E401, F401  # isort: skip
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from assets.definitions import OWNERS, Surroundings, group_of, key_of, raw_asset, stage_asset
+from assets.pipeline import Pipeline, parse_pipeline, pipeline_files
+from assets.steps import Step, preprocessing_steps
+from assets.store import Store
+from jobs.children import ChildProcesses
+from jobs.pinned import pinned_files
+from jobs.training import training_asset, training_steps
+from kernels.errors import InputError
+from trainers.config import TrainTable
+
+MISTAKES = "mistakes"
+
+
+def build_defs(
+    pipelines: Iterable[Pipeline] | None = None,
+    around: Surroundings | None = None,
+    children: ChildProcesses | None = None,
+    threads: int | None = None,
+    **overrides: Any,
+) -> dg.Definitions:
+    """Returns the definitions of pipelines.
+
+    Args:
+        pipelines: recipes, None for all files that can be found; a file with mistakes then becomes an asset that lists them.
+        around: the store and the listeners, None for the default home and silence.
+        children: runs trainings, None for the default escalation.
+        threads: that a stage may use, None for its default.
+        overrides: arguments of `dagster.Definitions`, in place of what is built here.
+
+    Raises:
+        InputError: a given pipeline cannot be turned into assets.
+    """
+    around = around or Surroundings(store=Store())
+    children = children or ChildProcesses()
+    parts: list[dg.Definitions] = []
+    if pipelines is None:
+        found, mistakes = read_pipelines(pinned_files(_read_all))
+        parts.append(dg.Definitions(assets=[_mistakes_spec(name, text) for name, text in mistakes.items()]))
+    else:
+        found = list(pipelines)
+    built = [_definitions_of(pipeline, around, children, threads) for pipeline in found]
+    arguments: dict[str, Any] = {
+        "assets": [asset for part in [*parts, *built] for asset in part.assets or ()],
+        "jobs": [job for part in built for job in part.jobs or ()],
+    }
+    return dg.Definitions(**{**arguments, **overrides})
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """The definitions of all pipeline files; called by Dagster and not on import."""
+    return build_defs()
+
+
+def read_pipelines(files: Mapping[Path, bytes]) -> tuple[list[Pipeline], dict[str, str]]:
+    """Returns the pipelines of files that can be turned into assets, and file name -> mistakes of the others."""
+    found: dict[str, Pipeline] = {}
+    mistakes: dict[str, str] = {}
+    for path, data in files.items():
+        try:
+            pipeline = parse_pipeline(path, data, TrainTable)
+            training_steps(pipeline, preprocessing_steps(pipeline))
+            same = found.setdefault(group_of(pipeline.name), pipeline)
+            if same is not pipeline:
+                raise InputError(f"{path} is named {pipeline.name}, and so is {same.path}", "rename one of them")
+        except InputError as error:
+            mistakes[path.stem] = str(error)
+    return list(found.values()), mistakes
+
+
+def job_names(pipeline: str) -> dict[str, str]:
+    """Returns selection -> job name of a pipeline: what `dagster job launch -j` takes."""
+    return {selection: f"{group_of(pipeline)}__{selection}" for selection in ("preprocess", "train", "all")}
+
+
+def _definitions_of(
+    pipeline: Pipeline, around: Surroundings, children: ChildProcesses, threads: int | None
+) -> dg.Definitions:
+    from assets.graph import GRAPH, GraphExecution
+
+    data = preprocessing_steps(pipeline)
+    training = training_steps(pipeline, data)
+    execution = GraphExecution() if threads is None else GraphExecution(threads=threads)
+    built: list[Any] = [stage_asset(step, GRAPH, execution, around) for step in data]
+    built += [raw_asset(step, around) for step in data if step.external]
+    built += [training_asset(step, pipeline, around, children) for step in training]
+    selections = {"preprocess": data, "train": training, "all": [*data, *training]}
+    asset_jobs = [
+        _job(name, selections[selection], pipeline, selection)
+        for selection, name in job_names(pipeline.name).items()
+        if selections[selection]
+    ]
+    return dg.Definitions(assets=built, jobs=asset_jobs)
+
+
+def _job(name: str, steps: list[Step], pipeline: Pipeline, selection: str) -> Any:
+    what = {"preprocess": "Builds the data of", "train": "Trains the models of", "all": "Builds and trains"}[selection]
+    return dg.define_asset_job(
+        name,
+        selection=dg.AssetSelection.assets(*(key_of(step) for step in steps)),
+        description=f"{what} pipeline `{pipeline.name}` ({pipeline.path}).",
+        tags={"graphmill/pipeline": pipeline.name},
+    )
+
+
+def _mistakes_spec(name: str, text: str) -> dg.AssetSpec:
+    """Returns an asset that nobody can build: it says why a pipeline file has no other assets."""
+    group = "".join(letter if letter.isalnum() else "_" for letter in name)
+    return dg.AssetSpec(
+        dg.AssetKey([name, MISTAKES]), group_name=group, owners=list(OWNERS), description=f"```\n{text}\n```"
+    )
+
+
+def _read_all() -> dict[Path, bytes]:
+    files = {}
+    for path in pipeline_files().values():
+        try:
+            files[path] = path.read_bytes()
+        except OSError:  # removed since it was listed
+            continue
+    return files

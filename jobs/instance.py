@@ -1,0 +1,87 @@
+"""The home of Dagster's history: `$GRAPHMILL_HOME`, which the web UI and the command line share."""
+
+import os
+from pathlib import Path
+
+import dagster as dg
+
+from assets.disk import make_folder, replace_atomically
+from assets.home import VARIABLE, home_folder
+
+SETTINGS = "dagster.yaml"
+
+DAGSTER_YAML = """\
+# Settings of Dagster for this home: https://docs.dagster.io/deployment/oss/dagster-yaml
+# Written once by `graphmill init`, or by the first command that needs it, and never changed afterwards: edit it freely.
+
+telemetry:
+  enabled: false
+nux:
+  enabled: false
+
+# One training at a time on this machine, whatever the number of runs. Raise the limit of the pool in the UI under Deployment.
+# With granularity `run`, two runs would hold the same slot.
+concurrency:
+  pools:
+    default_limit: 1
+    granularity: op
+
+run_monitoring:
+  enabled: true
+  start_timeout_seconds: 300
+  cancel_timeout_seconds: 120
+  poll_interval_seconds: 20
+  # A run that died gives its slots back after this time.
+  free_slots_after_run_end_seconds: 30
+
+retention:
+  schedule:
+    purge_after_days: 90
+  sensor:
+    purge_after_days:
+      skipped: 1
+      failure: 30
+      success: 90
+
+# History is in SQLite files in this folder. For a server that several machines use, `pip install dagster-postgres`, then:
+# storage:
+#   postgres:
+#     postgres_url:
+#       env: GRAPHMILL_POSTGRES_URL
+"""
+
+
+def init_home(home: str | os.PathLike[str] | None = None) -> tuple[Path, bool]:
+    """Makes the home folder with Dagster's settings, where they are missing.
+
+    Args:
+        home: the folder, None for `$GRAPHMILL_HOME` or `./.graphmill`.
+
+    Returns:
+        The absolute folder, and whether the settings were written now.
+
+    Raises:
+        InputError: the folder cannot be made or written.
+    """
+    folder = home_folder(home)
+    make_folder(folder)
+    path = folder / SETTINGS
+    if path.exists():
+        return folder, False
+    replace_atomically(path, DAGSTER_YAML.encode())
+    return folder, True
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Returns the environment variables that make a process use this home for artifacts and for history."""
+    return {VARIABLE: str(home), "DAGSTER_HOME": str(home)}
+
+
+def open_instance(home: Path) -> dg.DagsterInstance:
+    """Opens the history of a home, to be used as a context manager.
+
+    Raises:
+        InputError: the folder cannot be made or written.
+    """
+    init_home(home)
+    return dg.DagsterInstance.from_config(str(home))

@@ -1,0 +1,39 @@
+"""Notices an interrupt that Dagster turns into a failed run.
+
+Dagster replaces the handlers of SIGINT and SIGTERM again and again while it runs, and ends an interrupted run as a failure without
+raising. Python writes the number of every signal that has any handler to one file descriptor, so that is where to look.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import TracebackType
+
+
+class InterruptWatch:
+    """Remembers whether SIGINT or SIGTERM came while it is open; in other threads than the main one it never notices any."""
+
+    def __enter__(self) -> InterruptWatch:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        self._previous = None
+        if threading.current_thread() is threading.main_thread():
+            self._previous = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._previous is not None:
+            signal.set_wakeup_fd(self._previous)
+        os.close(self._read)
+        os.close(self._write)
+
+    def noticed(self) -> bool:
+        """Tells whether a signal came since it was asked last."""
+        try:
+            numbers = os.read(self._read, 4096)
+        except BlockingIOError:
+            return False
+        return bool({signal.SIGINT, signal.SIGTERM} & set(numbers))

@@ -1,0 +1,222 @@
+"""Runs a pipeline from the command line through the same history as the web UI, so that the UI shows these runs too.
+
+A small pipeline runs in this process: starting a process for each step would take longer than the steps. A big one runs each step in
+a process of its own, so that a stage's memory goes back to the system and a crash ends one step only. Trainings are child processes in
+both. An interrupt ends the children, leaves the store sound and is raised as `KeyboardInterrupt`.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+import dagster as dg
+
+from assets.artifact import Artifact
+from assets.definitions import Surroundings, key_of
+from assets.pipeline import Pipeline, parse_pipeline
+from assets.steps import Step, Versions, find_all, preprocessing_steps
+from assets.store import Store
+from jobs.children import ROOT, ChildProcesses
+from jobs.definitions import build_defs, job_names
+from jobs.instance import environment, open_instance
+from jobs.interrupts import InterruptWatch
+from jobs.sweep import fail_dead_runs
+from jobs.training import training_steps
+from kernels.errors import InputError
+from trainers.config import TrainTable
+
+Selection = Literal["preprocess", "train", "all"]
+
+BIG_EDGES = 20_000_000
+BIG_FILE_BYTES = 256 << 20
+
+
+class StepError(RuntimeError):
+    """A step failed by a defect, not by what a user gave; the text holds its traceback."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What to run, and how."""
+
+    pipeline: Pipeline
+    # The recipe; its text is what every process of the run uses.
+    selection: Selection = "all"
+    # preprocess = build the data, train = train on data that is there, all = both.
+    names: tuple[str, ...] = ()
+    # Train tables, all of them when empty.
+    home: Path | None = None
+    # The home of store and history, None for the default.
+    threads: int | None = None
+    # Threads that build the data, None for the default.
+    resume: bool = False
+    # Trainings go on from a checkpoint where there is one.
+    in_process: bool | None = None
+    # False gives each step a process; None decides by the size of the graph.
+    report: Callable[[str], None] = field(default=print)
+    # Gets a line about each artifact.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A run that succeeded."""
+
+    run_id: str
+    # Its id in the UI.
+    artifacts: Mapping[str, Sequence[Artifact]]
+    # Step name -> what the store has for it now, of the steps that ran.
+
+
+def launch(order: Launch) -> Outcome:
+    """Runs the selected steps and waits.
+
+    Raises:
+        InputError: a step's input is missing, or a value of the recipe does not fit.
+        StepError: a step failed otherwise.
+        KeyboardInterrupt: SIGINT or SIGTERM came; the children are gone and the store is sound.
+    """
+    steps = _selected(order)
+    store, versions = Store(order.home), Versions()
+    # Child processes and Dagster's own read these; a command line has one home for all it does.
+    os.environ.update(environment(store.home))
+    with open_instance(store.home) as instance, InterruptWatch() as watch:
+        for run_id in fail_dead_runs(instance):
+            order.report(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
+        in_process = not is_big(order.pipeline) if order.in_process is None else order.in_process
+        execute = _execute_here if in_process else _execute_in_processes
+        success, run_id, events = execute(order, steps, store, versions, instance)
+        if watch.noticed():
+            raise KeyboardInterrupt
+    if not success:
+        _raise_failures(events)
+    found = {step.name: find_all(store, step, versions) for step in steps}
+    return Outcome(run_id=run_id, artifacts={name: artifacts or [] for name, artifacts in found.items()})
+
+
+def is_big(pipeline: Pipeline) -> bool:
+    """Tells whether each step should have a process of its own: the graph has many edges, or its files are large."""
+    edges, path = getattr(pipeline.graph, "edges", 0), getattr(pipeline.graph, "path", None)
+    large = isinstance(path, Path) and path.is_file() and path.stat().st_size >= BIG_FILE_BYTES
+    return large or (isinstance(edges, int) and edges >= BIG_EDGES)
+
+
+def _selected(order: Launch) -> list[Step]:
+    data = preprocessing_steps(order.pipeline)
+    training = training_steps(order.pipeline, data)
+    unknown = [name for name in order.names if name not in {step.name for step in training}]
+    if unknown or (order.selection == "train" and not training):
+        known = ", ".join(step.name for step in training) or "(none)"
+        problem = f"{', '.join(unknown)} not in" if unknown else "nothing to train in"
+        raise InputError(f"{problem} {order.pipeline.path}", f"[[train]] names are: {known}")
+    if order.names:
+        training = [step for step in training if step.name in order.names]
+    return {"preprocess": data, "train": training, "all": [*data, *training]}[order.selection]
+
+
+def _execute_here(
+    order: Launch, steps: list[Step], store: Store, versions: Versions, instance: dg.DagsterInstance
+) -> tuple[bool, str, Sequence[dg.DagsterEvent]]:
+    """Runs all steps in this process. While a step runs, Dagster sends what is printed to its log, so people get copies of the streams."""
+    from trainers.progress import open_progress
+
+    with _copy_of(sys.stdout) as out, _copy_of(sys.stderr) as err:
+        around = Surroundings(
+            store=store,
+            make_versions=lambda: versions,
+            make_progress=lambda: open_progress(err),
+            report=order.report if order.report is not print else lambda line: print(line, file=out, flush=True),
+        )
+        children = ChildProcesses(stderr=err.fileno())
+        definitions = build_defs([order.pipeline], around, children, order.threads)
+        result = definitions.resolve_job_def(_job_name(order)).execute_in_process(
+            instance=instance,
+            raise_on_error=False,
+            asset_selection=[key_of(step) for step in steps],
+            run_config=_run_config(order, steps),
+            tags=_tags(),
+        )
+    return result.success, result.run_id, result.all_events
+
+
+def _execute_in_processes(
+    order: Launch, steps: list[Step], store: Store, versions: Versions, instance: dg.DagsterInstance
+) -> tuple[bool, str, Sequence[dg.DagsterEvent]]:
+    """Runs each step in a process of its own. The pipeline's text travels with the run."""
+    arguments = {
+        "path": str(order.pipeline.path),
+        "text": order.pipeline.text,
+        "home": str(store.home),
+        "threads": order.threads,
+        "job_name": _job_name(order),
+    }
+    job = dg.build_reconstructable_job(
+        __name__, "reconstruct_job", None, arguments, reconstructor_working_directory=str(ROOT)
+    )
+    with dg.execute_job(
+        job,
+        instance=instance,
+        asset_selection=[key_of(step) for step in steps],
+        run_config=_run_config(order, steps),
+        tags=_tags(),
+    ) as result:
+        return result.success, result.run_id, result.all_events
+
+
+def reconstruct_job(path: str, text: str, home: str, threads: int | None, job_name: str) -> dg.JobDefinition:
+    """Returns a job again in another process of its run, from plain values and not from files that may have changed."""
+    from trainers.progress import open_progress
+
+    pipeline = parse_pipeline(Path(path), text.encode(), TrainTable)
+    around = Surroundings(store=Store(home), make_progress=open_progress, report=lambda line: print(line, flush=True))
+    definitions = build_defs([pipeline], around, None, threads)
+    return definitions.resolve_job_def(job_name)
+
+
+def _job_name(order: Launch) -> str:
+    return job_names(order.pipeline.name)[order.selection]
+
+
+def _run_config(order: Launch, steps: list[Step]) -> dict[str, Any]:
+    training = {step.name for step in training_steps(order.pipeline, preprocessing_steps(order.pipeline))}
+    ops = {key_of(step).to_python_identifier(): step for step in steps if step.name in training}
+    return {
+        "ops": {name: {"config": {"resume": order.resume}} for name in ops},
+        # The history has every event; on the terminal stand the lines of this program.
+        "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+    }
+
+
+def _tags() -> dict[str, str]:
+    return {"graphmill/launched_from": "command line"}
+
+
+@contextmanager
+def _copy_of(stream: TextIO) -> Iterator[TextIO]:
+    """Yields a stream to where `stream` goes now, whatever its descriptor is pointed at later."""
+    stream.flush()
+    try:
+        descriptor = os.dup(stream.fileno())
+    except (OSError, ValueError):  # a stream in memory, as tests have: use it as it is
+        yield stream
+        return
+    with open(descriptor, "w", encoding="utf-8") as copy:
+        yield copy
+
+
+def _raise_failures(events: Sequence[dg.DagsterEvent]) -> None:
+    """Raises what the failed steps said: all input errors in one, or else a defect with its traceback."""
+    failures = [event.step_failure_data for event in events if event.is_step_failure]
+    said = [failure.user_failure_data.description for failure in failures if failure.user_failure_data]
+    if said and len(said) == len(failures):
+        raise InputError("\n".join(dict.fromkeys(text or "" for text in said)))
+    texts = [failure.error.to_string() for failure in failures if failure.error]
+    texts += [
+        event.job_failure_data.error.to_string()
+        for event in events
+        if event.is_job_failure and event.job_failure_data.error
+    ]
+    raise StepError("\n".join(texts) or "the run failed without saying why; the UI has its events")

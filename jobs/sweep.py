@@ -1,0 +1,60 @@
+"""Ends the runs that nobody carries out any more.
+
+A run whose process was killed stays STARTED for ever and keeps its slots in the pools, and no other training starts: Dagster's run
+monitoring does not look at processes on this machine. So whoever starts work looks first. The process of a run stands in its events;
+one that started after them is another process with the same number.
+"""
+
+import os
+import time
+from pathlib import Path
+
+import dagster as dg
+from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus, RunsFilter
+
+RUNNING = (DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING)
+SLACK_SECONDS = 2.0
+
+
+def fail_dead_runs(instance: DagsterInstance) -> list[str]:
+    """Reports every started run as failed whose process on this machine is gone, and frees its slots. Returns their ids.
+
+    A history in a database that other machines may share is left alone: their processes cannot be seen from here.
+    """
+    if "Sqlite" not in type(instance.event_log_storage).__name__:
+        return []
+    failed = []
+    for run in instance.get_runs(filters=RunsFilter(statuses=list(RUNNING))):
+        found = run_process(instance, run.run_id)
+        if found is None or process_lives(*found):
+            continue
+        instance.report_run_failed(
+            run, f"The process of this run ({found[0]}) is gone; it was killed, or the machine restarted."
+        )
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        failed.append(run.run_id)
+    return failed
+
+
+def run_process(instance: DagsterInstance, run_id: str) -> tuple[int, float] | None:
+    """Returns the process id of the run's last own process, and the time of the event that names it; None where no event does."""
+    events = instance.all_logs(run_id, of_type=DagsterEventType.ENGINE_EVENT)
+    for entry in reversed(events):
+        event = entry.dagster_event
+        if event is None or event.step_key is not None or entry.step_key is not None:
+            continue
+        pid = event.engine_event_data.metadata.get("pid")
+        if isinstance(pid, dg.TextMetadataValue) and (pid.text or "").isdigit():
+            return int(pid.text or 0), entry.timestamp
+    return None
+
+
+def process_lives(pid: int, seen: float) -> bool:
+    """Tells whether the process that had this id at a time (seconds since 1970) is still there."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return False
+    since_boot = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    booted = time.time() - float(Path("/proc/uptime").read_text().split()[0])
+    return fields[0] not in "ZX" and booted + since_boot <= seen + SLACK_SECONDS
