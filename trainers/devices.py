@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from kernels.errors import InputError
@@ -63,7 +63,7 @@ class LogicalDevice(TorchDispatchMode):
         """
         asked = int(torch.Size(shape).numel()) * dtype.itemsize
         self._check(asked, purpose)
-        with torch.utils._python_dispatch._disable_current_modes():
+        with _disable_current_modes():
             tensor = torch.empty(shape, dtype=dtype)
         self._note(tensor, purpose)
         return tensor

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernels.aggregate import Reduce, aggregate_backward
 from kernels.aggregate import aggregate as aggregate_arrays
-from kernels.aggregate import aggregate_backward
 from kernels.dropout import dropout as dropout_arrays
 from kernels.types import Array, Block
 
@@ -20,7 +20,7 @@ class _Aggregate(torch.autograd.Function):
     """Sum, mean or weighted sum of a block's sources into its destinations; backward over the block's transpose."""
 
     @staticmethod
-    def forward(ctx: Any, h_src: Tensor, block: Block, reduce: str) -> Tensor:
+    def forward(ctx: Any, h_src: Tensor, block: Block, reduce: Reduce) -> Tensor:
         ctx.block, ctx.reduce = block, reduce
         h_src = h_src.contiguous()
         out = torch.empty((block.num_dst, h_src.shape[1]), dtype=h_src.dtype)
@@ -55,7 +55,7 @@ def _dropped(x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:
     return out
 
 
-def aggregate(block: Block, h_src: Tensor, reduce: str) -> Tensor:
+def aggregate(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
     """Aggregates a block's source rows into its destinations, with gradient.
 
     Args:

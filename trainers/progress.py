@@ -75,5 +75,5 @@ class BarProgress:
 
 def open_progress(stream: TextIO | None = None) -> Progress:
     """Returns a bar when the stream (standard error by default) is a terminal, lines otherwise."""
-    stream = stream or sys.stderr
-    return BarProgress(stream) if stream.isatty() else LineProgress(stream)
+    chosen: TextIO = sys.stderr if stream is None else stream
+    return BarProgress(chosen) if chosen.isatty() else LineProgress(chosen)
