@@ -138,7 +138,7 @@ def asset_of(
     )
     def build(context: dg.AssetExecutionContext):
         try:
-            yield from body(context, config(**context.op_config) if config else None)
+            yield from body(context, config(**context.op_execution_context.op_config) if config else None)
         except InputError as error:
             raise dg.Failure(description=str(error), allow_retries=False) from error
 

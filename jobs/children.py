@@ -32,12 +32,12 @@ class ChildProcesses(dg.PipesClient):
     """A Pipes client for commands on this machine.
 
     Args:
-        escalation: (signal, seconds to wait) in order, for a child that has to end.
+        grace: seconds that a child gets after SIGINT, SIGTERM and SIGKILL when it has to end.
         stderr: file descriptor that the child writes its standard error to, None for the step's own.
     """
 
-    def __init__(self, escalation=guard.ESCALATION, stderr: int | None = None):
-        self.escalation, self.stderr = tuple(escalation), stderr
+    def __init__(self, grace: Sequence[float] = guard.GRACE, stderr: int | None = None):
+        self.grace, self.stderr = tuple(grace), stderr
 
     def run(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
@@ -74,14 +74,17 @@ class ChildProcesses(dg.PipesClient):
         return invocation
 
     def _run_to_end(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
-        guarded = [sys.executable, "-I", guard.__file__, str(os.getpid()), *command]
+        guarded = [sys.executable, "-I", guard.__file__, str(os.getpid()), ",".join(map(str, self.grace)), *command]
         # Between the start and `try` an interrupt would leave a child; the guard still ends it, together with this process.
         process = subprocess.Popen(guarded, cwd=ROOT, env=dict(environment), stderr=self.stderr, start_new_session=True)
         try:
             return process.wait()
         finally:
-            gone = lambda: process.poll() is not None and not guard.group_members(process.pid)  # noqa: E731
-            guard.end_group(process.pid, gone, self.escalation)
+
+            def gone() -> bool:
+                return process.poll() is not None and not guard.group_members(process.pid)
+
+            guard.end_group(process.pid, gone, self.grace)
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def build_defs(
     Args:
         pipelines: recipes, None for all files that can be found; a file with mistakes then becomes an asset that lists them.
         around: the store and the listeners, None for the default home and silence.
-        children: runs trainings, None for the default escalation.
+        children: runs trainings, None for the default grace.
         threads: that a stage may use, None for its default.
         overrides: arguments of `dagster.Definitions`, in place of what is built here.
 

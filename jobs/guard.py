@@ -1,11 +1,11 @@
 """Runs a command as the leader of its process group and ends the whole group when the parent is gone.
 
-    python -I jobs/guard.py PARENT_PID COMMAND [ARGUMENT ...]
+    python -I jobs/guard.py PARENT_PID GRACE COMMAND [ARGUMENT ...]
 
 A process that is killed with SIGKILL cannot tell its children. The guard asks the system a few times a second whether its parent
-still lives; when it does not, every process of the group gets SIGINT, then SIGTERM, then SIGKILL. It ignores the first two itself, so
-it is there to send the last. It ends with the exit code of the command, 128 + n after signal n. Standard library only: it starts in
-tens of milliseconds.
+still lives; when it does not, every process of the group gets SIGINT, then SIGTERM, then SIGKILL. GRACE is the seconds after each of
+the three, as in 10,5,5. The guard outlives the first two itself, so it is there to send the last. It ends with the exit code of the
+command, 128 + n after signal n. Standard library only: it starts in tens of milliseconds.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 POLL_SECONDS = 0.2
-ESCALATION = ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0))
-"""Signal and how long to wait for the group to be gone before the next one."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+GRACE = (10.0, 5.0, 5.0)
+"""Seconds to wait for the group to be gone after each of the signals."""
 
 
-def end_group(group_id: int, gone: Callable[[], bool], escalation=ESCALATION) -> None:
+def end_group(group_id: int, gone: Callable[[], bool], grace: Sequence[float] = GRACE) -> None:
     """Sends the signals to a process group, each until `gone` says that nothing of it is left or its time is over.
 
     Args:
         group_id: the process group.
         gone: tells whether it is empty; it is asked every few hundredths of a second.
-        escalation: (signal, seconds) in order.
+        grace: seconds after each of SIGINT, SIGTERM and SIGKILL.
     """
-    for number, seconds in escalation:
+    for number, seconds in zip(SIGNALS, grace, strict=True):
         if gone():
             return
         try:
@@ -57,15 +58,15 @@ def group_members(group_id: int) -> list[int]:
     return members
 
 
-def watch(parent_id: int, command: list[str]) -> int:
+def watch(parent_id: int, grace: Sequence[float], command: Sequence[str]) -> int:
     """Runs the command until it ends, or until the parent is gone. Returns the exit code."""
     # A handler and not SIG_IGN: an ignored signal stays ignored across exec, and the command could not be interrupted.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS[:2]:
         signal.signal(number, _stay)
     child = subprocess.Popen(command)
     while child.poll() is None:
         if os.getppid() != parent_id:
-            end_group(os.getpgrp(), lambda: child.poll() is not None and group_members(os.getpgrp()) == [os.getpid()])
+            end_group(os.getpgrp(), lambda: group_members(os.getpgrp()) == [os.getpid()], grace)
             return 1
         time.sleep(POLL_SECONDS)
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
@@ -76,4 +77,4 @@ def _stay(number: int, frame: object) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(watch(int(sys.argv[1]), sys.argv[2:]))
+    sys.exit(watch(int(sys.argv[1]), [float(part) for part in sys.argv[2].split(",")], sys.argv[3:]))

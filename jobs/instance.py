@@ -7,6 +7,7 @@ import dagster as dg
 
 from assets.disk import make_folder, replace_atomically
 from assets.home import VARIABLE, home_folder
+from kernels.errors import InputError
 
 SETTINGS = "dagster.yaml"
 
@@ -64,11 +65,17 @@ def init_home(home: str | os.PathLike[str] | None = None) -> tuple[Path, bool]:
         InputError: the folder cannot be made or written.
     """
     folder = home_folder(home)
-    make_folder(folder)
     path = folder / SETTINGS
-    if path.exists():
-        return folder, False
-    replace_atomically(path, DAGSTER_YAML.encode())
+    try:
+        make_folder(folder)
+        if path.exists():
+            return folder, False
+        replace_atomically(path, DAGSTER_YAML.encode())
+    except OSError as error:
+        raise InputError(
+            f"the home {folder} cannot be made or written: {error.strerror} ({error.filename})",
+            "give another folder by --home or GRAPHMILL_HOME, or correct its permissions",
+        ) from error
     return folder, True
 
 

@@ -1,0 +1,41 @@
+"""Waiting for processes and conditions in tests: long limits, so that a busy machine fails nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def wait_for(condition: Callable[[], T], what: str, seconds: float = 120.0) -> T:
+    """Returns the first true value of the condition."""
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.1)
+    raise AssertionError(f"waited {seconds} s for: {what}")
+
+
+def lives(pid: int) -> bool:
+    """Tells whether a process is there and not a zombie that waits to be collected."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def stubborn_pids(path: Path) -> list[int]:
+    """Returns the process ids that stubborn.py wrote, once it has."""
+    wait_for(path.exists, "the stubborn program to start")
+    pids = [int(word) for word in path.read_text().split()]
+    assert all(lives(pid) for pid in pids)
+    return pids
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    wait_for(lambda: not any(lives(pid) for pid in pids), f"processes {pids} to be gone")

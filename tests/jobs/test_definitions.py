@@ -1,0 +1,108 @@
+"""Pipeline files as Dagster definitions, without any server."""
+
+import subprocess
+import sys
+
+import dagster as dg
+import pytest
+
+from assets.definitions import Surroundings, check_name
+from assets.steps import GRAPH_CHECKS
+from assets.store import Store
+from jobs.children import ROOT
+from jobs.definitions import build_defs, read_pipelines
+from kernels.errors import InputError
+from tests.jobs.recipes import load_tiny, write_tiny
+from trainers.recipe import MODEL_CHECKS, ModelRecipe
+
+
+def _specs(definitions):
+    return {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    return load_tiny(tmp_path, "ti-ny")
+
+
+def test_assets_have_keys_groups_versions_owners_and_checks(tiny, tmp_path):
+    definitions = build_defs([tiny], Surroundings(store=Store(tmp_path / "home")))
+    specs = _specs(definitions)
+    assert set(specs) == {"ti-ny/graph", "ti-ny/sage", "ti-ny/gcn"}
+    assert {spec.group_name for spec in specs.values()} == {"ti_ny"}
+    assert all(list(spec.owners) == ["team:graph"] and spec.code_version and spec.kinds for spec in specs.values())
+    assert [dep.asset_key.to_user_string() for dep in specs["ti-ny/sage"].deps] == ["ti-ny/graph"]
+    checks = {check.name for check in definitions.resolve_asset_graph().asset_check_keys}
+    assert checks == {check_name(name) for name in (*GRAPH_CHECKS, *MODEL_CHECKS)}
+    names = {f"ti_ny__{selection}" for selection in ("preprocess", "train", "all")}
+    assert names <= {job.name for job in definitions.resolve_all_job_defs()}
+    (training,) = [asset for asset in definitions.assets if dg.AssetKey(["ti-ny", "sage"]) in asset.keys]
+    assert training.op.pool == "gpu"
+
+
+def test_a_source_with_raw_content_has_an_observable_asset(tmp_path):
+    text = write_tiny(tmp_path).read_text()
+    start, end = text.index("[graph]"), text.index("[sampling]")
+    path = tmp_path / "tiny.toml"
+    path.write_text(text[:start] + '[graph]\nsource = "npz"\npath = "missing.npz"\n' + text[end:])
+    found, mistakes = read_pipelines({path: path.read_bytes()})
+    assert not mistakes, "whether the file is there is found out when it is read, not when definitions load"
+    specs = _specs(build_defs(found, Surroundings(store=Store(tmp_path / "home"))))
+    assert [dep.asset_key.to_user_string() for dep in specs["tiny/graph"].deps] == ["tiny/raw"]
+    assert "tiny/raw" in specs
+
+
+def test_a_file_with_mistakes_does_not_hide_the_others(tmp_path, monkeypatch):
+    write_tiny(tmp_path, "good")
+    (tmp_path / "bad.toml").write_text('[graph]\nsource = "sbm"\nnods = 3\n')
+    write_tiny(tmp_path, "taken").write_text(write_tiny(tmp_path, "other").read_text().replace('"sage"', '"graph"'))
+    monkeypatch.setenv("GRAPHMILL_PIPELINES", str(tmp_path))
+    specs = _specs(build_defs())
+    assert "good/sage" in specs and "bad/graph" not in specs
+    assert "nods" in specs["bad/mistakes"].description and ":3:" in specs["bad/mistakes"].description
+    assert "named like stages: graph" in specs["taken/mistakes"].description
+
+
+def test_two_files_with_one_name_are_a_mistake(tmp_path):
+    paths = [write_tiny(tmp_path / "a"), write_tiny(tmp_path / "b")]
+    found, mistakes = read_pipelines({path: path.read_bytes() for path in paths})
+    assert len(found) == 1 and "rename one of them" in mistakes["tiny"]
+
+
+def test_a_given_pipeline_with_mistakes_is_refused(tmp_path):
+    text = write_tiny(tmp_path).read_text().replace('"sage"', '"raw"')
+    (tmp_path / "tiny.toml").write_text(text)
+    from assets.pipeline import load_pipeline
+    from trainers.config import TrainTable
+
+    with pytest.raises(InputError, match="named like stages"):
+        build_defs([load_pipeline(tmp_path / "tiny.toml", TrainTable)])
+
+
+def test_overrides_replace_what_is_built(tiny):
+    assert build_defs([tiny], jobs=[]).jobs == []
+
+
+def test_the_recipe_of_models_is_that_of_the_stage():
+    from trainers.stage import ModelStage
+
+    for name in ("name", "code_version", "Semantic"):
+        assert getattr(ModelStage, name) == getattr(ModelRecipe, name)
+    assert ModelStage().inputs(None) == ModelRecipe().inputs(None)  # pyright: ignore[reportArgumentType]
+
+
+def test_loading_the_code_location_imports_nothing_heavy():
+    """Each step of each run loads it anew."""
+    code = (
+        "import sys; import jobs.definitions as d; d.defs(); "
+        "print([m for m in ('torch', 'dgl', 'cupy', 'polars', 'matplotlib', 'duckdb', 'pandas') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_definitions_validate_from_any_directory(tmp_path):
+    command = [sys.executable, "-m", "dagster", "definitions", "validate", "-w", str(ROOT / "workspace.yaml")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == [], "loading definitions writes nothing"

@@ -1,0 +1,205 @@
+"""Runs from the command line: in this process and in several, through the history that the UI shows."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.store import Store
+from jobs.children import ROOT
+from jobs.instance import open_instance
+from jobs.launch import Launch, is_big, launch
+from kernels.errors import InputError
+from tests.jobs.processes import stubborn_pids, wait_for, wait_until_gone
+from tests.jobs.recipes import load_tiny, write_tiny
+
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch):
+    """A launch sets the home for its processes; the next test must not see it."""
+    monkeypatch.setenv("GRAPHMILL_HOME", "unset-by-the-test")
+    monkeypatch.setenv("DAGSTER_HOME", "unset-by-the-test")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def first(home, tmp_path_factory):
+    lines = []
+    pipeline = load_tiny(tmp_path_factory.mktemp("pipelines"))
+    saved = {name: os.environ.get(name) for name in ("GRAPHMILL_HOME", "DAGSTER_HOME")}
+    outcome = launch(Launch(pipeline=pipeline, home=home, report=lines.append))
+    os.environ.update({name: value for name, value in saved.items() if value is not None})
+    return pipeline, outcome, lines
+
+
+def _materializations(home, run_id) -> dict[str, dg.AssetMaterialization]:
+    with open_instance(home) as instance:
+        entries = instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
+        events = [entry.dagster_event.event_specific_data.materialization for entry in entries]
+        return {event.asset_key.to_user_string(): event for event in events}
+
+
+def test_a_run_builds_and_trains_and_the_history_knows_it(first, home):
+    _pipeline, outcome, lines = first
+    assert {name: [each.stage for each in found] for name, found in outcome.artifacts.items()} == {
+        "graph": ["graph"],
+        "sage": ["model"],
+        "gcn": ["model"],
+    }
+    assert lines[0].startswith("graph: built graph/") and "300 nodes" in lines[0]
+    events = _materializations(home, outcome.run_id)
+    assert set(events) == {"tiny/graph", "tiny/sage", "tiny/gcn"}
+    (graph,), (sage,) = outcome.artifacts["graph"], outcome.artifacts["sage"]
+    tags = events["tiny/sage"].tags
+    assert tags["dagster/data_version"] == sage.version
+    assert tags["dagster/input_data_version/tiny/graph"] == graph.version
+
+
+def test_metadata_has_numbers_figures_and_the_learning_curve(first, home):
+    events = _materializations(home, first[1].run_id)
+    graph = events["tiny/graph"].metadata
+    assert graph["num_nodes"].value == 300 and graph["reused"].value is False
+    for figure in (graph["degrees"], graph["classes"], events["tiny/sage"].metadata["learning curve"]):
+        assert figure.value.startswith("![") and "data:image/png;base64,iVBOR" in figure.value
+        assert len(figure.value) < 140_000
+    sage = events["tiny/sage"].metadata
+    assert [record.data["epoch"] for record in sage["epochs"].records] == [0, 1]
+    assert 0 <= sage["valid_accuracy"].value <= 1 and sage["trained_models"].value == 1
+
+
+def test_the_second_run_reuses_every_artifact(first, home):
+    pipeline, outcome, _ = first
+    lines = []
+    again = launch(Launch(pipeline=pipeline, home=home, report=lines.append))
+    assert len(lines) == 3 and all(": reused " in line for line in lines)
+    for name, found in again.artifacts.items():
+        assert [each.version for each in found] == [each.version for each in outcome.artifacts[name]]
+    assert all(event.metadata["reused"].value is True for event in _materializations(home, again.run_id).values())
+
+
+def test_each_step_in_a_process_of_its_own_builds_the_same(first, home, tmp_path):
+    """It also shows that the text travels with the run: the file is gone when the steps load it."""
+    outcome = first[1]
+    copy = load_tiny(tmp_path / "elsewhere")
+    copy.path.unlink()
+    other = launch(Launch(pipeline=copy, home=tmp_path / "home", in_process=False, names=("sage",)))
+    assert {name: found[0].version for name, found in other.artifacts.items()} == {
+        name: found[0].version for name, found in outcome.artifacts.items() if name != "gcn"
+    }
+
+
+def test_training_alone_names_the_command_for_what_is_missing(tmp_path):
+    order = Launch(pipeline=load_tiny(tmp_path), home=tmp_path / "home", selection="train", names=("gcn",))
+    with pytest.raises(InputError, match=r"tiny/gcn reads graph/(?s:.*)graphmill build tiny"):
+        launch(order)
+    assert Store(tmp_path / "home").artifacts() == []
+
+
+def test_unknown_names_are_refused_before_anything_runs(tmp_path):
+    with pytest.raises(InputError, match=r"sag not in (?s:.*)sage, gcn"):
+        launch(Launch(pipeline=load_tiny(tmp_path), home=tmp_path / "home", names=("sag",)))
+    assert not (tmp_path / "home").exists()
+
+
+def test_an_input_error_of_a_training_comes_through(first, home, tmp_path):
+    text = first[0].text.replace('name = "sage"\n', 'name = "sage"\nworkspace = "1KiB"\nhidden = 9\n', 1)
+    (tmp_path / "tiny.toml").write_text(text.replace("hidden = 9\nhidden = 8\n", "hidden = 9\n"))
+    from assets.pipeline import load_pipeline
+    from trainers.config import TrainTable
+
+    pipeline = load_pipeline(tmp_path / "tiny.toml", TrainTable)
+    with pytest.raises(InputError, match=r"(?i)workspace|budget|bytes"):
+        launch(Launch(pipeline=pipeline, home=home, selection="train", names=("sage",)))
+
+
+def test_failed_checks_are_recorded_and_nothing_is_published(tmp_path, monkeypatch):
+    from assets import graph
+    from assets.stage import Check
+
+    def fail(*arguments, **options):
+        return [Check(name="has edges", passed=False, detail="none at all"), Check(name="rows are sorted", passed=True)]
+
+    monkeypatch.setattr(graph, "topology_checks", fail)
+    with pytest.raises(InputError, match="none at all"):
+        launch(Launch(pipeline=load_tiny(tmp_path), home=tmp_path / "home", selection="preprocess"))
+    assert Store(tmp_path / "home").artifacts() == []
+    with open_instance(tmp_path / "home") as instance:
+        (run,) = instance.get_runs()
+        entries = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+        found = {entry.dagster_event.event_specific_data.check_name: entry for entry in entries}
+    assert found["has_edges"].dagster_event.event_specific_data.passed is False
+    assert found["rows_are_sorted"].dagster_event.event_specific_data.passed is True
+
+
+def test_only_large_graphs_get_a_process_for_each_step(tmp_path):
+    assert not is_big(load_tiny(tmp_path))
+    assert is_big(load_tiny(tmp_path, edges="2000 -> 200000000"))
+
+
+LAUNCHER = """
+import sys
+from pathlib import Path
+import jobs.children, jobs.launch
+from jobs.launch import Launch, launch
+from assets.pipeline import load_pipeline
+from trainers.config import TrainTable
+run = jobs.children.ChildProcesses.run
+def stubborn(self, *, context, command, extras):
+    self.grace = (0.2, 0.2, 20.0)
+    return run(self, context=context, command=[sys.executable, sys.argv[3], sys.argv[4]], extras=extras)
+jobs.children.ChildProcesses.run = stubborn
+try:
+    launch(Launch(pipeline=load_pipeline(sys.argv[1], TrainTable), home=Path(sys.argv[2])))
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_with_130_and_leaves_nothing_behind(tmp_path, number):
+    pid_file, home = tmp_path / "pids", tmp_path / "home"
+    stubborn = Path(__file__).parent / "stubborn.py"
+    command = [sys.executable, "-c", LAUNCHER, write_tiny(tmp_path), home, stubborn, pid_file]
+    process = subprocess.Popen([str(word) for word in command], cwd=ROOT, start_new_session=True)
+    pids = stubborn_pids(pid_file)
+    process.send_signal(number)
+    assert process.wait(120) == 130
+    wait_until_gone(pids)
+    _assert_sound(home, ["graph"])
+
+
+def test_a_killed_launcher_leaves_no_process_and_the_next_one_ends_its_run(tmp_path):
+    pid_file, home = tmp_path / "pids", tmp_path / "home"
+    stubborn = Path(__file__).parent / "stubborn.py"
+    path = write_tiny(tmp_path)
+    command = [sys.executable, "-c", LAUNCHER, path, home, stubborn, pid_file]
+    process = subprocess.Popen([str(word) for word in command], cwd=ROOT, start_new_session=True)
+    pids = stubborn_pids(pid_file)
+    process.kill()
+    process.wait()
+    wait_until_gone(pids)
+    lines = []
+    launch(Launch(pipeline=load_tiny(tmp_path), home=home, selection="preprocess", report=lines.append))
+    assert "marked as failed" in lines[0] and "reused" in lines[1]
+    with open_instance(home) as instance:
+        statuses = sorted(run.status.value for run in instance.get_runs())
+        assert statuses == ["FAILURE", "SUCCESS"]
+        wait_for(lambda: not instance.event_log_storage.get_concurrency_run_ids(), "slots to be free")
+    _assert_sound(home, ["graph"])
+
+
+def _assert_sound(home, stages):
+    store = Store(home)
+    store.sweep()
+    assert [each.stage for each in store.artifacts()] == stages and not store.damaged()
+    assert all(not each.verify() for each in store.artifacts())
+    staging = store.root / ".staging"
+    assert not staging.exists() or not [path for path in staging.iterdir() if path.is_dir()]

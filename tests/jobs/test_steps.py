@@ -1,0 +1,100 @@
+"""Which recipes an edit changes: the affected closure, and nothing else."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from assets.steps import GENERATORS, Versions, find_inputs, joint_version, preprocessing_steps, recipe_hash
+from assets.store import Store
+from jobs.training import training_steps
+from kernels.errors import InputError
+from tests.jobs.recipes import load_tiny
+
+
+def _steps(pipeline):
+    data = preprocessing_steps(pipeline)
+    return {step.name: step for step in [*data, *training_steps(pipeline, data)]}
+
+
+def _hashes(pipeline):
+    return {name: recipe_hash(step) for name, step in _steps(pipeline).items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "affected"),
+    [
+        ({"nodes": "300 -> 301"}, {"graph", "sage", "gcn"}),
+        ({"seed": "0 -> 1"}, {"graph", "sage", "gcn"}),
+        ({"batch_size": "64 -> 65"}, {"sage", "gcn"}),
+        ({"model": '"gcn" -> "sage"'}, {"gcn"}),
+        ({"hidden": "8 -> 9"}, {"sage", "gcn"}),
+        ({}, set()),
+    ],
+)
+def test_an_edit_changes_the_affected_closure(tmp_path, change, affected):
+    before, after = _hashes(load_tiny(tmp_path / "a")), _hashes(load_tiny(tmp_path / "b", **change))
+    assert {name for name in before if before[name] != after[name]} == affected
+
+
+def test_what_is_not_hashed_changes_nothing(tmp_path):
+    pipeline = load_tiny(tmp_path / "a")
+    path = tmp_path / "b" / "tiny.toml"
+    path.parent.mkdir()
+    path.write_text("# a remark\n" + pipeline.text.replace('name = "sage"\n', 'name = "sage"\nsamplers = 3\n'))
+    from assets.pipeline import load_pipeline
+    from trainers.config import TrainTable
+
+    assert _hashes(load_pipeline(path, TrainTable)) == _hashes(pipeline)
+
+
+def test_a_seed_more_is_another_recipe_with_a_joint_version(tmp_path):
+    text = load_tiny(tmp_path / "a").text.replace('name = "gcn"\n', 'name = "gcn"\nseeds = [0, 1]\n')
+    (tmp_path / "seeds.toml").write_text(text)
+    from assets.pipeline import load_pipeline
+    from trainers.config import TrainTable
+
+    one, two = load_tiny(tmp_path / "a"), load_pipeline(tmp_path / "seeds.toml", TrainTable)
+    assert _hashes(one)["gcn"] != _hashes(two)["gcn"] and _hashes(one)["sage"] == _hashes(two)["sage"]
+    versions = Versions().of(_steps(two)["gcn"])
+    assert len(set(versions)) == 2 and versions[0] == Versions().only(_steps(one)["gcn"])
+    assert joint_version(versions) not in versions and joint_version(versions[:1]) == versions[0]
+
+
+def test_raw_content_is_digested_once_and_enters_the_versions_downstream(tmp_path):
+    arrays = {
+        "edge_index": np.array([[0, 1, 2], [1, 2, 0]]),
+        "x": np.eye(3, dtype=np.float32),
+        "y": np.array([0, 1, 0]),
+    }
+    np.savez(tmp_path / "g.npz", **arrays, train=[0], val=[1], test=[2])
+    text = load_tiny(tmp_path / "a").text
+    start, end = text.index("[graph]"), text.index("[sampling]")
+    (tmp_path / "raw.toml").write_text(text[:start] + '[graph]\nsource = "npz"\npath = "g.npz"\n' + text[end:])
+    from assets.pipeline import load_pipeline
+    from trainers.config import TrainTable
+
+    steps = _steps(load_pipeline(tmp_path / "raw.toml", TrainTable))
+    assert steps["graph"].external and not steps["sage"].external
+    versions = Versions()
+    before = {name: versions.of(step) for name, step in steps.items()}
+    digest = hashlib.sha256((tmp_path / "g.npz").read_bytes()).hexdigest()
+    assert digest in versions.raw(steps["graph"].recipe, steps["graph"].configs[0]).values()
+    arrays["y"] = np.array([1, 1, 0])
+    np.savez(tmp_path / "g.npz", **arrays, train=[0], val=[1], test=[2])
+    assert {name: versions.of(step) for name, step in steps.items()} == before, "one run sees one content"
+    after = {name: Versions().of(step) for name, step in steps.items()}
+    assert all(after[name] != before[name] for name in steps)
+
+
+def test_a_missing_input_names_the_command_that_builds_it(tmp_path):
+    step = _steps(load_tiny(tmp_path))["sage"]
+    with pytest.raises(InputError, match=r"tiny/sage reads graph/[0-9a-f]{12}(?s:.*)graphmill build tiny"):
+        find_inputs(Store(tmp_path / "home"), step, Versions())
+
+
+def test_generators_are_sources_without_raw_content():
+    from assets.graph import GRAPH, config_class
+
+    for source in GENERATORS:
+        assert GRAPH.raw(config_class(source)(nodes=10, edges=10)) == {}
