@@ -1,0 +1,155 @@
+"""The real web server, daemon and code servers for tests, and the questions that tests ask them over GraphQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from jobs import guard
+from jobs.instance import init_home
+from jobs.ui import free_port, server_environment
+from tests.jobs.processes import wait_for
+
+LOCATION = "graphmill"
+FINISHED = ("SUCCESS", "FAILURE", "CANCELED")
+
+
+class Server:
+    """`dagster dev` over a home and a folder of pipelines, started from an unrelated directory.
+
+    Args:
+        folder: holds home/, pipelines/ and the log.
+        workspaces: workspace files.
+        env: more environment variables of all its processes.
+    """
+
+    def __init__(self, folder: Path, workspaces: list[Path], env: dict[str, str] | None = None):
+        self.folder, self.home, self.pipelines = folder, folder / "home", folder / "pipelines"
+        self.pipelines.mkdir(parents=True, exist_ok=True)
+        init_home(self.home)
+        self.port = free_port(None)
+        self.environment = os.environ | server_environment(self.home) | {"GRAPHMILL_PIPELINES": str(self.pipelines)}
+        self.environment |= env or {}
+        files = [word for path in workspaces for word in ("-w", str(path))]
+        command = [sys.executable, "-m", "dagster", "dev", *files, "-h", "127.0.0.1", "-p", str(self.port)]
+        self.log = folder / "server.log"
+        with open(self.log, "w") as log:
+            # In a session of its own: in the background of a script it would ignore SIGINT and SIGTERM.
+            self.process = subprocess.Popen(
+                command, cwd=folder, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def wait_until_ready(self) -> None:
+        def loaded() -> bool:
+            assert self.process.poll() is None, self.log.read_text()[-4000:]
+            try:
+                found = self.ask("{ workspaceOrError { ... on Workspace { locationEntries { loadStatus } } } }")
+            except (urllib.error.URLError, ConnectionError):
+                return False
+            entries = found["workspaceOrError"].get("locationEntries", [])
+            return bool(entries) and all(entry["loadStatus"] == "LOADED" for entry in entries)
+
+        wait_for(loaded, "the web server", 180)
+
+    def stop(self) -> None:
+        guard.end_group(
+            self.process.pid, lambda: self.process.poll() is not None and not guard.group_members(self.process.pid)
+        )
+
+    def ask(self, query: str, **variables: Any) -> dict[str, Any]:
+        """Sends a GraphQL query or mutation and returns its data."""
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/graphql", body, {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            answer = json.load(reply)
+        assert not answer.get("errors"), answer["errors"]
+        return answer["data"]
+
+    def reload(self) -> None:
+        """Loads the pipeline files again, as the button in the UI does."""
+        answer = self.ask(
+            "mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) {"
+            " __typename ... on WorkspaceLocationEntry { loadStatus locationOrLoadError { __typename } } } }",
+            name=LOCATION,
+        )["reloadRepositoryLocation"]
+        assert answer["locationOrLoadError"]["__typename"] == "RepositoryLocation", answer
+
+    def launch(self, job: str, location: str = LOCATION) -> str:
+        """Launches a job as the UI does, and returns the id of the run."""
+        selector = {
+            "repositoryLocationName": location,
+            "repositoryName": "__repository__",
+            "jobName": job,
+        }
+        answer = self.ask(
+            "mutation($params: ExecutionParams!) { launchRun(executionParams: $params) { __typename"
+            " ... on LaunchRunSuccess { run { runId } } ... on PythonError { message }"
+            " ... on RunConfigValidationInvalid { errors { message } } } }",
+            params={"selector": selector, "runConfigData": {}},
+        )["launchRun"]
+        assert answer["__typename"] == "LaunchRunSuccess", answer
+        return answer["run"]["runId"]
+
+    def status(self, run_id: str) -> str:
+        return self.ask("query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }", id=run_id)[
+            "runOrError"
+        ]["status"]
+
+    def wait_for_run(self, run_id: str, expected: str = "SUCCESS", seconds: float = 240) -> None:
+        status = wait_for(lambda: (s := self.status(run_id)) in FINISHED and s, f"run {run_id}", seconds)
+        assert status == expected, self.failures(run_id)
+
+    def cancel(self, run_id: str) -> None:
+        """Cancels a run as the UI does."""
+        answer = self.ask(
+            "mutation($id: String!) { terminateRun(runId: $id) { __typename ... on PythonError { message } } }",
+            id=run_id,
+        )["terminateRun"]
+        assert answer["__typename"] == "TerminateRunSuccess", answer
+
+    def failures(self, run_id: str) -> list[str]:
+        """Returns what the failed steps of a run said."""
+        events = self.ask(
+            "query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events { __typename"
+            " ... on ExecutionStepFailureEvent { stepKey error { message } failureMetadata { description } } } } } }",
+            id=run_id,
+        )["logsForRun"]["events"]
+        failed = [event for event in events if event["__typename"] == "ExecutionStepFailureEvent"]
+        return [
+            f"{event['stepKey']}: {(event['failureMetadata'] or {}).get('description')} {event['error']['message']}"
+            for event in failed
+        ]
+
+    def assets(self, pipeline: str) -> dict[str, dict[str, Any]]:
+        """Returns name -> staleness, data version and metadata of a pipeline's assets."""
+        nodes = self.ask(
+            "{ assetNodes { assetKey { path } staleStatus staleCauses { reason key { path } }"
+            " assetMaterializations(limit: 1) { runId tags { key value } metadataEntries { label"
+            " ... on BoolMetadataEntry { boolValue } } } } }"
+        )["assetNodes"]
+        found = {}
+        for node in nodes:
+            group, name = node["assetKey"]["path"]
+            if group == pipeline:
+                last = (node["assetMaterializations"] or [{}])[0]
+                tags = {tag["key"]: tag["value"] for tag in last.get("tags", [])}
+                flags = {entry["label"]: entry.get("boolValue") for entry in last.get("metadataEntries", [])}
+                found[name] = {
+                    "stale": node["staleStatus"],
+                    "causes": node["staleCauses"],
+                    "version": tags.get("dagster/data_version"),
+                    "reused": flags.get("reused"),
+                }
+        return found
+
+    def unsynced(self, pipeline: str) -> set[str]:
+        """Returns the assets of a pipeline that the UI shows as unsynced."""
+        return {name for name, asset in self.assets(pipeline).items() if asset["stale"] == "STALE"}

@@ -1,0 +1,32 @@
+"""A code location whose trainings ignore SIGINT and SIGTERM, for tests of cancellation.
+
+The pipeline is the file `$GRAPHMILL_STUBBORN`; the process ids of the training go to a file of the run's id in the same folder.
+"""
+
+import assets, jobs, kernels, trainers  # noqa: E401, F401  # isort: skip
+
+import os
+import sys
+from pathlib import Path
+
+import dagster as dg
+
+from assets.pipeline import load_pipeline
+from jobs.children import ChildProcesses
+from jobs.definitions import build_defs
+from trainers.config import TrainTable
+
+
+class StubbornChildren(ChildProcesses):
+    """Runs stubborn.py in place of any training."""
+
+    def run(self, *, context, command, extras=None, env=None):
+        pid_file = Path(os.environ["GRAPHMILL_STUBBORN"]).parent / context.run.run_id
+        command = [sys.executable, str(Path(__file__).parent / "stubborn.py"), str(pid_file)]
+        return super().run(context=context, command=command, extras=extras, env=env)
+
+
+@dg.definitions
+def defs():
+    pipeline = load_pipeline(os.environ["GRAPHMILL_STUBBORN"], TrainTable)
+    return build_defs([pipeline], children=StubbornChildren((0.3, 0.3, 20.0)))

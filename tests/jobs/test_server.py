@@ -1,0 +1,133 @@
+"""The web UI's own way: a real web server, daemon and code servers, asked over GraphQL."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from assets.steps import Versions, preprocessing_steps
+from assets.store import Store
+from jobs.training import training_steps
+from jobs.ui import WORKSPACE
+from tests.jobs.processes import lives, stubborn_pids, wait_for, wait_until_gone
+from tests.jobs.recipes import load_tiny, write_tiny
+
+pytestmark = pytest.mark.slow
+
+
+def _versions(pipeline) -> dict[str, str]:
+    """Returns name -> the version that a recipe asks for."""
+    data = preprocessing_steps(pipeline)
+    return {step.name: Versions().only(step) for step in [*data, *training_steps(pipeline, data)]}
+
+
+def test_a_job_launched_over_graphql_builds_everything(server):
+    server.wait_for_run(server.launch("tiny__all"))
+    assets = server.assets("tiny")
+    assert {name: asset["version"] for name, asset in assets.items()} == _versions(load_tiny(server.pipelines))
+    assert {asset["stale"] for asset in assets.values()} == {"FRESH"}
+    assert {asset["reused"] for asset in assets.values()} == {False}
+
+
+def test_dagster_job_launch_does_the_same(server):
+    command = [sys.executable, "-m", "dagster", "job", "launch", "-w", str(WORKSPACE), "-j", "tiny__all"]
+    done = subprocess.run(
+        command, cwd=server.folder, env=server.environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = server.ask(
+        '{ runsOrError(filter: {pipelineName: "tiny__all"}, limit: 1) { ... on Runs { results { runId } } } }'
+    )
+    server.wait_for_run(runs["runsOrError"]["results"][0]["runId"])
+    assert {asset["reused"] for asset in server.assets("tiny").values()} == {True}
+
+
+def test_an_edit_marks_the_closure_and_reverting_it_builds_nothing(server):
+    server.wait_for_run(server.launch("edited__all"))
+    first = {name: asset["version"] for name, asset in server.assets("edited").items()}
+    folder = server.pipelines
+
+    write_tiny(folder, "edited", nodes="300 -> 350", model='"gcn" -> "sage"')
+    server.reload()
+    assert server.unsynced("edited") == {"gcn"}
+
+    write_tiny(folder, "edited", nodes="300 -> 310")
+    server.reload()
+    assert server.unsynced("edited") == {"graph", "sage", "gcn"}
+
+    write_tiny(folder, "edited", nodes="300 -> 350", batch_size="64 -> 32")
+    server.reload()
+    assert server.unsynced("edited") == {"sage", "gcn"}
+    assert server.unsynced("tiny") == set()
+
+    server.wait_for_run(server.launch("edited__all"))
+    second = {name: asset["version"] for name, asset in server.assets("edited").items()}
+    assert second["graph"] == first["graph"] and second["sage"] != first["sage"] and second["gcn"] != first["gcn"]
+    assert server.unsynced("edited") == set()
+
+    write_tiny(folder, "edited", nodes="300 -> 350")
+    server.reload()
+    assert server.unsynced("edited") == {"sage", "gcn"}
+    server.wait_for_run(server.launch("edited__train"))
+    third = server.assets("edited")
+    assert {name: asset["version"] for name, asset in third.items()} == first
+    assert third["sage"]["reused"] and third["gcn"]["reused"]
+    assert server.unsynced("edited") == set()
+
+
+def test_an_edit_during_a_run_does_not_change_it(server):
+    before = _versions(load_tiny(server.pipelines, "during", nodes="300 -> 340"))
+    run_id = server.launch("during__all")
+    wait_for(lambda: server.status(run_id) in ("STARTED", "SUCCESS"), "the run to start")
+    write_tiny(server.pipelines, "during", nodes="300 -> 333", model='"gcn" -> "sage"')
+    server.reload()
+    server.wait_for_run(run_id)
+    assets = server.assets("during")
+    assert {name: asset["version"] for name, asset in assets.items()} == before
+    assert server.unsynced("during") == {"graph", "sage", "gcn"}
+
+
+def test_a_training_alone_names_the_command_for_what_is_missing(server):
+    run_id = server.launch("alone__train")
+    server.wait_for_run(run_id, "FAILURE")
+    failures = server.failures(run_id)
+    assert len(failures) == 2
+    assert all("graphmill build alone" in text and "which" in text and "does not have" in text for text in failures)
+
+
+def _hanging_run(server) -> tuple[str, list[int]]:
+    """Launches a training that ignores signals, and returns the run and the process ids of the training."""
+    run_id = server.launch("stubborn__all", "stubborn")
+    return run_id, stubborn_pids(server.folder / "stubborn" / run_id)
+
+
+def _assert_sound(server):
+    store = Store(server.home)
+    store.sweep()
+    assert not store.damaged() and all(not artifact.verify() for artifact in store.artifacts())
+    staging = store.root / ".staging"
+    assert not staging.exists() or not [path for path in staging.iterdir() if path.is_dir()]
+
+
+def test_cancelling_ends_a_training_that_ignores_signals(server):
+    run_id, pids = _hanging_run(server)
+    server.cancel(run_id)
+    server.wait_for_run(run_id, "CANCELED")
+    wait_until_gone(pids)
+    _assert_sound(server)
+
+
+def test_killing_the_step_leaves_no_process(server):
+    run_id, pids = _hanging_run(server)
+    guard_id = os.getpgid(pids[0])
+    with open(f"/proc/{guard_id}/stat") as file:
+        step_id = int(file.read().rpartition(")")[2].split()[1])
+    os.kill(step_id, signal.SIGKILL)
+    wait_until_gone([step_id, guard_id, *pids])
+    # The table's sibling waits for the same slot: it starts when the dead step gave it back, and hangs as well.
+    server.cancel(run_id)
+    wait_for(lambda: server.status(run_id) in ("FAILURE", "CANCELED"), "the run to end", 240)
+    assert not any(lives(pid) for pid in pids)
+    _assert_sound(server)
