@@ -46,17 +46,18 @@ def train_table(
     stage = ModelStage()
     folder = store.home / "checkpoints"
     execution = RunExecution(**asdict(table.execution), resume=resume, checkpoints=folder)
-    models = []
-    for config in model_configs(table, sampling, seed):
-        inputs = {"graph": graph}
-        version = stage_version(stage, config, inputs)
-        path = checkpoint_path(folder, version)
-        if path.exists() and not resume and store.find(stage.name, version) is None:
-            report(f"{table.name}: starts over; --resume would go on from {path}")
-        model = materialize(store, stage, config, execution, inputs, progress)
-        # Only now is the model safe; a kill before this line costs nothing but the file.
-        path.unlink(missing_ok=True)
-        how = "reused" if model.reused else "trained"
-        report(f"{table.name}: {how} {model.label} (seed {config.seed}, {short(graph.version)})")
-        models.append(model)
+    inputs, models = {"graph": graph}, []
+    versions = {stage_version(stage, config, inputs): config for config in model_configs(table, sampling, seed)}
+    # Held for the whole table: between two seeds nothing else keeps the graph and the finished models from collection.
+    with store.lease((graph.stage, graph.version), *((stage.name, version) for version in versions)):
+        for version, config in versions.items():
+            path = checkpoint_path(folder, version)
+            if path.exists() and not resume and store.find(stage.name, version) is None:
+                report(f"{table.name}: starts over; --resume would go on from {path}")
+            model = materialize(store, stage, config, execution, inputs, progress)
+            # Only now is the model safe; a kill before this line costs nothing but the file.
+            path.unlink(missing_ok=True)
+            how = "reused" if model.reused else "trained"
+            report(f"{table.name}: {how} {model.label} (seed {config.seed}, {short(graph.version)})")
+            models.append(model)
     return models

@@ -31,6 +31,7 @@ from trainers.devices import LogicalDevice
 from trainers.evaluate import accuracy, infer_exact, infer_sampled
 from trainers.ledger import Ledger
 from trainers.loop import Loop
+from trainers.memory import keep_freed_memory
 from trainers.minibatch import OnlineSource
 from trainers.models.build import build_model
 from trainers.models.layer import LayeredModel
@@ -76,6 +77,7 @@ class ModelStage:
         Raises:
             InputError: the graph has no training nodes, a budget is too small, or the checkpoint does not fit.
         """
+        keep_freed_memory()
         threads = torch.get_num_threads()
         torch.set_num_threads(semantic.train.threads)
         try:

@@ -1,0 +1,29 @@
+"""The reference of pipeline files names every key that a file may have, and its example is valid."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from assets.graph import SOURCES, config_class
+from assets.pipeline import load_pipeline
+from assets.sampling import SamplingConfig
+from trainers.config import TrainTable
+
+TEXT = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text()
+
+
+@pytest.mark.parametrize("schema", [SamplingConfig, TrainTable, *(config_class(source) for source in SOURCES)])
+def test_every_key_is_documented(schema: type) -> None:
+    keys = [field.name for field in fields(schema) if field.metadata.get("key", True)]
+    assert not [key for key in keys if f"`{key}`" not in TEXT]
+
+
+def test_the_example_is_valid(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+    np.savez(tmp_path / "mine.npz", edge_index=np.array([[0], [1]]))
+    (tmp_path / "mine.toml").write_text(example)
+    pipeline = load_pipeline(tmp_path / "mine.toml", TrainTable)
+    assert [table.name for table in pipeline.train] == ["sage"]
