@@ -9,13 +9,14 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from dagster import (
+    DagsterExecutionInterruptedError,
     PipesClientCompletedInvocation,
     PipesTempFileContextInjector,
     PipesTempFileMessageReader,
@@ -25,6 +26,7 @@ from dagster import (
 from jobs import guard
 from kernels.errors import InputError
 
+CANCEL_POLL_SECONDS = 3.0
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -63,7 +65,8 @@ class ChildProcesses(dg.PipesClient):
             # Steps import from a path that Dagster adds while it loads code; a child needs to be told.
             paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
             environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | dict(env or {})
-            code = self._run_to_end(command, environment | dict(session.get_bootstrap_env_vars()))
+            environment |= session.get_bootstrap_env_vars()
+            code = self._run_to_end(command, environment, lambda: is_canceled(context))
         invocation = PipesClientCompletedInvocation(session)
         for message in invocation.get_custom_messages():
             if isinstance(message, Mapping) and "problem" in message:
@@ -73,18 +76,31 @@ class ChildProcesses(dg.PipesClient):
             raise dg.Failure(description=description, allow_retries=False)
         return invocation
 
-    def _run_to_end(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
+    def _run_to_end(self, command: Sequence[str], environment: dict[str, str], canceled: Callable[[], bool]) -> int:
         guarded = [sys.executable, "-I", guard.__file__, str(os.getpid()), ",".join(map(str, self.grace)), *command]
         # Between the start and `try` an interrupt would leave a child; the guard still ends it, together with this process.
-        process = subprocess.Popen(guarded, cwd=ROOT, env=dict(environment), stderr=self.stderr, start_new_session=True)
+        process = subprocess.Popen(guarded, cwd=ROOT, env=environment, stderr=self.stderr, start_new_session=True)
         try:
-            return process.wait()
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    return process.wait(CANCEL_POLL_SECONDS)
+                if canceled():
+                    raise DagsterExecutionInterruptedError
         finally:
 
             def gone() -> bool:
                 return process.poll() is not None and not guard.group_members(process.pid)
 
             guard.end_group(process.pid, gone, self.grace)
+
+
+def is_canceled(context: dg.AssetExecutionContext) -> bool:
+    """Tells whether somebody cancelled the run.
+
+    Dagster tells a step by a signal, but forgets the step that it is about to start, and has no way to a run of a command line at all.
+    """
+    run = context.instance.get_run_by_id(context.run.run_id)
+    return run is not None and run.status in (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def launch(order: Launch) -> Outcome:
     Raises:
         InputError: a step's input is missing, or a value of the recipe does not fit.
         StepError: a step failed otherwise.
-        KeyboardInterrupt: SIGINT or SIGTERM came; the children are gone and the store is sound.
+        KeyboardInterrupt: SIGINT or SIGTERM came, or the run was cancelled in the UI; the children are gone, the store is sound.
     """
     steps = _selected(order)
     store, versions = Store(order.home), Versions()
@@ -89,7 +89,8 @@ def launch(order: Launch) -> Outcome:
         in_process = not is_big(order.pipeline) if order.in_process is None else order.in_process
         execute = _execute_here if in_process else _execute_in_processes
         success, run_id, events = execute(order, steps, store, versions, instance)
-        if watch.noticed():
+        run = instance.get_run_by_id(run_id)
+        if watch.noticed() or (run is not None and run.status == dg.DagsterRunStatus.CANCELED):
             raise KeyboardInterrupt
     if not success:
         _raise_failures(events)

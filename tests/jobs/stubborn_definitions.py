@@ -1,6 +1,6 @@
 """A code location whose trainings ignore SIGINT and SIGTERM, for tests of cancellation.
 
-The pipeline is the file `$GRAPHMILL_STUBBORN`; the process ids of the training go to a file of the run's id in the same folder.
+The pipeline is the file `$GRAPHMILL_STUBBORN`; the process ids of a training go to the file RUN_ID.NAME in the same folder.
 """
 
 import assets, jobs, kernels, trainers  # noqa: E401, F401  # isort: skip
@@ -21,7 +21,7 @@ class StubbornChildren(ChildProcesses):
     """Runs stubborn.py in place of any training."""
 
     def run(self, *, context, command, extras=None, env=None):
-        pid_file = Path(os.environ["GRAPHMILL_STUBBORN"]).parent / context.run.run_id
+        pid_file = Path(os.environ["GRAPHMILL_STUBBORN"]).parent / f"{context.run.run_id}.{context.asset_key.path[-1]}"
         command = [sys.executable, str(Path(__file__).parent / "stubborn.py"), str(pid_file)]
         return super().run(context=context, command=command, extras=extras, env=env)
 

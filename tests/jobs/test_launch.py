@@ -176,6 +176,22 @@ def test_an_interrupt_ends_with_130_and_leaves_nothing_behind(tmp_path, number):
     _assert_sound(home, ["graph"])
 
 
+def test_a_run_of_the_command_line_can_be_cancelled_in_the_ui(tmp_path):
+    """The UI cannot reach the process; it can mark the run."""
+    pid_file, home = tmp_path / "pids", tmp_path / "home"
+    stubborn = Path(__file__).parent / "stubborn.py"
+    command = [sys.executable, "-c", LAUNCHER, write_tiny(tmp_path), home, stubborn, pid_file]
+    process = subprocess.Popen([str(word) for word in command], cwd=ROOT, start_new_session=True)
+    pids = stubborn_pids(pid_file)
+    with open_instance(home) as instance:
+        (run,) = instance.get_runs()
+        instance.report_run_canceling(run)
+        assert process.wait(120) == 130
+        assert instance.get_run_by_id(run.run_id).status == dg.DagsterRunStatus.CANCELED
+    wait_until_gone(pids)
+    _assert_sound(home, ["graph"])
+
+
 def test_a_killed_launcher_leaves_no_process_and_the_next_one_ends_its_run(tmp_path):
     pid_file, home = tmp_path / "pids", tmp_path / "home"
     stubborn = Path(__file__).parent / "stubborn.py"
