@@ -125,12 +125,25 @@ def take_lock(path: Path, *, create: bool, wait: bool = False) -> int | None:
         A descriptor that holds the lock until it is closed or the process dies; None when another process holds it,
         or when the file vanished between opening and locking (whoever removed it held it).
     """
+    return _lock(path, os.O_CREAT if create else 0, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+def share_lock(path: Path) -> int | None:
+    """Takes a shared lock on the file `path`, made when it is missing, after waiting for an exclusive owner.
+
+    Returns:
+        A descriptor as of `take_lock`; None when the file vanished meanwhile.
+    """
+    return _lock(path, os.O_CREAT, fcntl.LOCK_SH)
+
+
+def _lock(path: Path, flags: int, operation: int) -> int | None:
     try:
-        descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644)
+        descriptor = os.open(path, os.O_RDWR | flags, 0o644)
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(descriptor, operation)
         # A lock on an unlinked file protects nothing: another process may hold a new file of the same name.
         if os.fstat(descriptor).st_ino == os.stat(path).st_ino:
             _keep_from_children(descriptor)
@@ -142,7 +155,7 @@ def take_lock(path: Path, *, create: bool, wait: bool = False) -> int | None:
 
 
 def release_lock(descriptor: int) -> None:
-    """Gives a lock of `take_lock` back."""
+    """Gives a lock of `take_lock` or `share_lock` back."""
     _HELD.discard(descriptor)
     os.close(descriptor)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from assets.artifact import Artifact
+from assets.artifact import Artifact, read_artifact
 from assets.needs import require
 from assets.recipe import canonical, locations, version_of
 from assets.store import Store
@@ -154,12 +154,15 @@ def materialize(
         inputs: role -> artifact, as `stage.inputs(semantic)` names them.
         progress: listener, None for silence.
 
+    Inputs and output are leased while it builds, so that no garbage collector takes them away; the leases end with the
+    call.
+
     Returns:
         The artifact; `reused` tells whether it was there already.
 
     Raises:
-        InputError: an input is missing or of the wrong stage, a blocking check failed, or the disk is full. Nothing
-        is published.
+        InputError: an input is missing, removed meanwhile or of the wrong stage, a blocking check failed, or the disk
+        is full. Nothing is published.
     """
     _check_roles(stage, semantic, inputs)
     raw = _raw(stage, semantic)
@@ -167,9 +170,25 @@ def materialize(
     found = store.find(stage.name, version)
     if found is not None:
         return replace(found, reused=True)
+    with store.lease((stage.name, version), *((artifact.stage, artifact.version) for artifact in inputs.values())):
+        _check_presence(stage, inputs)
+        return _build(store, stage, semantic, execution, inputs, progress or Silent(), version=version, raw=raw)
+
+
+def _build(
+    store: Store,
+    stage: Stage,
+    semantic: Any,
+    execution: Any,
+    inputs: Mapping[str, Artifact],
+    progress: Progress,
+    *,
+    version: str,
+    raw: Mapping[str, str],
+) -> Artifact:
     started, clock = datetime.now(UTC), time.perf_counter()
     with store.writer(stage.name, version, threads=min(4, os.cpu_count() or 1)) as writer:
-        summary = stage.build(inputs, semantic, execution, writer, progress or Silent())
+        summary = stage.build(inputs, semantic, execution, writer, progress)
         _stop_on_failed(stage, summary)
         run = {
             "started": started.isoformat(timespec="seconds"),
@@ -197,6 +216,18 @@ def _check_roles(stage: Stage, semantic: Any, inputs: Mapping[str, Artifact]) ->
     given = {role: artifact.stage for role, artifact in inputs.items()}
     if wanted != given:
         raise InputError(f"stage {stage.name} reads {wanted}, but was given {given}", "pass one artifact for each role")
+
+
+def _check_presence(stage: Stage, inputs: Mapping[str, Artifact]) -> None:
+    """Looks again for inputs that were found before they were leased: a collector may have been faster."""
+    for role, artifact in inputs.items():
+        try:
+            read_artifact(artifact.path)
+        except (FileNotFoundError, ValueError) as error:
+            raise InputError(
+                f"stage {stage.name} was to read {role} {artifact.label}, which was removed or damaged meanwhile: {error}",
+                "run the same command again: what is missing will be rebuilt",
+            ) from error
 
 
 def _stop_on_failed(stage: Stage, summary: Summary) -> None:

@@ -9,10 +9,13 @@ how artifacts come in and `assets/artifact.py` for what they hold. Reading needs
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from assets.artifact import Artifact, read_artifact
 from assets.home import home_folder
+from assets.leases import Address, Leases
 from assets.recipe import SHORT_DIGITS, short
 from assets.writer import STAGING, Staging, Writer, sweep
 from kernels.errors import InputError
@@ -30,6 +33,7 @@ class Store:
     def __init__(self, home: str | os.PathLike[str] | None = None):
         self.home = home_folder(home)
         self.root = self.home / "store"
+        self.leases = Leases(self.home)
 
     def find(self, stage: str, version: str) -> Artifact | None:
         """Returns the artifact, or None when it is absent or damaged: in both cases it has to be built."""
@@ -103,16 +107,37 @@ class Store:
         """Returns a writer for one artifact, to be used as a context manager; see `Writer`."""
         return Writer(self.root, stage, version, threads)
 
-    def discard(self, stage: str, version: str) -> None:
-        """Removes an artifact, sound or not, in one step: it is never seen half removed. An absent one is no error."""
+    def lease(self, *addresses: Address) -> AbstractContextManager[None]:
+        """Keeps artifacts, present or not yet, from being collected while a block runs; see `Leases.hold`.
+
+        `materialize` leases what it builds and reads. A job that goes from one artifact to the next holds all of them
+        for its whole life, so that nothing goes between two steps.
+        """
+        return self.leases.hold(*addresses)
+
+    def discard(self, stage: str, version: str, may: Callable[[], bool] = lambda: True) -> bool:
+        """Removes an artifact, sound or not, in one step: it is never seen half removed. An absent one is no error.
+
+        Args:
+            stage, version: the address.
+            may: asked last, when nobody holds a lease on the artifact or can take one; False leaves it.
+
+        Returns:
+            False when it was left: somebody holds a lease, or `may` said so.
+        """
         staging = Staging(self.root)
         try:
             staging.open()
-            os.rename(self.root / stage / version, staging.second_folder())
+            # The lease is needed for the renaming only; removing the bytes may take long and nobody waits for it.
+            with self.leases.alone((stage, version)) as alone:
+                if not alone or not may():
+                    return False
+                os.rename(self.root / stage / version, staging.second_folder())
         except FileNotFoundError:
             pass
         finally:
             staging.close()
+        return True
 
     def sweep(self) -> list[str]:
         """Removes what dead writers left in the staging area. Returns their ids. A writer does this by itself."""
