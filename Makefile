@@ -1,12 +1,13 @@
 # make demo   sets everything up, trains on a real graph, prints a leaderboard
 # make test   sets everything up, runs the tests
+# make ui     opens the web UI on this machine (prints the address)
 PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 NATIVE := $(wildcard kernels/native/*.cpp kernels/native/*.h)
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo ui test check bench clean
 setup: $(READY)
 
 $(BIN)/python:
@@ -18,6 +19,9 @@ $(READY): $(BIN)/python pyproject.toml constraints.txt setup.py $(NATIVE)
 
 demo: $(READY)
 	$(BIN)/graphmill demo
+
+ui: $(READY)
+	$(BIN)/graphmill ui
 
 test: $(READY)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

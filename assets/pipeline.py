@@ -80,6 +80,12 @@ class Pipeline:
     sampling: SamplingConfig | None
     train: tuple[Any, ...]
 
+    @property
+    def reference(self) -> str:
+        """What names it on a command line: the file's name where it can be found by it, otherwise its path."""
+        named = pipeline_files().get(self.path.stem) == self.path
+        return self.path.stem if named else str(self.path)
+
 
 def load_pipeline(path_or_name: str | os.PathLike[str], train_schema: type | None = None) -> Pipeline:
     """Reads and checks a pipeline file.

@@ -93,7 +93,7 @@ def preprocessing_steps(pipeline: Pipeline) -> list[Step]:
         configs=(pipeline.graph,),
         checks=GRAPH_CHECKS,
         external=pipeline.graph.source not in GENERATORS,
-        command=f"graphmill build {pipeline.name}",
+        command=f"graphmill build {pipeline.reference}",
     )
     return [graph]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,13 +14,12 @@ from kernels.errors import InputError
 if TYPE_CHECKING:
     from assets.pipeline import Pipeline
     from assets.store import Store
+    from jobs.launch import Selection
 
 EXIT_INPUT, EXIT_INTERRUPTED = 1, 130
 
 pipeline_argument = click.argument("pipeline")
-threads_option = click.option(
-    "--threads", default=os.cpu_count() or 1, show_default=True, help="Threads that build the graph."
-)
+threads_option = click.option("--threads", type=int, help="Threads that build the data; default all cores, 8 at most.")
 resume_option = click.option("--resume", is_flag=True, help="Go on from the last checkpoint where there is one.")
 
 
@@ -71,15 +69,14 @@ def validate(pipeline: str) -> None:
 @pipeline_argument
 @threads_option
 @click.pass_obj
-def build(home: Path | None, pipeline: str, threads: int) -> None:
+def build(home: Path | None, pipeline: str, threads: int | None) -> None:
     """Builds the artifacts of a pipeline without training.
 
     Example: graphmill build python-environment
     """
-    from jobs.run import build_graph
-    from trainers.progress import open_progress
+    from jobs.launch import Launch, launch
 
-    build_graph(_store(home), _load(pipeline), threads, open_progress(), click.echo)
+    launch(Launch(pipeline=_load(pipeline), selection="preprocess", home=home, threads=threads, report=click.echo))
 
 
 @graphmill.command()
@@ -92,14 +89,7 @@ def train(home: Path | None, pipeline: str, names: tuple[str, ...], resume: bool
 
     Example: graphmill train python-environment sage --resume
     """
-    from jobs.leaderboard import print_leaderboard
-    from jobs.run import find_graph
-    from jobs.run import train as train_tables
-    from trainers.progress import open_progress
-
-    store, loaded = _store(home), _load(pipeline)
-    graph = find_graph(store, loaded)
-    print_leaderboard(loaded.name, train_tables(store, loaded, graph, names, resume, open_progress(), click.echo))
+    _launch(_load(pipeline), "train", home=home, names=names, resume=resume)
 
 
 @graphmill.command()
@@ -107,28 +97,54 @@ def train(home: Path | None, pipeline: str, names: tuple[str, ...], resume: bool
 @threads_option
 @resume_option
 @click.pass_obj
-def run(home: Path | None, pipeline: str, threads: int, resume: bool) -> None:
+def run(home: Path | None, pipeline: str, threads: int | None, resume: bool) -> None:
     """Builds whatever is missing, trains, and prints the leaderboard.
 
     Example: graphmill run cora
     """
-    _run(_store(home), _load(pipeline), threads, resume)
+    _launch(_load(pipeline), "all", home=home, threads=threads, resume=resume)
 
 
 @graphmill.command()
 @threads_option
 @resume_option
 @click.pass_obj
-def demo(home: Path | None, threads: int, resume: bool) -> None:
+def demo(home: Path | None, threads: int | None, resume: bool) -> None:
     """Runs the shipped python-environment pipeline: which package does a module belong to?
 
     Its graph is this machine's installed Python modules and their imports.
 
     Example: graphmill demo
     """
-    store = _store(home)
-    _run(store, _load("python-environment"), threads, resume)
-    click.echo(f"\nArtifacts are in {store.home}. Next: graphmill ls, graphmill show model, graphmill run cora")
+    _launch(_load("python-environment"), "all", home=home, threads=threads, resume=resume)
+    click.echo("\nmake ui (or graphmill ui) opens these runs, their figures and checks in the browser.")
+    click.echo("graphmill ls lists the artifacts; graphmill run cora trains on another graph.")
+
+
+@graphmill.command()
+@click.pass_obj
+def init(home: Path | None) -> None:
+    """Makes the home folder with its settings; every other command does so where it needs to.
+
+    Example: graphmill init
+    """
+    from jobs.instance import SETTINGS, init_home
+
+    folder, written = init_home(home)
+    click.echo(f"{folder / SETTINGS} {'is written' if written else 'was there already'}")
+
+
+@graphmill.command()
+@click.option("--port", type=int, help="Port to listen on; default the first free one from 3000.")
+@click.pass_obj
+def ui(home: Path | None, port: int | None) -> None:
+    """Starts the web UI on this machine's loopback address, with the daemon that runs schedules.
+
+    Example: graphmill ui --port 3001
+    """
+    from jobs.ui import serve
+
+    serve(home, port, click.echo)
 
 
 @graphmill.command()
@@ -172,14 +188,17 @@ def verify(home: Path | None, versions: tuple[str, ...]) -> None:
         sys.exit(EXIT_INPUT)
 
 
-def _run(store: Store, loaded: Pipeline, threads: int, resume: bool) -> None:
-    from jobs.leaderboard import print_leaderboard
-    from jobs.run import build_graph, train
-    from trainers.progress import open_progress
+def _launch(loaded: Pipeline, selection: Selection, **options: Any) -> None:
+    from jobs.launch import Launch, launch
+    from jobs.leaderboard import Entry, print_leaderboard
 
-    progress = open_progress()
-    graph = build_graph(store, loaded, threads, progress, click.echo)
-    print_leaderboard(loaded.name, train(store, loaded, graph, (), resume, progress, click.echo))
+    outcome = launch(Launch(pipeline=loaded, selection=selection, report=click.echo, **options))
+    entries = [
+        Entry(table=table, models=outcome.artifacts[table.name])
+        for table in loaded.train
+        if table.name in outcome.artifacts
+    ]
+    print_leaderboard(loaded.name, entries)
 
 
 def _store(home: Path | None) -> Store:

@@ -49,7 +49,7 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
             ),
             inputs={"graph": sources["graph"]},
             checks=MODEL_CHECKS,
-            command=f"graphmill train {pipeline.name} {table.name}",
+            command=f"graphmill train {pipeline.reference} {table.name}",
         )
         for table in pipeline.train
         if pipeline.sampling is not None
