@@ -15,7 +15,6 @@ from typing import Any
 from assets.artifact import Artifact
 from assets.recipe import short
 from assets.sampling import SamplingConfig
-from assets.store import Store
 from trainers.config import TrainConfig
 
 TYPES = {"int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN", "tuple[int, ...]": "JSON"}
@@ -35,13 +34,8 @@ class View:
     # JSON values by column; a missing one is NULL.
 
 
-def views(store: Store) -> dict[str, View]:
-    """Returns name -> view of everything but the node tables; damaged artifacts are left out."""
-    return views_of(store.artifacts())
-
-
-def views_of(artifacts: Iterable[Artifact]) -> dict[str, View]:
-    """Returns the views of some artifacts."""
+def views(artifacts: Iterable[Artifact]) -> dict[str, View]:
+    """Returns name -> view of everything but the node tables."""
     artifacts = list(artifacts)
     key = {"stage": "VARCHAR", "version": "VARCHAR"}
     recipe = key | {"full_version": "VARCHAR", "code_version": "BIGINT", "started": "TIMESTAMP", "seconds": "DOUBLE"}
@@ -164,7 +158,9 @@ def _metrics(artifacts: Iterable[Artifact]) -> View:
     rows: list[dict[str, Any]] = []
     for artifact in artifacts:
         measured = read_metrics(artifact)
-        config = {key.rpartition(".")[2]: value for key, value in flattened(artifact.config).items()} if measured else {}
+        config = (
+            {key.rpartition(".")[2]: value for key, value in flattened(artifact.config).items()} if measured else {}
+        )
         graph = artifact.inputs.get("graph", {}).get("version")
         about = config | {"version": short(artifact.version), "graph": short(graph) if graph else None}
         rows += [about | row for row in measured]

@@ -10,12 +10,13 @@ import csv
 import glob
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from assets.store import Store
-from jobs.facts import NODES, View, views_of
+from jobs.facts import NODES, View, views
 from kernels.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def print_query(store: Store, sql: str | None, form: Format = "table", write: Ca
         InputError: as `query` does.
     """
     if not sql:
-        write(described(_columns(_views(store))))
+        write(described(_columns(views(store.artifacts()))))
         return
     answer = query(store, sql)
     write({"table": as_table, "csv": as_csv, "json": as_json}[form](answer))
@@ -85,7 +86,9 @@ def as_table(answer: Answer) -> str:
     """Returns an answer as aligned columns, `TABLE_ROWS` rows at most."""
     shown = [[_cell(value) for value in row] for row in answer.rows[:TABLE_ROWS]]
     widths = [max(map(len, column)) for column in zip(answer.columns, *shown, strict=True)]
-    right = [all(isinstance(row[place], int | float) for row in answer.rows) for place in range(len(widths))]
+    right = [
+        all(isinstance(row[place], int | float | Decimal | None) for row in answer.rows) for place in range(len(widths))
+    ]
     lines = [_aligned(answer.columns, widths, right), "  ".join("-" * width for width in widths)]
     lines += [_aligned(row, widths, right) for row in shown]
     if len(answer.rows) > TABLE_ROWS:
@@ -113,37 +116,35 @@ def as_json(answer: Answer) -> str:
     for name in answer.columns:
         again = sum(each.partition(":")[0] == name for each in names)
         names.append(f"{name}:{again}" if again else name)
-    rows = [{name: _finite(value) for name, value in zip(names, row, strict=True)} for row in answer.rows]
+    rows = [{name: _plain(value) for name, value in zip(names, row, strict=True)} for row in answer.rows]
     return json.dumps(rows, indent=1, default=str)
 
 
-def described(columns: dict[str, Sequence[str]]) -> str:
+def described(columns: Mapping[str, Sequence[str]]) -> str:
     """Returns the views and their columns, a line each."""
     return "\n".join(f"{name}: {', '.join(names)}" for name, names in columns.items())
 
 
-def _connect(store: Store) -> tuple[duckdb.DuckDBPyConnection, dict[str, Sequence[str]]]:
+def _connect(store: Store) -> tuple[duckdb.DuckDBPyConnection, Mapping[str, Sequence[str]]]:
     import duckdb
 
     connection = duckdb.connect(":memory:", config=dict(SETTINGS))
     artifacts = store.artifacts()
-    made = views_of(artifacts)
+    made = views(artifacts)
     for name, view in made.items():
         _fill(connection, name, view)
     tables = [str(artifact.path / "nodes.parquet") for artifact in artifacts if "nodes.parquet" in artifact.files]
     connection.execute(f"CREATE VIEW nodes AS {_nodes(tables)}")
-    # Last, since the settings above read nothing but memory and those below cannot be taken back.
-    connection.execute(f"SET allowed_paths = [{', '.join(map(_quoted, tables))}]")
+    # Last, since defining the view reads the files, and a locked configuration stays locked.
+    # DuckDB asks for the pattern of a path and for what it stands for; they differ where a folder's name has a [ or *.
+    allowed = dict.fromkeys([*tables, *map(glob.escape, tables)])
+    connection.execute(f"SET allowed_paths = [{', '.join(map(_quoted, allowed))}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection, _columns(made)
 
 
-def _views(store: Store) -> dict[str, View]:
-    return views_of(store.artifacts())
-
-
-def _columns(made: dict[str, View]) -> dict[str, Sequence[str]]:
+def _columns(made: dict[str, View]) -> Mapping[str, Sequence[str]]:
     return {name: list(view.columns) for name, view in made.items()} | {"nodes": list(NODES)}
 
 
@@ -175,7 +176,7 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _wrong(sql: str, reason: str, columns: dict[str, Sequence[str]]) -> InputError:
+def _wrong(sql: str, reason: str, columns: Mapping[str, Sequence[str]]) -> InputError:
     listed = "".join(f"\n  {line}" for line in described(columns).splitlines())
     return InputError(
         f"the query {sql.strip()!r} cannot be answered: {reason}",
@@ -199,5 +200,7 @@ def _aligned(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool])
     return "  ".join(padded).rstrip()
 
 
-def _finite(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        value = float(value)
     return None if isinstance(value, float) and value - value != 0 else value

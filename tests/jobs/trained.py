@@ -1,0 +1,23 @@
+"""A home with one graph and four models, built in about a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from assets.graph import GRAPH, GraphExecution
+from assets.stage import materialize
+from assets.store import Store
+from tests.jobs.recipes import load_tiny
+from trainers.run import train_table
+
+
+def trained_home(folder: Path) -> Store:
+    """Builds the tiny graph, then sage with two seeds, sage with another rate, and gcn."""
+    store, recipes = Store(folder / "home"), folder / "recipes"
+    variants = [load_tiny(recipes), load_tiny(recipes, "other", epochs="2 -> 3\nseeds = [1, 2]\nlr = 0.01")]
+    for pipeline in variants:
+        graph = materialize(store, GRAPH, pipeline.graph, GraphExecution(threads=1), {})
+        assert pipeline.sampling is not None
+        for table in pipeline.train[: 2 if pipeline is variants[0] else 1]:
+            train_table(store, graph, table, pipeline.sampling, pipeline.seed, report=lambda line: None)
+    return store
