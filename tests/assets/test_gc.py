@@ -3,40 +3,18 @@ import shutil
 import tempfile
 import threading
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from assets.gc import collect, plan_collection
-from assets.recipe import version_of
-from assets.stage import Summary, materialize
+from assets.stage import materialize
 from assets.store import Store
 from kernels.errors import InputError
+from tests.assets.tiny_artifacts import address, present, put
 from tests.assets.toy_stage import Execution, Semantic, ToyStage
-
-DAY = datetime(2024, 1, 1, tzinfo=UTC)
-
-
-def put(store, stage, number, inputs=(), day=None):
-    """Publishes a tiny artifact that says it was built on a day."""
-    version = version_of(stage, 1, {"number": number}, {}, {})
-    with store.writer(stage, version) as writer:
-        writer.save("values", np.arange(number + 1))
-        roles = {f"input{index}": artifact for index, artifact in enumerate(inputs)}
-        started = (DAY + timedelta(days=number if day is None else day)).isoformat()
-        return writer.publish({"number": number}, roles, Summary(), {"started": started})
-
-
-def address(artifact):
-    return artifact.stage, artifact.version
-
-
-def present(store):
-    return {(path.parent.name, path.name) for path in store.folders()}
 
 
 def collect_all(store, keep):
