@@ -192,10 +192,11 @@ def materialized(
         raw = versions.raw(step.recipe, step.configs[0])
         tags[f"{INPUT_TAG}{raw_key(step).to_user_string()}"] = _raw_version(raw)
     checks = [Check(**check) for artifact in artifacts for check in artifact.summary["checks"]]
+    labels = ", ".join(artifact.label for artifact in artifacts)
     return dg.MaterializeResult(
         asset_key=key_of(step),
         data_version=dg.DataVersion(joint_version(tuple(artifact.version for artifact in artifacts))),
-        metadata={"reused": reused} | _metadata(artifacts) | dict(extra or {}),
+        metadata={"reused": reused, "artifacts": labels} | dict(extra or {}) | _metadata(artifacts),
         tags=tags,
         check_results=list(_check_results(step, checks, step.checks)),
     )
@@ -207,24 +208,20 @@ def figure(title: str, png: bytes) -> dg.MarkdownMetadataValue:
 
 
 def _metadata(artifacts: Sequence[Artifact]) -> dict[str, Any]:
-    """Returns what the UI shows: of one artifact everything, of several what identifies them and the means of their
-    numbers.
-    """
-    runs = [artifact.run_record() for artifact in artifacts]
-    shown: dict[str, Any] = {
-        "artifacts": ", ".join(artifact.label for artifact in artifacts),
-        "path": dg.MetadataValue.path(str(artifacts[0].path)),
-        "stored_bytes": sum(artifact.num_bytes for artifact in artifacts),
-        "build_seconds": float(sum(run.get("seconds", 0.0) for run in runs)),
-        "config": dg.MetadataValue.json(dict(artifacts[0].config)),
-    }
-    for name in artifacts[0].summary["numbers"]:
-        values = [artifact.summary["numbers"].get(name) for artifact in artifacts]
-        shown[name] = _number(values)
+    """Returns what the UI shows: of one artifact everything, of several what identifies them and the means of their numbers."""
+    shown: dict[str, Any] = {}
     if len(artifacts) == 1:
         for title, file_name in artifacts[0].summary["figures"].items():
             shown[title] = _figure_or_path(title, artifacts[0].file(file_name))
-    return shown
+    for name in artifacts[0].summary["numbers"]:
+        shown[name] = _number([artifact.summary["numbers"].get(name) for artifact in artifacts])
+    seconds = [artifact.run_record().get("seconds", 0.0) for artifact in artifacts]
+    return shown | {
+        "stored_bytes": sum(artifact.num_bytes for artifact in artifacts),
+        "build_seconds": float(sum(seconds)),
+        "path": dg.MetadataValue.path(str(artifacts[0].path)),
+        "config": dg.MetadataValue.json(dict(artifacts[0].config)),
+    }
 
 
 def _size(artifact: Artifact) -> str:

@@ -47,6 +47,7 @@ def draw_curves(histories: Sequence[Sequence[dict[str, Any]]]) -> bytes:
             rows = [row for row in history if name in row]
             axis.plot([row["epoch"] + 1 for row in rows], [row[name] for row in rows], marker=".", linewidth=1)
         axis.set_xlabel("epoch")
+        axis.xaxis.get_major_locator().set_params(integer=True)
         axis.set_title({"loss": "training loss", "valid": "validation score"}[name], fontsize=10)
         axis.grid(alpha=0.3)
     buffer = io.BytesIO()

@@ -1,0 +1,111 @@
+"""A headless Chromium that is asked over its debugging protocol; no driver program is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+LIMIT_SECONDS = 120.0
+PRESS = """
+(() => {
+  const leaves = [...document.querySelectorAll("*")].filter((each) => !each.children.length);
+  const near = leaves.find((each) => each.textContent.includes(%s) && each.closest("tr")?.textContent.includes(%s));
+  near?.click();
+  return near !== undefined;
+})()
+"""
+"""Presses the element with a text in the table row with another text, and tells whether it was there."""
+
+
+def find_browser() -> str | None:
+    """Returns the path of a Chromium, None where there is none."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+class Page:
+    """One page of a browser of its own."""
+
+    def __init__(self, browser: str, folder: Path):
+        self.profile = tempfile.mkdtemp(dir=folder)
+        self.log = folder / "browser.log"
+        command = [
+            browser,
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--remote-debugging-port=0",
+            "--window-size=1400,3000",
+            f"--user-data-dir={self.profile}",
+            "about:blank",
+        ]
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def visit(
+        self, url: str, wanted: list[str], *, click: tuple[str, str] | None = None, picture: Path | None = None
+    ) -> str:
+        """Opens an address and waits until its DOM holds each of the wanted texts. Returns the DOM as HTML.
+
+        Args:
+            url, wanted: where to go and what must be there.
+            click: (text of a button, the row that it stands in): pressed until all of the texts are there.
+            picture: where to write what the page looks like.
+
+        Raises:
+            AssertionError: names what is missing and shows the text of the page.
+        """
+        return asyncio.run(self._visit(url, wanted, click, picture))
+
+    async def _visit(self, url: str, wanted: list[str], click: tuple[str, str] | None, picture: Path | None) -> str:
+        from websockets.asyncio.client import connect
+
+        limit = time.monotonic() + LIMIT_SECONDS
+        while not (found := re.search(r"DevTools listening on ws://([^/]+)/", self.log.read_text())):
+            assert time.monotonic() < limit and self.process.poll() is None, self.log.read_text()
+            await asyncio.sleep(0.1)
+        async with connect(f"ws://{found[1]}/devtools/page/{self._target(found[1])}", max_size=1 << 28) as socket:
+            await _call(socket, "Page.navigate", url=url)
+            html, missing = "", wanted
+            while missing and time.monotonic() < limit:
+                await asyncio.sleep(0.5)
+                if click is not None:
+                    pressed = await _call(socket, "Runtime.evaluate", expression=PRESS % tuple(map(json.dumps, click)))
+                    click = None if pressed["result"].get("value") else click
+                reply = await _call(socket, "Runtime.evaluate", expression="document.documentElement.outerHTML")
+                html = reply["result"].get("value", "")
+                missing = [text for text in wanted if text not in html]
+            if picture is not None:
+                shot = await _call(socket, "Page.captureScreenshot", format="png")
+                picture.write_bytes(base64.b64decode(shot["data"]))
+            assert not missing, f"{url} lacks {missing}; it says {re.sub('<[^>]*>', ' ', html)[-3000:]}"
+            return html
+
+    def _target(self, host: str) -> str:
+        from urllib.request import urlopen
+
+        with urlopen(f"http://{host}/json/list", timeout=30) as reply:
+            return next(target["id"] for target in json.load(reply) if target["type"] == "page")
+
+
+async def _call(socket: Any, method: str, **params: Any) -> dict[str, Any]:
+    await socket.send(json.dumps({"id": 1, "method": method, "params": params}))
+    while True:
+        answer = json.loads(await socket.recv())
+        if answer.get("id") == 1:
+            assert "error" not in answer, answer
+            return answer["result"]
