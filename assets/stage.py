@@ -191,7 +191,7 @@ def _build(
         summary = stage.build(inputs, semantic, execution, writer, progress)
         _stop_on_failed(stage, summary)
         run = {
-            "started": started.isoformat(timespec="seconds"),
+            "started": started.isoformat(timespec="milliseconds"),
             "seconds": round(time.perf_counter() - clock, 3),
             "execution": canonical(execution),
             "locations": locations(semantic),

@@ -2,6 +2,7 @@ import csv
 import io
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -60,11 +61,11 @@ def test_views_hold_what_the_manifests_say(store):
     graph = next(each for each in artifacts if each.stage == "graph")
     models = [each for each in artifacts if each.stage == "model"]
     assert len(models) == 4
-    rows = ask(store, "SELECT full_version, bytes, started::VARCHAR, seconds FROM artifacts ORDER BY full_version")
+    rows = ask(store, "SELECT full_version, bytes, started, seconds FROM artifacts ORDER BY full_version")
     for row, artifact in zip(rows, sorted(artifacts, key=lambda each: each.version), strict=True):
         run = artifact.run_record()
         assert row[:2] == (artifact.version, artifact.num_bytes) and row[3] == run["seconds"]
-        assert row[2] == run["started"].replace("T", " ").removesuffix("+00:00")
+        assert row[2].replace(tzinfo=UTC) == datetime.fromisoformat(run["started"])
     edges = ask(store, "SELECT version, role, input_version FROM inputs ORDER BY version")
     assert edges == sorted((model.version[:12], "graph", graph.version[:12]) for model in models)
     assert ask(store, "SELECT value FROM numbers WHERE name = 'num_nodes'") == [(300.0,)]
