@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -186,6 +186,58 @@ def verify(home: Path | None, versions: tuple[str, ...]) -> None:
 
     if not verify_artifacts(_store(home), versions):
         sys.exit(EXIT_INPUT)
+
+
+@graphmill.command()
+@click.argument("one", metavar="A")
+@click.argument("other", metavar="B")
+@click.pass_obj
+def diff(home: Path | None, one: str, other: str) -> None:
+    """Shows what differs between two artifacts: recipe, numbers, arrays, files, and metrics epoch by epoch.
+
+    A and B are unique prefixes of versions, also as stage/prefix.
+
+    Example: graphmill diff model/3f2a model/91c0
+    """
+    from jobs.diff import print_difference
+
+    print_difference(_store(home), one, other, click.echo)
+
+
+@graphmill.command()
+@click.argument("query", required=False)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
+    help="How the answer is printed; a table shows at most 200 rows.",
+)
+@click.pass_obj
+def sql(home: Path | None, query: str | None, form: Literal["table", "csv", "json"]) -> None:
+    """Answers one SELECT over the store; without QUERY it lists the views. docs/sql.md has examples.
+
+    Example: graphmill sql "SELECT version, max(valid) FROM metrics GROUP BY version"
+    """
+    from jobs.query import print_query
+
+    print_query(_store(home), query, form, click.echo)
+
+
+@graphmill.command()
+@click.option("--keep", type=click.IntRange(min=0), required=True, help="Newest versions of each stage that stay.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@click.pass_obj
+def gc(home: Path | None, keep: int, yes: bool, dry_run: bool) -> None:
+    """Removes old artifacts that no kept artifact and no running job refers to; shows them and asks first.
+
+    Example: graphmill gc --keep 3 --dry-run
+    """
+    from jobs.collect import collect_garbage
+
+    collect_garbage(_store(home), keep, yes=yes, dry_run=dry_run)
 
 
 def _launch(loaded: Pipeline, selection: Selection, **options: Any) -> None:
