@@ -79,7 +79,9 @@ class ChildProcesses(dg.PipesClient):
     def _run_to_end(self, command: Sequence[str], environment: dict[str, str], canceled: Callable[[], bool]) -> int:
         guarded = [sys.executable, "-I", guard.__file__, str(os.getpid()), ",".join(map(str, self.grace)), *command]
         # Between the start and `try` an interrupt would leave a child; the guard still ends it, together with this process.
-        process = subprocess.Popen(guarded, cwd=ROOT, env=environment, stderr=self.stderr, start_new_session=True)
+        process = subprocess.Popen(
+            guarded, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stderr=self.stderr, start_new_session=True
+        )
         try:
             while True:
                 with suppress(subprocess.TimeoutExpired):

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -57,8 +57,8 @@ class Launch:
     # Trainings go on from a checkpoint where there is one.
     in_process: bool | None = None
     # False gives each step a process; None decides by the size of the graph.
-    report: Callable[[str], None] = field(default=print)
-    # Gets a line about each artifact.
+    report: Callable[[str], None] | None = None
+    # Gets a line about each artifact; None prints it.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ def launch(order: Launch) -> Outcome:
     os.environ.update(environment(store.home))
     with open_instance(store.home) as instance, InterruptWatch() as watch:
         for run_id in fail_dead_runs(instance):
-            order.report(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
+            (order.report or print)(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
         in_process = not is_big(order.pipeline) if order.in_process is None else order.in_process
         execute = _execute_here if in_process else _execute_in_processes
         success, run_id, events = execute(order, steps, store, versions, instance)
@@ -129,7 +129,7 @@ def _execute_here(
             store=store,
             make_versions=lambda: versions,
             make_progress=lambda: open_progress(err),
-            report=order.report if order.report is not print else lambda line: print(line, file=out, flush=True),
+            report=order.report or (lambda line: print(line, file=out, flush=True)),
         )
         children = ChildProcesses(stderr=err.fileno())
         definitions = build_defs([order.pipeline], around, children, order.threads)

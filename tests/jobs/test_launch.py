@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import dagster as dg
+import numpy as np
 import pytest
 
 from assets.store import Store
@@ -101,6 +102,43 @@ def test_training_alone_names_the_command_for_what_is_missing(tmp_path):
     with pytest.raises(InputError, match=r"tiny/gcn reads graph/(?s:.*)graphmill build .*tiny.toml"):
         launch(order)
     assert Store(tmp_path / "home").artifacts() == []
+
+
+def test_what_comes_from_outside_is_observed_and_read_versions_are_recorded(tmp_path):
+    from assets.definitions import Surroundings, raw_asset
+    from assets.pipeline import load_pipeline
+    from assets.steps import preprocessing_steps
+    from trainers.config import TrainTable
+
+    text = write_tiny(tmp_path, "raw").read_text()
+    path = tmp_path / "raw.toml"
+    path.write_text(
+        text[: text.index("[graph]")] + '[graph]\nsource = "npz"\npath = "g.npz"\n' + text[text.index("[sampling]") :]
+    )
+    arrays = {
+        "edge_index": np.array([[0, 1, 2], [1, 2, 0]]),
+        "x": np.eye(3, dtype=np.float32),
+        "y": np.array([0, 1, 0]),
+    }
+    np.savez(tmp_path / "g.npz", **arrays, train=[0], val=[1], test=[2])
+    pipeline, home, key = load_pipeline(path, TrainTable), tmp_path / "home", dg.AssetKey(["raw", "raw"])
+    outcome = launch(Launch(pipeline=pipeline, home=home, selection="preprocess"))
+    read = _materializations(home, outcome.run_id)["raw/graph"].tags["dagster/input_data_version/raw/raw"]
+
+    def observed(instance):
+        record = instance.fetch_observations(key, limit=1).records[0]
+        return record.asset_observation.tags["dagster/data_version"]
+
+    (step,) = preprocessing_steps(pipeline)
+    with open_instance(home) as instance:
+        assert observed(instance) == read
+        arrays["y"] = np.array([1, 1, 0])
+        np.savez(tmp_path / "g.npz", **arrays, train=[0], val=[1], test=[2])
+        around = Surroundings(store=Store(home))
+        assert dg.observe([raw_asset(step, around)], instance=instance).success
+        assert observed(instance) != read, "the UI now shows that the graph was built from other content"
+    again = launch(Launch(pipeline=pipeline, home=home, selection="preprocess"))
+    assert again.artifacts["graph"][0].version != outcome.artifacts["graph"][0].version
 
 
 def test_unknown_names_are_refused_before_anything_runs(tmp_path):
