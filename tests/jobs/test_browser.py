@@ -10,25 +10,25 @@ BROWSER = find_browser()
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine: the pages of the UI were not looked at")
 def test_the_asset_pages_show_figures_and_checks(server, tmp_path):
-    if not all(asset["version"] for asset in server.assets("tiny").values()):
-        server.wait_for_run(server.launch("tiny__all"))
+    if not all(asset["version"] for asset in server.assets("seen").values()):
+        server.wait_for_run(server.launch("seen__all"))
     page = Page(str(BROWSER), tmp_path)
     try:
         base = f"http://127.0.0.1:{server.port}"
         image, show = "data:image/png;base64,iVBOR", "Show Markdown"
         overview, checks = "view=overview", "view=checks"
         page.visit(
-            f"{base}/assets/tiny/graph?{overview}",
+            f"{base}/assets/seen/graph?{overview}",
             ["num_nodes", image],
             click=(show, "degrees"),
             picture=tmp_path / "graph.png",
         )
         page.visit(
-            f"{base}/assets/tiny/graph?{checks}",
+            f"{base}/assets/seen/graph?{checks}",
             ["rows_are_sorted", "splits_are_disjoint", "Passed"],
             picture=tmp_path / "checks.png",
         )
-        page.visit(f"{base}/assets/tiny/sage?{overview}", ["valid_accuracy", image], click=(show, "learning curve"))
-        page.visit(f"{base}/locations/graphmill/jobs", ["tiny__all", "tiny__preprocess", "tiny__train"])
+        page.visit(f"{base}/assets/seen/sage?{overview}", ["valid_accuracy", image], click=(show, "learning curve"))
+        page.visit(f"{base}/locations/graphmill/jobs", ["seen__all", "seen__preprocess", "seen__train"])
     finally:
         page.close()

@@ -134,8 +134,9 @@ def test_what_comes_from_outside_is_observed_and_read_versions_are_recorded(tmp_
         assert observed(instance) == read
         arrays["y"] = np.array([1, 1, 0])
         np.savez(tmp_path / "g.npz", **arrays, train=[0], val=[1], test=[2])
-        around = Surroundings(store=Store(home))
-        assert dg.observe([raw_asset(step, around)], instance=instance).success
+        job = dg.define_asset_job("observe", selection=dg.AssetSelection.assets(key))
+        found = dg.Definitions(assets=[raw_asset(step, Surroundings(store=Store(home)))], jobs=[job])
+        assert found.resolve_job_def("observe").execute_in_process(instance=instance).success
         assert observed(instance) != read, "the UI now shows that the graph was built from other content"
     again = launch(Launch(pipeline=pipeline, home=home, selection="preprocess"))
     assert again.artifacts["graph"][0].version != outcome.artifacts["graph"][0].version
