@@ -7,6 +7,7 @@ void bind_sample(py::module_& m);
 void bind_transpose(py::module_& m);
 void bind_gather(py::module_& m);
 void bind_aggregate(py::module_& m);
+void bind_attention(py::module_& m);
 void bind_dropout(py::module_& m);
 void bind_coefficients(py::module_& m);
 void bind_csc(py::module_& m);
@@ -31,6 +32,7 @@ PYBIND11_MODULE(_native, m) {
     graphmill::bind_transpose(m);
     graphmill::bind_gather(m);
     graphmill::bind_aggregate(m);
+    graphmill::bind_attention(m);
     graphmill::bind_dropout(m);
     graphmill::bind_coefficients(m);
     graphmill::bind_csc(m);
