@@ -43,8 +43,8 @@ class Surroundings:
     make_versions: Callable[[], Versions] = Versions
     # Called once a body; a launcher that runs many bodies in one process returns one object for all, so raw files are
     # read once.
-    make_progress: Callable[[], Progress] = Silent
-    # Listens to long operations.
+    make_progress: Callable[[dg.AssetExecutionContext], Progress] = lambda context: Silent()
+    # Listens to long operations, and may end them by raising.
     report: Callable[[str], None] = lambda line: None
     # Gets a line about each artifact that is ready.
 
@@ -84,7 +84,7 @@ def stage_asset(step: Step, stage: Any, execution: Any, around: Surroundings) ->
                 step.configs[0],
                 execution,
                 inputs,
-                around.make_progress(),
+                around.make_progress(context),
             )
         except ChecksFailedError as error:
             made = {check.name for check in error.checks}

@@ -24,9 +24,9 @@ from dagster import (
 )
 
 from jobs import guard
+from jobs.cancellation import CANCEL_POLL_SECONDS, is_canceled
 from kernels.errors import InputError
 
-CANCEL_POLL_SECONDS = 3.0
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -94,15 +94,6 @@ class ChildProcesses(dg.PipesClient):
                 return process.poll() is not None and not guard.group_members(process.pid)
 
             guard.end_group(process.pid, gone, self.grace)
-
-
-def is_canceled(context: dg.AssetExecutionContext) -> bool:
-    """Tells whether somebody cancelled the run.
-
-    Dagster tells a step by a signal, but forgets the step that it is about to start, and has no way to a run of a command line at all.
-    """
-    run = context.instance.get_run_by_id(context.run.run_id)
-    return run is not None and run.status in (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
 
 
 @contextmanager

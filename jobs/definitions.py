@@ -14,8 +14,10 @@ import dagster as dg
 
 from assets.definitions import OWNERS, Surroundings, group_of, key_of, raw_asset, stage_asset
 from assets.pipeline import Pipeline, parse_pipeline, pipeline_files
+from assets.stage import Silent
 from assets.steps import Step, preprocessing_steps
 from assets.store import Store
+from jobs.cancellation import CancelableProgress
 from jobs.children import ChildProcesses
 from jobs.pinned import pinned_files
 from jobs.training import training_asset, training_steps
@@ -44,7 +46,7 @@ def build_defs(
     Raises:
         InputError: a given pipeline cannot be turned into assets.
     """
-    around = around or Surroundings(store=Store())
+    around = around or Surroundings(store=Store(), make_progress=lambda context: CancelableProgress(Silent(), context))
     children = children or ChildProcesses()
     parts: list[dg.Definitions] = []
     if pipelines is None:

@@ -20,6 +20,7 @@ from assets.definitions import Surroundings, key_of
 from assets.pipeline import Pipeline, parse_pipeline
 from assets.steps import Step, Versions, find_all, preprocessing_steps
 from assets.store import Store
+from jobs.cancellation import CancelableProgress
 from jobs.children import ROOT, ChildProcesses
 from jobs.definitions import build_defs, job_names
 from jobs.instance import environment, open_instance
@@ -128,7 +129,7 @@ def _execute_here(
         around = Surroundings(
             store=store,
             make_versions=lambda: versions,
-            make_progress=lambda: open_progress(err),
+            make_progress=lambda context: CancelableProgress(open_progress(err), context),
             report=order.report or (lambda line: print(line, file=out, flush=True)),
         )
         children = ChildProcesses(stderr=err.fileno())
@@ -172,7 +173,11 @@ def reconstruct_job(path: str, text: str, home: str, threads: int | None, job_na
     from trainers.progress import open_progress
 
     pipeline = parse_pipeline(Path(path), text.encode(), TrainTable)
-    around = Surroundings(store=Store(home), make_progress=open_progress, report=lambda line: print(line, flush=True))
+    around = Surroundings(
+        store=Store(home),
+        make_progress=lambda context: CancelableProgress(open_progress(), context),
+        report=lambda line: print(line, flush=True),
+    )
     definitions = build_defs([pipeline], around, None, threads)
     return definitions.resolve_job_def(job_name)
 

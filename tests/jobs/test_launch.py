@@ -231,6 +231,26 @@ def test_a_run_of_the_command_line_can_be_cancelled_in_the_ui(tmp_path):
     _assert_sound(home, ["graph"])
 
 
+def test_a_stage_ends_at_its_next_step_when_its_run_is_cancelled(tmp_path, monkeypatch):
+    from assets.graph import GraphStage
+    from jobs import cancellation
+
+    def build(self, inputs, semantic, execution, writer, progress):
+        with open_instance(tmp_path / "home") as instance:
+            instance.report_run_canceling(instance.get_runs()[0])
+        progress.start("endless", None, "turns")
+        writer.save("half", np.zeros(3))
+        for _ in range(10_000):
+            progress.advance(1)
+        raise AssertionError("nobody stopped it")
+
+    monkeypatch.setattr(cancellation, "CANCEL_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(GraphStage, "build", build)
+    with pytest.raises(KeyboardInterrupt):
+        launch(Launch(pipeline=load_tiny(tmp_path), home=tmp_path / "home", selection="preprocess"))
+    _assert_sound(tmp_path / "home", [])
+
+
 def test_a_killed_launcher_leaves_no_process_and_the_next_one_ends_its_run(tmp_path):
     pid_file, home = tmp_path / "pids", tmp_path / "home"
     stubborn = Path(__file__).parent / "stubborn.py"
