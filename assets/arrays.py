@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import math
+import mmap
 import os
 import struct
 from pathlib import Path
@@ -65,6 +66,55 @@ def write_array(path: Path, array: ArrayLike) -> np.memmap[Any, Any]:
     mapped = create_array(path, values.shape, values.dtype)
     mapped[...] = values
     return mapped
+
+
+class ArrayAppender:
+    """Writes a padded `.npy` file of one dimension whose length is known only at the end; a context manager.
+
+    Elements go through write(2), so no page of the file is mapped, and a full disk is an ordinary error.
+
+    Args:
+        path: the file; it must not exist.
+        dtype: bool, integer or float; stored little-endian.
+    """
+
+    def __init__(self, path: Path, dtype: DTypeLike):
+        self.path, self.dtype, self.length = path, np.dtype(dtype).newbyteorder("<"), 0
+        assert self.dtype.kind in KINDS, f"{self.dtype} cannot be stored"
+        self._file = open(path, "xb", buffering=0)  # noqa: SIM115
+        self._file.write(bytes(DATA_OFFSET))
+
+    def append(self, values: Array) -> None:
+        """Adds dtype[n] at the end.
+
+        Raises:
+            InputError: the disk has no room for it.
+        """
+        values = np.ascontiguousarray(values, self.dtype)
+        left = values.view(np.uint8).data if len(values) else memoryview(b"")
+        with reporting_full_disk(self.path, len(left)):
+            while len(left):
+                left = left[self._file.write(left) :]
+        self.length += len(values)
+
+    def __enter__(self) -> ArrayAppender:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with self._file:
+            self._file.seek(0)
+            self._file.write(_header((self.length,), self.dtype))
+
+
+def forget_pages(array: Array) -> None:
+    """Takes the pages of a memory-mapped array out of this process; the file keeps what was written.
+
+    A pass over a large mapping would otherwise count towards the memory of the process until the system needs it.
+    Arrays that are not mapped are left alone.
+    """
+    mapped = getattr(array, "_mmap", None)
+    if isinstance(mapped, mmap.mmap):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def open_array(path: Path) -> Array:

@@ -1,15 +1,16 @@
 """The graph stage: from a raw source to topology, features, labels and splits, ready to be mapped by every trainer.
 
     indptr i64[N+1], indices ids[E]      in-neighbours in compressed columns, rows ascending
+    weights f32[E], edge_types u8[E], edge_ids i64[E], node_type_ptr i64[T+1]     where the source has them
     in_degree, out_degree i32[N]         of the whole graph
     features [N, F]                      stored type of the source; labels i32[N], -1 unknown
     train_ids, valid_ids, test_ids       ids[n], ascending, disjoint
     nodes.parquet                        node_id, original_id, name, class
     degree.png, classes.png              figures
 
-Peak memory, with M edges in the source and E stored: the source's own (its docstring), then 8 M bytes of edges beside
-those that `build_csc` states, then the node table of about 60 N bytes. Features pass in slices and are never held
-whole.
+Peak memory, with M edges in the source and E stored: the source's own (its docstring), then either 8 M bytes of edges
+beside those that `build_csc` states, or for sources that spool their edges what assets/edge_sort.py states; then the
+node table of about 60 N bytes. Features pass in slices and are never held whole.
 """
 
 from __future__ import annotations
@@ -99,14 +100,15 @@ class GraphStage:
         if stage_version(self, semantic, inputs) != writer.version:
             raise InputError(f"the files of the {semantic.source} source changed while they were read", "build again")
         parts = _split(raw, semantic)
-        topology, dropped = _compress(raw, semantic, execution, progress)
+        topology, dropped = _compress(raw, semantic, execution, writer, progress)
         features = np.load(writer.path("features.npy"), mmap_mode="r")
         for name, array in (
-            ("indptr", topology.indptr), ("indices", topology.indices), ("in_degree", topology.in_degree),
-            ("out_degree", topology.out_degree), ("labels", raw.labels),
+            ("in_degree", topology.in_degree), ("out_degree", topology.out_degree), ("labels", raw.labels),
             ("train_ids", parts[0]), ("valid_ids", parts[1]), ("test_ids", parts[2]),
+            ("node_type_ptr", raw.node_type_ptr),
         ):  # fmt: skip
-            writer.save(name, array)
+            if array is not None:
+                writer.save(name, array)
         _write_nodes(raw, writer)
         numbers = describe(topology, raw.labels, raw.class_names, parts, features) | dropped | dict(raw.numbers)
         checks = topology_checks(topology, merged=semantic.duplicates == "merge")
@@ -115,6 +117,9 @@ class GraphStage:
 
 
 GRAPH = GraphStage()
+
+OPTIONAL_ARRAYS = ("weights", "edge_types", "edge_ids", "node_type_ptr")
+"""Arrays of the topology that not every source has."""
 
 
 def _split(raw: RawGraph, config: GraphConfig) -> tuple[Array, Array, Array]:
@@ -125,11 +130,16 @@ def _split(raw: RawGraph, config: GraphConfig) -> tuple[Array, Array, Array]:
 
 
 def _compress(
-    raw: RawGraph, config: GraphConfig, execution: GraphExecution, progress: Progress
+    raw: RawGraph, config: GraphConfig, execution: GraphExecution, writer: Writer, progress: Progress
 ) -> tuple[Topology, dict[str, int]]:
-    """Returns the topology and the counts of what was found; lets go of the raw edges."""
+    """Writes the topology but for its degrees; returns it and the counts of what was found. Lets go of the raw edges."""
+    from assets.edge_sort import EdgePolicy, sort_edges
     from kernels.csc import build_csc
 
+    if raw.spool is not None:
+        merge, drop = config.duplicates == "merge", config.self_loops == "drop"
+        policy = EdgePolicy(undirected=config.undirected, merge=merge, drop_loops=drop)
+        return sort_edges(raw.spool, policy, raw.memory_bytes, execution.threads, writer, progress)
     progress.start("compress edges", len(raw.src), "edges")
     csc = build_csc(
         raw.src,
@@ -144,6 +154,8 @@ def _compress(
     progress.done()
     raw.src = raw.dst = np.zeros(0, raw.src.dtype)
     topology = Topology(indptr=csc.indptr, indices=csc.indices, in_degree=csc.in_degree, out_degree=csc.out_degree)
+    writer.save("indptr", csc.indptr)
+    writer.save("indices", csc.indices)
     return topology, {"num_duplicates": csc.num_duplicates, "num_self_loops": csc.num_self_loops}
 
 
@@ -155,7 +167,8 @@ def _write_nodes(raw: RawGraph, writer: Writer) -> None:
     names = polars.lit(None, dtype=polars.String) if raw.node_names is None else polars.Series(list(raw.node_names))
     classes = polars.Series(list(raw.class_names), dtype=polars.String)
     place = polars.Series(raw.labels).cast(polars.Int64)
-    table = polars.DataFrame({"node_id": ids, "original_id": ids}).with_columns(
+    original = ids if raw.original_ids is None else raw.original_ids
+    table = polars.DataFrame({"node_id": ids, "original_id": original}).with_columns(
         names.alias("name"), classes.gather(place.set(place < 0, None)).alias("class")
     )
     table.write_parquet(writer.path("nodes.parquet"), compression="zstd")
@@ -211,6 +224,7 @@ def open_graph(artifact: Artifact) -> Graph:
     arrays |= {"indptr": {"dtype": "int64", "ndim": 1}, "features": {"ndim": 2}}
     require(artifact, {"stage": "graph", "arrays": arrays})
     array = artifact.array
+    optional = [name for name in OPTIONAL_ARRAYS if f"{name}.npy" in artifact.files]
     names = tuple(artifact.summary["numbers"]["class_names"])
     return Graph(
         topology=Topology(
@@ -218,6 +232,7 @@ def open_graph(artifact: Artifact) -> Graph:
             indices=array("indices"),
             in_degree=array("in_degree"),
             out_degree=array("out_degree"),
+            **{name: array(name) for name in optional},
         ),
         features=artifact.table("features"),
         labels=array("labels"),

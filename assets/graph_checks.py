@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from assets.arrays import forget_pages
 from assets.splits import split_problems
 from assets.stage import Check
 from kernels.types import Array, Topology
@@ -45,16 +46,26 @@ def topology_checks(topology: Topology, *, merged: bool) -> list[Check]:
     ]
     if not monotone:
         return checks
-    outside, unsorted = 0, 0
+    outside, unsorted, types = 0, 0, topology.edge_types
     for low, high in row_slices(indptr):
         row = indices[indptr[low] : indptr[high]]
         outside += int(np.count_nonzero((row < 0) | (row >= num_nodes)))
         wrong = row[1:] <= row[:-1] if merged else row[1:] < row[:-1]
+        if types is not None:
+            kind = types[indptr[low] : indptr[high]]
+            wrong = (kind[1:] < kind[:-1]) | ((kind[1:] == kind[:-1]) & wrong)
+            forget_pages(types)
         starts = np.zeros(len(row) + 1, bool)
         starts[indptr[low:high] - indptr[low]] = True
         unsorted += int(np.count_nonzero(wrong & ~starts[1 : len(row)]))
+        forget_pages(indices)
     checks.append(Check(name="ids are in range", passed=outside == 0, detail=f"{outside} ids outside [0, {num_nodes})"))
     checks.append(Check(name="rows are sorted", passed=unsorted == 0, detail=f"{unsorted} entries out of order"))
+    if topology.weights is not None:
+        finite = all(np.isfinite(topology.weights[indptr[a] : indptr[b]]).all() for a, b in row_slices(indptr))
+        checks.append(
+            Check(name="weights are finite", passed=finite, detail="" if finite else "a sum overflows float32")
+        )
     return checks
 
 
@@ -82,6 +93,7 @@ def homophily(topology: Topology, labels: Array) -> tuple[int, int]:
         both = (source >= 0) & (target >= 0)
         known += int(np.count_nonzero(both))
         equal += int(np.count_nonzero(both & (source == target)))
+        forget_pages(topology.indices)
     return equal, known
 
 

@@ -102,6 +102,12 @@ class Writer:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
+    def scratch(self) -> Path:
+        """Returns a new folder for working files. It is no content, and goes with the staging folder, kills included."""
+        folder = self._staging.second_folder()
+        folder.mkdir()
+        return folder
+
     def note(self, **facts: Any) -> None:
         """Adds facts about this run (seconds, peaks) to run.json; they are recorded, not content."""
         self._notes |= facts

@@ -3,7 +3,7 @@
 import argparse
 import importlib
 
-NAMES = ("epoch",)
+NAMES = ("epoch", "import")
 
 
 def main() -> None:

@@ -117,6 +117,9 @@ def build_csc32(
 def build_csc64(
     src: Array, dst: Array, num_nodes: int, undirected: bool, merge: bool, drop_loops: bool, threads: int
 ) -> tuple[Array, Array, Array, Array, int, int]: ...
+def edge_order(
+    rows: Array, src: Array, types: Array | None, ties: Array | None, num_rows: int, threads: int
+) -> Array: ...
 def rmat(
     key: int,
     scramble_key: int,

@@ -93,6 +93,11 @@ class Archive:
         with self._stream(name) as stream:
             return self._bare_header(stream).dtype.kind in "US"
 
+    def is_pickled(self, name: str) -> bool:
+        """Tells whether a member holds pickled objects; it is not read to find out."""
+        with self._stream(name) as stream:
+            return self._bare_header(stream).dtype.hasobject
+
     def read(self, name: str) -> Array:
         """Reads a member whole; a Fortran-ordered one comes back C-contiguous, so its bytes are held twice for a
         moment.
@@ -129,6 +134,26 @@ class Archive:
                 self._fill(name, stream, part.reshape(-1))
                 yield low, part
             self._check_end(name, stream)
+
+    def elements(self, name: str, first: int, end: int, step: int) -> Iterator[Array]:
+        """Yields the elements first to end - 1 of a member, counted as they lie in the file, `step` at a time.
+
+        Raises:
+            InputError: the member is missing, damaged, or holds pickled objects.
+        """
+        header = self.header(name)
+        with self._stream(name) as stream:
+            self._header(name, stream)
+            left = first * header.dtype.itemsize
+            while left:  # a zip member can only be read through
+                got = len(stream.read(min(left, SLICE_BYTES)))
+                if not got:
+                    raise ValueError("it ends early")
+                left -= got
+            for low in range(first, end, step):
+                yield self._fill(name, stream, np.empty(min(step, end - low), header.dtype))
+            if end == math.prod(header.shape):
+                self._check_end(name, stream)
 
     @contextmanager
     def _stream(self, name: str) -> Iterator[IO[bytes]]:

@@ -10,6 +10,7 @@ import numpy as np
 from assets.sources.archive import SLICE_BYTES
 from assets.sources.features import divide_rows
 from assets.sources.registry import GraphConfig
+from assets.sources.survey import Survey, in_memory_bytes
 from kernels.errors import InputError
 from kernels.generate import LARGEST_NOISE, class_features
 from kernels.types import Array
@@ -80,3 +81,17 @@ def write_class_features(
 def numbered(classes: int) -> tuple[str, ...]:
     """Returns the names of classes that have none: their numbers."""
     return tuple(str(label) for label in range(classes))
+
+
+def survey_generated(config: GeneratedConfig) -> Survey:
+    """Describes what a generator would make."""
+    stored = config.edges * (2 if config.undirected else 1)
+    return Survey(
+        title=f"{config.source}: generated from seed {config.seed}",
+        contents=[f"{config.nodes:,} nodes, {config.edges:,} edges, {config.classes} classes, noise {config.noise}"],
+        num_nodes=config.nodes,
+        num_edges=stored,
+        num_features=config.features,
+        value_bytes=4,
+        memory_bytes=in_memory_bytes(config.edges, config.nodes, stored),
+    )

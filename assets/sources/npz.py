@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.sources.archive import Archive
+from assets.sources.archive import Archive, Header
+from assets.sources.features import stored_dtype
 from assets.sources.npz_arrays import (
     FIX_FILE,
     check_indptr,
@@ -39,6 +40,7 @@ from assets.sources.npz_arrays import (
 )
 from assets.sources.npz_features import feature_rows, write_table
 from assets.sources.registry import GraphConfig, RawGraph
+from assets.sources.survey import Survey, in_memory_bytes
 from kernels.errors import InputError
 from kernels.types import Array, id_dtype
 
@@ -159,3 +161,47 @@ def _load_adjacency(config: Config, archive: Archive, writer: Writer, progress: 
     labels = to_labels(archive, y, num_nodes, "labels")
     write_table(config, archive, form, num_nodes, writer, progress)
     return RawGraph(num_nodes=num_nodes, src=src, dst=dst, labels=labels, class_names=class_names(archive, labels))
+
+
+def survey(config: Config) -> Survey:
+    """Describes the archive from the headers of its arrays.
+
+    Raises:
+        InputError: it is unreadable, or has no edges.
+    """
+    with Archive(config.path) as archive:
+        headers = {name: archive.header(name) for name in archive.names if not archive.is_pickled(name)}
+    contents = [f"{name} {header.dtype}{list(header.shape)}" for name, header in headers.items()]
+    edges = headers.get("edge_index", headers.get("adj_indices"))
+    if edges is None:
+        raise InputError(f"{config.path}: has no edge_index; it holds {', '.join(headers)}", FIX_FILE)
+    num_nodes, width, value = _survey_nodes(config, headers)
+    num_edges = edges.shape[-1]
+    stored = num_edges * (2 if config.undirected else 1)
+    return Survey(
+        title=f"npz: {config.path}",
+        contents=contents,
+        num_nodes=num_nodes,
+        num_edges=stored,
+        num_features=width,
+        value_bytes=stored_dtype(value, config.normalize, str(config.path)).itemsize,
+        memory_bytes=in_memory_bytes(num_edges, num_nodes, stored),
+    )
+
+
+def _survey_nodes(config: Config, headers: dict[str, Header]) -> tuple[int, int, np.dtype[Any]]:
+    """Returns (N, F, feature type)."""
+    form = next((name for name in ("x", "attr_matrix", "x_data", "attr_data") if name in headers), None)
+    value = headers[form].dtype if form else np.dtype(np.uint8)
+    with Archive(config.path) as archive:
+        if form in ("x_data", "attr_data"):
+            rows, width = integers(archive, form.replace("data", "shape"), 1).tolist()
+            return rows, width, value
+        if form is not None:
+            return headers[form].shape[0], headers[form].shape[1], value
+        if "num_nodes" in headers:
+            return int(integers(archive, "num_nodes", 0)), 1, value
+        for name, extra in (("y", 0), ("labels", 0), ("adj_indptr", 1)):
+            if name in headers:
+                return headers[name].shape[0] - extra, 1, value
+        return int(integers(archive, "edge_index", 2).max(initial=-1)) + 1, 1, value

@@ -28,6 +28,7 @@ from assets.sources.archive import SLICE_BYTES
 from assets.sources.features import write_features
 from assets.sources.parsing import parse_modules
 from assets.sources.registry import GraphConfig, RawGraph
+from assets.sources.survey import Survey, in_memory_bytes
 from kernels.errors import InputError
 from kernels.types import Array, id_dtype
 
@@ -66,6 +67,10 @@ class Config(GraphConfig):
             )
         if self.min_class < 1:
             raise InputError(f"min_class = {self.min_class} is less than 1", "give the modules that make a class")
+
+
+USUAL_IMPORTS = 8
+"""Imports of a module from the same environment, rounded up; for estimates."""
 
 
 class Module(NamedTuple):
@@ -223,3 +228,20 @@ def _feature_slices(parsed: Sequence[Mapping[str, Any]], width: int) -> Iterator
         for place, row in enumerate(rows):
             out[place, row["columns"]] = row["values"]
         yield low, out
+
+
+def survey(config: Config) -> Survey:
+    """Describes the installed modules; they are not parsed, so the edges are an estimate."""
+    modules = find_modules(config.path)
+    distributions = len({module.distribution for module in modules})
+    num_edges = USUAL_IMPORTS * len(modules) * (2 if config.undirected else 1)
+    return Survey(
+        title=f"python-environment: {config.path}",
+        contents=[f"{len(modules):,} modules of {distributions} distributions"],
+        num_nodes=len(modules),
+        num_edges=num_edges,
+        num_features=config.features,
+        value_bytes=1 if config.normalize == "none" else 4,
+        memory_bytes=in_memory_bytes(num_edges, len(modules), num_edges),
+        notes=[f"edges are estimated at {USUAL_IMPORTS} imports a module; parsing tells"],
+    )

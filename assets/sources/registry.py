@@ -5,7 +5,8 @@ A source is one file of this folder with three names:
 - `Config`: a frozen dataclass, a subclass of `GraphConfig`, whose fields are the keys of the flat `[graph]` table;
 - `raw(config)`: content digests of the external files that it reads, `{name: sha256}`; a generator has none;
 - `load(config, writer, execution, progress)`: streams the features into `writer.create("features", ...)` and returns
-  a `RawGraph`.
+  a `RawGraph`;
+- `survey(config)`: what `graphmill inspect` prints, from headers and counts; nothing is built.
 
 The modules are imported when their source is asked for, so reading a pipeline file costs only what it names.
 """
@@ -17,20 +18,28 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from kernels.errors import InputError
 from kernels.types import Array
 
+if TYPE_CHECKING:
+    from assets.edge_spool import EdgeSpool
+
 SOURCES: Mapping[str, str] = {
+    "dgl": "assets.sources.dgl",
+    "edges": "assets.sources.edges",
     "npz": "assets.sources.npz",
+    "ogb": "assets.sources.ogb",
     "python-environment": "assets.sources.python_environment",
     "rmat": "assets.sources.rmat",
     "sbm": "assets.sources.sbm",
 }
 """Source name -> the module that reads it."""
 
-PLANNED = ("edges", "ogb", "dgl")
+PLANNED: tuple[str, ...] = ()
 """Sources that a later version reads; naming one is an error that says so."""
 
 
@@ -82,22 +91,30 @@ class RawGraph:
 
     Attributes:
         num_nodes: N.
-        src, dst: ids[M], the edges as the source has them, src -> dst, in any order.
+        src, dst: ids[M], the edges as the source has them, src -> dst, in any order; empty where `spool` holds them.
+        spool: the edges of a source that may not fit in memory, with their attributes.
+        memory_bytes: working memory for sorting the spool.
         labels: i32[N], -1 for unknown.
         class_names: C names, label order.
         splits: train, valid and test node ids, or None: stratified at random from the seed.
         node_names: N names, or None.
+        original_ids: N ids as the source wrote them (a sequence or Polars series), or None where they are 0 to N-1.
+        node_type_ptr: i64[T+1] where nodes have types: ranges of ids; else None.
         numbers: what the source wants in the summary (files skipped, edges outside the graph).
     """
 
     num_nodes: int
-    src: Array
-    dst: Array
     labels: Array
     class_names: Sequence[str]
+    src: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    dst: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    spool: EdgeSpool | None = None
+    memory_bytes: int = 0
     splits: tuple[Array, Array, Array] | None = None
     node_names: Sequence[str] | None = None
-    numbers: Mapping[str, int | float | str] = field(default_factory=dict)
+    original_ids: Any = None
+    node_type_ptr: Array | None = None
+    numbers: Mapping[str, Any] = field(default_factory=dict)
 
 
 def require_choice(key: str, value: Any, choices: Sequence[str]) -> None:

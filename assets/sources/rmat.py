@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from assets.sources.generated import GeneratedConfig, numbered, write_class_features
+from assets.sources.generated import GeneratedConfig, numbered, survey_generated, write_class_features
 from assets.sources.registry import RawGraph
 from kernels.errors import InputError
 from kernels.generate import rmat_edges, rmat_labels
@@ -67,3 +67,7 @@ def load(config: Config, writer: Writer, execution: Any, progress: Progress) -> 
     progress.advance(config.edges)
     progress.done()
     return RawGraph(num_nodes=config.nodes, src=src, dst=dst, labels=labels, class_names=numbered(config.classes))
+
+
+survey = survey_generated
+"""Describes what would be generated."""

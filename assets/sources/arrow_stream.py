@@ -1,0 +1,163 @@
+"""Reads the results of a DuckDB query batch by batch as NumPy arrays, through Arrow's C stream interface.
+
+DuckDB hands results out whole (`fetchnumpy`), as Python objects (`fetchmany`), or as an Arrow stream. The stream is the
+one that neither holds the result nor makes an object a value, and its C interface is three small structures, read here
+with ctypes: no Arrow library is needed. Source: "The Arrow C data interface" and "The Arrow C stream interface".
+
+A batch has at most 122,880 rows (a DuckDB row group), or 131,072 from CSV.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernels.types import Array
+
+FORMATS = {
+    b"c": np.int8, b"C": np.uint8, b"s": np.int16, b"S": np.uint16, b"i": np.int32, b"I": np.uint32,
+    b"l": np.int64, b"L": np.uint64, b"f": np.float32, b"g": np.float64,
+}  # fmt: skip
+"""Arrow's names of the fixed-size types."""
+
+
+class _Schema(ctypes.Structure):
+    pass
+
+
+class _Array(ctypes.Structure):
+    pass
+
+
+_release = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_Schema._fields_ = [
+    ("format", ctypes.c_char_p),
+    ("name", ctypes.c_char_p),
+    ("metadata", ctypes.c_void_p),
+    ("flags", ctypes.c_int64),
+    ("n_children", ctypes.c_int64),
+    ("children", ctypes.POINTER(ctypes.POINTER(_Schema))),
+    ("dictionary", ctypes.c_void_p),
+    ("release", _release),
+    ("private_data", ctypes.c_void_p),
+]
+_Array._fields_ = [
+    ("length", ctypes.c_int64),
+    ("null_count", ctypes.c_int64),
+    ("offset", ctypes.c_int64),
+    ("n_buffers", ctypes.c_int64),
+    ("n_children", ctypes.c_int64),
+    ("buffers", ctypes.POINTER(ctypes.c_void_p)),
+    ("children", ctypes.POINTER(ctypes.POINTER(_Array))),
+    ("dictionary", ctypes.c_void_p),
+    ("release", _release),
+    ("private_data", ctypes.c_void_p),
+]
+
+
+class _Stream(ctypes.Structure):
+    _fields_ = (
+        ("get_schema", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(_Schema))),
+        ("get_next", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(_Array))),
+        ("get_last_error", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)),
+        ("release", ctypes.c_void_p),
+        ("private_data", ctypes.c_void_p),
+    )
+
+
+class StreamError(RuntimeError):
+    """The query behind a stream failed half-way; the text is DuckDB's."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a batch; its arrays are views that die with the batch.
+
+    Attributes:
+        values: dtype[n]; what stands at a null is arbitrary. For a column of lists, the values of all its lists.
+        nulls: bool[n], or None where no value is null. For a column of lists, of the lists themselves.
+        lengths: i64[n] lengths of the lists, or None where values are not lists.
+        value_nulls: bool[len(values)] nulls inside lists, or None.
+    """
+
+    values: Array
+    nulls: Array | None = None
+    lengths: Array | None = None
+    value_nulls: Array | None = None
+
+
+def arrow_batches(relation: Any) -> Iterator[list[Column]]:
+    """Yields the columns of each batch of a DuckDB relation, in the relation's order.
+
+    Args:
+        relation: what `connection.sql(...)` returned; numbers, or lists (also of fixed length) of numbers.
+
+    Raises:
+        StreamError: the query failed while it ran.
+    """
+    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    capsule = relation.__arrow_c_stream__()  # frees the stream when it goes
+    pointer = get_pointer(capsule, b"arrow_array_stream")
+    stream = _Stream.from_address(pointer)
+    schema = _Schema()
+    _check(stream, pointer, stream.get_schema(pointer, ctypes.byref(schema)))
+    try:
+        while True:
+            batch = _Array()
+            _check(stream, pointer, stream.get_next(pointer, ctypes.byref(batch)))
+            if not batch.release:
+                return
+            try:
+                pairs = ((schema.children[i].contents, batch.children[i].contents) for i in range(batch.n_children))
+                yield [_column(kind, array, batch.offset, batch.length) for kind, array in pairs]
+            finally:
+                batch.release(ctypes.addressof(batch))
+    finally:
+        schema.release(ctypes.addressof(schema))
+        del capsule
+
+
+def _check(stream: _Stream, pointer: Any, status: int) -> None:
+    if status:
+        raise StreamError((stream.get_last_error(pointer) or b"the query failed").decode(errors="replace"))
+
+
+def _column(schema: Any, array: Any, offset: int, length: int) -> Column:
+    """Returns the rows offset to offset + length - 1 of a column."""
+    nulls, start = _nulls(array, offset, length), array.offset + offset
+    if schema.format in FORMATS:
+        return Column(_buffer(array, 1, FORMATS[schema.format], start, length), nulls)
+    inner, items = schema.children[0].contents, array.children[0].contents
+    if schema.format.startswith(b"+w:"):
+        width = int(schema.format[3:])
+        first, last, lengths = start * width, (start + length) * width, np.full(length, width, np.int64)
+    else:
+        assert schema.format in (b"+l", b"+L"), f"column of Arrow type {schema.format}"
+        ends = _buffer(array, 1, np.int32 if schema.format == b"+l" else np.int64, start, length + 1).astype(np.int64)
+        first, last, lengths = int(ends[0]), int(ends[-1]), np.diff(ends)
+    inside = _column(inner, items, first, last - first)
+    return Column(inside.values, nulls, lengths, inside.nulls)
+
+
+def _buffer(array: Any, number: int, dtype: Any, start: int, length: int) -> Array:
+    item = np.dtype(dtype).itemsize
+    if length == 0:
+        return np.zeros(0, dtype)
+    data = (ctypes.c_char * (length * item)).from_address(array.buffers[number] + start * item)
+    return np.frombuffer(memoryview(data), dtype)
+
+
+def _nulls(array: Any, offset: int, length: int) -> Array | None:
+    """Returns bool[length], or None without nulls; Arrow keeps one bit a value, 1 = valid, lowest bit first."""
+    if array.null_count == 0 or not array.buffers[0] or length == 0:
+        return None
+    start = array.offset + offset
+    num_bytes = (start + length + 7) // 8
+    data = np.frombuffer(memoryview((ctypes.c_char * num_bytes).from_address(array.buffers[0])), np.uint8)
+    nulls = np.unpackbits(data, count=start + length, bitorder="little")[start:] == 0
+    return nulls if nulls.any() else None

@@ -1,0 +1,115 @@
+"""What sources share whose edges go through the spool: their keys, and checks that name the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from assets.edge_spool import EdgeColumns
+from assets.sizes import format_bytes, parse_size
+from assets.sources.registry import GraphConfig, require_choice
+from assets.sources.survey import BASE_BYTES
+from assets.splits import split_problems
+from kernels.errors import InputError
+from kernels.types import Array
+
+LEAST_MEMORY = 128 << 20
+NODE_BYTES = 100
+BATCH_ROWS = 131_072
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpooledConfig(GraphConfig):
+    """Keys of `[graph]` that sources with attributes of edges have.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    # stores the row of each edge in its table, for edge features; rows of all files or relations are counted through
+    edge_ids: bool = False
+    # which weight merged edges get: that of the "first" row, or their "sum"
+    merge_weights: Literal["first", "sum"] = "first"
+    # type of reverse edges: the "same" as the edge's, or one of its "own"
+    reverse_types: Literal["same", "own"] = "same"
+    # working memory while building; docs/own-data.md has the peak
+    memory_limit: int | str = field(default="2GiB", metadata={"hashed": False})
+
+    def __post_init__(self) -> None:
+        """Checks the shared keys."""
+        super().__post_init__()
+        require_choice("merge_weights", self.merge_weights, ("first", "sum"))
+        require_choice("reverse_types", self.reverse_types, ("same", "own"))
+        if self.memory_bytes < LEAST_MEMORY:
+            least = format_bytes(LEAST_MEMORY)
+            raise InputError(
+                f"memory_limit = {self.memory_limit} is less than {least}", 'give more, for example "2GiB"'
+            )
+
+    @property
+    def memory_bytes(self) -> int:
+        """The limit in bytes."""
+        return parse_size(self.memory_limit)
+
+    def columns(self, relations: Sequence[str], *, weights: bool) -> EdgeColumns:
+        """Returns the attributes that edges carry."""
+        return EdgeColumns(
+            weights=weights,
+            num_types=len(relations),
+            edge_ids=self.edge_ids,
+            merge_weights=self.merge_weights,
+            reverse_types=self.reverse_types,
+        )
+
+    def stored_types(self, relations: Sequence[str]) -> list[str]:
+        """Returns the names of the edge types as they are stored, reverse ones included."""
+        own = self.undirected and self.reverse_types == "own"
+        return [*relations, *([f"reverse of {name}" for name in relations] if own else [])]
+
+
+def peak_bytes(memory_limit: int | str, num_nodes: int, row_bytes: int) -> int:
+    """Returns the peak memory of an import by the formula of assets/sources/edges.py, for integer ids and no names.
+
+    Args:
+        memory_limit: the key of `[graph]`.
+        num_nodes: N.
+        row_bytes: F w, bytes of a feature row.
+    """
+    return parse_size(memory_limit) + BASE_BYTES + NODE_BYTES * num_nodes + 2 * BATCH_ROWS * (row_bytes + 64)
+
+
+def attribute_bytes(columns: EdgeColumns) -> int:
+    """Returns the bytes of the attributes of one stored edge, beside its source."""
+    return 4 * columns.weights + (1 if columns.num_types else 0) + 8 * columns.edge_ids
+
+
+def known_labels(values: Array, num_nodes: int, where: str) -> Array:
+    """Returns labels i32[n] from class numbers of any type; NaN and -1 are unknown.
+
+    Raises:
+        InputError: a value is no class number in [-1, num_nodes), with its row.
+    """
+    if values.dtype.kind not in "iufb":
+        raise InputError(f"{where} is {values.dtype}, not class numbers", "number the classes from 0, unknown is -1")
+    known = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
+    wrong = np.flatnonzero(known & ((values != np.floor(values)) | (values < -1) | (values >= num_nodes)))
+    if len(wrong):
+        shown = ", ".join(f"row {row} has {values[row]}" for row in wrong[:3].tolist())
+        raise InputError(
+            f"{where}: {len(wrong)} labels are no class numbers in [-1, {num_nodes}): {shown}",
+            "number the classes from 0, unknown is -1",
+        )
+    labels = np.full(len(values), -1, np.int32)
+    labels[known] = values[known].astype(np.int32)
+    return labels
+
+
+def check_split(parts: tuple[Array, Array, Array], labels: Array, where: str) -> None:
+    """Raises InputError with everything that is wrong with a split, and the file that it comes from."""
+    problems = list(split_problems(parts, labels))
+    if problems:
+        listed = "".join(f"\n  {problem}" for problem in problems)
+        raise InputError(f"{where}: the split does not work:{listed}", "correct the split, or leave it out")

@@ -1,0 +1,79 @@
+"""What a source holds and what building it would take, before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from assets.sizes import format_bytes
+from kernels.types import id_dtype
+
+BASE_BYTES = 512 << 20
+"""Memory of Python and the libraries that an import loads, rounded up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What `graphmill inspect` prints.
+
+    Attributes:
+        title: source and place.
+        contents: a line for each thing that is in there.
+        num_nodes: N.
+        num_edges: stored edges, reverse ones included; fewer where duplicates merge and self-loops are dropped.
+        num_features, value_bytes: columns, and bytes of one stored value.
+        edge_bytes: bytes of the attributes of one stored edge, beside its source.
+        memory_bytes: peak memory while building, by the formula of the source.
+        scratch_bytes: disk that is used while building and free afterwards.
+        notes: what else to know, a line each.
+    """
+
+    title: str
+    contents: Sequence[str]
+    num_nodes: int
+    num_edges: int
+    num_features: int
+    value_bytes: int
+    edge_bytes: int = 0
+    memory_bytes: int
+    scratch_bytes: int = 0
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def topology_bytes(self) -> int:
+        """Bytes of indptr, indices, degrees and attributes."""
+        return 16 * self.num_nodes + self.num_edges * (id_dtype(self.num_nodes).itemsize + self.edge_bytes)
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of the feature table."""
+        return self.num_nodes * self.num_features * self.value_bytes
+
+    def lines(self) -> list[str]:
+        """Returns the report."""
+        stored = self.topology_bytes + self.table_bytes + 20 * self.num_nodes
+        return [
+            self.title,
+            *[f"  {line}" for line in self.contents],
+            "would be built",
+            f"  nodes     {self.num_nodes:,}",
+            f"  edges     at most {self.num_edges:,}",
+            f"  topology  at most {format_bytes(self.topology_bytes)}",
+            f"  features  {self.num_features:,} of {self.value_bytes} bytes a node, {format_bytes(self.table_bytes)}",
+            "needs at most",
+            f"  memory    {format_bytes(self.memory_bytes)}",
+            f"  disk      {format_bytes(stored)} in the store, and {format_bytes(self.scratch_bytes)} while building",
+            *[f"note: {note}" for note in self.notes],
+        ]
+
+
+def in_memory_bytes(num_edges: int, num_nodes: int, num_stored: int) -> int:
+    """Returns the peak memory of a source whose edges are compressed in memory.
+
+    Args:
+        num_edges: edges of the source.
+        num_nodes: N.
+        num_stored: edges before duplicates merge, reverse ones included.
+    """
+    ids = id_dtype(num_nodes).itemsize
+    return BASE_BYTES + 24 * num_edges + 3 * ids * num_stored + 100 * num_nodes
