@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assets.graph_checks import describe, node_checks, topology_checks
-from assets.sources.registry import PLANNED, SOURCES, GraphConfig, RawGraph, config_class, source_module
+from assets.sources.registry import SOURCES, GraphConfig, RawGraph, config_class, source_module
 from assets.splits import checked, stratified
 from assets.stage import Progress, Summary, stage_version
 from kernels.errors import InputError
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GRAPH",
-    "PLANNED",
     "SOURCES",
     "Graph",
     "GraphConfig",

@@ -39,9 +39,6 @@ SOURCES: Mapping[str, str] = {
 }
 """Source name -> the module that reads it."""
 
-PLANNED: tuple[str, ...] = ()
-"""Sources that a later version reads; naming one is an error that says so."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class GraphConfig:
@@ -129,12 +126,8 @@ def source_module(source: str) -> ModuleType:
     """Imports the module of a source.
 
     Raises:
-        InputError: the source is not known, or is not built yet in this version.
+        InputError: the source is not known.
     """
-    if source in PLANNED:
-        raise InputError(
-            f"graph source '{source}' is not built yet in this version", f"use one of: {', '.join(SOURCES)}"
-        )
     require_choice("source", source, tuple(SOURCES))
     return importlib.import_module(SOURCES[source])
 
@@ -144,6 +137,6 @@ def config_class(source: str) -> type[GraphConfig]:
     "npz"`.
 
     Raises:
-        InputError: the source is not known, or is not built yet in this version.
+        InputError: the source is not known.
     """
     return source_module(source).Config

@@ -76,7 +76,6 @@ def test_homophily_follows_p_in(tmp_path):
         ("sbm", {"normalize": "column"}, "normalize = 'column'"),
         ("sbm", {"seed": -1}, "seed = -1"),
         ("rmta", {}, "did you mean 'rmat'"),
-        ("ogb", {}, "not built yet"),
     ],
 )
 def test_impossible_configurations(tmp_path, source, keys, message):
