@@ -276,6 +276,6 @@ def _load_split(path: Path) -> dict[str, Array]:
         }
     except Exception as error:
         raise InputError(
-            f"{path}: cannot be read without running code from it: {str(error).splitlines()[0]}",
+            f"{path}: cannot be read without running code from it: {type(error).__name__}",
             "write split/<scheme>/paper/{train,valid,test}.csv.gz instead, one id a line",
         ) from error
