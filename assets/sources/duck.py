@@ -52,8 +52,8 @@ class Duck:
 
     def rows(self, sql: str, where: str = "") -> list[tuple[Any, ...]]:
         """Runs a statement and returns its whole result; `where` names the file in errors."""
-        with self._translated(where):
-            return self._connection.execute(sql).fetchall()
+        with self._translated(where), self._connection.cursor() as cursor:  # batches may be under way
+            return cursor.execute(sql).fetchall()
 
     def batches(self, sql: str, where: str = "") -> Iterator[list[Column]]:
         """Yields the result of a query as batches of NumPy columns; see `arrow_batches`. One query runs at a time."""

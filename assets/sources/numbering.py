@@ -55,7 +55,7 @@ def id_kind(table: TableFiles, role: str, name: str, id_type: str) -> str:
     """
     kind = table.require(role, name)
     if table.is_csv:
-        whole = id_type == "integer" or (id_type == "auto" and table.sniff_integers(name))
+        whole = id_type == "integer" or (id_type == "auto" and table.begins_with_integer(name))
         return "integer" if whole else "VARCHAR"
     if kind in UNFIT or "[" in kind or "(" in kind.replace("DECIMAL(", ""):
         raise InputError(

@@ -17,7 +17,9 @@ import glob
 import gzip
 import io
 import re
+import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -30,7 +32,6 @@ INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT",
 NUMBERS = (*INTEGERS, "UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE", "BOOLEAN")
 PARQUET, CSV = (".parquet", ".pq"), (".csv", ".tsv")
 WHOLE_NUMBER = re.compile(r"0|-?[1-9]\d{0,17}")
-SNIFFED_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -161,17 +162,12 @@ class TableFiles:
         sql = f"SELECT {quoted(name)} FROM {self.source(file)} LIMIT 1 OFFSET {row}"
         return self.duck.rows(sql, str(self.paths[file]))[0][0]
 
-    def sniff_integers(self, name: str) -> bool:
-        """Tells whether a CSV column begins with whole numbers, in each file's first 1,000 rows."""
-        seen = False
-        for path in self.paths:
-            with _open_text(path) as file:
-                reader = csv.DictReader(file, delimiter=self.delimiter(path))
-                for row, _ in zip(reader, range(SNIFFED_ROWS), strict=False):
-                    seen = True
-                    if not WHOLE_NUMBER.fullmatch(row.get(name) or "0"):
-                        return False
-        return seen
+    def begins_with_integer(self, name: str) -> bool:
+        """Tells whether the first value of a CSV column is a whole number; one that is not comes to light later."""
+        path = self.paths[0]
+        with _reading_text(path) as file:
+            row = next(csv.DictReader(file, delimiter=self.delimiter(path)), {})
+        return WHOLE_NUMBER.fullmatch(row.get(name) or "") is not None
 
     def delimiter(self, path: Path) -> str:
         """Returns what separates the fields of a CSV file."""
@@ -181,11 +177,8 @@ class TableFiles:
         if file_kind(path) == "parquet":
             found = self.duck.rows(f"DESCRIBE SELECT * FROM read_parquet({literal(path)})", str(path))
             return {name: kind for name, kind, *_ in found}
-        try:
-            with _open_text(path) as file:
-                header = next(csv.reader(file, delimiter=self.delimiter(path)), [])
-        except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-            raise InputError(f"{path}: the header cannot be read: {error}", f"copy it again, or {FIX_FILE}") from error
+        with _reading_text(path) as file:
+            header = next(csv.reader(file, delimiter=self.delimiter(path)), [])
         if header and not self.header:
             header = [f"c{column}" for column in range(len(header))]
         repeated = sorted({name for name in header if header.count(name) > 1})
@@ -228,7 +221,14 @@ def file_kind(path: Path) -> str:
     raise InputError(f"{path}: the name ends with none of .parquet, .csv, .tsv, .csv.gz, .tsv.gz", "rename the file")
 
 
-def _open_text(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        return io.TextIOWrapper(gzip.GzipFile(path), encoding="utf-8-sig", newline="")
-    return open(path, encoding="utf-8-sig", newline="")
+@contextmanager
+def _reading_text(path: Path) -> Iterator[TextIO]:
+    """Opens a CSV file, gzipped or not; what is wrong with its bytes becomes one InputError."""
+    try:
+        packed = gzip.GzipFile(path) if path.suffix == ".gz" else open(path, "rb")  # noqa: SIM115
+        with packed, io.TextIOWrapper(packed, encoding="utf-8-sig", newline="") as file:
+            yield file
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: the text is not UTF-8: {error.reason}", "save the file as UTF-8") from error
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read: {error}", f"copy it again, or {FIX_FILE}") from error
