@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.sources.ogb_binary import mapped_block, mapped_relation, open_plain
+from assets.sources.mapped_arrays import mapped_block, mapped_relation, open_plain
 from assets.sources.registry import RawGraph
 from assets.sources.spooled import SpooledConfig, known_labels
 from assets.sources.typed_graph import TypedGraph, first_ids, import_typed

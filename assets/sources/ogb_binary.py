@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.arrays import forget_pages
-from assets.sources.archive import SLICE_BYTES, Archive
+from assets.sources.archive import Archive
 from assets.sources.duck import FIX_FILE, Duck
 from assets.sources.feature_blocks import FeatureBlock
+from assets.sources.mapped_arrays import (
+    STEP_EDGES,
+    check_matrix,
+    mapped_block,
+    mapped_relation,
+    matrix_block,
+    open_plain,
+)
 from assets.sources.npz_arrays import integers
 from assets.sources.ogb_text import ONLY, in_range, read_split, required
 from assets.sources.spooled import known_labels
@@ -21,8 +28,6 @@ from kernels.types import Array
 
 if TYPE_CHECKING:
     from assets.sources.ogb import Config
-
-STEP_EDGES = 1 << 18
 
 
 def read_binary(config: Config, duck: Duck) -> TypedGraph:
@@ -99,93 +104,13 @@ def _archive_relation(archive: Archive, num_edges: int) -> Relation:
 def _archive_features(archive: Archive, num_nodes: int) -> FeatureBlock:
     path, name = archive.path, "node_feat"
     header = archive.header(name)
-    _check_matrix(header.shape, header.dtype, num_nodes, f"{path}: node_feat")
+    check_matrix(header.shape, header.dtype, num_nodes, f"{path}: node_feat")
 
     def slices() -> Iterator[tuple[int, Array]]:
         with Archive(path) as opened:
             yield from opened.rows(name)
 
-    return _block(f"{path}: node_feat", 0, header.shape, header.dtype, slices)
-
-
-def _check_matrix(shape: tuple[int, ...], dtype: np.dtype[Any], count: int, where: str) -> None:
-    if len(shape) != 2 or shape[0] != count or dtype.kind not in "biuf":
-        raise InputError(f"{where} is {dtype}{list(shape)}, not numbers [{count}, F]", FIX_FILE)
-
-
-def _block(
-    where: str,
-    first: int,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    slices: Callable[[], Iterator[tuple[int, Array]]],
-) -> FeatureBlock:
-    return FeatureBlock(
-        where=where,
-        first=first,
-        num_rows=shape[0],
-        width=shape[1],
-        dtype=dtype,
-        slices=slices,
-        place=lambda row, column: f"{where} row {row} column {column}",
-    )
-
-
-def open_plain(path: Path) -> Array:
-    """Maps a `.npy` file of plain numbers.
-
-    Raises:
-        InputError: it is missing, cut short, or holds pickled objects.
-    """
-    try:
-        return np.load(required(path), mmap_mode="r")
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path}: is no array of plain numbers: {error}", "copy it again") from error
-
-
-def mapped_block(path: Path, first: int, num_nodes: int, where: str) -> FeatureBlock:
-    """Returns the features in a `.npy` file [num_nodes, F] as a block.
-
-    Raises:
-        InputError: the file is unreadable or has another shape.
-    """
-    table = open_plain(path)
-    _check_matrix(table.shape, table.dtype, num_nodes, where)
-
-    def slices() -> Iterator[tuple[int, Array]]:
-        step = max(1, SLICE_BYTES // max(1, table.shape[1] * table.dtype.itemsize))
-        for low in range(0, num_nodes, step):
-            yield low, np.asarray(table[low : low + step])
-            forget_pages(table)
-
-    return _block(where, first, table.shape, table.dtype, slices)
-
-
-def mapped_relation(path: Path, names: tuple[str, str, str], where: str, weight: Array | None = None) -> Relation:
-    """Returns the edges in a `.npy` file [2, E] as a relation.
-
-    Raises:
-        InputError: the file is unreadable or has another shape or type.
-    """
-    edges = open_plain(path)
-    if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
-        raise InputError(f"{where} is {edges.dtype}{list(edges.shape)}, not integers [2, E]", FIX_FILE)
-
-    def batches() -> Iterator[tuple[Array, Array, Array | None]]:
-        for low in range(0, edges.shape[1], STEP_EDGES):
-            part = edges[:, low : low + STEP_EDGES]
-            yield part[0], part[1], None if weight is None else np.asarray(weight[low : low + STEP_EDGES], np.float32)
-            forget_pages(edges)
-
-    source, name, target = names
-    return Relation(
-        source=source,
-        name=name,
-        target=target,
-        num_edges=edges.shape[1],
-        batches=batches,
-        place=lambda row: f"{where} column {row}",
-    )
+    return matrix_block(f"{path}: node_feat", 0, header.shape, header.dtype, slices)
 
 
 def read_arrays(config: Config, duck: Duck) -> TypedGraph:

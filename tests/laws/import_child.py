@@ -1,0 +1,96 @@
+"""A process that imports a graph again and again, each time in a fork that is killed at another line of the import.
+
+    python -m tests.laws.import_child FOLDER NUM_KILLS
+
+It prints one line of JSON: how many lines the import has, how many kills came before and after publication, and what was
+wrong. DuckDB is only used inside the forks, since its threads do not survive one.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import assets
+from assets.store import Store
+from tests.assets.own_data import build, contents, staging
+
+HOUSE = str(Path(assets.__file__).parent)
+
+
+def main(folder: Path, num_kills: int) -> None:
+    keys = json.loads((folder / "keys.json").read_text())
+    keys = {name: folder / value if name in ("edges", "nodes") else value for name, value in keys.items()}
+    num_lines = int(in_fork(lambda: at_line(0, lambda: build(folder / "counted", "edges", **keys))) or 0)
+    draw, outcome = random.Random(0), {"absent": 0, "whole": 0}
+    problems = []
+    reference = in_fork(lambda: digest(folder / "reference", keys))
+    for count in sorted(draw.sample(range(1, num_lines), num_kills)):
+        home = folder / "killed"
+        answer = in_fork(lambda home=home, count=count: at_line(count, lambda: build(home, "edges", **keys)))
+        if answer is not None:
+            problems.append(f"line {count} was never reached")
+        outcome["whole" if Store(home).artifacts() else "absent"] += 1
+        Store(home).sweep()
+        if Store(home).damaged() or staging(home) or os.listdir(os.environ["TMPDIR"]):
+            problems.append(f"line {count}: {Store(home).damaged()} {staging(home)} {os.listdir(os.environ['TMPDIR'])}")
+        if in_fork(lambda home=home: digest(home, keys)) != reference or staging(home):
+            problems.append(f"line {count}: built again, it differs, or left {staging(home)}")
+        shutil.rmtree(home)
+    print(json.dumps({"lines": num_lines, "problems": problems} | outcome))
+
+
+def digest(home, keys):
+    import hashlib
+
+    artifact = build(home, "edges", **keys)
+    assert artifact.verify() == []
+    return hashlib.sha256(b"".join(contents(artifact).values())).hexdigest()
+
+
+def in_fork(work):
+    """Returns what `work` returned in a forked child, as text, or None when the child was killed."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.write(writing, str(work()).encode())
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        answer = file.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, -signal.SIGKILL), status
+    return answer.decode() if status == 0 else None
+
+
+def at_line(count, work):
+    """Runs `work` and kills the process before the count-th line of code in assets/; returns the number of lines."""
+    seen = 0
+
+    def trace(frame, event, argument):
+        nonlocal seen
+        if not frame.f_code.co_filename.startswith(HOUSE):
+            return None
+        if event == "line":
+            seen += 1
+            if seen == count:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(None)
+    return seen
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
