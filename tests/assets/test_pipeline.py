@@ -120,7 +120,8 @@ def test_what_no_single_table_can_see(write):
         ("", "1: the file lacks the table [graph] with source = one of"),
         ("graph = 3", "1: the file lacks the table [graph]"),
         ("[graph]\nnodes = 3", "1: [graph] lacks the key source, one of"),
-        ('[graph]\nsource = "ogb"', "2: graph source 'ogb' is not built yet in this version"),
+        ('[graph]\nsource = "ogb"', "1: [graph] lacks the key path"),
+        ('[graph]\nsource = "edges"\nedges = ["a", 3]', "3: edges ="),
         ('[graph]\nsource = "smb"', "2: source = 'smb' is not known (did you mean 'sbm'?)"),
         ("[graph]\nsource = 5", "2: source = '5' is not known"),
         (
