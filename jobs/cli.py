@@ -76,7 +76,7 @@ def build(home: Path | None, pipeline: str, threads: int | None) -> None:
     """
     from jobs.launch import Launch, launch
 
-    launch(Launch(pipeline=_load(pipeline), selection="preprocess", home=home, threads=threads, report=click.echo))
+    launch(Launch(pipeline=_load(pipeline), selection="preprocess", home=home, threads=threads))
 
 
 @graphmill.command()
@@ -244,7 +244,7 @@ def _launch(loaded: Pipeline, selection: Selection, **options: Any) -> None:
     from jobs.launch import Launch, launch
     from jobs.leaderboard import Entry, print_leaderboard
 
-    outcome = launch(Launch(pipeline=loaded, selection=selection, report=click.echo, **options))
+    outcome = launch(Launch(pipeline=loaded, selection=selection, **options))
     entries = [
         Entry(table=table, models=outcome.artifacts[table.name])
         for table in loaded.train

@@ -89,7 +89,9 @@ def launch(order: Launch) -> Outcome:
             (order.report or print)(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
         in_process = not is_big(order.pipeline) if order.in_process is None else order.in_process
         execute = _execute_here if in_process else _execute_in_processes
-        success, run_id, events = execute(order, steps, store, versions, instance)
+        # Held from the first step to the last: a collection must not take what a later step reads.
+        with store.lease(*_addresses(steps, versions)):
+            success, run_id, events = execute(order, steps, store, versions, instance)
         run = instance.get_run_by_id(run_id)
         if watch.noticed() or (run is not None and run.status == dg.DagsterRunStatus.CANCELED):
             raise KeyboardInterrupt
@@ -104,6 +106,12 @@ def is_big(pipeline: Pipeline) -> bool:
     edges, path = getattr(pipeline.graph, "edges", 0), getattr(pipeline.graph, "path", None)
     large = isinstance(path, Path) and path.is_file() and path.stat().st_size >= BIG_FILE_BYTES
     return large or (isinstance(edges, int) and edges >= BIG_EDGES)
+
+
+def _addresses(steps: list[Step], versions: Versions) -> set[tuple[str, str]]:
+    """Returns stage and version of everything that the steps build or read."""
+    involved = [each for step in steps for each in (step, *step.inputs.values())]
+    return {(step.recipe.name, version) for step in involved for version in versions.of(step)}
 
 
 def _selected(order: Launch) -> list[Step]:
