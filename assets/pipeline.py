@@ -34,10 +34,9 @@ LATER_SECTIONS = ("partitions", "chunks", "hotness", "memory", "schedule")
 LATER_VALUES: Mapping[str, tuple[str, ...]] = {
     "method": ("weighted", "random_walk"),
     "trainer": ("factored", "disk", "fresh", "fullgraph", "distributed"),
-    "model": ("gat", "gin", "pinsage", "rgcn"),
-    "metric": ("roc_auc",),
+    "model": ("pinsage", "rgcn"),
 }
-LATER_KEYS = ("heads", "norm", "residual", "class_weights", "fresh", "distributed", "ranks")
+LATER_KEYS = ("fresh", "distributed", "ranks")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from assets.references import Reference
+
 SHORT_DIGITS = 12
 
 
@@ -50,11 +52,14 @@ def canonical(config: Any) -> Any:
 
 
 def locations(config: Any, prefix: str = "") -> dict[str, str]:
-    """Returns the paths inside a config by dotted field name: what `canonical` leaves out, for the record of a run."""
+    """Returns the paths inside a config, and the folders of references, by dotted field name: what `canonical` leaves out, for the
+    record of a run."""
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         config = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     if isinstance(config, Path):
         return {prefix: str(config)}
+    if isinstance(config, Reference) and config.folder is not None:
+        return {prefix: str(config.folder)}
     if not isinstance(config, Mapping):
         return {}
     found: dict[str, str] = {}

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from assets.references import is_reference, load_reference
 from kernels.errors import InputError
+from kernels.own_sampling import AnySampler, OwnSampler
+from kernels.sample import Sampler
+from kernels.types import Topology
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +20,8 @@ class SamplingConfig:
         InputError: names every value outside its range.
     """
 
-    method: Literal["uniform"] = "uniform"
-    # How a node's neighbours are drawn; uniform = without replacement, each set of k equally likely.
+    method: Literal["uniform"] | str = "uniform"
+    # How a node's neighbours are drawn; uniform = without replacement, each set of k equally likely; or "module:function" of one's own.
     fanouts: tuple[int, ...]
     # Neighbours a node draws, from the seeds outwards, one number a layer; -1 = all of them.
     batch_size: int = 1024
@@ -28,8 +32,8 @@ class SamplingConfig:
     def __post_init__(self) -> None:
         """Checks the ranges."""
         problems = []
-        if self.method != "uniform":
-            problems.append(f"method = {self.method!r} is not uniform")
+        if self.method != "uniform" and not is_reference(self.method):
+            problems.append(f"method = {self.method!r} is neither uniform nor module:function")
         if not self.fanouts or any(fanout == 0 or fanout < -1 for fanout in self.fanouts):
             problems.append(
                 f"fanouts = {list(self.fanouts)} is not a list of positive numbers, or -1 for all neighbours"
@@ -40,3 +44,16 @@ class SamplingConfig:
             problems.append(f"reuse = {self.reuse} is negative")
         if problems:
             raise InputError("; ".join(problems), "for example: fanouts = [10, 5], batch_size = 1024, reuse = 0")
+
+
+def open_sampler(
+    topology: Topology, method: str, fanouts: tuple[int, ...], *, seed: int, threads: int = 1
+) -> AnySampler:
+    """Returns the sampler of a `[sampling]` table: the fused kernel, or one around the user's own function.
+
+    Raises:
+        InputError: there is no such function, or the topology or fanouts are not sound.
+    """
+    if is_reference(method):
+        return OwnSampler(topology, fanouts, load_reference(method), seed=seed, name=method)
+    return Sampler(topology, fanouts, seed=seed, threads=threads)

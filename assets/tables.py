@@ -2,7 +2,8 @@
 
 The dataclass is the schema. Its fields are the keys, its annotations the types, `__post_init__` checks the values.
 Understood are bool, int, float (an int will do), str, Path, Literal, tuple, dict, nested dataclasses, `X | None` and
-other unions. A field with `metadata={"key": False}` is set by the program and is no key.
+other unions; `Literal | str` is one of these names, or a reference to the user's own code (assets/references.py). A field
+with `metadata={"key": False}` is set by the program and is no key.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from assets.references import Reference, find_source, is_reference
 from assets.toml_lines import KeyPath, line_of
 from kernels.errors import InputError
 
@@ -119,6 +121,10 @@ class Tables:
         return None, [self.problem(where, f"{_name(where)} = {_show(value)} is not {describe(wanted)}{hint}")]
 
     def _convert_union(self, options: list[Any], value: Any, where: KeyPath) -> tuple[Any, list[Problem]]:
+        choice = next((option for option in options if typing.get_origin(option) is typing.Literal), None)
+        if choice is not None and str in options:
+            # A choice beside a plain text: one of our names, or a reference to the user's own code.
+            return self._convert_named(choice, value, where)
         tried = [self.convert(option, value, where) for option in options]
         for result, found in tried:
             if not found:
@@ -127,6 +133,16 @@ class Tables:
             return tried[0]
         wanted = " or ".join(describe(option) for option in options)
         return None, [self.problem(where, f"{_name(where)} = {_show(value)} is not {wanted}")]
+
+    def _convert_named(self, choice: Any, value: Any, where: KeyPath) -> tuple[Any, list[Problem]]:
+        if not (isinstance(value, str) and is_reference(value)):
+            return self.convert(choice, value, where)
+        reference = Reference(value, self.folder)
+        try:
+            find_source(reference)
+        except InputError as error:
+            return None, [self.problem(where, f"{_name(where)} = {error.problem}; {error.remedy}")]
+        return reference, []
 
     def _convert_choice(self, choices: tuple[Any, ...], value: Any, where: KeyPath) -> tuple[Any, list[Problem]]:
         if any(value == choice and type(value) is type(choice) for choice in choices):

@@ -156,6 +156,7 @@ def attend_backward(
     *,
     slope: float = 0.2,
     mask: EdgeMask | None = None,
+    out: tuple[Array, Array, Array] | None = None,
     threads: int = 1,
 ) -> tuple[Array, Array, Array]:
     """Sends the gradient of `attend` back.
@@ -164,6 +165,7 @@ def attend_backward(
         block: with its transpose.
         z, left, right, slope, mask: what `attend` got; alpha: what it returned.
         grad_out: [num_dst, H D].
+        out: places of the three results, or None.
         threads: native threads; the result does not depend on it.
 
     Returns:
@@ -182,7 +184,8 @@ def attend_backward(
     alpha = as_out(alpha, (len(block.indices) + block.num_dst, left.shape[1]), z.dtype)
     kept, scale = _mask(mask, alpha.shape)
     threads, grad_score = check_threads(threads), np.empty_like(alpha)
-    grad_z, grad_left, grad_right = np.empty_like(z), np.empty_like(left), np.empty_like(right)
+    places, like = out or (None, None, None), (z, left, right)
+    grad_z, grad_left, grad_right = (as_out(place, x.shape, x.dtype) for place, x in zip(places, like, strict=True))
     _native.attend_backward_rows(
         *_rows(block), z, left, right, slope, kept, scale, alpha, grad_out, grad_score, grad_right, threads
     )

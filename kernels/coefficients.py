@@ -1,4 +1,4 @@
-"""The edge weights of a graph convolution on a sampled block.
+"""The edge weights of a graph convolution, and of an unbiased sum, on a sampled block.
 
 GCN weighs the edge u -> v by 1 / sqrt((d_in(v) + 1)(d_out(u) + 1)) and a node's own row by 1 / sqrt((d_in(v) + 1)(d_out(v) + 1)),
 with the degrees of the WHOLE graph. On a row of which k of d_in(v) edges were sampled the neighbour sum is scaled by d_in(v) / k,
@@ -64,3 +64,23 @@ def gcn_weights(block: Block, in_degree: Array, out_degree: Array, sampled: bool
         self_weight,
     )
     return weight, self_weight
+
+
+def sum_weights(block: Block, in_degree: Array) -> Array:
+    """Computes the factors that make a sampled sum estimate the whole one: d_in(v) / k on the k edges of destination v.
+
+    Args:
+        block: the block.
+        in_degree: i32[N] of the whole graph.
+
+    Returns:
+        f32[nnz]; 1 on whole rows, 0 where an edge was removed.
+    """
+    taken = block.end - block.start
+    factor = (in_degree[block.dst_ids] / np.maximum(taken, 1)).astype(np.float32)
+    if len(block.indices) == taken.sum():
+        return np.repeat(factor, taken)
+    weight = np.zeros(len(block.indices), np.float32)
+    for low, high, value in zip(block.start, block.end, factor, strict=True):
+        weight[low:high] = value
+    return weight

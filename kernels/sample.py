@@ -139,11 +139,15 @@ class Sampler:
         positions = wants_ids or graph.weights is not None or graph.edge_types is not None
         batch_key = key(self.seed, batch.stream, batch.epoch, batch.step)
         code = get_args(Transposes).index(transpose)
-        src_ids, layers = self._native.sample(batch_key, self._seeds(seeds), code, positions)
+        src_ids, layers = self._native.sample(batch_key, self.check_seeds(seeds), code, positions)
         return tuple(self._block(src_ids, layer, wants_ids) for layer in layers)
 
-    def _seeds(self, seeds: Any) -> Array:
-        """The seeds in the topology's id type; ids beyond it are kept out by the range, not by a cast."""
+    def check_seeds(self, seeds: Any) -> Array:
+        """Returns the seeds in the topology's id type; ids beyond it are kept out by the range, not by a cast.
+
+        Raises:
+            InputError: a seed is no node of the graph.
+        """
         seeds = as_ids(seeds, "seeds")
         if len(seeds) and not 0 <= seeds.min() <= seeds.max() < self.topology.num_nodes:
             place = int(np.flatnonzero((seeds < 0) | (seeds >= self.topology.num_nodes))[0])

@@ -178,6 +178,22 @@ class MiniBatch:
         """ids[n]: global ids of the rows that blocks[0] consumes; unique, in deterministic order."""
         return self.blocks[0].src_ids
 
+    def to_dgl(self) -> list[Any]:
+        """Returns the blocks as DGL blocks, with `srcdata["x"]` on the first and `dstdata["y"]` (int64) on the last.
+
+        Raises:
+            InputError: DGL is not installed.
+        """
+        from kernels.dgl_blocks import to_dgl
+
+        made = [to_dgl(block) for block in self.blocks]
+        if self.x is not None:
+            made[0].srcdata["x"] = self.x
+        import torch
+
+        made[-1].dstdata["y"] = torch.from_numpy(self.labels.astype(np.int64))
+        return made
+
     def with_blocks(self, blocks: tuple[Block, ...]) -> MiniBatch:
         """Returns the same batch over other blocks."""
         return replace(self, blocks=blocks)

@@ -6,42 +6,88 @@ whatever it says. `TrainTable` is both as they stand in one table of a pipeline 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
+from assets.references import is_reference
 from assets.sampling import SamplingConfig
 from assets.sizes import parse_size
 from kernels.errors import InputError
 
 Part = TypeVar("Part")
+MODELS = ("sage", "gcn", "gat", "gin")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """Everything about a training run that decides its losses and weights."""
+class Architecture:
+    """What is trained: the model, its depth and width, and what follows each convolution."""
 
-    # Where mini-batches come from and how the step is wrapped.
-    trainer: Literal["minibatch"] = "minibatch"
-    # The architecture; see trainers/models.
-    model: Literal["sage", "gcn"] = "sage"
+    # One of `MODELS`, see trainers/models; or "module:name" of one's own, see trainers/models/own.py.
+    model: Literal["sage", "gcn", "gat", "gin"] | str = "sage"
     # Number of message-passing layers; equals the number of fanouts.
     layers: int = 2
     # Width of the hidden layers.
     hidden: int = 256
+    # Attention heads of `gat`: side by side in hidden layers (each hidden / heads wide), averaged in the last.
+    heads: int = 1
+    # Between a hidden layer's convolution and its activation; batch = the mini-batch's own statistics.
+    norm: Literal["none", "layer", "batch"] = "none"
+    # Every layer adds its own input rows, through a linear map where the widths differ.
+    residual: bool = False
     # Probability that a hidden activation is dropped, in [0, 1).
     dropout: float = 0.5
     # The same for the input features.
     input_dropout: float = 0.0
+    # The same for the attention weights of `gat`.
+    attention_dropout: float = 0.0
+
+    def problems(self) -> list[str]:
+        """Returns what is wrong, one sentence each."""
+        found = _below(self, {"layers": 1, "hidden": 1, "heads": 1})
+        found += [
+            f"{name} = {getattr(self, name)!r} is not a probability in [0, 1)"
+            for name in ("dropout", "input_dropout", "attention_dropout")
+            if not 0 <= getattr(self, name) < 1
+        ]
+        if is_reference(self.model):
+            return found
+        if self.model not in MODELS:
+            found.append(f"model = {self.model!r} is not one of {', '.join(MODELS)}, nor a reference module:name")
+        elif self.model != "gat":
+            unused = {"heads": 1, "attention_dropout": 0.0}
+            found += [
+                f"{name} = {getattr(self, name)!r} is for gat, not for {self.model}"
+                for name, default in unused.items()
+                if getattr(self, name) != default
+            ]
+        elif self.layers > 1 and self.hidden % max(1, self.heads):
+            found.append(f"hidden = {self.hidden} is not a multiple of heads = {self.heads}")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(Architecture):
+    """Everything about a training run that decides its losses and weights."""
+
+    # Where mini-batches come from and how the step is wrapped.
+    trainer: Literal["minibatch"] = "minibatch"
     # Passes over the training nodes.
     epochs: int = 10
     # Learning rate of Adam.
     lr: float = 0.003
+    # How the rate goes on after the warm-up: constant, or down to 0 at the last step by a half cosine or a line.
+    lr_schedule: Literal["constant", "cosine", "linear"] = "constant"
+    # Epochs in which the rate grows from 0 to `lr`, by the same amount at each step.
+    warmup: int = 0
     # L2 penalty inside Adam.
     weight_decay: float = 0.0
+    # Weight of each class in the loss, in label order; balanced = n / (classes x n of the class) over the training split.
+    class_weights: Literal["none", "balanced"] | tuple[float, ...] = "none"
     # Evaluations without a better validation score before training stops; 0 = never stop early.
     patience: int = 0
-    # What validation maximises and the leaderboard shows.
-    metric: Literal["accuracy"] = "accuracy"
+    # What validation maximises and the leaderboard shows; roc_auc is the mean over classes where there are more than two.
+    metric: Literal["accuracy", "roc_auc"] = "accuracy"
     # Consecutive mini-batches whose gradients form one optimiser step.
     accumulate: int = 1
     # Threads of the training step itself; torch's reductions differ in the last bits from one count to another.
@@ -50,24 +96,19 @@ class TrainConfig:
     eval: Literal["exact", "sampled"] = "exact"
     # Epochs from one evaluation to the next; the last epoch is always evaluated.
     eval_every: int = 1
-    # Input rows that exact evaluation gathers at a time, in bytes; the cut decides how its matrix products round.
+    # Memory of an exact evaluation, in bytes; what does not fit goes to a file. The cut decides how its matrix products round.
     eval_workspace: str = "512MiB"
 
     def __post_init__(self):
-        """Checks every number against its range and reports all that fail."""
-        problems = [
-            f"{name} = {getattr(self, name)!r} is below {least}"
-            for name, least in (("layers", 1), ("hidden", 1), ("epochs", 1), ("accumulate", 1), ("threads", 1))
-            + (("eval_every", 1), ("patience", 0), ("weight_decay", 0))
-            if getattr(self, name) < least
-        ]
-        problems += [
-            f"{name} = {getattr(self, name)!r} is not a probability in [0, 1)"
-            for name in ("dropout", "input_dropout")
-            if not 0 <= getattr(self, name) < 1
-        ]
+        """Checks every value against its range and reports all that fail."""
+        problems = self.problems()
+        least = {"epochs": 1, "accumulate": 1, "threads": 1, "eval_every": 1, "patience": 0, "weight_decay": 0}
+        problems += _below(self, least | {"warmup": 0})
         if not self.lr > 0:
             problems.append(f"lr = {self.lr!r} is not above 0")
+        weights = self.class_weights
+        if isinstance(weights, tuple) and not (weights and min(weights) >= 0 < max(weights)):
+            problems.append(f"class_weights = {list(weights)!r} has negative weights or only zeros")
         parse_size(self.eval_workspace)
         if problems:
             raise InputError("; ".join(problems), "give values in these ranges")
@@ -150,3 +191,9 @@ class ModelConfig:
 
 def _part(cls: type[Part], table: Any) -> Part:
     return cls(**{field.name: getattr(table, field.name) for field in fields(cls)})  # pyright: ignore[reportArgumentType]
+
+
+def _below(config: Any, least: Mapping[str, float]) -> list[str]:
+    return [
+        f"{name} = {getattr(config, name)!r} is below {n}" for name, n in least.items() if getattr(config, name) < n
+    ]

@@ -1,66 +1,128 @@
-"""Scores a model: exactly, with all neighbours layer by layer, or on samples of the evaluation stream.
+"""Computes a trained model's logits: exactly, with all neighbours layer by layer, or on samples of the evaluation stream.
 
-Exact inference computes one layer for all nodes before the next begins, in ranges of destinations whose input rows fit the evaluation
-workspace. Peak memory: N x (two neighbouring layer widths) x 4 bytes, plus the workspace, plus the topology's mapping.
+Exact inference computes one layer for all nodes before the next begins, in ranges of destinations. Its memory is the workspace W:
+
+    W / 4   for each of the two neighbouring layers, which go to files where they are larger (trainers/rows.py)
+    W / 2   for one range: input rows of its edges, the layer's own intermediates and its output
+
+plus 8 bytes a node for the sampler's map and what is mapped of the topology for one range. The neighbourhood of a single node is never
+cut, so a node with more than W / 2 bytes of input rows exceeds it. A user's module over DGL blocks shows no layers: it gets the whole
+neighbourhood of a batch at once, and its memory is that neighbourhood's.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.gather import gather
+from assets.sampling import open_sampler
 from kernels.plan import EpochPlan
 from kernels.sample import Sampler
 from kernels.types import Array, BatchKey, Stream, Topology
 from trainers.ledger import Ledger
 from trainers.minibatch import attach_weights
 from trainers.models.layer import LayeredModel, StepRandom
+from trainers.models.own import DglModel, Model
+from trainers.rows import MemoryRows, Rows, SpilledRows, forget, input_rows, layer_rows
 from trainers.sources import FeatureSource
 
 _EVALUATION = StepRandom(0, training=False)
+_WHOLE_BATCH = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What exact inference may use.
+
+    Attributes:
+        workspace_bytes: W above.
+        threads: of the kernels.
+        folder: of files for layers that do not fit; None keeps all in memory.
+    """
+
+    workspace_bytes: int
+    threads: int
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactRange:
+    """The result for nodes low to high.
+
+    Attributes:
+        low, high: node ids.
+        logits: f32[high - low, num_classes].
+        inputs: what the last layer read, rows of all nodes; None where the model shows no layers.
+    """
+
+    low: int
+    high: int
+    logits: Tensor
+    inputs: Rows | None
 
 
 @torch.no_grad()
+def exact_ranges(model: Model, topology: Topology, features: FeatureSource, bounds: Bounds) -> Iterator[ExactRange]:
+    """Yields the logits of all nodes in ascending order, computed from all neighbours."""
+    if not isinstance(model, LayeredModel):
+        yield from _whole_neighbourhoods(model, topology, features, bounds)
+        return
+    sampler = Sampler(topology, (-1,), seed=0, threads=bounds.threads)
+    rows: Rows = input_rows(features, topology.num_nodes, bounds.workspace_bytes // 4)
+    for index in range(len(model.layers)):
+        ranges = _layer_ranges(model, index, topology, sampler, rows, bounds)
+        if index + 1 == len(model.layers):
+            yield from (ExactRange(low=low, high=high, logits=out, inputs=rows) for low, high, out in ranges)
+            return
+        made: MemoryRows | SpilledRows | None = None
+        for low, _, out in ranges:
+            made = made or layer_rows(topology.num_nodes, out.shape[1], bounds.workspace_bytes // 4, bounds.folder)
+            made.write(low, out)
+        assert made is not None
+        rows = made
+
+
 def infer_exact(
-    model: LayeredModel, topology: Topology, features: FeatureSource, workspace_bytes: int, threads: int
+    model: Model,
+    topology: Topology,
+    features: FeatureSource,
+    workspace_bytes: int,
+    threads: int,
+    *,
+    node_ids: Array | None = None,
+    folder: Path | None = None,
 ) -> Tensor:
-    """Computes the logits of every node from all its neighbours.
+    """Computes the logits of nodes from all their neighbours.
 
     Args:
-        workspace_bytes: bound on the input rows of one range; a single node's neighbourhood may exceed it.
-        threads: of the kernels.
+        workspace_bytes, threads, folder: see `Bounds`.
+        node_ids: ids[n] global; None for all nodes in order.
 
     Returns:
-        f32[N, num_classes].
+        f32[n, num_classes], in the order of `node_ids`.
     """
-    sampler = Sampler(topology, (-1,), seed=0, threads=threads)
-    h: Tensor | None = None
-    width = features.width
-    for index in range(len(model.layers)):
-        rows: list[Tensor] = []
-        for low, high in row_ranges(topology.indptr, workspace_bytes // (4 * width)):
-            seeds = np.arange(low, high, dtype=topology.indices.dtype)
-            (block,) = sampler.sample(BatchKey(Stream.EVAL, 0, 0), seeds, transpose="none")
-            attach_weights((block,), topology, model.edge_weight)
-            x = torch.empty((block.num_src, width))
-            if h is None:
-                features.gather(block.src_ids, x, Ledger())
-            else:
-                gather(h.numpy(), block.src_ids, x.numpy(), threads=threads)
-            rows.append(model.forward_layer(index, block, x, _EVALUATION))
-        h = torch.cat(rows)
-        width = h.shape[1]
-    assert h is not None
-    return h
+    wanted = np.arange(topology.num_nodes) if node_ids is None else np.asarray(node_ids)
+    order = np.argsort(wanted, kind="stable")
+    ascending, logits = wanted[order], torch.empty(0)
+    bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, folder=folder)
+    for each in exact_ranges(model, topology, features, bounds):
+        first, last = np.searchsorted(ascending, (each.low, each.high))
+        if logits.dim() == 1:
+            logits = torch.empty((len(wanted), each.logits.shape[1]))
+        places = torch.from_numpy(ascending[first:last]).long() - each.low
+        logits[torch.from_numpy(order[first:last])] = each.logits[places]
+    return logits
 
 
 @torch.no_grad()
 def infer_sampled(
-    model: LayeredModel,
+    model: Model,
     topology: Topology,
     features: FeatureSource,
     node_ids: Array,
@@ -69,13 +131,14 @@ def infer_sampled(
     batch_size: int,
     seed: int,
     threads: int,
+    method: str = "uniform",
 ) -> Tensor:
     """Computes the logits of `node_ids` from sampled neighbours, the same ones at every call.
 
     Returns:
         f32[n, num_classes], in the order of `node_ids`.
     """
-    sampler = Sampler(topology, fanouts, seed=seed, threads=threads)
+    sampler = open_sampler(topology, method, fanouts, seed=seed, threads=threads)
     plan = EpochPlan(np.arange(len(node_ids)), batch_size, seed=seed, stream=Stream.EVAL)
     logits: Tensor | None = None
     for item in plan.batches(0):
@@ -90,17 +153,61 @@ def infer_sampled(
     return logits
 
 
-def accuracy(logits: Tensor, labels: Array) -> float:
-    """Returns the share of rows whose largest logit is the label; ties go to the lowest class."""
-    return float((logits.numpy().argmax(axis=1) == labels).mean())
+def row_ranges(indptr: Array, budget: int, edge_cost: int = 1, node_cost: int = 1) -> Iterator[tuple[int, int]]:
+    """Cuts nodes 0..N-1 into ranges that together cost at most `budget`, one node at least.
 
+    Args:
+        indptr: i64[N+1].
+        budget: what a range may cost: edge_cost for each in-edge of its nodes and node_cost for each node.
+    """
 
-def row_ranges(indptr: Array, max_rows: int) -> Iterator[tuple[int, int]]:
-    """Cuts nodes 0..N-1 into ranges whose edges and destinations together number at most `max_rows`, one node at least."""
-    cost = np.asarray(indptr, dtype=np.int64) + np.arange(len(indptr))
+    def cost(node: int) -> int:
+        return int(indptr[node]) * edge_cost + node * node_cost
+
     low, num_nodes = 0, len(indptr) - 1
     while low < num_nodes:
-        high = int(np.searchsorted(cost, cost[low] + max_rows, side="right")) - 1
-        high = min(max(high, low + 1), num_nodes)
+        high = bisect_right(range(num_nodes + 1), cost(low) + budget, lo=low, key=cost) - 1
+        high = max(high, low + 1)
         yield low, high
         low = high
+
+
+def _layer_ranges(
+    model: LayeredModel, index: int, topology: Topology, sampler: Sampler, rows: Rows, bounds: Bounds
+) -> Iterator[tuple[int, int, Tensor]]:
+    """Computes one layer for all nodes, range by range."""
+    edge_cost, node_cost = _range_costs(model, index, rows.width)
+    for low, high in row_ranges(topology.indptr, bounds.workspace_bytes // 2, edge_cost, node_cost):
+        seeds = np.arange(low, high, dtype=topology.indices.dtype)
+        (block,) = sampler.sample(BatchKey(Stream.EVAL, 0, 0), seeds, transpose="none")
+        attach_weights((block,), topology, model.edge_weight)
+        forget(topology.indices)
+        yield low, high, model.forward_layer(index, block, rows.gather(block.src_ids, bounds.threads), _EVALUATION)
+
+
+def _range_costs(model: LayeredModel, index: int, width: int) -> tuple[int, int]:
+    """Bytes that an edge and a destination of a range need at most.
+
+    An edge: its local ids in the block and while it is made, its weight, an input row with the order it was read in, and in a layer
+    that projects before it aggregates the projected row and the attention weights. A destination: its aggregate and a few rows as wide
+    as the layer's widest parameter.
+    """
+    layer = model.layers[index]
+    widest = max((max(parameter.shape) for parameter in layer.parameters() if parameter.dim()), default=1)
+    edge = 4 * width + 48 + (0 if layer.cacheable else 6 * widest)
+    return edge, 4 * width + 16 * widest + edge
+
+
+def _whole_neighbourhoods(
+    model: Model, topology: Topology, features: FeatureSource, bounds: Bounds
+) -> Iterator[ExactRange]:
+    """Runs a model without layers on whole neighbourhoods, as deep as the model, of a batch of nodes at a time."""
+    assert isinstance(model, DglModel)
+    sampler = Sampler(topology, (-1,) * model.depth, seed=0, threads=bounds.threads)
+    for low in range(0, topology.num_nodes, _WHOLE_BATCH):
+        high = min(low + _WHOLE_BATCH, topology.num_nodes)
+        seeds = np.arange(low, high, dtype=topology.indices.dtype)
+        blocks = sampler.sample(BatchKey(Stream.EVAL, 0, 0), seeds, transpose="none")
+        x = torch.empty((blocks[0].num_src, features.width))
+        features.gather(blocks[0].src_ids, x, Ledger())
+        yield ExactRange(low=low, high=high, logits=model(blocks, x, _EVALUATION), inputs=None)

@@ -23,7 +23,9 @@ from trainers.checkpoint import Checkpoint, RunState, restore, snapshot, write_c
 from trainers.config import TrainConfig
 from trainers.ledger import Ledger
 from trainers.minibatch import BatchSource
-from trainers.models.layer import LayeredModel, StepRandom
+from trainers.models.layer import StepRandom
+from trainers.models.own import Model
+from trainers.schedule import rate_factor
 
 
 @dataclass
@@ -46,13 +48,14 @@ class Loop:
         evaluate: returns the validation score of the model as it stands; None where there are no validation nodes.
         ledger: filled by the source; saved and restored here.
         progress: shows epochs.
+        class_weights: f32[num_classes] factors of the seeds' losses, or None.
         checkpoint_path, version, checkpoint_steps: where checkpoints go, whose they are, and how often inside an epoch.
     """
 
     def __init__(
         self,
         *,
-        model: LayeredModel,
+        model: Model,
         source: BatchSource,
         config: TrainConfig,
         seed: int,
@@ -63,8 +66,10 @@ class Loop:
         checkpoint_path: Path,
         version: str,
         checkpoint_steps: int = 0,
+        class_weights: Tensor | None = None,
     ):
         self.model, self.source, self.config, self.seed = model, source, config, seed
+        self.class_weights = class_weights
         self.plan, self.evaluate, self.ledger, self.progress = plan, evaluate, ledger, progress
         self.checkpoint_path, self.version, self.checkpoint_steps = checkpoint_path, version, checkpoint_steps
         self.optimiser = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
@@ -107,7 +112,7 @@ class Loop:
         random = StepRandom(self.seed, batch.train_epoch, batch.position)
         logits = self.model(batch.blocks, batch.x, random)
         labels = torch.from_numpy(batch.labels).long()
-        loss = functional.cross_entropy(logits, labels, reduction="sum")
+        loss = functional.cross_entropy(logits, labels, weight=self.class_weights, reduction="sum")
         loss.backward()
         return loss.item()
 
@@ -115,11 +120,19 @@ class Loop:
         for parameter in self.model.parameters():
             if parameter.grad is not None:
                 parameter.grad.div_(group_seeds)
+        steps = -(-self.state.position // self.config.accumulate)
+        self._set_rate(self.state.epoch * self.plan.steps_per_epoch + steps - 1)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
-        steps = -(-self.state.position // self.config.accumulate)
         if self.checkpoint_steps and steps % self.checkpoint_steps == 0 and self.state.position < self.plan.num_batches:
             self._save()
+
+    def _set_rate(self, step: int) -> None:
+        """Sets the learning rate of a step of the run, a function of its number alone: a resumed run needs no state for it."""
+        per_epoch, config = self.plan.steps_per_epoch, self.config
+        factor = rate_factor(config.lr_schedule, step, config.warmup * per_epoch, config.epochs * per_epoch)
+        for group in self.optimiser.param_groups:
+            group["lr"] = config.lr * factor
 
     def _finish_epoch(self) -> None:
         state, config = self.state, self.config

@@ -16,9 +16,11 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from kernels.coefficients import gcn_weights
+from assets.sampling import open_sampler
+from kernels.coefficients import gcn_weights, sum_weights
+from kernels.own_sampling import AnySampler
 from kernels.plan import EpochPlan, PlannedBatch
-from kernels.sample import Sampler
+from kernels.sample import Transposes
 from kernels.types import Array, Block, MiniBatch, Topology
 from trainers.ledger import Ledger
 from trainers.queue import Closed, OrderedByteQueue
@@ -42,8 +44,10 @@ class OnlineSource:
         features: where rows come from.
         plan: which seeds form which batch.
         fanouts: from the seeds outwards; -1 = all neighbours.
+        method: how neighbours are drawn, as in `SamplingConfig`.
         seed: the run's seed.
-        edge_weight: "gcn" to attach GCN coefficients, or None.
+        edge_weight: what `attach_weights` puts on the edges, or None.
+        transpose: which blocks get one.
         ledger: gets rows, edges and bytes of every batch that the step took.
         workers: number of threads.
         queue_bytes: bound on batches that wait or are being trained on.
@@ -62,10 +66,13 @@ class OnlineSource:
         ledger: Ledger,
         workers: int,
         queue_bytes: int,
+        method: str = "uniform",
+        transpose: Transposes = "hidden",
     ):
         self.topology, self.labels, self.features, self.plan = topology, labels, features, plan
         self.edge_weight, self.ledger, self.queue_bytes = edge_weight, ledger, queue_bytes
-        self.samplers = [Sampler(topology, fanouts, seed=seed) for _ in range(workers)]
+        self.transpose: Transposes = transpose
+        self.samplers = [open_sampler(topology, method, fanouts, seed=seed) for _ in range(workers)]
 
     def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
         """Yields the batches of a training epoch in step order, from a position on.
@@ -96,7 +103,7 @@ class OnlineSource:
 
     def _work(
         self,
-        sampler: Sampler,
+        sampler: AnySampler,
         planned: list[PlannedBatch],
         epoch: int,
         queue: OrderedByteQueue[tuple[MiniBatch, Ledger]],
@@ -116,8 +123,8 @@ class OnlineSource:
         except BaseException as error:  # a worker's error belongs to the consumer's thread
             queue.fail(error)
 
-    def _sampled(self, sampler: Sampler, item: PlannedBatch, epoch: int) -> MiniBatch:
-        blocks = sampler.sample(item.key, item.seeds)
+    def _sampled(self, sampler: AnySampler, item: PlannedBatch, epoch: int) -> MiniBatch:
+        blocks = sampler.sample(item.key, item.seeds, transpose=self.transpose)
         attach_weights(blocks, self.topology, self.edge_weight)
         return MiniBatch(
             key=item.key,
@@ -132,10 +139,12 @@ class OnlineSource:
 
 
 def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: str | None) -> None:
-    """Puts GCN coefficients on the blocks in place where the model asks for them."""
-    if edge_weight == "gcn":
-        for block in blocks:
+    """Puts GCN coefficients ("gcn") or the factors of an unbiased sum ("sum") on the blocks in place, where the model asks for them."""
+    for block in blocks:
+        if edge_weight == "gcn":
             block.weight, block.self_weight = gcn_weights(block, topology.in_degree, topology.out_degree)
+        elif edge_weight == "sum":
+            block.weight = sum_weights(block, topology.in_degree)
 
 
 def batch_bytes(batch: MiniBatch, width: int) -> int:

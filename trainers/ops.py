@@ -12,6 +12,8 @@ from torch import Tensor
 
 from kernels.aggregate import Reduce, aggregate_backward
 from kernels.aggregate import aggregate as aggregate_arrays
+from kernels.attention import EdgeMask, attend_backward
+from kernels.attention import attend as attend_arrays
 from kernels.dropout import dropout as dropout_arrays
 from kernels.types import Array, Block
 
@@ -33,6 +35,32 @@ class _Aggregate(torch.autograd.Function):
         out = torch.empty((ctx.block.num_src, grad.shape[1]), dtype=grad.dtype)
         aggregate_backward(ctx.block, grad.numpy(), ctx.reduce, out=out.numpy(), threads=torch.get_num_threads())
         return out, None, None
+
+
+class _Attend(torch.autograd.Function):
+    """Softmax attention of a block's destinations; backward over the block's transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, left: Tensor, right: Tensor, block: Block, mask: EdgeMask | None) -> Tensor:
+        z, left, right = (each.contiguous() for each in (z, left, right))
+        out = torch.empty((block.num_dst, z.shape[1]), dtype=z.dtype)
+        alpha = torch.empty((len(block.indices) + block.num_dst, left.shape[1]), dtype=z.dtype)
+        attend_arrays(
+            block, z.numpy(), left.numpy(), right.numpy(),
+            mask=mask, out=out.numpy(), alpha=alpha.numpy(), threads=torch.get_num_threads(),
+        )  # fmt: skip
+        ctx.block, ctx.mask = block, mask
+        ctx.save_for_backward(z, left, right, alpha)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        z, left, right, alpha = (tensor.numpy() for tensor in ctx.saved_tensors)
+        grad, threads = grads[0].contiguous().numpy(), torch.get_num_threads()
+        found = [torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3]]
+        out = found[0].numpy(), found[1].numpy(), found[2].numpy()
+        attend_backward(ctx.block, z, left, right, alpha, grad, mask=ctx.mask, out=out, threads=threads)
+        return *found, None, None  # pyright: ignore[reportReturnType]
 
 
 class _Dropout(torch.autograd.Function):
@@ -67,6 +95,21 @@ def aggregate(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
         float[num_dst, F]; rows without edges are 0, but for their own weighted row.
     """
     return _Aggregate.apply(h_src, block, reduce)  # pyright: ignore[reportReturnType]
+
+
+def attend(block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None = None) -> Tensor:
+    """Attends from every destination to its sources and itself, with gradient; see `kernels.attention`.
+
+    Args:
+        block: the edges; needs its transpose where a gradient is wanted.
+        z: float[num_src, H D], head after head.
+        left: float[num_src, H] and right: float[num_dst, H], the two halves of the scores.
+        mask: attention dropout, or None.
+
+    Returns:
+        float[num_dst, H D].
+    """
+    return _Attend.apply(z, left, right, block, mask)  # pyright: ignore[reportReturnType]
 
 
 def dropout(x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:

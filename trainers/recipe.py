@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from assets.references import code_digests
 from trainers.config import ModelConfig
 
 MODEL_CHECKS = ("weights are finite",)
@@ -26,5 +27,14 @@ class ModelRecipe:
         return {"graph": "graph"}
 
     def raw(self, semantic: ModelConfig) -> Mapping[str, str]:
-        """Nothing enters but artifacts."""
-        return {}
+        """The user's own code enters besides artifacts; see `model_code`."""
+        return model_code(semantic)
+
+
+def model_code(semantic: ModelConfig) -> Mapping[str, str]:
+    """Returns role -> SHA-256 of the source file of the user's own model and sampling function, where the recipe names them.
+
+    Raises:
+        InputError: there is no such module.
+    """
+    return code_digests({"model": semantic.train.model, "sampling": semantic.sampling.method})

@@ -26,15 +26,16 @@ from assets.writer import Writer
 from kernels.errors import InputError
 from kernels.plan import EpochPlan
 from trainers.checkpoint import read_checkpoint
-from trainers.config import ModelConfig, TrainExecution
+from trainers.config import ModelConfig, TrainConfig, TrainExecution
 from trainers.devices import LogicalDevice
-from trainers.evaluate import accuracy, infer_exact, infer_sampled
+from trainers.evaluate import infer_exact, infer_sampled
 from trainers.ledger import Ledger
 from trainers.loop import Loop
 from trainers.memory import keep_freed_memory
 from trainers.minibatch import OnlineSource
 from trainers.models.build import build_model
-from trainers.models.layer import LayeredModel
+from trainers.recipe import model_code
+from trainers.scores import score
 from trainers.sources import FeatureSource, open_source
 
 
@@ -61,8 +62,8 @@ class ModelStage:
         return {"graph": "graph"}
 
     def raw(self, semantic: ModelConfig) -> Mapping[str, str]:
-        """Nothing enters but artifacts."""
-        return {}
+        """The user's own code enters besides artifacts; see `model_code`."""
+        return model_code(semantic)
 
     def build(
         self,
@@ -103,6 +104,8 @@ class Training:
         self.ledger = Ledger()
         self.features: FeatureSource = open_source(self.graph.features, execution.features)
         self.model = build_model(semantic.train, self.graph.features.width, self.graph.num_classes, semantic.seed)
+        self.class_weights = class_weights(semantic.train, self.graph)
+        self._require_scores()
         path = checkpoint_path(execution.checkpoints, version)
         self.loop = self._build_loop(path, version, progress)
         checkpoint = read_checkpoint(path, version) if execution.resume else None
@@ -118,7 +121,7 @@ class Training:
 
     def write(self, writer: Writer) -> Summary:
         """Scores the final model on every split and writes the artifact's files."""
-        scores = self._scores(("train", "valid", "test"))
+        logits = self._logits(("train", "valid", "test"))
         writer.path("weights.safetensors").write_bytes(save(self.model.state_dict()))
         rows = "".join(json.dumps(row, sort_keys=True) + "\n" for row in self.loop.state.history)
         writer.path("metrics.jsonl").write_text(rows)
@@ -126,7 +129,10 @@ class Training:
         timing = {"train": self.loop.timing.train_seconds, "evaluate": self.loop.timing.evaluate_seconds}
         writer.note(epoch_seconds=timing, peak_bytes=dict(self.device.peak) if self.device else {})
         state = self.loop.state
-        numbers: dict[str, Any] = {f"{split}_accuracy": score for split, score in scores.items()}
+        numbers: dict[str, Any] = {}
+        for metric in dict.fromkeys(("accuracy", self.semantic.train.metric)):
+            values = {f"{split}_{metric}": score(metric, *each) for split, each in logits.items()}
+            numbers |= {name: value for name, value in values.items() if value is not None}
         numbers |= {"epochs_run": state.epoch, "best_epoch": state.best_epoch, "loss": state.history[-1]["loss"]}
         numbers |= {"parameters": sum(parameter.numel() for parameter in self.model.parameters())}
         finite = all(bool(torch.isfinite(tensor).all()) for tensor in self.model.state_dict().values())
@@ -149,7 +155,9 @@ class Training:
             plan=plan,
             fanouts=sampling.fanouts,
             seed=self.semantic.seed,
+            method=sampling.method,
             edge_weight=self.model.edge_weight,
+            transpose=self.model.transpose,
             ledger=self.ledger,
             workers=self.execution.samplers or max(1, (os.cpu_count() or 1) - 1),
             queue_bytes=parse_size(self.execution.queue),
@@ -160,20 +168,65 @@ class Training:
             config=train,
             seed=self.semantic.seed,
             plan=plan,
-            evaluate=(lambda: self._scores(("valid",))["valid"]) if len(graph.valid_ids) else None,
+            evaluate=self._valid_score if len(graph.valid_ids) else None,
             ledger=self.ledger,
             progress=progress,
             checkpoint_path=path,
             version=version,
             checkpoint_steps=self.execution.checkpoint_steps,
+            class_weights=self.class_weights,
         )
 
-    def _scores(self, splits: tuple[str, ...]) -> dict[str, float]:
+    def _require_scores(self) -> None:
+        """Refuses a metric that the validation nodes do not define, before any training."""
+        labels = self.graph.labels[np.array(self.graph.valid_ids)]
+        if self.semantic.train.metric == "roc_auc" and len(labels) and len(np.unique(labels)) < 2:
+            problem = "metric = 'roc_auc', but the validation nodes are all of one class"
+            raise InputError(problem, "give a split with both, or metric = 'accuracy'")
+
+    def _valid_score(self) -> float:
+        value = score(self.semantic.train.metric, *self._logits(("valid",))["valid"])
+        assert value is not None
+        return value
+
+    def _logits(self, splits: tuple[str, ...]) -> dict[str, tuple[torch.Tensor, np.ndarray]]:
+        """Logits and labels of each split that has nodes, by the table's way of evaluation."""
         ids = {split: np.array(getattr(self.graph, f"{split}_ids")) for split in splits}
-        return {
-            split: accuracy(logits, self.graph.labels[ids[split]])
-            for split, logits in _logits(self.model, self.graph, self.features, self.semantic, ids).items()
-        }
+        ids = {split: node_ids for split, node_ids in ids.items() if len(node_ids)}
+        if not ids:
+            return {}
+        # One pass serves all splits.
+        logits = self._infer(np.concatenate(list(ids.values()))) if self.semantic.train.eval == "exact" else None
+        found, first = {}, 0
+        for split, node_ids in ids.items():
+            part = self._infer(node_ids) if logits is None else logits[first : first + len(node_ids)]
+            found[split] = part, self.graph.labels[node_ids]
+            first += len(node_ids)
+        return found
+
+    def _infer(self, node_ids: np.ndarray) -> torch.Tensor:
+        train, sampling, graph = self.semantic.train, self.semantic.sampling, self.graph
+        if train.eval == "exact":
+            return infer_exact(
+                self.model,
+                graph.topology,
+                self.features,
+                parse_size(train.eval_workspace),
+                train.threads,
+                node_ids=node_ids,
+                folder=self.execution.checkpoints.parent / "spill",
+            )
+        return infer_sampled(
+            self.model,
+            graph.topology,
+            self.features,
+            node_ids,
+            fanouts=sampling.fanouts,
+            batch_size=sampling.batch_size,
+            seed=self.semantic.seed,
+            threads=train.threads,
+            method=sampling.method,
+        )
 
 
 def checkpoint_path(folder: Path, version: str) -> Path:
@@ -181,25 +234,19 @@ def checkpoint_path(folder: Path, version: str) -> Path:
     return folder / f"{version}.safetensors"
 
 
-def _logits(
-    model: LayeredModel, graph: Graph, features: FeatureSource, semantic: ModelConfig, ids: dict[str, np.ndarray]
-) -> dict[str, torch.Tensor]:
-    """Logits of the nodes of each split that has nodes, by the table's way of evaluation."""
-    train, sampling = semantic.train, semantic.sampling
-    ids = {split: node_ids for split, node_ids in ids.items() if len(node_ids)}
-    if train.eval == "exact":
-        every = infer_exact(model, graph.topology, features, parse_size(train.eval_workspace), train.threads)
-        return {split: every[torch.from_numpy(node_ids).long()] for split, node_ids in ids.items()}
-    return {
-        split: infer_sampled(
-            model,
-            graph.topology,
-            features,
-            node_ids,
-            fanouts=sampling.fanouts,
-            batch_size=sampling.batch_size,
-            seed=semantic.seed,
-            threads=train.threads,
-        )
-        for split, node_ids in ids.items()
-    }
+def class_weights(train: TrainConfig, graph: Graph) -> torch.Tensor | None:
+    """Returns f32[num_classes], the factors of the seeds' losses, or None.
+
+    Raises:
+        InputError: the table's list has not one weight a class.
+    """
+    if train.class_weights == "none":
+        return None
+    if train.class_weights == "balanced":
+        counts = np.bincount(graph.labels[np.array(graph.train_ids)], minlength=graph.num_classes)
+        # A class without seeds takes part in no loss, whatever its weight.
+        return torch.from_numpy(counts.sum() / (graph.num_classes * np.maximum(counts, 1))).float()
+    if len(train.class_weights) != graph.num_classes:
+        problem = f"class_weights = {list(train.class_weights)} has {len(train.class_weights)} entries"
+        raise InputError(problem, f"the graph has {graph.num_classes} classes: {', '.join(graph.class_names)}")
+    return torch.tensor(train.class_weights)

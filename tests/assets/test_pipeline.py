@@ -82,7 +82,7 @@ fanouts = [10,
 host = "1GiB"
 [[train]]
 trainer = "disk"
-heads = 4
+ranks = 4
 lr = "fast"
 """
     assert mistakes(write(text)) == [
@@ -95,7 +95,7 @@ lr = "fast"
         "11: [memory] is not built yet in this version; remove it",
         "13: [[train]] lacks the key name (a text in quotes)",
         '14: trainer = "disk" is not built yet in this version; it has minibatch',
-        "15: heads in [[train]] is not built yet in this version; remove it",
+        "15: ranks in [[train]] is not built yet in this version; remove it",
         '16: lr = "fast" is not a number',
     ]
 

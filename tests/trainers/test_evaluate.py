@@ -1,6 +1,7 @@
 """Exact inference equals a dense pass; sampled inference repeats itself; ranges cover the nodes."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,11 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.graph import Graph
+from kernels.errors import InputError
+from tests.assets.limits import file_size_limit
 from tests.trainers.graphs import random_graph
 from trainers.config import TrainConfig
-from trainers.evaluate import accuracy, infer_exact, infer_sampled, row_ranges
+from trainers.evaluate import Bounds, exact_ranges, infer_exact, infer_sampled, row_ranges
 from trainers.models.build import build_model
-from trainers.sources import MemorySource
+from trainers.rows import MappedRows, SpilledRows
+from trainers.sources import MappedSource, MemorySource
 
 
 @pytest.fixture(scope="module")
@@ -33,24 +37,76 @@ def dense_logits(graph: Graph, model: torch.nn.Module, name: str) -> torch.Tenso
     for index, layer in enumerate(layers):
         if name == "sage":
             agg = adjacency @ h / d_in.clamp(min=1)[:, None]
-            h = h @ layer.own.weight.T + layer.own.bias + agg @ layer.neighbours.weight.T
-        else:
+            h = layer.own(h) + layer.neighbours(agg)
+        elif name == "gcn":
             scaled = (adjacency + torch.eye(n)) / ((d_in + 1)[:, None] * (d_out + 1)[None, :]).sqrt()
-            h = scaled @ h @ layer.linear.weight.T + layer.linear.bias
+            h = layer.linear(scaled @ h)
+        elif name == "gin":
+            h = layer.mlp((1 + layer.eps) * h + adjacency @ h)
+        else:
+            h = dense_attention(layer, adjacency + torch.eye(n), h)
         h = h.relu() if index + 1 < len(layers) else h
     return h
 
 
-@pytest.mark.parametrize("workspace_bytes", [1, 20_000, 2**30])
-@pytest.mark.parametrize("name", ["sage", "gcn"])
-def test_exact_inference_equals_a_dense_pass(graph: Graph, name: str, workspace_bytes: int) -> None:
-    config = TrainConfig(model=name, layers=3, hidden=8, dropout=0.5, input_dropout=0.5)  # pyright: ignore
+def dense_attention(layer: Any, linked: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    z = layer.projection(h).view(len(h), layer.heads, layer.depth)
+    score = (z * layer.right).sum(2)[:, None, :] + (z * layer.left).sum(2)[None, :, :]
+    # A self-loop and the own term are two edges: a count k adds log k to the score.
+    score = torch.nn.functional.leaky_relu(score, 0.2) + linked.log()[:, :, None]
+    out = torch.einsum("vuh,uhd->vhd", score.softmax(dim=1), z) + layer.bias.view(layer.heads, layer.depth)
+    return out.mean(1) if layer.average else out.flatten(1)
+
+
+@pytest.mark.parametrize("workspace_bytes", [1, 40_000, 2**30])
+@pytest.mark.parametrize("name", ["sage", "gcn", "gat", "gin"])
+def test_exact_inference_equals_a_dense_pass(graph: Graph, name: str, workspace_bytes: int, tmp_path: Path) -> None:
+    """In one range, in a few, and node by node with every layer in a file and the features read by windows."""
+    heads = 2 if name == "gat" else 1
+    config = TrainConfig(model=name, layers=3, hidden=8, heads=heads, dropout=0.5, input_dropout=0.5)
     model = build_model(config, graph.features.width, graph.num_classes, seed=0)
     with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() < 2:
+                parameter.uniform_(-0.5, 0.5)
         expected = dense_logits(graph, model, name)
-    logits = infer_exact(model, graph.topology, MemorySource(graph.features), workspace_bytes, threads=2)
+    features = MappedSource(graph.features)
+    logits = infer_exact(model, graph.topology, features, workspace_bytes, threads=2, folder=tmp_path)
     assert logits.shape == (400, 4)
     assert float((logits - expected).norm()) <= 1e-5 * float(expected.norm())
+    some = np.array([17, 3, 399, 3])
+    part = infer_exact(model, graph.topology, features, workspace_bytes, threads=2, node_ids=some)
+    assert torch.equal(part, logits[torch.from_numpy(some)])
+    assert not list(tmp_path.iterdir())
+
+
+def test_ranges_come_in_order_with_the_rows_that_the_last_layer_read(graph: Graph, tmp_path: Path) -> None:
+    config = TrainConfig(layers=2, hidden=8, norm="layer")
+    model = build_model(config, graph.features.width, graph.num_classes, seed=0)
+    bounds = Bounds(workspace_bytes=30_000, threads=1, folder=tmp_path)
+    ranges = list(exact_ranges(model, graph.topology, MemorySource(graph.features), bounds))
+    assert len(ranges) > 3 and [each.low for each in ranges[1:]] == [each.high for each in ranges[:-1]]
+    assert (ranges[0].low, ranges[-1].high) == (0, 400)
+    rows = ranges[0].inputs
+    assert isinstance(rows, SpilledRows) and rows.width == 8
+    assert torch.equal(rows.read(7, 11), rows.gather(np.arange(7, 11), 1))
+    assert float(rows.read(0, 400).min()) == 0 < float(rows.read(0, 400).max())  # after ReLU
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_windows_deliver_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: type) -> None:
+    monkeypatch.setattr("trainers.rows.WINDOW_BYTES", 100_000)
+    table = np.memmap(tmp_path / "x", dtype, mode="w+", shape=(5000, 33))
+    table[:] = np.random.default_rng(0).standard_normal(table.shape)
+    rows, ids = MappedRows(table), np.random.default_rng(1).integers(0, 5000, 9000).astype(np.int32)
+    np.testing.assert_array_equal(rows.gather(ids, 2).numpy(), np.asarray(table[ids], np.float32))
+    assert rows.gather(ids[:0], 1).shape == (0, 33)
+    np.testing.assert_array_equal(rows.read(10, 20).numpy(), np.asarray(table[10:20], np.float32))
+
+
+def test_a_layer_that_the_disk_does_not_take_is_an_error_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="larger than allowed"), file_size_limit(10_000):
+        SpilledRows(1000, 100, tmp_path)
 
 
 def test_sampled_inference_repeats_itself_and_follows_the_order_of_ids(graph: Graph) -> None:
@@ -70,18 +126,18 @@ def test_sampled_inference_repeats_itself_and_follows_the_order_of_ids(graph: Gr
     torch.testing.assert_close(full, exact)
 
 
-@given(st.lists(st.integers(0, 9), max_size=40), st.integers(0, 30))
-def test_ranges_cover_all_nodes_within_the_bound(degrees: list[int], max_rows: int) -> None:
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(0, 60), st.integers(1, 3), st.integers(1, 3))
+def test_ranges_cover_all_nodes_within_the_bound(degrees: list[int], budget: int, edge: int, node: int) -> None:
     indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
-    ranges = list(row_ranges(indptr, max_rows))
+    ranges = list(row_ranges(indptr, budget, edge, node))
     assert [n for low, high in ranges for n in range(low, high)] == list(range(len(degrees)))
+
+    def cost(low: int, high: int) -> int:
+        return edge * sum(degrees[low:high]) + node * (high - low)
+
     for low, high in ranges:
-        assert high - low == 1 or sum(degrees[low:high]) + high - low <= max_rows
-
-
-def test_accuracy_breaks_ties_by_the_lowest_class() -> None:
-    logits = torch.tensor([[1.0, 1.0], [0.0, 2.0], [3.0, 1.0]])
-    assert accuracy(logits, np.array([0, 1, 1])) == pytest.approx(2 / 3)
+        assert high - low == 1 or cost(low, high) <= budget
+        assert high == len(degrees) or cost(low, high + 1) > budget
 
 
 def test_paths_do_not_matter(graph: Graph, tmp_path: Path) -> None:

@@ -135,3 +135,17 @@ def test_a_failing_gather_ends_the_epoch_with_its_error(graph: Graph) -> None:
 def test_mapped_and_memory_features_give_the_same_rows(graph: Graph, tmp_path: Path) -> None:
     memory = [contents(b) for b in open_online(graph, MemorySource(graph.features)).batches(0)]
     assert memory == [contents(b) for b in open_online(graph, MappedSource(graph.features)).batches(0)]
+
+
+def test_a_batch_turns_into_dgl_blocks_with_rows_and_labels(graph: Graph) -> None:
+    dgl = pytest.importorskip("dgl")
+    batch = next(open_online(graph).batches(0))
+    blocks = batch.to_dgl()
+    assert [(b.num_src_nodes(), b.num_dst_nodes(), b.num_edges()) for b in blocks] == [
+        (b.num_src, b.num_dst, b.num_edges) for b in batch.blocks
+    ]
+    assert blocks[0].srcdata["x"] is batch.x or bool((blocks[0].srcdata["x"] == batch.x).all())
+    np.testing.assert_array_equal(blocks[-1].dstdata["y"].numpy(), batch.labels)
+    np.testing.assert_array_equal(blocks[0].srcdata[dgl.NID].numpy(), batch.input_ids)
+    np.testing.assert_array_equal(blocks[-1].dstdata[dgl.NID].numpy(), batch.seeds)
+    np.testing.assert_array_equal(blocks[1].edata["weight"].numpy(), batch.blocks[1].weight)

@@ -1,5 +1,7 @@
 """Layers: gradients against finite differences, initial values, masks, and the renaming law (law 7)."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -12,12 +14,16 @@ from trainers.minibatch import attach_weights
 from trainers.models.build import build_model
 from trainers.models.layer import LayeredModel, StepRandom
 
-MODELS = ("sage", "gcn")
+MODELS = ("sage", "gcn", "gat", "gin")
 
 
-def small_model(name: str, in_width: int = 5, dropout: float = 0.0, seed: int = 1) -> LayeredModel:
-    config = TrainConfig(model=name, layers=2, hidden=4, dropout=dropout, input_dropout=dropout)  # pyright: ignore
-    return build_model(config, in_width, 3, seed)
+def small_model(name: str, in_width: int = 5, dropout: float = 0.0, seed: int = 1, **options: Any) -> LayeredModel:
+    if name == "gat":
+        options = {"heads": 2, "attention_dropout": dropout} | options
+    config = TrainConfig(model=name, layers=2, hidden=4, dropout=dropout, input_dropout=dropout, **options)
+    model = build_model(config, in_width, 3, seed)
+    assert isinstance(model, LayeredModel)
+    return model
 
 
 def blocks_of(topology: Topology, seeds: np.ndarray, model: LayeredModel, fanouts: tuple[int, ...] = (-1, -1)):
@@ -27,11 +33,11 @@ def blocks_of(topology: Topology, seeds: np.ndarray, model: LayeredModel, fanout
     return blocks
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("options", [{}, {"norm": "layer", "residual": True}, {"norm": "batch", "dropout": 0.4}])
 @pytest.mark.parametrize("name", MODELS)
-def test_gradients_match_finite_differences(name: str, dropout: float) -> None:
+def test_gradients_match_finite_differences(name: str, options: dict[str, Any]) -> None:
     topology = random_topology(num_nodes=12, num_edges=40, seed=3)
-    model = small_model(name, dropout=dropout).double()
+    model = small_model(name, **options).double()
     blocks = blocks_of(topology, np.array([0, 3, 7]), model, fanouts=(3, 2))
     x = torch.randn(blocks[0].num_src, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     x.requires_grad_()
@@ -45,16 +51,18 @@ def test_gradients_match_finite_differences(name: str, dropout: float) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_initial_values_depend_on_seed_and_parameter_name_only(name: str) -> None:
-    first, again, other = small_model(name, seed=1), small_model(name, seed=1), small_model(name, seed=2)
+    first, again, other = (small_model(name, seed=seed, norm="layer", residual=True) for seed in (1, 1, 2))
     torch.manual_seed(123)
     for (key, a), (_, b), (_, c) in zip(
         first.named_parameters(), again.named_parameters(), other.named_parameters(), strict=True
     ):
         assert torch.equal(a, b), key
-        if a.dim() > 1:
+        if key.endswith("norm.weight"):
+            assert (a == 1).all(), key
+        elif a.dim() > 1:
             assert not torch.equal(a, c), key
             bound = (6 / sum(a.shape)) ** 0.5
-            assert a.abs().max() <= bound and a.std() > bound / 4, key
+            assert a.abs().max() <= bound and a.std() > bound / 5, key
         else:
             assert not a.any(), key
 
@@ -83,12 +91,13 @@ def test_a_nodes_mask_does_not_depend_on_its_place() -> None:
     assert torch.equal(straight[torch.from_numpy(order).long()], shuffled)
 
 
+@pytest.mark.parametrize("options", [{}, {"norm": "layer", "residual": True}, {"norm": "batch"}])
 @pytest.mark.parametrize("name", MODELS)
-def test_renaming_nodes_leaves_outputs_equal_without_sampling(name: str) -> None:
+def test_renaming_nodes_leaves_outputs_equal_without_sampling(name: str, options: dict[str, Any]) -> None:
     topology = random_topology(num_nodes=60, num_edges=300, seed=4)
     rename = np.random.default_rng(1).permutation(60)  # old id -> new id
     renamed = random_topology(num_nodes=60, num_edges=300, seed=4, rename=rename)
-    model = small_model(name)
+    model = small_model(name, **options)
     x = torch.randn(60, 5, generator=torch.Generator().manual_seed(2))
     x_renamed = torch.empty_like(x)
     x_renamed[torch.from_numpy(rename)] = x

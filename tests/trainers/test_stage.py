@@ -3,17 +3,20 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from assets.sampling import SamplingConfig
 from assets.store import Store
 from kernels.errors import InputError
-from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.graphs import random_graph, random_graph_artifact
 from tests.trainers.runs import SAMPLING, train_small
 from trainers.config import ModelConfig, TrainConfig, TrainTable
 from trainers.devices import OverBudget
 from trainers.run import train_table
+from trainers.stage import class_weights
 
 
 def rows_of(model) -> list[dict]:
@@ -121,3 +124,57 @@ def test_wrong_values_are_reported_together() -> None:
         TrainTable(name="x", layers=0, hidden=-1, dropout=1.0, lr=0.0)
     for part in ("layers = 0", "hidden = -1", "dropout = 1.0", "lr = 0.0"):
         assert part in str(error.value)
+
+
+def test_roc_auc_is_what_validation_maximises_and_accuracy_is_kept(tmp_path: Path) -> None:
+    model = train_small(tmp_path, epochs=6, metric="roc_auc")
+    numbers = model.summary["numbers"]
+    assert numbers["valid_roc_auc"] == max(row["valid"] for row in rows_of(model))
+    assert 0.7 < numbers["test_roc_auc"] <= 1 and 0.3 < numbers["test_accuracy"] < 1
+
+
+def test_class_weights_enter_the_loss_by_class(tmp_path: Path) -> None:
+    graph = random_graph(tmp_path / "g")
+    counts = np.bincount(graph.labels[np.array(graph.train_ids)])
+    balanced = class_weights(TrainConfig(class_weights="balanced"), graph)
+    assert balanced is not None and float((balanced * torch.from_numpy(counts)).sum()) == pytest.approx(200)
+    np.testing.assert_allclose(balanced.numpy() * counts, 50, rtol=1e-6)
+    assert class_weights(TrainConfig(), graph) is None
+    losses = [
+        train_small(tmp_path / str(i), epochs=1, lr=1e-12, dropout=0.0, class_weights=weights).summary["numbers"][
+            "loss"
+        ]
+        for i, weights in enumerate(("none", (2.0, 2.0, 2.0, 2.0), (2.0, 0.0, 0.0, 0.0), (0.0, 2.0, 2.0, 2.0)))
+    ]
+    assert losses[1] == pytest.approx(2 * losses[0]) and losses[2] + losses[3] == pytest.approx(losses[1])
+
+
+def test_settings_that_do_not_fit_the_graph_are_refused_before_training(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"class_weights = \[1.0, 2.0\] has 2 entries\n.*4 classes: a, b, c, d"):
+        train_small(tmp_path, class_weights=(1.0, 2.0))
+    graph = random_graph_artifact(tmp_path / "one", num_valid=1)
+    with pytest.raises(InputError, match="validation nodes are all of one class"):
+        train_table(Store(tmp_path / "one"), graph, TrainTable(name="x", metric="roc_auc"), SAMPLING, 0)
+
+
+def test_a_schedule_changes_the_steps_and_survives_a_restart_at_any_epoch(tmp_path: Path) -> None:
+    """The rate is a function of the step: three epochs of a run of three differ from three of a run of six."""
+    finals = [train_small(tmp_path, epochs=epochs, lr_schedule="linear", warmup=1, dropout=0.0) for epochs in (3, 6)]
+    first, second = (rows_of(model) for model in finals)
+    assert first[0]["loss"] == second[0]["loss"] and first[2]["loss"] != second[2]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"heads": 2}, "heads = 2 is for gat, not for sage"),
+        ({"model": "gcn", "attention_dropout": 0.1}, "attention_dropout = 0.1 is for gat, not for gcn"),
+        ({"model": "gat", "hidden": 10, "heads": 4}, "hidden = 10 is not a multiple of heads = 4"),
+        ({"model": "gatt"}, "model = 'gatt' is not one of sage, gcn, gat, gin"),
+        ({"class_weights": (0.0,)}, "class_weights = .* negative weights or only zeros"),
+        ({"warmup": -1}, "warmup = -1 is below 0"),
+    ],
+)
+def test_impossible_settings_are_named(options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        TrainTable(name="x", **options)

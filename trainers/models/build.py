@@ -4,27 +4,48 @@ from __future__ import annotations
 
 from torch import nn
 
+from assets.references import is_reference
 from trainers.config import TrainConfig
+from trainers.models.finish import LayerOptions
+from trainers.models.gat import GatLayer
 from trainers.models.gcn import GcnLayer
+from trainers.models.gin import GinLayer
 from trainers.models.layer import LayeredModel, initialise
+from trainers.models.own import Model, build_own_model
 from trainers.models.sage import SageLayer
 
-LAYERS: dict[str, type[nn.Module]] = {"sage": SageLayer, "gcn": GcnLayer}
+LAYERS: dict[str, type[nn.Module]] = {"sage": SageLayer, "gcn": GcnLayer, "gat": GatLayer, "gin": GinLayer}
 
 
-def build_model(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> LayeredModel:
+def build_model(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> Model:
     """Builds and initialises the model of a train table.
 
     Args:
-        config: names the architecture, depth, width and dropout.
+        config: names the architecture, depth, width and what follows each convolution.
         in_width: feature columns.
         num_classes: logits.
         seed: with the parameter names, decides every initial value.
+
+    Raises:
+        InputError: the user's own model cannot be made.
     """
+    if is_reference(config.model):
+        return build_own_model(config, in_width, num_classes, seed)
     widths = [in_width] + [config.hidden] * (config.layers - 1) + [num_classes]
-    drops = [config.dropout] * (config.layers - 1) + [None]
-    layer = LAYERS[config.model]
-    layers = [layer(*sizes, drop) for *sizes, drop in zip(widths[:-1], widths[1:], drops, strict=True)]
+    layer, last = LAYERS[config.model], config.layers - 1
+    layers = [layer(widths[i], widths[i + 1], layer_options(config, last=i == last)) for i in range(config.layers)]
     model = LayeredModel(layers, config.input_dropout)
     initialise(model, seed)
     return model
+
+
+def layer_options(config: TrainConfig, *, last: bool) -> LayerOptions:
+    """Returns what a train table says about a hidden layer, or the last one."""
+    return LayerOptions(
+        dropout=config.dropout,
+        norm=config.norm,
+        residual=config.residual,
+        heads=config.heads,
+        attention_dropout=config.attention_dropout,
+        last=last,
+    )

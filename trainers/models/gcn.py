@@ -9,6 +9,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from kernels.types import Block
+from trainers.models.finish import Finish, LayerOptions
 from trainers.models.layer import LayerRandom
 from trainers.ops import aggregate
 
@@ -18,22 +19,21 @@ class GcnLayer(nn.Module):
 
     Args:
         in_width, out_width: row widths.
-        dropout: probability after the activation; None on the last layer, which has neither.
+        options: what follows the convolution.
     """
 
     cacheable = True
     edge_weight = "gcn"
 
-    def __init__(self, in_width: int, out_width: int, dropout: float | None):
+    def __init__(self, in_width: int, out_width: int, options: LayerOptions):
         super().__init__()
         self.linear = nn.Linear(in_width, out_width)
-        self.dropout = dropout
+        self.finish = Finish(in_width, out_width, options)
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
         """Weighted sum of the in-neighbours and the node itself: float[num_dst, in_width]."""
         return aggregate(block, h_src, "weighted")
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
-        """The linear map, then activation and dropout but on the last layer: float[num_dst, out_width]."""
-        h = self.linear(agg)
-        return h if self.dropout is None else rng.dropout(h.relu(), self.dropout)
+        """The linear map and what follows it: float[num_dst, out_width]."""
+        return self.finish(self.linear(agg), h_dst, rng)

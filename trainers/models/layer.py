@@ -14,10 +14,16 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from kernels.attention import EdgeMask, edge_mask
+from kernels.errors import InputError
+from kernels.rng import absorb, uniform
 from kernels.rng import key as rng_key
-from kernels.rng import uniform
+from kernels.sample import Transposes
 from kernels.types import Array, Block, Stream
 from trainers.ops import dropout
+
+EDGES = -1
+"""The word that sets the masks of a layer's edges apart from those of its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +59,20 @@ class LayerRandom:
         """Drops elements of x: float[len(node_ids), F] with probability p while training."""
         return dropout(x, self.node_ids, self.key, p) if self.training else x
 
+    def edge_mask(self, block: Block, num_heads: int, p: float) -> EdgeMask | None:
+        """Draws which attention weights of a block are dropped while training: keyed by edge, so cutting the rows changes nothing."""
+        if not self.training or p == 0:
+            return None
+        return edge_mask(block, num_heads, absorb(self.key, EDGES), p, threads=torch.get_num_threads())
+
 
 class Layer(Protocol):
     """What every executor needs of a layer.
 
     Attributes:
-        cacheable: `aggregate` keeps nothing for its backward pass, so its output may be cached instead of recomputed.
-        edge_weight: "gcn" when the blocks must carry GCN coefficients, else None.
+        cacheable: `aggregate` has no parameters and keeps nothing for its backward pass, so its output may be cached instead of
+            recomputed, and as a first layer it needs no gradient of its input rows.
+        edge_weight: "gcn" when the blocks must carry GCN coefficients, "sum" for the factors that make a sampled sum unbiased, or None.
     """
 
     cacheable: bool
@@ -86,11 +99,21 @@ class LayeredModel(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.input_dropout = input_dropout
+        wanted = {str(layer.edge_weight) for layer in layers if layer.edge_weight}
+        if len(wanted) > 1:
+            raise InputError(
+                f"the layers ask for different edge weights: {', '.join(sorted(wanted))}", "a block carries one kind"
+            )
 
     @property
     def edge_weight(self) -> str | None:
-        """What every block must carry on its edges: "gcn", or None."""
+        """What every block must carry on its edges: "gcn", "sum" or None."""
         return next((layer.edge_weight for layer in self.layers if layer.edge_weight), None)  # pyright: ignore[reportReturnType]
+
+    @property
+    def transpose(self) -> Transposes:
+        """Which blocks need a transpose: all where the first layer sends gradients to its input rows."""
+        return "hidden" if self.layers[0].cacheable else "all"
 
     def forward(self, blocks: tuple[Block, ...], x: Tensor, rng: StepRandom) -> Tensor:
         """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F]."""
@@ -106,19 +129,23 @@ class LayeredModel(nn.Module):
             h_src = rng.layer(0, block.src_ids).dropout(h_src, self.input_dropout)
         layer = self.layers[index]
         masks = rng.layer(index + 1, block.dst_ids)
-        h_dst = h_src[: block.num_dst] if block.dst_pos is None else h_src[torch.from_numpy(block.dst_pos)]
-        return layer.update(layer.aggregate(block, h_src, masks), h_dst, masks)  # pyright: ignore[reportCallIssue]
+        return layer.update(layer.aggregate(block, h_src, masks), own_rows(h_src, block), masks)  # pyright: ignore[reportCallIssue]
+
+
+def own_rows(h_src: Tensor, block: Block) -> Tensor:
+    """Returns the destinations' rows among the sources' rows: float[num_dst, ...]."""
+    return h_src[: block.num_dst] if block.dst_pos is None else h_src[torch.from_numpy(block.dst_pos).long()]
 
 
 def initialise(model: nn.Module, seed: int) -> None:
-    """Fills every parameter from (seed, parameter name): Glorot uniform for matrices, zero for vectors.
+    """Fills every parameter from (seed, parameter name): Glorot uniform for matrices, zero for vectors, one for a norm's factors.
 
     The values depend on nothing else: not on torch's generator, not on the order of construction, not on the machine.
     """
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() < 2:
-                parameter.zero_()
+                parameter.fill_(1.0 if name.endswith("norm.weight") else 0.0)
                 continue
             word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
             bound = math.sqrt(6.0 / (parameter.shape[0] + parameter.shape[1]))

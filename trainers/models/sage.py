@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from kernels.types import Block
+from trainers.models.finish import Finish, LayerOptions
 from trainers.models.layer import LayerRandom
 from trainers.ops import aggregate
 
@@ -14,23 +15,22 @@ class SageLayer(nn.Module):
 
     Args:
         in_width, out_width: row widths.
-        dropout: probability after the activation; None on the last layer, which has neither.
+        options: what follows the convolution.
     """
 
     cacheable = True
     edge_weight = None
 
-    def __init__(self, in_width: int, out_width: int, dropout: float | None):
+    def __init__(self, in_width: int, out_width: int, options: LayerOptions):
         super().__init__()
         self.own = nn.Linear(in_width, out_width)
         self.neighbours = nn.Linear(in_width, out_width, bias=False)
-        self.dropout = dropout
+        self.finish = Finish(in_width, out_width, options)
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
         """Mean of the in-neighbours' rows: float[num_dst, in_width]."""
         return aggregate(block, h_src, "mean")
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
-        """Both linear maps, then activation and dropout but on the last layer: float[num_dst, out_width]."""
-        h = self.own(h_dst) + self.neighbours(agg)
-        return h if self.dropout is None else rng.dropout(h.relu(), self.dropout)
+        """Both linear maps and what follows them: float[num_dst, out_width]."""
+        return self.finish(self.own(h_dst) + self.neighbours(agg), h_dst, rng)

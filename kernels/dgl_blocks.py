@@ -1,0 +1,58 @@
+"""Our blocks as DGL blocks, for models written over DGL. DGL is imported when it is asked for; nothing else of `kernels` needs it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from kernels.errors import InputError
+from kernels.types import Block
+
+
+def to_dgl(block: Block) -> Any:
+    """Returns the block as a `dgl` message flow graph.
+
+    Edges keep their order and removed ones are left out. Ids are int64, for DGL 1.1.3 dies on sampled blocks of 32-bit ids. Global ids
+    are in `srcdata[dgl.NID]` and `dstdata[dgl.NID]`, edge weights in `edata["weight"]` and the destinations' own weights in
+    `dstdata["self_weight"]`, where the block has them.
+
+    Args:
+        block: its destinations are its first sources, as in every mini-batch.
+
+    Raises:
+        InputError: DGL is not installed, or the destinations are elsewhere.
+    """
+    if block.dst_pos is not None:
+        raise InputError("the block's destinations are not its first sources", "DGL's blocks have no other form")
+    os.environ.setdefault("DGLBACKEND", "pytorch")
+    try:
+        import dgl
+    except ImportError as error:
+        raise InputError(f"DGL cannot be imported: {error}", 'pip install "graphmill[dgl]" on Python 3.11') from error
+    import torch
+
+    edges, indptr = _present(block)
+    indices = torch.from_numpy(block.indices[edges].astype(np.int64))
+    # DGL 1.1.3 fails in its sparse product when the edge ids are left to be understood.
+    every = torch.arange(len(indices))
+    made = dgl.create_block(
+        ("csc", (torch.from_numpy(indptr), indices, every)), num_src_nodes=block.num_src, num_dst_nodes=block.num_dst
+    )
+    made.srcdata[dgl.NID] = torch.from_numpy(block.src_ids.astype(np.int64))
+    made.dstdata[dgl.NID] = made.srcdata[dgl.NID][: block.num_dst]
+    if block.weight is not None:
+        made.edata["weight"] = torch.from_numpy(block.weight[edges])
+    if block.self_weight is not None:
+        made.dstdata["self_weight"] = torch.from_numpy(block.self_weight)
+    return made
+
+
+def _present(block: Block) -> tuple[Any, Any]:
+    """Returns which edges are still there (a slice or positions) and the row pointers over them."""
+    counts = (block.end - block.start).astype(np.int64)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    if indptr[-1] == len(block.indices):
+        return slice(None), indptr
+    return np.arange(indptr[-1]) + np.repeat(block.start - indptr[:-1], counts), indptr

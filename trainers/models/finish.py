@@ -1,0 +1,72 @@
+"""What every layer does after its convolution: residual, norm, activation, dropout. The last layer has the residual only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainers.models.layer import LayerRandom
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerOptions:
+    """What a train table says about each layer."""
+
+    # Probability that an activation is dropped.
+    dropout: float = 0.0
+    # Between convolution and activation; batch = statistics of the mini-batch.
+    norm: Literal["none", "layer", "batch"] = "none"
+    # Adds the layer's own input rows, through a linear map where the widths differ.
+    residual: bool = False
+    # Attention heads; only `gat` has them.
+    heads: int = 1
+    # Probability that an attention weight is dropped.
+    attention_dropout: float = 0.0
+    # The layer gives logits: neither norm nor activation nor dropout.
+    last: bool = False
+
+
+class Finish(nn.Module):
+    """h + residual, then norm, ReLU and keyed dropout.
+
+    Args:
+        in_width, out_width: of the layer's input and output rows.
+        options: of the layer.
+    """
+
+    def __init__(self, in_width: int, out_width: int, options: LayerOptions):
+        super().__init__()
+        self.options = options
+        self.skip = nn.Linear(in_width, out_width, bias=False) if options.residual and in_width != out_width else None
+        norms = {"none": lambda width: None, "layer": nn.LayerNorm, "batch": BatchNorm}
+        self.norm = None if options.last else norms[options.norm](out_width)
+
+    def forward(self, h: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
+        """Returns float[num_dst, out_width] from the convolution's h and the layer's own input rows h_dst."""
+        if self.options.residual:
+            h = h + (h_dst if self.skip is None else self.skip(h_dst))
+        if self.options.last:
+            return h
+        if isinstance(self.norm, BatchNorm):
+            h = self.norm(h, rng.training)
+        elif self.norm is not None:
+            h = self.norm(h)
+        return rng.dropout(h.relu(), self.options.dropout)
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch normalisation that is told whether it trains.
+
+    Its statistics are those of one mini-batch, so a step group is not one large batch, and rows cannot be cut into chunks. A batch of one
+    row has no variance: it is normalised, like evaluation, by the running statistics.
+    """
+
+    def forward(self, input: Tensor, training: bool = False) -> Tensor:
+        """Normalises the columns of input: float[n, F]; updates the running statistics while training."""
+        training = training and len(input) > 1
+        return functional.batch_norm(
+            input, self.running_mean, self.running_var, self.weight, self.bias, training, self.momentum or 0.1, self.eps
+        )

@@ -1,0 +1,54 @@
+"""Graph attention (Velickovic et al., 2018): h_v = act(concat over heads of (sum of alpha_uv W h_u) + b), the node itself included.
+
+Hidden layers concatenate their heads, so each head is out_width / heads wide; the last layer averages heads of full width. The self term
+belongs to the model, and the graph holds no self-loops.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from kernels.types import Block
+from trainers.models.finish import Finish, LayerOptions
+from trainers.models.layer import LayerRandom, own_rows
+from trainers.ops import attend
+
+
+class GatLayer(nn.Module):
+    """One layer; its twin is `dgl.nn.GATConv(num_heads=heads)`, slope 0.2, on a graph with self-loops.
+
+    Args:
+        in_width, out_width: row widths; out_width is a multiple of the heads, but on the last layer.
+        options: heads, attention dropout and what follows the convolution.
+    """
+
+    cacheable = False
+    edge_weight = None
+
+    def __init__(self, in_width: int, out_width: int, options: LayerOptions):
+        super().__init__()
+        self.heads, self.average = options.heads, options.last
+        self.depth = out_width if options.last else out_width // options.heads
+        self.projection = nn.Linear(in_width, self.heads * self.depth, bias=False)
+        # The two halves of the attention vector: for sources and for destinations.
+        self.left = nn.Parameter(torch.zeros(self.heads, self.depth))
+        self.right = nn.Parameter(torch.zeros(self.heads, self.depth))
+        self.bias = nn.Parameter(torch.zeros(self.heads * self.depth))
+        self.attention_dropout = options.attention_dropout
+        self.finish = Finish(in_width, out_width, options)
+
+    def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
+        """Attention-weighted sum of the projected in-neighbours and the node itself: float[num_dst, heads * depth]."""
+        z = self.projection(h_src)
+        by_head = z.view(-1, self.heads, self.depth)
+        left = (by_head * self.left).sum(dim=2)
+        right = (own_rows(by_head, block) * self.right).sum(dim=2)
+        return attend(block, z, left, right, rng.edge_mask(block, self.heads, self.attention_dropout))
+
+    def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
+        """Bias, heads put side by side or averaged, and what follows: float[num_dst, out_width]."""
+        h = agg + self.bias
+        if self.average:
+            h = h.view(-1, self.heads, self.depth).mean(dim=1)
+        return self.finish(h, h_dst, rng)

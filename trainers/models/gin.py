@@ -1,0 +1,41 @@
+"""Graph isomorphism network (Xu et al., 2019, equation 4.1): h_v = MLP((1 + eps) h_v + sum of h_u).
+
+A sum grows with the number of neighbours, so where k of d neighbours were sampled each counts d / k: training then sees sums of the same
+size as exact evaluation. The weights arrive with the block; a block without weights is summed as it is.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from kernels.types import Block
+from trainers.models.finish import Finish, LayerOptions
+from trainers.models.layer import LayerRandom
+from trainers.ops import aggregate
+
+
+class GinLayer(nn.Module):
+    """One layer; its twin is `dgl.nn.GINConv(mlp, "sum", learn_eps=True)`, the MLP being linear, ReLU, linear.
+
+    Args:
+        in_width, out_width: row widths; the MLP is out_width wide.
+        options: what follows the convolution.
+    """
+
+    cacheable = True
+    edge_weight = "sum"
+
+    def __init__(self, in_width: int, out_width: int, options: LayerOptions):
+        super().__init__()
+        self.eps = nn.Parameter(torch.zeros(1))
+        self.mlp = nn.Sequential(nn.Linear(in_width, out_width), nn.ReLU(), nn.Linear(out_width, out_width))
+        self.finish = Finish(in_width, out_width, options)
+
+    def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
+        """Sum of the in-neighbours' rows, estimated from those that were sampled: float[num_dst, in_width]."""
+        return aggregate(block, h_src, "sum" if block.weight is None else "weighted")
+
+    def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
+        """The MLP and what follows it: float[num_dst, out_width]."""
+        return self.finish(self.mlp((1 + self.eps) * h_dst + agg), h_dst, rng)

@@ -1,0 +1,139 @@
+"""A user's own model: `model = "package.module:name"` in a train table.
+
+`name` is a class or function that is called with (in_width, num_classes, config), where config is the whole `TrainConfig`, and returns
+
+- a list of `Layer`s (or a `LayeredModel`): modules with the halves `aggregate` and `update`. It runs in every trainer.
+- any `torch.nn.Module` whose forward(blocks, x) takes DGL blocks, `config.layers` of them, and the input rows. It runs in the trainers that
+  train on mini-batches; others cut a layer in its two halves, which such a module does not show.
+
+Its own initial values are drawn from torch's generator, and so is its dropout. Both are seeded here, from the run's seed and from the
+step's place in the run, so the same recipe gives the same model and a resumed run goes on with the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from assets.references import load_reference
+from kernels.dgl_blocks import to_dgl
+from kernels.errors import InputError
+from kernels.rng import key as rng_key
+from kernels.sample import Transposes
+from kernels.types import Block, Stream
+from trainers.config import TrainConfig
+from trainers.models.layer import LayeredModel, StepRandom
+
+HALVES = ("aggregate", "update")
+
+
+class OwnLayers(LayeredModel):
+    """A user's list of layers; what they draw from torch's generator is seeded by the step."""
+
+    def forward(self, blocks: tuple[Block, ...], x: Tensor, rng: StepRandom) -> Tensor:
+        """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F]."""
+        self.train(rng.training)
+        with seeded(rng):
+            return super().forward(blocks, x, rng)
+
+
+class DglModel(nn.Module):
+    """A user's module over DGL blocks, behind the interface of a `LayeredModel`; it has no halves and no layers to call apart."""
+
+    edge_weight: str | None = None
+    transpose: Transposes = "none"
+
+    def __init__(self, inner: nn.Module, name: str, depth: int):
+        super().__init__()
+        self.inner, self.name, self.depth = inner, name, depth
+
+    def forward(self, blocks: tuple[Block, ...], x: Tensor, rng: StepRandom) -> Tensor:
+        """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F].
+
+        Raises:
+            InputError: DGL is missing, or the module returns another shape.
+        """
+        self.train(rng.training)
+        with seeded(rng):
+            logits = self.inner([to_dgl(block) for block in blocks], x)
+        if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != blocks[-1].num_dst:
+            given = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            problem = f"{self.name} returned {given} for {blocks[-1].num_dst} seeds"
+            raise InputError(problem, "return a tensor [number of seeds, number of classes]")
+        return logits
+
+
+Model = LayeredModel | DglModel
+
+
+def build_own_model(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> Model:
+    """Makes the model that a reference names.
+
+    Raises:
+        InputError: there is no such code, it fails, or what it returns has neither form.
+    """
+    name, factory = config.model, load_reference(config.model)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(rng_key(seed, Stream.INIT))
+        try:
+            made = factory(in_width, num_classes, config)
+        except Exception as error:
+            problem = f"{name}({in_width}, {num_classes}, config) failed: {type(error).__name__}: {error}"
+            raise InputError(problem, "it is called with in_width, num_classes and the train table's config") from error
+    if isinstance(made, LayeredModel):
+        made = list(made.layers)
+    if isinstance(made, list | tuple):
+        return OwnLayers(_checked(list(made), config, name), config.input_dropout)
+    if isinstance(made, nn.Module):
+        return DglModel(made, name, config.layers)
+    problem = f"{name} made {type(made).__name__}, not a model"
+    raise InputError(problem, "return a list of layers, or a torch module whose forward takes DGL blocks and rows")
+
+
+def require_layers(model: Model, trainer: str) -> LayeredModel:
+    """Returns the model for a trainer that calls the halves of its layers apart.
+
+    Raises:
+        InputError: the model is a module over DGL blocks; says why that is not enough.
+    """
+    if isinstance(model, LayeredModel):
+        return model
+    problem = (
+        f'model = "{model.name}" is one module over DGL blocks, and trainer = "{trainer}" runs the two halves of each layer (aggregate, '
+        "update) at different times"
+    )
+    raise InputError(problem, 'return a list of layers from it (docs/own-models.md), or use trainer = "minibatch"')
+
+
+@contextmanager
+def seeded(rng: StepRandom) -> Iterator[None]:
+    """Seeds torch's generator by the step and puts its state back afterwards; evaluation leaves it alone."""
+    if not rng.training:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(rng_key(rng.seed, Stream.DROPOUT, rng.train_epoch, rng.position))
+        yield
+
+
+def _checked(layers: list[Any], config: TrainConfig, name: str) -> list[nn.Module]:
+    """Returns the layers, with `cacheable` and `edge_weight` where they are left out."""
+    problems = [] if len(layers) == config.layers else [f"it has {len(layers)} layers, the train table {config.layers}"]
+    for index, layer in enumerate(layers):
+        missing = [half for half in HALVES if not callable(getattr(layer, half, None))]
+        if not isinstance(layer, nn.Module) or missing:
+            lacks = f"has no {' and no '.join(missing)}" if missing else "is no torch module"
+            problems.append(f"layer {index} ({type(layer).__name__}) {lacks}")
+            continue
+        # What is not said is assumed to be the demanding case: parameters inside aggregate, plain edges.
+        for attribute, value in (("cacheable", False), ("edge_weight", None)):
+            if not hasattr(layer, attribute):
+                setattr(layer, attribute, value)
+    if problems:
+        raise InputError(f"{name}: {'; '.join(problems)}", "each layer is a torch module with aggregate(block, h_src, rng) "
+                         "and update(agg, h_dst, rng)")  # fmt: skip
+    return layers
