@@ -1,6 +1,9 @@
 """The home of Dagster's history: `$GRAPHMILL_HOME`, which the web UI and the command line share."""
 
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
@@ -77,6 +80,23 @@ def init_home(home: str | os.PathLike[str] | None = None) -> tuple[Path, bool]:
             "give another folder by --home or GRAPHMILL_HOME, or correct its permissions",
         ) from error
     return folder, True
+
+
+@contextmanager
+def reporting_full_history(home: Path) -> Iterator[None]:
+    """Turns what SQLite says on a full disk into an InputError; the history shares the disk with the artifacts."""
+    from sqlalchemy.exc import OperationalError
+
+    try:
+        yield
+    except OperationalError as error:
+        if "disk" not in str(error.orig):  # "database or disk is full", "disk I/O error"
+            raise
+        free = shutil.disk_usage(home).free
+        raise InputError(
+            f"the history of runs in {home} cannot be written: {error.orig}; {free:,} bytes are free",
+            "free space there, or point GRAPHMILL_HOME at a larger file system; artifacts that were finished are kept",
+        ) from error
 
 
 def environment(home: Path) -> dict[str, str]:

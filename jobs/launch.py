@@ -23,7 +23,7 @@ from assets.store import Store
 from jobs.cancellation import CancelableProgress
 from jobs.children import ROOT, ChildProcesses
 from jobs.definitions import build_defs, job_names
-from jobs.instance import environment, open_instance
+from jobs.instance import environment, open_instance, reporting_full_history
 from jobs.interrupts import InterruptWatch
 from jobs.sweep import fail_dead_runs
 from jobs.training import training_steps
@@ -84,7 +84,7 @@ def launch(order: Launch) -> Outcome:
     store, versions = Store(order.home), Versions()
     # Child processes and Dagster's own read these; a command line has one home for all it does.
     os.environ.update(environment(store.home))
-    with open_instance(store.home) as instance, InterruptWatch() as watch:
+    with reporting_full_history(store.home), open_instance(store.home) as instance, InterruptWatch() as watch:
         for run_id in fail_dead_runs(instance):
             (order.report or print)(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
         in_process = not is_big(order.pipeline) if order.in_process is None else order.in_process
