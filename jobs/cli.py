@@ -66,6 +66,21 @@ def validate(pipeline: str) -> None:
 
 
 @graphmill.command()
+@click.argument("source")
+def inspect(source: str) -> None:
+    """Shows what SOURCE holds, what would be built from it, and the memory and disk that it takes. Builds nothing.
+
+    SOURCE is a pipeline, or data: an .npz archive, Parquet or CSV tables (a pattern in quotes), an unzipped ogbn-* folder, a file of
+    dgl.save_graphs.
+
+    Example: graphmill inspect "edges-*.parquet"
+    """
+    from jobs.inspect_source import print_source
+
+    print_source(source)
+
+
+@graphmill.command()
 @pipeline_argument
 @threads_option
 @click.pass_obj
