@@ -155,6 +155,21 @@ def test_an_interrupt_ends_with_130_and_training_goes_on(tmp_path: Path, pipelin
 def test_every_command_has_an_example(tmp_path: Path) -> None:
     from jobs.cli import graphmill as group
 
-    assert set(group.commands) >= {"build", "train", "run", "demo", "validate", "ls", "show", "verify", "init", "ui", "diff", "sql", "gc"}
+    assert set(group.commands) >= {
+        "build",
+        "train",
+        "run",
+        "demo",
+        "validate",
+        "ls",
+        "show",
+        "verify",
+        "init",
+        "ui",
+        "diff",
+        "sql",
+        "gc",
+        "inspect",
+    }
     for name, command in group.commands.items():
         assert f"Example: graphmill {name}" in (command.help or ""), name
