@@ -1,0 +1,126 @@
+"""Prediction: every node once, under its original name, the same numbers whatever the workspace; a failure leaves no file."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars
+import pytest
+
+from assets.graph import GRAPH
+from assets.pipeline import Pipeline, load_pipeline
+from assets.stage import materialize
+from assets.store import Store
+from kernels.errors import InputError
+from trainers.config import TrainTable
+from trainers.evaluate import infer_exact
+from trainers.predict import ROW_GROUP, predict_table
+from trainers.run import train_table
+from trainers.sources import MemorySource
+
+RECIPE = """
+[graph]
+source = "npz"
+path = "mine.npz"
+
+[sampling]
+fanouts = [5, 5]
+batch_size = 256
+
+[[train]]
+name = "sage"
+hidden = 16
+epochs = 2
+norm = "batch"
+seeds = [3, 4]
+
+[[train]]
+name = "other"
+"""
+NODES = ROW_GROUP + 100
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Store, Any]:
+    folder = tmp_path_factory.mktemp("predict")
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, NODES)
+    x = (rng.standard_normal((NODES, 6)) + 2 * np.eye(3, 6)[labels]).astype(np.float32)
+    np.savez(folder / "mine.npz", edge_index=rng.integers(0, NODES, (2, 30_000)), x=x, y=labels)
+    (folder / "mine.toml").write_text(RECIPE)
+    pipeline, store = load_pipeline(folder / "mine.toml", TrainTable), Store(folder / "home")
+    graph = materialize(store, GRAPH, pipeline.graph, GRAPH.Execution(threads=1), {})
+    assert pipeline.sampling is not None
+    models = train_table(store, graph, pipeline.train[0], pipeline.sampling, 0, report=lambda line: None)
+    return pipeline, store, (graph, models)
+
+
+def test_every_node_has_its_row_whatever_the_workspace(trained: Any, tmp_path: Path) -> None:
+    pipeline, store, _ = trained
+    model, rows = predict_table(store, pipeline, "sage", tmp_path / "a.parquet")
+    assert rows == NODES and model.config["seed"] == 3
+    table = polars.read_parquet(tmp_path / "a.parquet")
+    assert dict(table.schema) == {
+        "node_id": polars.Int64, "class": polars.String, "probability": polars.Float32,
+        "embedding": polars.Array(polars.Float32, 16),
+    }  # fmt: skip
+    assert table["node_id"].to_list() == list(range(NODES))
+    predict_table(store, pipeline, "sage", tmp_path / "b.parquet", workspace="300KB", threads=1)
+    small = polars.read_parquet(tmp_path / "b.parquet")
+    assert (small["class"] == table["class"]).mean() > 0.999
+    np.testing.assert_allclose(small["embedding"].to_numpy(), table["embedding"].to_numpy(), atol=1e-4)
+    np.testing.assert_allclose(small["probability"], table["probability"], atol=1e-4)
+    assert not list((store.home / "spill").iterdir()) and len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_rows_are_the_models(trained: Any, tmp_path: Path) -> None:
+    """Class and probability follow from the logits of exact inference, the test accuracy from the classes."""
+    pipeline, store, (graph, models) = trained
+    _, rows = predict_table(store, pipeline, "sage", tmp_path / "a.parquet", seed=4)
+    table = polars.read_parquet(tmp_path / "a.parquet")
+    from assets.graph import open_graph
+    from trainers.predict import load_model
+    from trainers.run import model_configs
+
+    opened, config = open_graph(graph), model_configs(pipeline.train[0], pipeline.sampling, 0)[1]
+    logits = infer_exact(
+        load_model(models[1], config, opened), opened.topology, MemorySource(opened.features), 2**30, 2
+    )
+    names = np.array(opened.class_names)
+    assert (names[logits.argmax(1).numpy()] == table["class"].to_numpy()).all()
+    np.testing.assert_allclose(table["probability"], logits.softmax(1).max(1).values, rtol=1e-5)
+    test = np.array(opened.test_ids)
+    right = (table["class"].to_numpy()[test] == names[opened.labels[test]]).mean()
+    assert right == pytest.approx(models[1].summary["numbers"]["test_accuracy"], abs=2e-3)
+    assert rows == NODES
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "sag"}, "has no .* table 'sag'"),
+        ({"seed": 9}, "has no seed 9"),
+        ({"name": "other"}, "is not trained in .*\n.*graphmill train .* other"),
+        ({"out": Path("/nowhere/x.parquet")}, "does not exist"),
+        ({"workspace": "lots"}, "lots"),
+    ],
+)
+def test_what_is_missing_is_named(trained: Any, tmp_path: Path, options: dict, message: str) -> None:
+    pipeline, store, _ = trained
+    settings: dict[str, Any] = {"name": "sage", "out": tmp_path / "a.parquet"} | options
+    with pytest.raises(InputError, match=message):
+        predict_table(store, pipeline, settings.pop("name"), settings.pop("out"), **settings)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failure_on_the_way_leaves_no_file(trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline, store, _ = trained
+    (tmp_path / "a.parquet").write_text("before")
+
+    def broken(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("trainers.predict._write", broken)
+    with pytest.raises(InputError, match="file system is full"):
+        predict_table(store, pipeline, "sage", tmp_path / "a.parquet")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.parquet", "before")]

@@ -1,0 +1,202 @@
+"""Writes what a trained model says about every node to a Parquet file.
+
+    node_id       what the node was called outside: nodes.parquet's original_id
+    class         name of the most probable class
+    probability   f32, of that class
+    embedding     array of f32, what the last layer reads; the logits where a user's module shows no layers
+
+Inference is exact and layer by layer (trainers/evaluate.py); the table is written in row groups as the last layer's ranges come out, so
+neither it nor any layer is ever held whole. Memory: the workspace of exact inference, plus a few row groups that Polars encodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from assets.artifact import Artifact
+from assets.disk import full_disk, full_errno
+from assets.graph import GRAPH, Graph, open_graph
+from assets.pipeline import Pipeline
+from assets.sizes import parse_size
+from assets.stage import Progress, Silent, stage_version
+from assets.store import Store
+from kernels.errors import InputError
+from trainers.config import ModelConfig
+from trainers.evaluate import Bounds, ExactRange, exact_ranges
+from trainers.models.build import build_model
+from trainers.models.own import Model
+from trainers.run import model_configs
+from trainers.sources import MappedSource
+from trainers.stage import ModelStage
+
+if TYPE_CHECKING:
+    import polars
+
+ROW_GROUP = 8192
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What is predicted from, and how.
+
+    Attributes:
+        graph: the artifact that the model was trained on.
+        model: the trained model's artifact; semantic: its recipe.
+        bounds: memory, threads and folder of exact inference.
+    """
+
+    graph: Artifact
+    model: Artifact
+    semantic: ModelConfig
+    bounds: Bounds
+
+
+def predict(prediction: Prediction, out: Path, progress: Progress | None = None) -> int:
+    """Writes the Parquet file and returns its number of rows.
+
+    The file appears whole or not at all: it is written beside its name and renamed.
+
+    Raises:
+        InputError: the model or its code does not fit the graph, or the disk is full.
+    """
+    graph, progress = open_graph(prediction.graph), progress or Silent()
+    threads, num_nodes = torch.get_num_threads(), graph.topology.num_nodes
+    part = out.with_name(f".{out.name}.part")
+    torch.set_num_threads(prediction.bounds.threads)
+    progress.start("predict", num_nodes, "nodes")
+    try:
+        model = load_model(prediction.model, prediction.semantic, graph)
+        ranges = exact_ranges(model, graph.topology, MappedSource(graph.features), prediction.bounds)
+        _write(part, _frames(ranges, prediction.graph.file("nodes.parquet"), graph.class_names, progress))
+        part.replace(out)
+    except Exception as error:
+        code = full_errno(error)
+        if code is not None and not isinstance(error, InputError):
+            raise full_disk(code, out) from error
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+        progress.done()
+        torch.set_num_threads(threads)
+    return num_nodes
+
+
+def predict_table(
+    store: Store,
+    pipeline: Pipeline,
+    name: str,
+    out: Path,
+    *,
+    seed: int | None = None,
+    workspace: str = "1GiB",
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[Artifact, int]:
+    """Predicts with the trained model of a `[[train]]` table.
+
+    Args:
+        store: has the graph and the model.
+        pipeline, name: the table.
+        out: the Parquet file; replaced when it exists.
+        seed: which of the table's models; None for its first.
+        workspace: a size; see trainers/evaluate.py.
+        threads: of kernels and matrix products; None for the table's.
+        progress: shows the nodes that are done.
+
+    Returns:
+        The model, and the number of rows written.
+
+    Raises:
+        InputError: there is no such table, seed, folder, graph or model, or what `predict` raises.
+    """
+    table = next((each for each in pipeline.train if each.name == name), None)
+    if table is None or pipeline.sampling is None:
+        names = ", ".join(each.name for each in pipeline.train) or "(none)"
+        raise InputError(f"{pipeline.path} has no [[train]] table {name!r}", f"the names are: {names}")
+    configs = {config.seed: config for config in model_configs(table, pipeline.sampling, pipeline.seed)}
+    if seed is not None and seed not in configs:
+        raise InputError(f"{name} has no seed {seed}", f"its seeds are: {', '.join(map(str, configs))}")
+    if not out.absolute().parent.is_dir():
+        raise InputError(f"the folder of {out} does not exist", "make it first")
+    semantic = next(iter(configs.values())) if seed is None else configs[seed]
+    command = f"graphmill train {pipeline.reference} {name}"
+    graph_version = stage_version(GRAPH, pipeline.graph, {})
+    with store.lease((GRAPH.name, graph_version)):
+        graph = store.open(GRAPH.name, graph_version)
+        version = stage_version(ModelStage(), semantic, {"graph": graph})
+        with store.lease((ModelStage.name, version)):
+            model = store.find(ModelStage.name, version)
+            if model is None:
+                raise InputError(
+                    f"{name} (seed {semantic.seed}) is not trained in {store.home}", f"train it: {command}"
+                )
+            bounds = Bounds(
+                workspace_bytes=parse_size(workspace),
+                threads=threads or semantic.train.threads,
+                folder=store.home / "spill",
+            )
+            order = Prediction(graph=graph, model=model, semantic=semantic, bounds=bounds)
+            return model, predict(order, out, progress)
+
+
+def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph) -> Model:
+    """Builds the model of a recipe and fills it with an artifact's weights.
+
+    Raises:
+        InputError: the user's own code makes another model than it did.
+    """
+    from safetensors.torch import load
+
+    model = build_model(semantic.train, graph.features.width, graph.num_classes, semantic.seed)
+    try:
+        model.load_state_dict(load(artifact.file("weights.safetensors").read_bytes()))
+    except RuntimeError as error:
+        problem = f"the weights of {artifact.label} do not fit the model: {error}"
+        raise InputError(problem, "train it again") from error
+    return model
+
+
+def _frames(
+    ranges: Iterator[ExactRange], nodes: Path, class_names: tuple[str, ...], progress: Progress
+) -> Iterator[polars.DataFrame]:
+    """Yields the table in row groups."""
+    import polars
+
+    names = polars.Series(list(class_names), dtype=polars.String)
+    original = polars.scan_parquet(nodes).select("original_id")
+    for each in ranges:
+        for low in range(each.low, each.high, ROW_GROUP):
+            high = min(low + ROW_GROUP, each.high)
+            logits = each.logits[low - each.low : high - each.low]
+            probability, place = logits.softmax(dim=1).max(dim=1)
+            embedding = logits if each.inputs is None else each.inputs.read(low, high)
+            yield (
+                original.slice(low, high - low)
+                .collect()
+                .select(
+                    polars.col("original_id").alias("node_id"),
+                    names.gather(place.numpy()).alias("class"),
+                    polars.Series("probability", probability.numpy()),
+                    polars.Series("embedding", embedding.numpy(), polars.Array(polars.Float32, embedding.shape[1])),
+                )
+            )
+            progress.advance(high - low)
+
+
+def _write(path: Path, frames: Iterator[polars.DataFrame]) -> None:
+    """Streams frames of one schema into a Parquet file."""
+    from polars.io.plugins import register_io_source
+
+    first = next(frames)
+
+    def source(*_: Any) -> Iterator[polars.DataFrame]:
+        yield first
+        yield from frames
+
+    table = register_io_source(source, schema=first.schema, is_pure=False)
+    table.sink_parquet(path, row_group_size=ROW_GROUP, compression="zstd", maintain_order=True)
