@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from assets.sampling import open_sampler
+from assets.stage import Progress, Silent
 from kernels.plan import EpochPlan
 from kernels.sample import Sampler
 from kernels.types import Array, BatchKey, Stream, Topology
@@ -44,11 +45,13 @@ class Bounds:
         workspace_bytes: W above.
         threads: of the kernels.
         folder: of files for layers that do not fit; None keeps all in memory.
+        progress: gets every range of every layer; the callers start and end it.
     """
 
     workspace_bytes: int
     threads: int
     folder: Path | None = None
+    progress: Progress = field(default_factory=Silent)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,11 +100,12 @@ def infer_exact(
     *,
     node_ids: Array | None = None,
     folder: Path | None = None,
+    progress: Progress = Silent(),  # noqa: B008  stateless
 ) -> Tensor:
     """Computes the logits of nodes from all their neighbours.
 
     Args:
-        workspace_bytes, threads, folder: see `Bounds`.
+        workspace_bytes, threads, folder, progress: see `Bounds`.
         node_ids: ids[n] global; None for all nodes in order.
 
     Returns:
@@ -110,13 +114,15 @@ def infer_exact(
     wanted = np.arange(topology.num_nodes) if node_ids is None else np.asarray(node_ids)
     order = np.argsort(wanted, kind="stable")
     ascending, logits = wanted[order], torch.empty(0)
-    bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, folder=folder)
+    bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, folder=folder, progress=progress)
+    progress.start("evaluate", num_passes(model) * topology.num_nodes, "rows")
     for each in exact_ranges(model, topology, features, bounds):
         first, last = np.searchsorted(ascending, (each.low, each.high))
         if logits.dim() == 1:
             logits = torch.empty((len(wanted), each.logits.shape[1]))
         places = torch.from_numpy(ascending[first:last]).long() - each.low
         logits[torch.from_numpy(order[first:last])] = each.logits[places]
+    progress.done()
     return logits
 
 
@@ -132,6 +138,7 @@ def infer_sampled(
     seed: int,
     threads: int,
     method: str = "uniform",
+    progress: Progress = Silent(),  # noqa: B008  stateless
 ) -> Tensor:
     """Computes the logits of `node_ids` from sampled neighbours, the same ones at every call.
 
@@ -141,6 +148,7 @@ def infer_sampled(
     sampler = open_sampler(topology, method, fanouts, seed=seed, threads=threads)
     plan = EpochPlan(np.arange(len(node_ids)), batch_size, seed=seed, stream=Stream.EVAL)
     logits: Tensor | None = None
+    progress.start("evaluate", plan.num_batches, "batches")
     for item in plan.batches(0):
         blocks = sampler.sample(item.key, node_ids[item.seeds], transpose="none")
         attach_weights(blocks, topology, model.edge_weight)
@@ -149,8 +157,15 @@ def infer_sampled(
         out = model(blocks, x, _EVALUATION)
         logits = torch.empty((len(node_ids), out.shape[1])) if logits is None else logits
         logits[torch.from_numpy(item.seeds)] = out
+        progress.advance(1)
+    progress.done()
     assert logits is not None
     return logits
+
+
+def num_passes(model: Model) -> int:
+    """How many times exact inference goes over all nodes: once a layer, once for a model that shows no layers."""
+    return len(model.layers) if isinstance(model, LayeredModel) else 1
 
 
 def row_ranges(indptr: Array, budget: int, edge_cost: int = 1, node_cost: int = 1) -> Iterator[tuple[int, int]]:
@@ -183,6 +198,7 @@ def _layer_ranges(
         attach_weights((block,), topology, model.edge_weight)
         forget(topology.indices)
         yield low, high, model.forward_layer(index, block, rows.gather(block.src_ids, bounds.threads), _EVALUATION)
+        bounds.progress.advance(high - low)
 
 
 def _range_costs(model: LayeredModel, index: int, width: int) -> tuple[int, int]:
@@ -211,3 +227,4 @@ def _whole_neighbourhoods(
         x = torch.empty((blocks[0].num_src, features.width))
         features.gather(blocks[0].src_ids, x, Ledger())
         yield ExactRange(low=low, high=high, logits=model(blocks, x, _EVALUATION), inputs=None)
+        bounds.progress.advance(high - low)

@@ -12,7 +12,7 @@ neither it nor any layer is ever held whole. Memory: the workspace of exact infe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from assets.stage import Progress, Silent, stage_version
 from assets.store import Store
 from kernels.errors import InputError
 from trainers.config import ModelConfig
-from trainers.evaluate import Bounds, ExactRange, exact_ranges
+from trainers.evaluate import Bounds, ExactRange, exact_ranges, num_passes
 from trainers.models.build import build_model
 from trainers.models.own import Model
 from trainers.run import model_configs
@@ -68,11 +68,12 @@ def predict(prediction: Prediction, out: Path, progress: Progress | None = None)
     threads, num_nodes = torch.get_num_threads(), graph.topology.num_nodes
     part = out.with_name(f".{out.name}.part")
     torch.set_num_threads(prediction.bounds.threads)
-    progress.start("predict", num_nodes, "nodes")
     try:
         model = load_model(prediction.model, prediction.semantic, graph)
-        ranges = exact_ranges(model, graph.topology, MappedSource(graph.features), prediction.bounds)
-        _write(part, _frames(ranges, prediction.graph.file("nodes.parquet"), graph.class_names, progress))
+        progress.start("predict", num_passes(model) * num_nodes, "rows")
+        bounds = replace(prediction.bounds, progress=progress)
+        ranges = exact_ranges(model, graph.topology, MappedSource(graph.features), bounds)
+        _write(part, _frames(ranges, prediction.graph.file("nodes.parquet"), graph.class_names))
         part.replace(out)
     except Exception as error:
         code = full_errno(error)
@@ -161,9 +162,7 @@ def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph) -> Model
     return model
 
 
-def _frames(
-    ranges: Iterator[ExactRange], nodes: Path, class_names: tuple[str, ...], progress: Progress
-) -> Iterator[polars.DataFrame]:
+def _frames(ranges: Iterator[ExactRange], nodes: Path, class_names: tuple[str, ...]) -> Iterator[polars.DataFrame]:
     """Yields the table in row groups."""
     import polars
 
@@ -185,7 +184,6 @@ def _frames(
                     polars.Series("embedding", embedding.numpy(), polars.Array(polars.Float32, embedding.shape[1])),
                 )
             )
-            progress.advance(high - low)
 
 
 def _write(path: Path, frames: Iterator[polars.DataFrame]) -> None:

@@ -34,7 +34,7 @@ from trainers.loop import Loop
 from trainers.memory import keep_freed_memory
 from trainers.minibatch import OnlineSource
 from trainers.models.build import build_model
-from trainers.recipe import model_code
+from trainers.recipe import ModelRecipe
 from trainers.scores import score
 from trainers.sources import FeatureSource, open_source
 
@@ -49,21 +49,10 @@ class RunExecution(TrainExecution):
     checkpoints: Path
 
 
-class ModelStage:
+class ModelStage(ModelRecipe):
     """Trains a model on a graph artifact with the online mini-batch trainer."""
 
-    name = "model"
-    code_version = 1
-    Semantic = ModelConfig
     Execution = RunExecution
-
-    def inputs(self, semantic: ModelConfig) -> Mapping[str, str]:
-        """Training reads a graph."""
-        return {"graph": "graph"}
-
-    def raw(self, semantic: ModelConfig) -> Mapping[str, str]:
-        """The user's own code enters besides artifacts; see `model_code`."""
-        return model_code(semantic)
 
     def build(
         self,
@@ -95,7 +84,7 @@ class Training:
     def __init__(
         self, artifact: Artifact, semantic: ModelConfig, execution: RunExecution, version: str, progress: Progress
     ):
-        self.semantic, self.execution = semantic, execution
+        self.semantic, self.execution, self.progress = semantic, execution, progress
         self.graph = open_graph(artifact)
         if len(self.graph.train_ids) == 0:
             raise InputError(f"graph {artifact.version[:12]} has no training nodes", "give its source a training split")
@@ -215,6 +204,7 @@ class Training:
                 train.threads,
                 node_ids=node_ids,
                 folder=self.execution.checkpoints.parent / "spill",
+                progress=self.progress,
             )
         return infer_sampled(
             self.model,
@@ -226,6 +216,7 @@ class Training:
             seed=self.semantic.seed,
             threads=train.threads,
             method=sampling.method,
+            progress=self.progress,
         )
 
 
