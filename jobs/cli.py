@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from jobs.store_commands import STORE_COMMANDS
 from kernels.errors import InputError
 
 if TYPE_CHECKING:
     from assets.pipeline import Pipeline
-    from assets.store import Store
     from jobs.launch import Selection
 
 EXIT_INPUT, EXIT_INTERRUPTED = 1, 130
@@ -163,96 +163,29 @@ def ui(home: Path | None, port: int | None) -> None:
 
 
 @graphmill.command()
-@click.argument("stage", required=False)
-@click.pass_obj
-def ls(home: Path | None, stage: str | None) -> None:
-    """Lists the artifacts in the store, of one STAGE or of all.
-
-    Example: graphmill ls graph
-    """
-    from jobs.inspect import print_artifacts
-
-    print_artifacts(_store(home), stage)
-
-
-@graphmill.command()
-@click.argument("version")
-@click.pass_obj
-def show(home: Path | None, version: str) -> None:
-    """Shows one artifact: recipe, inputs, checks, numbers, files. VERSION is any unique prefix, also as stage/prefix.
-
-    Example: graphmill show graph/3f2a
-    """
-    from jobs.inspect import print_artifact
-
-    store = _store(home)
-    print_artifact(store.resolve(version))
-
-
-@graphmill.command()
-@click.argument("versions", nargs=-1)
-@click.pass_obj
-def verify(home: Path | None, versions: tuple[str, ...]) -> None:
-    """Reads every byte of the artifacts VERSIONS, or of all, and compares it with the digests.
-
-    Example: graphmill verify
-    """
-    from jobs.inspect import verify_artifacts
-
-    if not verify_artifacts(_store(home), versions):
-        sys.exit(EXIT_INPUT)
-
-
-@graphmill.command()
-@click.argument("one", metavar="A")
-@click.argument("other", metavar="B")
-@click.pass_obj
-def diff(home: Path | None, one: str, other: str) -> None:
-    """Shows what differs between two artifacts: recipe, numbers, arrays, files, and metrics epoch by epoch.
-
-    A and B are unique prefixes of versions, also as stage/prefix.
-
-    Example: graphmill diff model/3f2a model/91c0
-    """
-    from jobs.diff import print_difference
-
-    print_difference(_store(home), one, other, click.echo)
-
-
-@graphmill.command()
-@click.argument("query", required=False)
+@pipeline_argument
+@click.argument("name")
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "csv", "json"]),
-    default="table",
-    show_default=True,
-    help="How the answer is printed; a table shows at most 200 rows.",
+    "--out", type=click.Path(path_type=Path), required=True, help="The Parquet file; replaced when it exists."
 )
+@click.option("--seed", type=int, help="Which of the table's models; default its first.")
+@click.option("--workspace", default="1GiB", show_default=True, help="Memory for input rows and layers.")
+@click.option("--threads", type=int, help="Default: the table's.")
 @click.pass_obj
-def sql(home: Path | None, query: str | None, form: Literal["table", "csv", "json"]) -> None:
-    """Answers one SELECT over the store; without QUERY it lists the views. docs/sql.md has examples.
+def predict(
+    home: Path | None, pipeline: str, name: str, out: Path, seed: int | None, workspace: str, threads: int | None
+) -> None:
+    """Writes original id, class, probability and embedding of every node, by the trained model of [[train]] table NAME.
 
-    Example: graphmill sql "SELECT version, max(valid) FROM metrics GROUP BY version"
+    Example: graphmill predict cora gcn --out cora.parquet
     """
-    from jobs.query import print_query
+    from assets.store import Store
+    from trainers.predict import predict_table
+    from trainers.progress import open_progress
 
-    print_query(_store(home), query, form, click.echo)
-
-
-@graphmill.command()
-@click.option("--keep", type=click.IntRange(min=0), required=True, help="Newest versions of each stage that stay.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
-@click.pass_obj
-def gc(home: Path | None, keep: int, yes: bool, dry_run: bool) -> None:
-    """Removes old artifacts that no kept artifact and no running job refers to; shows them and asks first.
-
-    Example: graphmill gc --keep 3 --dry-run
-    """
-    from jobs.collect import collect_garbage
-
-    collect_garbage(_store(home), keep, yes=yes, dry_run=dry_run)
+    options: dict[str, Any] = {"seed": seed, "workspace": workspace, "threads": threads, "progress": open_progress()}
+    model, num_rows = predict_table(Store(home), _load(pipeline), name, out, **options)
+    click.echo(f"{out}: {num_rows:,} nodes, by {model.label}")
 
 
 def _launch(loaded: Pipeline, selection: Selection, **options: Any) -> None:
@@ -268,17 +201,12 @@ def _launch(loaded: Pipeline, selection: Selection, **options: Any) -> None:
     print_leaderboard(loaded.name, entries)
 
 
-def _store(home: Path | None) -> Store:
-    from assets.store import Store
-
-    store = Store(home)
-    for line in store.sweep():
-        click.echo(f"removed what an interrupted build had left (.staging/{line})", err=True)
-    return store
-
-
 def _load(pipeline: str) -> Pipeline:
     from assets.pipeline import load_pipeline
     from trainers.config import TrainTable
 
     return load_pipeline(pipeline, train_schema=TrainTable)
+
+
+for command in STORE_COMMANDS:
+    graphmill.add_command(command)

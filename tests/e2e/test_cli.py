@@ -170,6 +170,21 @@ def test_every_command_has_an_example(tmp_path: Path) -> None:
         "sql",
         "gc",
         "inspect",
+        "predict",
     }
     for name, command in group.commands.items():
         assert f"Example: graphmill {name}" in (command.help or ""), name
+
+
+def test_predictions_of_a_trained_model_go_to_parquet(tmp_path: Path, pipeline: Path) -> None:
+    import polars
+
+    home, out = tmp_path / "home", tmp_path / "out.parquet"
+    missing = graphmill("predict", str(pipeline), "sage", "--out", str(out), home=home)
+    assert missing.returncode == 1 and "remedy" in missing.stderr and not out.exists()
+    assert graphmill("run", str(pipeline), home=home).returncode == 0
+    done = graphmill("predict", str(pipeline), "sage", "--out", str(out), home=home)
+    assert done.returncode == 0 and "3,000 nodes, by model/" in done.stdout, done.stderr
+    rows = polars.read_parquet(out)
+    assert rows.columns == ["node_id", "class", "probability", "embedding"] and len(rows) == 3000
+    assert rows["probability"].is_between(0.25, 1.0).all()
