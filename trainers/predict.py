@@ -115,17 +115,11 @@ def predict_table(
     Raises:
         InputError: there is no such table, seed, folder, graph or model, or what `predict` raises.
     """
-    table = next((each for each in pipeline.train if each.name == name), None)
-    if table is None or pipeline.sampling is None:
-        names = ", ".join(each.name for each in pipeline.train) or "(none)"
-        raise InputError(f"{pipeline.path} has no [[train]] table {name!r}", f"the names are: {names}")
-    configs = {config.seed: config for config in model_configs(table, pipeline.sampling, pipeline.seed)}
-    if seed is not None and seed not in configs:
-        raise InputError(f"{name} has no seed {seed}", f"its seeds are: {', '.join(map(str, configs))}")
+    semantic = _recipe(pipeline, name, seed)
     if not out.absolute().parent.is_dir():
         raise InputError(f"the folder of {out} does not exist", "make it first")
-    semantic = next(iter(configs.values())) if seed is None else configs[seed]
-    command = f"graphmill train {pipeline.reference} {name}"
+    threads, workspace_bytes = threads or semantic.train.threads, parse_size(workspace)
+    bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, folder=store.home / "spill")
     graph_version = stage_version(GRAPH, pipeline.graph, {})
     with store.lease((GRAPH.name, graph_version)):
         graph = store.open(GRAPH.name, graph_version)
@@ -133,16 +127,21 @@ def predict_table(
         with store.lease((ModelStage.name, version)):
             model = store.find(ModelStage.name, version)
             if model is None:
-                raise InputError(
-                    f"{name} (seed {semantic.seed}) is not trained in {store.home}", f"train it: {command}"
-                )
-            bounds = Bounds(
-                workspace_bytes=parse_size(workspace),
-                threads=threads or semantic.train.threads,
-                folder=store.home / "spill",
-            )
-            order = Prediction(graph=graph, model=model, semantic=semantic, bounds=bounds)
-            return model, predict(order, out, progress)
+                problem = f"{name} (seed {semantic.seed}) is not trained in {store.home}"
+                raise InputError(problem, f"train it: graphmill train {pipeline.reference} {name}")
+            return model, predict(Prediction(graph=graph, model=model, semantic=semantic, bounds=bounds), out, progress)
+
+
+def _recipe(pipeline: Pipeline, name: str, seed: int | None) -> ModelConfig:
+    """Returns the recipe of a table's model of a seed, or of its first."""
+    table = next((each for each in pipeline.train if each.name == name), None)
+    if table is None or pipeline.sampling is None:
+        names = ", ".join(each.name for each in pipeline.train) or "(none)"
+        raise InputError(f"{pipeline.path} has no [[train]] table {name!r}", f"the names are: {names}")
+    configs = {config.seed: config for config in model_configs(table, pipeline.sampling, pipeline.seed)}
+    if seed is not None and seed not in configs:
+        raise InputError(f"{name} has no seed {seed}", f"its seeds are: {', '.join(map(str, configs))}")
+    return next(iter(configs.values())) if seed is None else configs[seed]
 
 
 def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph) -> Model:
