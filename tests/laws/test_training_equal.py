@@ -9,7 +9,6 @@ import pytest
 from assets.sampling import SamplingConfig
 from tests.trainers.runs import content, train_small
 
-
 MODELS = [
     {"model": "sage", "norm": "batch", "lr_schedule": "cosine", "warmup": 1},
     {"model": "gcn", "class_weights": "balanced", "metric": "roc_auc"},
