@@ -82,6 +82,8 @@ def launch(order: Launch) -> Outcome:
     """
     steps = _selected(order)
     store, versions = Store(order.home), Versions()
+    # A writer sweeps as well, but where everything is reused there is none.
+    store.sweep()
     # Child processes and Dagster's own read these; a command line has one home for all it does.
     os.environ.update(environment(store.home))
     with reporting_full_history(store.home), open_instance(store.home) as instance, InterruptWatch() as watch:

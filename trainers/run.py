@@ -43,6 +43,8 @@ def train_table(
     Raises:
         InputError: a value of the recipe does not fit the graph, a budget is too small, or the disk is full.
     """
+    # A writer sweeps as well, but where everything is reused there is none.
+    store.sweep()
     stage = ModelStage()
     folder = store.home / "checkpoints"
     execution = RunExecution(**asdict(table.execution), resume=resume, checkpoints=folder)
