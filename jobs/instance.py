@@ -8,11 +8,12 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.disk import make_folder, replace_atomically
+from assets.disk import make_folder, release_lock, replace_atomically, take_lock
 from assets.home import VARIABLE, home_folder
 from kernels.errors import InputError
 
 SETTINGS = "dagster.yaml"
+HISTORY_LOCK = ".history.lock"
 
 DAGSTER_YAML = """\
 # Settings of Dagster for this home: https://docs.dagster.io/deployment/oss/dagster-yaml
@@ -111,4 +112,15 @@ def open_instance(home: Path) -> dg.DagsterInstance:
         InputError: the folder cannot be made or written.
     """
     init_home(home)
-    return dg.DagsterInstance.from_config(str(home))
+    lock = None
+    while lock is None:
+        lock = take_lock(home / HISTORY_LOCK, create=True, wait=True)
+    try:
+        instance = dg.DagsterInstance.from_config(str(home))
+        # Each storage makes its tables when it is first touched, and two processes that make them at once fail.
+        instance.get_runs_count()
+        instance.event_log_storage.get_maximum_record_id()
+        instance.all_instigator_state()
+        return instance
+    finally:
+        release_lock(lock)
