@@ -7,11 +7,10 @@ the same parameters and run on the same sampled blocks: their outputs must agree
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
 import statistics
 import tempfile
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from assets.graph import Graph, GraphExecution, GraphStage, config_class, open_g
 from assets.stage import materialize
 from assets.store import Store
 from benchmarks.record import interleave, ratio, record
+from benchmarks.worker import Worker
 from kernels.plan import EpochPlan
 from kernels.sample import Sampler
 from kernels.types import BatchKey, Block, Stream
@@ -45,12 +45,12 @@ def main(quick: bool) -> None:
     with tempfile.TemporaryDirectory() as home:
         semantic = config_class("rmat")(seed=1, valid_ratio=0.1, **size)
         artifact = materialize(Store(home), GraphStage(), semantic, GraphExecution(threads=THREADS), {})
-        # A process each: how one uses memory and threads must not help or hurt the other. The idle one waits for its turn.
-        with Worker(artifact.path, "dgl") as dgl_worker, Worker(artifact.path, "graphmill") as our_worker:
+        dgl_worker, our_worker = (Worker(contestant, artifact.path, kind) for kind in ("dgl", "graphmill"))
+        with dgl_worker, our_worker:
             error = dgl_worker.ask("check")
             runs = {"dgl": lambda: dgl_worker.ask("epoch"), "graphmill": lambda: our_worker.ask("epoch")}
             seconds = interleave(runs, 3 if quick else 5)
-            counts = {"ours_edges": int(our_worker.ask("edges")), "dgl_edges": int(dgl_worker.ask("edges"))}
+            counts = {"ours_edges": our_worker.ask("edges"), "dgl_edges": dgl_worker.ask("edges")}
     medians = {name: round(statistics.median(values), 3) for name, values in seconds.items()}
     speedup = ratio(seconds, "dgl", "graphmill")
     numbers = artifact.summary["numbers"]
@@ -62,41 +62,15 @@ def main(quick: bool) -> None:
     record("epoch", row | {"seconds": seconds, "counts": counts, "error": error}, ("torch", "numpy", "dgl"))
 
 
-class Worker:
-    """A process that runs epochs of one of the two when it is asked to."""
-
-    def __init__(self, graph: Path, kind: str):
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(graph, kind, theirs), daemon=True)
-
-    def __enter__(self) -> Worker:
-        self.process.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.pipe.close()
-        self.process.join(10)
-
-    def ask(self, what: str) -> float:
-        self.pipe.send(what)
-        return self.pipe.recv()
-
-
-def work(path: Path, kind: str, pipe: Connection) -> None:
-    """Answers "check" with the difference of the two models, "epoch" when an epoch is done, "edges" with edges an epoch."""
+def contestant(path: Path, kind: str) -> Mapping[str, Callable[[], object]]:
+    """Returns "check", the difference of the two models, "epoch", which runs one, and "edges", the edges of one."""
     os.environ.setdefault("DGLBACKEND", "pytorch")
     torch.set_num_threads(THREADS)
     if kind == "graphmill":
         keep_freed_memory()  # as the trainer does
     graph = open_graph(read_artifact(path))
     epochs = OurEpochs(graph) if kind == "graphmill" else DglEpochs(graph)
-    answers = {"check": lambda: check_equality(graph), "epoch": epochs.epoch, "edges": epochs.edges_per_epoch}
-    while True:
-        try:
-            pipe.send(answers[pipe.recv()]())
-        except EOFError:
-            return
+    return {"check": lambda: check_equality(graph), "epoch": epochs.epoch, "edges": epochs.edges_per_epoch}
 
 
 class OurEpochs:
