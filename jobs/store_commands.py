@@ -107,7 +107,23 @@ def gc(home: Path | None, keep: int, yes: bool, dry_run: bool) -> None:
     collect_garbage(_store(home), keep, yes=yes, dry_run=dry_run)
 
 
-STORE_COMMANDS = (ls, show, verify, diff, sql, gc)
+@click.command()
+@click.argument("version")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The PNG; default timeline-VERSION.png.")
+@click.pass_obj
+def timeline(home: Path | None, version: str, out: Path | None) -> None:
+    """Shows what each thread did in a model's last epoch, and draws it. VERSION is any unique prefix, also as model/prefix.
+
+    Example: graphmill timeline model/3f2a
+    """
+    from jobs.timeline import print_timeline, write_timeline
+
+    model = _store(home).resolve(version)
+    print_timeline(model)
+    click.echo(f"drawn in {write_timeline(model, out)}")
+
+
+STORE_COMMANDS = (ls, show, verify, diff, sql, gc, timeline)
 
 
 def _store(home: Path | None) -> Store:

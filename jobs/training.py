@@ -91,8 +91,10 @@ def training_asset(
             reported = dict(invocation.get_materialize_result().metadata or {})
             models = _trained(around, step, versions)
         from jobs.curves import curve_metadata
+        from jobs.timeline import timeline_metadata
 
-        yield materialized(step, models, versions, reused=reused, extra=reported | curve_metadata(models))
+        shown = curve_metadata(models) | timeline_metadata(models[-1])
+        yield materialized(step, models, versions, reused=reused, extra=reported | shown)
 
     return asset_of(step, body, kinds={"pytorch"}, pool=POOL, config=TrainingRun)
 

@@ -26,6 +26,7 @@ from trainers.minibatch import BatchSource
 from trainers.models.layer import StepRandom
 from trainers.models.own import Model
 from trainers.schedule import rate_factor
+from trainers.timeline import STEP, Timeline
 
 
 @dataclass
@@ -49,6 +50,7 @@ class Loop:
         ledger: filled by the source; saved and restored here.
         progress: shows epochs.
         class_weights: f32[num_classes] factors of the seeds' losses, or None.
+        timeline: gets the spans of the step; the source shares it.
         checkpoint_path, version, checkpoint_steps: where checkpoints go, whose they are, and how often inside an epoch.
     """
 
@@ -67,9 +69,10 @@ class Loop:
         version: str,
         checkpoint_steps: int = 0,
         class_weights: Tensor | None = None,
+        timeline: Timeline | None = None,
     ):
         self.model, self.source, self.config, self.seed = model, source, config, seed
-        self.class_weights = class_weights
+        self.class_weights, self.timeline = class_weights, timeline or Timeline()
         self.plan, self.evaluate, self.ledger, self.progress = plan, evaluate, ledger, progress
         self.checkpoint_path, self.version, self.checkpoint_steps = checkpoint_path, version, checkpoint_steps
         self.optimiser = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
@@ -98,14 +101,17 @@ class Loop:
         label = f"epoch {state.epoch + 1}/{self.config.epochs}"
         self.progress.start(label, self.plan.num_batches, "batches")
         self.progress.advance(state.position)
+        self.timeline.start(state.epoch)
         for batch in self.source.batches(state.epoch, state.position):
-            state.loss_sum += self._backward(batch)
-            state.position = batch.position + 1
-            if batch.group[0] + 1 == batch.group[1]:
-                self._step(batch.group_seeds)
+            with self.timeline.span(STEP, "train", batch.position):
+                state.loss_sum += self._backward(batch)
+                state.position = batch.position + 1
+                if batch.group[0] + 1 == batch.group[1]:
+                    self._step(batch.group_seeds)
             # The batch's bytes are released when the source is asked for the next one, so no reference may outlive this line.
             del batch
             self.progress.advance(1)
+        self.timeline.finish()
         self.progress.done()
 
     def _backward(self, batch: MiniBatch) -> float:

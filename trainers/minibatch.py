@@ -25,6 +25,7 @@ from kernels.types import Array, Block, MiniBatch, Topology
 from trainers.ledger import Ledger
 from trainers.queue import Closed, OrderedByteQueue
 from trainers.sources import FeatureSource
+from trainers.timeline import STEP, WAIT, Timeline
 
 
 class BatchSource(Protocol):
@@ -51,6 +52,7 @@ class OnlineSource:
         ledger: gets rows, edges and bytes of every batch that the step took.
         workers: number of threads.
         queue_bytes: bound on batches that wait or are being trained on.
+        timeline: gets the spans of every worker, and of the step while it waits for a batch.
     """
 
     def __init__(
@@ -68,10 +70,12 @@ class OnlineSource:
         queue_bytes: int,
         method: str = "uniform",
         transpose: Transposes = "hidden",
+        timeline: Timeline | None = None,
     ):
         self.topology, self.labels, self.features, self.plan = topology, labels, features, plan
         self.edge_weight, self.ledger, self.queue_bytes = edge_weight, ledger, queue_bytes
         self.transpose: Transposes = transpose
+        self.timeline = timeline or Timeline()
         self.samplers = [open_sampler(topology, method, fanouts, seed=seed) for _ in range(workers)]
 
     def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
@@ -83,7 +87,9 @@ class OnlineSource:
         queue: OrderedByteQueue[tuple[MiniBatch, Ledger]] = OrderedByteQueue(self.queue_bytes, first=start_position)
         threads = [
             threading.Thread(
-                target=self._work, args=(sampler, planned[i :: len(self.samplers)], epoch, queue), daemon=True
+                target=self._work,
+                args=(f"sampler {i}", sampler, planned[i :: len(self.samplers)], epoch, queue),
+                daemon=True,
             )
             for i, sampler in enumerate(self.samplers)
         ]
@@ -91,7 +97,8 @@ class OnlineSource:
             thread.start()
         try:
             for item in planned:
-                (batch, moved), num_bytes = queue.take(item.position)
+                with self.timeline.span(STEP, WAIT, item.position):
+                    (batch, moved), num_bytes = queue.take(item.position)
                 self.ledger.merge(moved)
                 yield batch
                 del batch
@@ -103,19 +110,24 @@ class OnlineSource:
 
     def _work(
         self,
+        lane: str,
         sampler: AnySampler,
         planned: list[PlannedBatch],
         epoch: int,
         queue: OrderedByteQueue[tuple[MiniBatch, Ledger]],
     ) -> None:
+        span = self.timeline.span
         try:
             for item in planned:
-                batch = self._sampled(sampler, item, epoch)
+                with span(lane, "sample", item.position):
+                    batch = self._sampled(sampler, item, epoch)
                 num_bytes = batch_bytes(batch, self.features.width)
-                queue.admit(item.position, num_bytes)
+                with span(lane, WAIT, item.position):
+                    queue.admit(item.position, num_bytes)
                 moved = Ledger()
-                batch.x = torch.empty((len(batch.input_ids), self.features.width))
-                self.features.gather(batch.input_ids, batch.x, moved)
+                with span(lane, "gather", item.position):
+                    batch.x = torch.empty((len(batch.input_ids), self.features.width))
+                    self.features.gather(batch.input_ids, batch.x, moved)
                 _count(batch, moved)
                 queue.put(item.position, (batch, moved), num_bytes)
         except Closed:

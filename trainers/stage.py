@@ -37,6 +37,7 @@ from trainers.models.build import build_model
 from trainers.recipe import ModelRecipe
 from trainers.scores import score
 from trainers.sources import FeatureSource, open_source
+from trainers.timeline import Timeline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +91,7 @@ class Training:
             raise InputError(f"graph {artifact.version[:12]} has no training nodes", "give its source a training split")
         work_bytes = parse_size(execution.workspace) if execution.workspace else None
         self.device = LogicalDevice(0, work_bytes) if work_bytes is not None else None
-        self.ledger = Ledger()
+        self.ledger, self.timeline = Ledger(), Timeline()
         self.features: FeatureSource = open_source(self.graph.features, execution.features)
         self.model = build_model(semantic.train, self.graph.features.width, self.graph.num_classes, semantic.seed)
         self.class_weights = class_weights(semantic.train, self.graph)
@@ -117,6 +118,7 @@ class Training:
         writer.path("ledger.json").write_text(json.dumps(self.ledger.rows(), indent=1, sort_keys=True) + "\n")
         timing = {"train": self.loop.timing.train_seconds, "evaluate": self.loop.timing.evaluate_seconds}
         writer.note(epoch_seconds=timing, peak_bytes=dict(self.device.peak) if self.device else {})
+        writer.note(timeline=self.timeline.record)
         state = self.loop.state
         numbers: dict[str, Any] = {}
         for metric in dict.fromkeys(("accuracy", self.semantic.train.metric)):
@@ -150,6 +152,7 @@ class Training:
             ledger=self.ledger,
             workers=self.execution.samplers or max(1, (os.cpu_count() or 1) - 1),
             queue_bytes=parse_size(self.execution.queue),
+            timeline=self.timeline,
         )
         return Loop(
             model=self.model,
@@ -164,6 +167,7 @@ class Training:
             version=version,
             checkpoint_steps=self.execution.checkpoint_steps,
             class_weights=self.class_weights,
+            timeline=self.timeline,
         )
 
     def _require_scores(self) -> None:

@@ -1,0 +1,116 @@
+"""The time-line of an epoch: what each thread of a trainer did when, and how much of the preparation was hidden behind the step.
+
+A lane is a thread ("step", "sampler 0"), a span is one phase of one batch on it. Only the last epoch that was finished is kept, and of it
+the first batches: enough to see whether the stages overlap, and small enough to be recorded with every run. Spans are seconds, so they
+belong to the run and never to the content of an artifact.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_BATCHES = 40
+"""Batches of an epoch whose spans are kept one by one; the sums are over all of them."""
+
+WAIT = "wait"
+"""The phase in which a lane does nothing but wait for another."""
+
+STEP = "step"
+"""The lane of the thread that trains."""
+
+Span = tuple[str, str, int, float, float]
+
+
+@dataclass
+class _Epoch:
+    number: int
+    started: float
+    spans: list[Span] = field(default_factory=list)
+    busy: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
+
+
+class Timeline:
+    """Collects spans from any thread.
+
+    Args:
+        clock: returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter):
+        self._clock, self._lock = clock, threading.Lock()
+        self._current: _Epoch | None = None
+        self._finished: dict[str, Any] = {}
+
+    def start(self, epoch: int) -> None:
+        """An epoch begins; what belongs to an unfinished one is forgotten."""
+        with self._lock:
+            self._current = _Epoch(epoch, self._clock())
+
+    @contextmanager
+    def span(self, lane: str, phase: str, position: int) -> Iterator[None]:
+        """Records how long its block takes.
+
+        Args:
+            lane: name of the thread.
+            phase: what it does; `WAIT` when it waits for another lane.
+            position: number of the batch in its epoch.
+        """
+        began = self._clock()
+        try:
+            yield
+        finally:
+            ended = self._clock()
+            with self._lock:
+                if self._current is not None:
+                    self._note(self._current, lane, phase, position, began, ended)
+
+    def finish(self) -> None:
+        """The epoch is over: its record replaces the one before."""
+        with self._lock:
+            epoch, self._current = self._current, None
+            if epoch is None:
+                return
+            self._finished = {
+                "epoch": epoch.number,
+                "seconds": round(self._clock() - epoch.started, 6),
+                "busy_seconds": {lane: {k: round(v, 6) for k, v in sums.items()} for lane, sums in epoch.busy.items()},
+                "spans": sorted(epoch.spans, key=lambda span: span[3]),
+            }
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """The last finished epoch: its number and seconds, seconds by lane and phase (`busy_seconds`), and `spans`, each
+        [lane, phase, position, begin, end] in seconds from the start of the epoch. Empty before one is finished.
+        """
+        return self._finished
+
+    def _note(self, epoch: _Epoch, lane: str, phase: str, position: int, began: float, ended: float) -> None:
+        epoch.busy[lane][phase] += ended - began
+        if position < MOST_BATCHES:
+            epoch.spans.append(
+                (lane, phase, position, round(began - epoch.started, 6), round(ended - epoch.started, 6))
+            )
+
+
+def hidden_share(record: Mapping[str, Any]) -> float | None:
+    """Returns the share of all preparation (every lane but the step's) that did not make the step wait, in [0, 1]; None without any.
+
+    The step's waiting is what was not hidden; 1 means that training never waited.
+    """
+    busy: Mapping[str, Mapping[str, float]] = record.get("busy_seconds", {})
+    prepared = sum(
+        seconds for lane, sums in busy.items() if lane != STEP for phase, seconds in sums.items() if phase != WAIT
+    )
+    waited = busy.get(STEP, {}).get(WAIT, 0.0)
+    return max(0.0, 1 - waited / prepared) if prepared else None
+
+
+def lanes(spans: Sequence[Span]) -> list[str]:
+    """Returns the lanes, the step's first, the others by name."""
+    return sorted({span[0] for span in spans}, key=lambda lane: (lane != STEP, lane))
