@@ -25,7 +25,7 @@ from benchmarks.record import interleave, ratio, record
 from benchmarks.worker import Worker
 from kernels.plan import EpochPlan
 from kernels.sample import Sampler
-from kernels.types import BatchKey, Block, Stream
+from kernels.types import BatchKey, Block, Stream, Topology
 from trainers.config import TrainConfig
 from trainers.ledger import Ledger
 from trainers.memory import keep_freed_memory
@@ -113,10 +113,7 @@ class DglEpochs:
     def __init__(self, graph: Graph):
         import dgl
 
-        topology = graph.topology
-        # DGL 1.1.3 dies with a segmentation fault in its sparse product on sampled blocks of 32-bit ids.
-        arrays = [torch.from_numpy(np.array(each)).long() for each in (topology.indptr, topology.indices)]
-        self.graph = dgl.graph(("csc", (*arrays, [])), num_nodes=topology.num_nodes)
+        self.graph = dgl_graph(graph.topology)
         self.graph.ndata["x"] = torch.from_numpy(np.array(graph.features.open()))
         self.graph.ndata["y"] = torch.from_numpy(np.array(graph.labels)).long()
         sampler = dgl.dataloading.NeighborSampler(
@@ -143,6 +140,15 @@ class DglEpochs:
 
     def edges_per_epoch(self) -> int:
         return self.edges // self.epochs
+
+
+def dgl_graph(topology: Topology) -> Any:
+    """The same graph as DGL holds it."""
+    import dgl
+
+    # DGL 1.1.3 dies with a segmentation fault in its sparse product on sampled blocks of 32-bit ids.
+    arrays = [torch.from_numpy(np.array(each)).long() for each in (topology.indptr, topology.indices)]
+    return dgl.graph(("csc", (*arrays, [])), num_nodes=topology.num_nodes)
 
 
 def dgl_model(in_width: int, num_classes: int) -> torch.nn.Module:
