@@ -19,7 +19,7 @@ from assets.sources.table_features import SQL_TYPES, feature_columns, feature_ty
 from assets.sources.table_files import TableFiles
 
 if TYPE_CHECKING:
-    from assets.sources.edges import Config
+    from assets.sources.edge_config import Config
 
 SHOWN_COLUMNS = 12
 

@@ -17,7 +17,7 @@ from kernels.errors import InputError
 from kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.sources.edges import Config
+    from assets.sources.edge_config import Config
     from assets.stage import Progress
     from assets.writer import Writer
 

@@ -17,13 +17,12 @@ forms pass in slices of 8 MiB; a zip member in Fortran order is read whole.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.sources.duck import Duck
+from assets.sources.ogb_config import Config
 from assets.sources.registry import RawGraph
-from assets.sources.spooled import SpooledConfig
 from assets.sources.typed_graph import TypedGraph, import_typed
 from kernels.errors import InputError
 
@@ -31,21 +30,6 @@ if TYPE_CHECKING:
     from assets.sources.survey import Survey
     from assets.stage import Progress
     from assets.writer import Writer
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config(SpooledConfig):
-    """`[graph]` with `source = "ogb"`.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
-
-    source: str = "ogb"
-    # the unzipped folder, for example "ogbn_arxiv"; relative to the pipeline file
-    path: Path
-    # folder in split/, where there are several; "random" draws a stratified split instead
-    split: str | None = None
 
 
 def form(path: Path) -> str:

@@ -27,7 +27,7 @@ from kernels.errors import InputError
 from kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.sources.ogb import Config
+    from assets.sources.ogb_config import Config
 
 
 def read_binary(config: Config, duck: Duck) -> TypedGraph:

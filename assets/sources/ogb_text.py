@@ -19,7 +19,7 @@ from kernels.errors import InputError
 from kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.sources.ogb import Config
+    from assets.sources.ogb_config import Config
 
 PARTS = ("train", "valid", "test")
 ONLY = "node"
