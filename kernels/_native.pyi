@@ -15,6 +15,17 @@ def absorb_ids(key: int, ids: Array, out: Array, threads: int) -> None: ...
 def normal_int(key: int, ids: Array, out: Array, threads: int) -> None: ...
 def transpose(num_src: int, start: Array, end: Array, indices: Array) -> tuple[Array, Array, Array]: ...
 def gather(table: Array, node_ids: Array, out: Array, threads: int) -> None: ...
+def gather_tiered(
+    dtype: Any,
+    device: Array | None,
+    host: Array | None,
+    staged: Array | None,
+    peers: list[Array],
+    peer_stride: int,
+    slots: Array,
+    out: Array,
+    threads: int,
+) -> None: ...
 def aggregate(
     start: Array,
     end: Array,

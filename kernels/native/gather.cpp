@@ -1,6 +1,8 @@
-// Copies chosen rows of a table and converts them on the way; see kernels/gather.py.
+// Copies chosen rows of tables and converts them on the way; see kernels/gather.py.
+#include <array>
 #include <cstring>
-#include <type_traits>
+#include <optional>
+#include <vector>
 
 #include "arrays.h"
 #include "half.h"
@@ -11,27 +13,77 @@ namespace graphmill {
 constexpr int64_t AHEAD = 4;          // rows between the prefetch of a row and its copy
 constexpr int64_t PREFETCHED = 1024;  // bytes of a row that are asked for; the hardware follows up
 
-template <class From, class To>
-static inline void copy_row(const From* row, To* out, int64_t width) {
-    if constexpr (std::is_same_v<From, To>) {
-        std::memcpy(out, row, width * sizeof(To));
-    } else {
-        for (int64_t c = 0; c < width; ++c) out[c] = static_cast<To>(row[c]);
-    }
-}
+// Rows that lie one stride apart.
+struct Rows {
+    const char* first = nullptr;
+    int64_t stride = 0, count = -1;  // -1: there is no such tier
 
-#ifdef __F16C__
-// Eight at a time: the compiler does not vectorise the scalar intrinsic.
-template <>
-inline void copy_row<Half, float>(const Half* row, float* out, int64_t width) {
-    int64_t c = 0;
-    for (; c + 8 <= width; c += 8) {
-        const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + c));
-        _mm256_storeu_ps(out + c, _mm256_cvtph_ps(halves));
+    Rows() = default;
+    explicit Rows(const py::array& table)
+        : first(static_cast<const char*>(table.data())), stride(table.strides(0)), count(table.shape(0)) {}
+};
+
+// kernels/slots.py states what a slot means.
+constexpr int ROW_BITS = 29;
+constexpr int32_t ROW_MASK = (1 << ROW_BITS) - 1, NO_FEATURES = -1, ELSEWHERE = -2;
+constexpr int PEER = 3;
+constexpr const char* TIER_NAMES[] = {"device", "host", "staged", "peer"};
+
+struct Tiers {
+    std::array<Rows, 3> own;
+    std::vector<Rows> peers;
+    int64_t peer_stride = 1;
+
+    // The row of a valid slot; nullptr where the node has no features.
+    const char* operator()(int32_t slot) const {
+        if (slot < 0) return nullptr;
+        const int tier = slot >> ROW_BITS;
+        int64_t row = slot & ROW_MASK;
+        const Rows* rows = &own[0] + tier;
+        if (tier == PEER) {
+            rows = &peers[row / peer_stride];
+            row %= peer_stride;
+        }
+        return rows->first + row * rows->stride;
     }
-    for (; c < width; ++c) out[c] = static_cast<float>(row[c]);
-}
-#endif
+
+    bool holds(int32_t slot) const {
+        if (slot < 0) return slot == NO_FEATURES;
+        const int64_t row = slot & ROW_MASK;
+        if (slot >> ROW_BITS != PEER) return row < own[slot >> ROW_BITS].count;
+        const uint64_t peer = row / peer_stride;
+        return peer < peers.size() && row % peer_stride < peers[peer].count;
+    }
+
+    void check(const int32_t* slots, int64_t count) const {
+        bool sound = true;
+        for (int64_t i = 0; i < count; ++i) sound &= holds(slots[i]);
+        for (int64_t i = 0; !sound && i < count; ++i) {
+            if (!holds(slots[i])) refuse(slots[i], i);
+        }
+    }
+
+    [[noreturn]] void refuse(int32_t slot, int64_t position) const {
+        const std::string where = "slot " + std::to_string(slot) + " at position " + std::to_string(position);
+        if (slot == ELSEWHERE) {
+            throw InputError(where + " says that the row is in none of the tiers",
+                             "stage the batch before its rows are gathered");
+        }
+        if (slot < 0) throw InputError(where + " is no slot", "use -1, -2 or tier << 29 | row");
+        const int tier = slot >> ROW_BITS;
+        const std::string row = " is row " + std::to_string(slot & ROW_MASK) + " of the " + TIER_NAMES[tier] + " tier, ";
+        if (tier == PEER) {
+            throw InputError(where + row + "which the " + std::to_string(peers.size()) + " peers with stride " +
+                                 std::to_string(peer_stride) + " do not have",
+                             "gather from the peers that the slots were made for");
+        }
+        if (own[tier].count < 0) {
+            throw InputError(where + row + "which is not given", "give the tiers that the slots were made for");
+        }
+        throw InputError(where + row + "which has " + std::to_string(own[tier].count) + " rows",
+                         "gather from the tiers that the slots were made for");
+    }
+};
 
 template <class Id>
 static void check_ids(const Id* ids, int64_t count, int64_t num_rows) {
@@ -46,56 +98,137 @@ static void check_ids(const Id* ids, int64_t count, int64_t num_rows) {
     }
 }
 
-template <class From, class To, class Id>
-static void gather_rows(const char* table, int64_t row_bytes, int64_t num_rows, const Id* ids, int64_t count, To* out,
-                        int64_t width, int threads) {
-    check_ids(ids, count, num_rows);
-    const int64_t asked = std::min<int64_t>(width * sizeof(From), PREFETCHED);
-    const int64_t piece = std::max<int64_t>(16, 65536 / std::max<int64_t>(1, width * sizeof(To)));
-    parallel_for(count, piece, threads, [=](int64_t begin, int64_t end) {
+// Rows that keep their type are copied as bytes.
+struct SameBytes {
+    static void copy(const char* row, char* out, int64_t row_bytes) { std::memcpy(out, row, row_bytes); }
+};
+
+template <class From, class To>
+struct Convert {
+    static void copy(const char* row, char* out, int64_t row_bytes) {
+        const From* from = reinterpret_cast<const From*>(row);
+        To* to = reinterpret_cast<To*>(out);
+        for (int64_t c = 0; c < row_bytes / int64_t(sizeof(From)); ++c) to[c] = static_cast<To>(from[c]);
+    }
+};
+
+#ifdef __F16C__
+// Eight at a time: the compiler does not vectorise the scalar intrinsic.
+template <>
+inline void Convert<Half, float>::copy(const char* row, char* out, int64_t row_bytes) {
+    const Half* from = reinterpret_cast<const Half*>(row);
+    float* to = reinterpret_cast<float*>(out);
+    const int64_t width = row_bytes / 2;
+    int64_t c = 0;
+    for (; c + 8 <= width; c += 8) {
+        const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + c));
+        _mm256_storeu_ps(to + c, _mm256_cvtph_ps(halves));
+    }
+    for (; c < width; ++c) to[c] = static_cast<float>(from[c]);
+}
+#endif
+
+// Where the rows go, and their bytes on both sides.
+struct Target {
+    char* out;
+    int64_t count, row_bytes, out_row_bytes;
+    int threads;
+};
+
+// find(i) is the row of output row i, or nullptr for zeros. Every output row is written once.
+template <class Copy, class Find>
+static void copy_rows(const Find& find, const Target& to) {
+    const int64_t asked = std::min<int64_t>(to.row_bytes, PREFETCHED);
+    const int64_t piece = std::max<int64_t>(16, 65536 / std::max<int64_t>(1, to.out_row_bytes));
+    parallel_for(to.count, piece, to.threads, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             if (i + AHEAD < end) {
-                const char* next = table + ids[i + AHEAD] * row_bytes;
-                for (int64_t byte = 0; byte < asked; byte += 64) __builtin_prefetch(next + byte);
+                const char* next = find(i + AHEAD);
+                for (int64_t byte = 0; next && byte < asked; byte += 64) __builtin_prefetch(next + byte);
             }
-            copy_row(reinterpret_cast<const From*>(table + ids[i] * row_bytes), out + i * width, width);
+            const char* row = find(i);
+            char* out = to.out + i * to.out_row_bytes;
+            if (row) Copy::copy(row, out, to.row_bytes);
+            else std::memset(out, 0, to.out_row_bytes);
         }
     });
 }
 
-// `kind` and item size name the table's dtype as NumPy does; the front door has checked that it is one of these.
-template <class To, class Id>
-static void gather(py::array table, Array<Id> ids, Array<To> out, int threads) {
-    const char* rows = static_cast<const char*>(table.data());
-    const int64_t stride = table.strides(0), num_rows = table.shape(0), width = table.shape(1);
-    const Id* node = ids.data();
-    To* result = out.mutable_data();
-    const int64_t count = ids.size();
-    const char kind = table.dtype().kind();
-    const auto size = table.dtype().itemsize();
-    py::gil_scoped_release unlocked;
-    const auto from = [&](auto zero) {
-        gather_rows<decltype(zero)>(rows, stride, num_rows, node, count, result, width, threads);
-    };
-    if (kind == 'f' && size == 4) from(float{});
-    else if (kind == 'f' && size == 2) from(Half{});
-    else if (kind == 'f' && size == 8) from(double{});
-    else if (kind == 'i' && size == 1) from(int8_t{});
-    else if (kind == 'u' && size == 1) from(uint8_t{});
-    else throw InputError("this table dtype cannot be gathered", "use float16, float32, float64, int8 or uint8");
+// `kind` and item size name a dtype as NumPy does; 'u' of 2 bytes is bfloat16. The front doors have checked the pairs.
+template <class To, class Find>
+static void copy_converted(char kind, int64_t size, const Find& find, const Target& to) {
+    if (kind == 'f' && size == 4) copy_rows<Convert<float, To>>(find, to);
+    else if (kind == 'f' && size == 2) copy_rows<Convert<Half, To>>(find, to);
+    else if (kind == 'f' && size == 8) copy_rows<Convert<double, To>>(find, to);
+    else if (kind == 'u' && size == 2) copy_rows<Convert<BFloat, To>>(find, to);
+    else if (kind == 'i' && size == 1) copy_rows<Convert<int8_t, To>>(find, to);
+    else if (kind == 'u' && size == 1) copy_rows<Convert<uint8_t, To>>(find, to);
+    else throw InputError("this table dtype cannot be gathered", "use a dtype that kernels.gather names");
 }
 
-template <class To, class Id>
+// The dtypes on both sides, read while the GIL is held.
+struct Types {
+    char kind, out_kind;
+    int64_t size, out_size;
+    Types(const py::dtype& from, const py::dtype& to)
+        : kind(from.kind()), out_kind(to.kind()), size(from.itemsize()), out_size(to.itemsize()) {}
+};
+
+template <class Find>
+static void copy_any(const Types& types, const Find& find, const Target& to) {
+    if (types.kind == types.out_kind && types.size == types.out_size) copy_rows<SameBytes>(find, to);
+    else if (types.out_kind == 'f' && types.out_size == 4) copy_converted<float>(types.kind, types.size, find, to);
+    else if (types.out_kind == 'f' && types.out_size == 8) copy_converted<double>(types.kind, types.size, find, to);
+    else throw InputError("rows cannot be converted to this dtype", "gather into float32, float64 or the stored dtype");
+}
+
+static Target target(const Types& types, py::array& out, int threads) {
+    return {static_cast<char*>(out.mutable_data()), out.shape(0), out.shape(1) * types.size,
+            out.shape(1) * types.out_size, threads};
+}
+
+template <class Id>
+static void gather(py::array table, Array<Id> ids, py::array out, int threads) {
+    const Rows rows(table);
+    const Types types(table.dtype(), out.dtype());
+    const Target to = target(types, out, threads);
+    const Id* node = ids.data();
+    py::gil_scoped_release unlocked;
+    check_ids(node, to.count, rows.count);
+    copy_any(types, [=](int64_t i) { return rows.first + node[i] * rows.stride; }, to);
+}
+
+using Maybe = std::optional<py::array>;
+
+static void gather_tiered(py::dtype dtype, Maybe device, Maybe host, Maybe staged, std::vector<py::array> peers,
+                          int64_t peer_stride, Array<int32_t> slots, py::array out, int threads) {
+    Tiers tiers;
+    const std::array<Maybe*, 3> own{&device, &host, &staged};
+    for (size_t t = 0; t < own.size(); ++t) {
+        if (*own[t]) tiers.own[t] = Rows(**own[t]);
+    }
+    for (const py::array& peer : peers) tiers.peers.emplace_back(peer);
+    tiers.peer_stride = std::max<int64_t>(1, peer_stride);
+    const Types types(dtype, out.dtype());
+    const Target to = target(types, out, threads);
+    const int32_t* slot = slots.data();
+    py::gil_scoped_release unlocked;
+    tiers.check(slot, to.count);
+    copy_any(types, [&](int64_t i) { return tiers(slot[i]); }, to);
+}
+
+template <class Id>
 static void bind(py::module_& m) {
-    m.def("gather", &gather<To, Id>, py::arg("table"), py::arg("node_ids").noconvert(), py::arg("out").noconvert(),
+    m.def("gather", &gather<Id>, py::arg("table"), py::arg("node_ids").noconvert(), py::arg("out").noconvert(),
           py::arg("threads"));
 }
 
 void bind_gather(py::module_& m) {
-    bind<float, int32_t>(m);
-    bind<float, int64_t>(m);
-    bind<double, int32_t>(m);
-    bind<double, int64_t>(m);
+    bind<int32_t>(m);
+    bind<int64_t>(m);
+    m.def("gather_tiered", &gather_tiered, py::arg("dtype"), py::arg("device"), py::arg("host"), py::arg("staged"),
+          py::arg("peers"), py::arg("peer_stride"), py::arg("slots").noconvert(), py::arg("out").noconvert(),
+          py::arg("threads"));
 }
 
 }  // namespace graphmill

@@ -1,4 +1,4 @@
-// float16 as it lies in memory, and its exact conversion.
+// float16 and bfloat16 as they lie in memory, and their exact conversions.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,18 @@ struct Half {
         std::memcpy(&value, &out, sizeof value);
         return value;
 #endif
+    }
+    explicit operator double() const { return static_cast<double>(static_cast<float>(*this)); }
+};
+
+struct BFloat {
+    uint16_t bits;  // the upper half of a float32
+
+    explicit operator float() const {
+        const uint32_t wide = uint32_t(bits) << 16;
+        float value;
+        std::memcpy(&value, &wide, sizeof value);
+        return value;
     }
     explicit operator double() const { return static_cast<double>(static_cast<float>(*this)); }
 };

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +12,7 @@ from kernels.gather import TABLE_DTYPES, gather, gather_reference
 
 @given(
     st.sampled_from(TABLE_DTYPES),
-    st.sampled_from([np.float32, np.float64]),
+    st.sampled_from([np.float32, np.float64, None]),
     st.sampled_from([np.int32, np.int64]),
     st.integers(0, 40),
     st.integers(0, 30),
@@ -22,9 +23,9 @@ def test_rows_equal_the_reference(dtype, out_dtype, id_dtype, width, count, thre
     bits = generator.integers(0, 256, (20, width * dtype.itemsize), np.uint8)
     table = bits.view(dtype).reshape(20, width)  # every bit pattern: infinities, NaN, subnormal numbers
     ids = generator.integers(0, 20, count).astype(id_dtype)
-    out = np.full((count, width), 7, out_dtype)
+    out = np.full((count, width), 7, out_dtype or dtype)
     with np.errstate(all="ignore"):
-        expected = gather_reference(table, ids, out_dtype)
+        expected = gather_reference(table, ids, out.dtype)
     assert gather(table, ids, out, threads) is out
     np.testing.assert_array_equal(out, expected)
 
@@ -33,6 +34,13 @@ def test_every_float16_is_exact():
     table = np.arange(65536, dtype=np.uint16).view(np.float16).reshape(4096, 16)
     out = np.empty((4096, 16), np.float32)
     np.testing.assert_array_equal(gather(table, np.arange(4096), out), table.astype(np.float32))
+
+
+def test_every_bfloat16_is_exact():
+    table = np.arange(65536, dtype=np.uint16).reshape(4096, 16)
+    tensor = torch.from_numpy(table).view(torch.bfloat16)
+    out = np.empty((4096, 16), np.float32)
+    np.testing.assert_array_equal(gather(table, np.arange(4096), out), tensor.float().numpy())
 
 
 def test_a_mapped_table_and_rows_that_are_apart(tmp_path):
