@@ -3,7 +3,7 @@
 import argparse
 import importlib
 
-NAMES = ("epoch", "import", "predict", "step")
+NAMES = ("epoch", "gather", "import", "predict", "step")
 ON_DEMAND = ("quality",)
 """Longer than a minute even when quick, and in need of graphs that the project does not contain."""
 
