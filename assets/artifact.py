@@ -6,7 +6,9 @@
         run.json            times, host, Execution config: how it came to be, not what it is
         *.npy, ...          the content
 
-Opening checks the manifest and all sizes. Reading through a mapping verifies nothing; `verify` reads every byte.
+The parts of a fan-out artifact (see assets/parts.py) are artifacts of their own in `<home>/store/<stage>.parts/`; its
+manifest lists them, and it is sound when they are. Opening checks the manifest and all sizes. Reading through a mapping
+verifies nothing; `verify` reads every byte.
 """
 
 from __future__ import annotations
@@ -74,6 +76,22 @@ class Artifact:
         return sum(entry["bytes"] for entry in self.files.values())
 
     @property
+    def parts(self) -> Mapping[str, Mapping[str, Any]]:
+        """Name -> {"stage", "version", "bytes"} of each part of a fan-out artifact, in order; empty for any other."""
+        return {entry["name"]: entry for entry in self.manifest.get("parts", ())}
+
+    @property
+    def part_of(self) -> tuple[str, str] | None:
+        """(stage, version) of the artifact that this is a part of, and None where it is none; the other need not exist."""
+        part = self.manifest.get("part")
+        return (part["stage"], part["of"]) if part else None
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all content files, those of its parts included."""
+        return self.num_bytes + sum(entry["bytes"] for entry in self.parts.values())
+
+    @property
     def label(self) -> str:
         """Stage and short version, for people."""
         return f"{self.stage}/{short(self.version)}"
@@ -134,6 +152,31 @@ class Artifact:
             return unseal(self.path / RUN)
         except ValueError:
             return {}
+
+    def open_part(self, name: str) -> Artifact:
+        """Opens a part after the shallow checks.
+
+        Raises:
+            InputError: it is missing or damaged.
+        """
+        entry = self.parts[name]
+        path = self.path.parent.parent / entry["stage"] / entry["version"]
+        try:
+            return read_artifact(path)
+        except (FileNotFoundError, ValueError) as error:
+            what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {error}"
+            remedy = "run the same command again: only this part will be rebuilt"
+            raise InputError(f"part {name} of {self.label} ({path}) {what}", remedy) from error
+
+    def part_problems(self) -> list[str]:
+        """Returns which parts cannot be opened, one text a problem."""
+        problems = []
+        for name in self.parts:
+            try:
+                self.open_part(name)
+            except InputError as error:
+                problems.append(error.problem)
+        return problems
 
     def verify_shallow(self) -> list[str]:
         """Checks sizes and the digest list, without reading content. Returns what is wrong, one text a problem."""

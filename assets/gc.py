@@ -12,6 +12,9 @@ The plan is made first and shown. Carrying it out asks again before each removal
 - under that lock the store is looked at once more. An artifact published since the plan may refer to this one; it
   must have leased it to be built, and was published before the lease ended, so it is visible now.
 
+A part of a fan-out artifact is covered by a lease on the whole, and goes only when nobody holds that either. A whole of
+which only parts were built counts as one more version of its stage, for the next build goes on from them.
+
 A job that finds an artifact and leases it too late sees that it is gone, whole, and says what to do.
 """
 
@@ -64,6 +67,7 @@ class Plan:
         unfinished: checkpoints that stay, since a run could go on from them.
         inputs: address -> what it refers to, of everything that the store had when the plan was made.
         damaged: which of these could not be opened.
+        part_of: address of a part -> address of what it belongs to.
     """
 
     files: tuple[Item, ...]
@@ -72,6 +76,7 @@ class Plan:
     unfinished: tuple[Item, ...]
     inputs: Mapping[Address, tuple[Address, ...]] = field(repr=False)
     damaged: frozenset[Address]
+    part_of: Mapping[Address, Address] = field(repr=False)
 
     @property
     def num_bytes(self) -> int:
@@ -111,6 +116,7 @@ def plan_collection(store: Store, keep: int) -> Plan:
         unfinished=tuple(unfinished),
         inputs={node.address: node.inputs for node in nodes},
         damaged=frozenset(damage),
+        part_of={node.address: node.part_of for node in nodes if node.part_of is not None},
     )
 
 
@@ -145,19 +151,27 @@ class _Removal:
 
     def __init__(self, store: Store, plan: Plan):
         self.store, self.spared = store, set()
-        self.inputs, self.damaged = dict(plan.inputs), set(plan.damaged)
+        self.inputs, self.damaged, self.part_of = dict(plan.inputs), set(plan.damaged), plan.part_of
 
     def remove(self, item: Item) -> bool:
         def still_garbage() -> bool:
             self._learn()
             return item.address not in self.spared
 
-        if self.store.discard(*item.address, may=still_garbage):
+        if self._discard(item.address, still_garbage):
             self.inputs.pop(item.address, None)
             self.damaged.discard(item.address)
             return True
         self.spared |= closure([item.address], self.inputs)
         return False
+
+    def _discard(self, address: Address, may: Callable[[], bool]) -> bool:
+        """Removes an artifact that nobody leases. A lease on what a part belongs to covers the part."""
+        whole = self.part_of.get(address)
+        if whole is None:
+            return self.store.discard(*address, may=may)
+        with self.store.leases.alone(whole) as alone:
+            return alone and self.store.discard(*address, may=may)
 
     def _learn(self) -> None:
         """Spares what was published or repaired since the plan, and what that refers to."""
@@ -186,9 +200,16 @@ def _look(path: Path) -> tuple[Node, str]:
         problem = f"damaged: {error}"
         with suppress(ValueError):
             manifest = unseal(path / MANIFEST)  # a lost array does not hide what the artifact was built from
-    inputs = tuple((entry["stage"], entry["version"]) for entry in manifest.get("inputs", {}).values())
-    address = (path.parent.name, path.name)
-    return Node(address=address, built=_built(path), inputs=inputs, sound=not problem), problem
+    read = [*manifest.get("inputs", {}).values(), *manifest.get("parts", ())]
+    part, address = manifest.get("part"), (path.parent.name, path.name)
+    node = Node(
+        address=address,
+        built=_built(path),
+        inputs=tuple((entry["stage"], entry["version"]) for entry in read),
+        sound=not problem,
+        part_of=(part["stage"], part["of"]) if part else None,
+    )
+    return node, problem
 
 
 def _built(path: Path) -> str:

@@ -17,12 +17,14 @@ class Node:
         built: when, as text that sorts by time.
         inputs: what it was built from; an input need not be in the store any more.
         sound: whether it can be opened.
+        part_of: the artifact that it is a part of, present or not; None where it is no part.
     """
 
     address: Address
     built: str
     inputs: tuple[Address, ...] = ()
     sound: bool = True
+    part_of: Address | None = None
 
 
 def closure(starts: Iterable[Address], inputs: Mapping[Address, Collection[Address]]) -> set[Address]:
@@ -39,20 +41,41 @@ def closure(starts: Iterable[Address], inputs: Mapping[Address, Collection[Addre
 def reasons_to_keep(nodes: Collection[Node], keep: int, leased: Collection[Address]) -> dict[Address, str]:
     """Returns address -> reason for every artifact that must stay.
 
+    Parts are not counted: they stay with the artifact that they belong to. Where that is not built yet, it stands in the
+    list in their place, as new as the newest of them: building it goes on from them.
+
     Args:
         nodes: everything that the store has.
         keep: how many of the newest sound versions of each stage stay.
         leased: what living jobs hold.
     """
-    inputs = {node.address: node.inputs for node in nodes}
-    reasons: dict[Address, str] = {address: "used by a running job" for address in leased if address in inputs}
-    newest = sorted((node for node in nodes if node.sound), key=lambda node: (node.built, node.address), reverse=True)
+    unfinished = _unfinished(nodes)
+    inputs = {node.address: node.inputs for node in (*nodes, *unfinished)}
+    present = {node.address for node in nodes}
+    reasons: dict[Address, str] = {address: "used by a running job" for address in leased if address in present}
+    whole = [node for node in (*nodes, *unfinished) if node.sound and node.part_of is None]
+    newest = sorted(whole, key=lambda node: (node.built, node.address), reverse=True)
     for stage in {node.address[0] for node in newest}:
         for node in [node for node in newest if node.address[0] == stage][:keep]:
             reasons.setdefault(node.address, f"one of the newest {keep} of stage {stage}")
+    going_on = closure((node.address for node in unfinished if node.address in {*reasons, *leased}), inputs)
     for address in closure([*reasons, *leased], inputs) & inputs.keys():
-        reasons.setdefault(address, "read by an artifact that is kept")
-    return reasons
+        why = "read by an unfinished build" if address in going_on else "read by an artifact that is kept"
+        reasons.setdefault(address, why)
+    return {address: why for address, why in reasons.items() if address in present}
+
+
+def _unfinished(nodes: Collection[Node]) -> list[Node]:
+    """Returns a node for each artifact that only parts stand for: it is absent, or damaged."""
+    sound = {node.address for node in nodes if node.sound}
+    parts: dict[Address, list[Node]] = {}
+    for node in nodes:
+        if node.part_of is not None and node.part_of not in sound:
+            parts.setdefault(node.part_of, []).append(node)
+    return [
+        Node(address=address, built=max(each.built for each in mine), inputs=tuple(each.address for each in mine))
+        for address, mine in parts.items()
+    ]
 
 
 def readers_first(nodes: Collection[Node]) -> Iterator[Node]:

@@ -94,6 +94,11 @@ def version_of(
     return hashlib.sha256(canonical_json(recipe)).hexdigest()
 
 
+def part_version(parent_version: str, part: str) -> str:
+    """Returns the version of one part of a fan-out artifact, 64 hex digits: a function of the parent's recipe and the part's name."""
+    return hashlib.sha256(canonical_json({"of": parent_version, "part": part})).hexdigest()
+
+
 def short(version: str) -> str:
     """Returns the 12 digits of a version that people see."""
     return version[:SHORT_DIGITS]

@@ -102,6 +102,8 @@ class Silent:
 class Stage(Protocol):
     """What `materialize` needs to know about a stage; a plain object or a module-level instance.
 
+    A stage may also fan out into parts that are artifacts of their own: `assets.parts.FanOut` says what it adds.
+
     Attributes:
         name: the stage's folder in the store.
         code_version: raised by hand when the same config would build other bytes.
@@ -172,10 +174,28 @@ def materialize(
         return replace(found, reused=True)
     with store.lease((stage.name, version), *((artifact.stage, artifact.version) for artifact in inputs.values())):
         _check_presence(stage, inputs)
-        return _build(store, stage, semantic, execution, inputs, progress or Silent(), version=version, raw=raw)
+        listener, more = progress or Silent(), {}
+        if fans_out(stage):
+            from assets.parts import Job, build_parts, listed
+
+            about: dict[str, Any] = {"semantic": semantic, "execution": execution, "inputs": inputs, "raw": raw}
+            job = Job(store=store, stage=stage, of=version, **about)  # pyright: ignore[reportArgumentType]
+            parts = build_parts(job, stage.parts(inputs, semantic), listener)  # pyright: ignore[reportAttributeAccessIssue]
+            # Another process may have been faster, or only a part was missing.
+            found = store.find(stage.name, version) if parts else None
+            if found is not None:
+                return replace(found, reused=True)
+            more = {"more": listed(parts), "parts": parts}
+        address = (stage.name, version)
+        return build_artifact(store, stage, semantic, execution, inputs, listener, address=address, raw=raw, **more)
 
 
-def _build(
+def fans_out(stage: Any) -> bool:
+    """Tells whether a stage builds parts; see assets/parts.py. A stage without the method has none."""
+    return hasattr(stage, "parts")
+
+
+def build_artifact(
     store: Store,
     stage: Stage,
     semantic: Any,
@@ -183,12 +203,27 @@ def _build(
     inputs: Mapping[str, Artifact],
     progress: Progress,
     *,
-    version: str,
+    address: tuple[str, str],
     raw: Mapping[str, str],
+    more: Mapping[str, Any] | None = None,
+    parts: Mapping[str, Artifact] | None = None,
+    part: str | None = None,
 ) -> Artifact:
+    """Builds and publishes one artifact, a part or a parent included, without asking whether it is there; `materialize`
+    is the door.
+
+    Args:
+        store, stage, semantic, execution, inputs, progress: as in `materialize`.
+        address: stage and version to publish at.
+        raw: name -> SHA-256 of external content.
+        more: further fields of the manifest.
+        parts: the finished parts of a fan-out stage.
+        part: which part is to be built.
+    """
     started, clock = datetime.now(UTC), time.perf_counter()
-    with store.writer(stage.name, version, threads=min(4, os.cpu_count() or 1)) as writer:
-        summary = stage.build(inputs, semantic, execution, writer, progress)
+    with store.writer(*address, threads=min(4, os.cpu_count() or 1)) as writer:
+        named = {} if part is None else {"part": part}
+        summary = stage.build({**inputs, **(parts or {})}, semantic, execution, writer, progress, **named)
         _stop_on_failed(stage, summary)
         run = {
             "started": started.isoformat(timespec="milliseconds"),
@@ -197,7 +232,7 @@ def _build(
             "locations": locations(semantic),
             "host": {"name": platform.node(), "cpus": os.cpu_count(), "python": platform.python_version()},
         }
-        return writer.publish(semantic, inputs, summary, run, code_version=stage.code_version, raw=raw)
+        return writer.publish(semantic, inputs, summary, run, code_version=stage.code_version, raw=raw, more=more)
 
 
 def _versions(inputs: Mapping[str, Artifact]) -> dict[str, str]:

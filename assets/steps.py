@@ -170,9 +170,17 @@ class _Remembering:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stage, name)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process builds with the stage itself: its version is known by then.
+        return _itself, (self._stage,)
+
     def raw(self, semantic: Any) -> Mapping[str, str]:
         """Returns the remembered digests."""
         return self._versions.raw(self._stage, semantic)
+
+
+def _itself(stage: Any) -> Any:
+    return stage
 
 
 def find_all(store: Store, step: Step, versions: Versions) -> list[Artifact] | None:

@@ -36,11 +36,12 @@ class Store:
         self.leases = Leases(self.home)
 
     def find(self, stage: str, version: str) -> Artifact | None:
-        """Returns the artifact, or None when it is absent or damaged: in both cases it has to be built."""
+        """Returns the artifact, or None when it or a part of it is absent or damaged: then it has to be built."""
         try:
-            return read_artifact(self.root / stage / version)
+            artifact = read_artifact(self.root / stage / version)
         except (FileNotFoundError, ValueError):
             return None
+        return None if artifact.part_problems() else artifact
 
     def open(self, stage: str, version: str) -> Artifact:
         """Returns the artifact after checking its manifest and sizes.
@@ -50,13 +51,18 @@ class Store:
         """
         path = self.root / stage / version
         try:
-            return read_artifact(path)
+            artifact = read_artifact(path)
+            for name in artifact.parts:
+                artifact.open_part(name)
+            return artifact
         except FileNotFoundError:
             have = sum(artifact.stage == stage for artifact in self.artifacts())
             raise InputError(
                 f"{stage}/{short(version)} is not in {self.root}, which has {have} versions of {stage}",
                 "build it (`graphmill build PIPELINE`), or set GRAPHMILL_HOME to the home that has it",
             ) from None
+        except InputError:  # it names the part
+            raise
         except ValueError as error:
             raise InputError(
                 f"{stage}/{short(version)} is damaged: {error}",
@@ -72,9 +78,11 @@ class Store:
         reasons = {}
         for path in self.folders():
             try:
-                read_artifact(path)
+                problems = read_artifact(path).part_problems()
             except (FileNotFoundError, ValueError) as error:
-                reasons[path] = str(error)
+                problems = [str(error)]
+            if problems:
+                reasons[path] = "; ".join(problems)
         return reasons
 
     def folders(self) -> list[Path]:

@@ -121,6 +121,7 @@ class Writer:
         *,
         code_version: int = 1,
         raw: Mapping[str, str] | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> Artifact:
         """Makes the artifact durable and visible in one step.
 
@@ -130,6 +131,7 @@ class Writer:
             summary: a `Summary` or plain values; part of the content, so it holds no times and no hosts.
             run: times, host, Execution config: recorded, not content.
             code_version, raw: the rest of the recipe; raw is name -> SHA-256 of external input.
+            more: further fields of the manifest: what a fan-out artifact consists of, or what it is a part of.
 
         Returns:
             The published artifact, or the one that another writer published first (then `reused` is true).
@@ -153,6 +155,7 @@ class Writer:
                 "files": files,
                 "block_digests": words_digest(words),
                 "summary": canonical(summary),
+                **(more or {}),
             }
             self._complete(manifest, words, run)
             won = self._rename_into_place()

@@ -88,9 +88,7 @@ def difference(one: Artifact, other: Artifact) -> Difference:
         num_equal_numbers=len({*left, *right}) - len(numbers),
         checks=tuple(_changes(_checks(one), _checks(other))),
         files=tuple(_file_changes(one, other)),
-        equal_files=tuple(
-            name for name in one.files if one.files[name]["digest"] == other.files.get(name, {}).get("digest")
-        ),
+        equal_files=tuple(_equal_files(one, other)),
         epochs=tuple(_epochs(read_metrics(one), read_metrics(other))),
     )
 
@@ -139,16 +137,34 @@ def _changes(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterable[Chan
             yield change
 
 
+def _files(artifact: Artifact) -> dict[str, tuple[Artifact, Mapping[str, Any]]]:
+    """Returns name -> (owner, manifest entry) of an artifact's files, those of its parts as `PART/NAME`."""
+    found: dict[str, tuple[Artifact, Mapping[str, Any]]] = {
+        name: (artifact, entry) for name, entry in artifact.files.items()
+    }
+    for part in artifact.parts:
+        opened = artifact.open_part(part)
+        found |= {f"{part}/{name}": (opened, entry) for name, entry in opened.files.items()}
+    return found
+
+
+def _equal_files(one: Artifact, other: Artifact) -> Iterable[str]:
+    left, right = _files(one), _files(other)
+    return [name for name in left if name in right and left[name][1]["digest"] == right[name][1]["digest"]]
+
+
 def _file_changes(one: Artifact, other: Artifact) -> Iterable[FileChange]:
-    for name in sorted({*one.files, *other.files}):
-        left, right = one.files.get(name), other.files.get(name)
+    lefts, rights = _files(one), _files(other)
+    for name in sorted({*lefts, *rights}):
+        left_owner, left = lefts.get(name, (one, None))
+        right_owner, right = rights.get(name, (other, None))
         if left is None or right is None:
             yield FileChange(name=name, one=left, other=right)
         elif left["digest"] != right["digest"]:
             array = None
             if "dtype" in left and "dtype" in right:
-                stem = name.removesuffix(".npy")
-                array = compare_arrays(one.array(stem), other.array(stem))
+                stem = name.rpartition("/")[2].removesuffix(".npy") if left_owner.part_of else name.removesuffix(".npy")
+                array = compare_arrays(left_owner.array(stem), right_owner.array(stem))
             yield FileChange(name=name, one=left, other=right, array=array)
 
 

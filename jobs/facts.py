@@ -123,6 +123,12 @@ def _inputs(artifact: Artifact) -> Iterator[dict[str, Any]]:
             "input_stage": entry["stage"],
             "input_version": short(entry["version"]),
         }
+    for name, entry in artifact.parts.items():
+        yield _key(artifact) | {
+            "role": f"part {name}",
+            "input_stage": entry["stage"],
+            "input_version": short(entry["version"]),
+        }
 
 
 def _config(artifact: Artifact) -> Iterator[dict[str, Any]]:

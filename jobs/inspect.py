@@ -15,7 +15,8 @@ LONGEST_LIST = 8
 
 
 def print_artifacts(store: Store, stage: str | None) -> None:
-    """Prints a line an artifact, of one stage or of all, then the damaged ones.
+    """Prints a line an artifact, of one stage or of all, then the damaged ones. Parts are summed up in the line of what they
+    belong to, unless their own stage is asked for, or nothing lists them yet.
 
     Raises:
         InputError: the store has no artifact of that stage.
@@ -26,11 +27,12 @@ def print_artifacts(store: Store, stage: str | None) -> None:
         raise InputError(
             f"no artifact of stage {stage!r} in {store.root}", f"stages are: {', '.join(stages) or '(none)'}"
         )
-    for artifact in found:
+    for artifact in [artifact for artifact in found if stage or not _belongs(artifact, found)]:
         run = artifact.run_record()
-        inputs = " ".join(f"{role}={short(entry['version'])}" for role, entry in artifact.inputs.items())
+        parts = f"{len(artifact.parts)} parts  " if artifact.parts else ""
+        inputs = parts + " ".join(f"{role}={short(entry['version'])}" for role, entry in artifact.inputs.items())
         built = f"{run.get('started', '?')}  {run.get('seconds', float('nan')):8.1f} s"
-        print(f"{artifact.label:32} {format_bytes(artifact.num_bytes):>10}  {built}  {inputs}".rstrip())
+        print(f"{artifact.label:32} {format_bytes(artifact.total_bytes):>10}  {built}  {inputs}".rstrip())
     for path, reason in store.damaged().items():
         print(f"{path.parent.name}/{short(path.name)}  DAMAGED: {reason}")
     print(f"{len(found)} artifacts, {format_bytes(sum(artifact.num_bytes for artifact in found))} in {store.root}")
@@ -41,6 +43,13 @@ def print_artifact(artifact: Artifact) -> None:
     print(f"{artifact.stage}/{artifact.version}\n{artifact.path}")
     _print_section("config", artifact.config)
     _print_section("inputs", {role: f"{e['stage']}/{short(e['version'])}" for role, e in artifact.inputs.items()})
+    parts = [f"{name}  {short(e['version'])}  {format_bytes(e['bytes'])}" for name, e in artifact.parts.items()]
+    if parts:
+        print(f"\n{len(parts)} parts, {format_bytes(artifact.total_bytes - artifact.num_bytes)}")
+        for line in _abbreviated(parts):
+            print(f"  {line}")
+    if artifact.part_of:
+        print(f"\npart {artifact.manifest['part']['name']} of {artifact.part_of[0]}/{short(artifact.part_of[1])}")
     checks = artifact.summary["checks"]
     _print_section(
         "checks", {c["name"]: f"{'passed' if c['passed'] else 'FAILED'}  {c['detail']}".rstrip() for c in checks}
@@ -51,9 +60,16 @@ def print_artifact(artifact: Artifact) -> None:
     _print_section("run", artifact.run_record())
 
 
+def _belongs(artifact: Artifact, found: list[Artifact]) -> bool:
+    """Tells whether an artifact is a part of one that is there."""
+    return artifact.part_of is not None and any((each.stage, each.version) == artifact.part_of for each in found)
+
+
 def verify_artifacts(store: Store, prefixes: tuple[str, ...]) -> bool:
-    """Reads every byte of the named artifacts, or of all, prints a line each, and returns whether all are sound."""
-    artifacts = [store.resolve(prefix) for prefix in prefixes] if prefixes else store.artifacts()
+    """Reads every byte of the named artifacts with their parts, or of all, prints a line each, and returns whether all are sound."""
+    named = [store.resolve(prefix) for prefix in prefixes]
+    named += [artifact.open_part(name) for artifact in named for name in artifact.parts]
+    artifacts = named if prefixes else store.artifacts()
     sound = True
     for artifact in artifacts:
         problems = artifact.verify(threads=2)
