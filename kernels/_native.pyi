@@ -158,3 +158,20 @@ def block_labels(scramble_key: int, scrambled: bool, classes: int, out: Array, t
 def class_features(
     labels: Array, centroids: Array, key: int, noise: int, first: int, out: Array, threads: int
 ) -> None: ...
+def touched_pages(
+    ptr: Array, rows: Array, num_rows: int, row_bytes: int, pages: Array, runs: Array, threads: int
+) -> None: ...
+def split_segment(
+    ptr: Array, node_ids: Array, state: Array, most_cached: int, threads: int
+) -> tuple[Array, Array, Array, Array, Array]: ...
+def count_gaps(
+    first_batch: int,
+    ptr: Array,
+    node_ids: Array,
+    last: Array,
+    gaps: Array,
+    unit: int,
+    far: Array,
+    uses: Array,
+    threads: int,
+) -> None: ...

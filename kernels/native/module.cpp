@@ -13,6 +13,7 @@ void bind_coefficients(py::module_& m);
 void bind_csc(py::module_& m);
 void bind_edge_order(py::module_& m);
 void bind_generate(py::module_& m);
+void bind_segments(py::module_& m);
 
 static void translate(std::exception_ptr thrown) {
     try {
@@ -39,4 +40,5 @@ PYBIND11_MODULE(_native, m) {
     graphmill::bind_csc(m);
     graphmill::bind_edge_order(m);
     graphmill::bind_generate(m);
+    graphmill::bind_segments(m);
 }

@@ -1,0 +1,80 @@
+"""Where rows lie on the disk: the one place that says how packed chunks and segment caches are laid out, and what reading them moves.
+
+    packed rows      a batch's rows, ascending by node id, one after the other from a page boundary on; padded to whole pages
+    segment cache    a segment's rows in the order of the plan, one after the other from a page boundary on; padded likewise
+
+Rows are never padded, so a row may straddle pages, and one wider than a page does. A reader takes the packed rows of a batch as one
+sequential read, and of the segment cache the pages that the batch's rows touch, each once, adjacent pages as one request (a run). What
+is moved is therefore whole pages, known before anything is written; `moved bytes / asked bytes` is the amplification.
+
+`touched_pages` marks pages in a bitmap a batch: O(rows + pages / 64), no sorting.
+
+Source: DiskGNN, sections 2 (pages and amplification) and 4 (feature assembling).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels import _native
+from kernels.arrays import as_ids, check_threads
+from kernels.errors import InputError
+from kernels.types import Array
+
+PAGE_BYTES = 4096
+
+
+def padded_bytes(num_bytes: Any) -> Any:
+    """Returns bytes rounded up to whole pages; integers, or an integer array."""
+    return -(-num_bytes // PAGE_BYTES) * PAGE_BYTES
+
+
+def touched_pages_reference(ptr: Array, rows: Array, row_bytes: int) -> tuple[Array, Array]:
+    """Returns what `touched_pages` does (the rule in NumPy)."""
+    pages, runs = np.zeros((2, len(ptr) - 1), np.int64)
+    for batch in range(len(ptr) - 1):
+        bytes_from = rows[ptr[batch] : ptr[batch + 1]].astype(np.int64) * row_bytes
+        touched = {
+            page
+            for start in bytes_from.tolist()
+            if row_bytes
+            for page in range(start // PAGE_BYTES, (start + row_bytes - 1) // PAGE_BYTES + 1)
+        }
+        pages[batch] = len(touched)
+        runs[batch] = sum(page - 1 not in touched for page in touched)
+    return pages, runs
+
+
+def touched_pages(ptr: Any, rows: Any, num_rows: int, row_bytes: int, threads: int = 1) -> tuple[Array, Array]:
+    """Counts the pages that each batch touches in a file of fixed-size rows, and the runs of adjacent pages.
+
+    Args:
+        ptr: i64[B+1], batch b asks for rows[ptr[b]:ptr[b+1]], in any order.
+        rows: ids[n], rows of the file, 0 to num_rows - 1.
+        num_rows: rows in the file.
+        row_bytes: bytes of a row; 0 is a table without columns, which touches nothing.
+        threads: native threads; the result does not depend on it.
+
+    Returns:
+        pages i64[B] and runs i64[B].
+
+    Raises:
+        InputError: a row is out of range, or ptr does not cut the rows.
+    """
+    rows = as_ids(rows, "rows")
+    ptr = check_ptr(ptr, len(rows))
+    if num_rows < 0 or row_bytes < 0:
+        raise InputError(f"{num_rows} rows of {row_bytes} bytes", "give counts of 0 or more")
+    pages, runs = np.zeros((2, len(ptr) - 1), np.int64)
+    _native.touched_pages(ptr, rows, num_rows, row_bytes, pages, runs, check_threads(threads))
+    return pages, runs
+
+
+def check_ptr(ptr: Any, length: int) -> Array:
+    """Returns ptr as C-contiguous i64[B+1] that cuts `length` elements into B batches; raises InputError otherwise."""
+    array = np.require(ptr, np.int64, ["C", "A"])
+    if array.ndim != 1 or len(array) < 1 or array[0] != 0 or array[-1] != length or (np.diff(array) < 0).any():
+        raise InputError(f"ptr does not cut {length} ids into batches", "give i64[B+1] from 0 to the length, ascending")
+    return array
