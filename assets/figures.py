@@ -5,7 +5,7 @@ The same numbers give the same bytes (no date, no version in the file) with one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,25 @@ def class_balance(path: Path, class_names: Sequence[str], class_counts: Array, n
         axes.invert_yaxis()
         axes.set_xlabel("nodes")
     axes.set_title(f"{len(order):,} classes, {num_unknown:,} nodes without a label")
+    _save(figure, path)
+
+
+def hit_ratio_curves(path: Path, ratios: Sequence[float], curves: Mapping[str, Array]) -> None:
+    """Draws the share of input rows that a cache holds against the share of nodes in it.
+
+    Args:
+        path: the PNG to write.
+        ratios: n cache ratios.
+        curves: policy -> f64[n] hit ratios.
+    """
+    figure = _figure(5.0, 3.4)
+    axes = figure.subplots()
+    for name, hits in curves.items():
+        axes.plot([100 * ratio for ratio in ratios], 100 * hits, label=name, linewidth=1.2)
+    axes.set_xlabel("nodes in the cache, %")
+    axes.set_ylabel("input rows found there, %")
+    axes.grid(alpha=0.3)
+    axes.legend()
     _save(figure, path)
 
 

@@ -3,6 +3,7 @@
     name = "cora"                      seed = 0
     [graph]                            source and its own keys, see assets/sources/
     [sampling]                         see assets/sampling.py
+    [hotness]                          see assets/hotness.py
     [[train]]                          one table for each model; the schema comes from the trainers
 
 `name` is the file's name without `.toml` when it is left out.
@@ -26,11 +27,12 @@ from kernels.errors import InputError
 
 if TYPE_CHECKING:
     from assets.graph import GraphConfig
+    from assets.hotness import HotnessTable
 
 FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
 SHIPPED = Path(__file__).resolve().parent.parent / "jobs" / "pipelines"
-SECTIONS = ("name", "seed", "graph", "sampling", "train")
-LATER_SECTIONS = ("partitions", "chunks", "hotness", "memory", "schedule")
+SECTIONS = ("name", "seed", "graph", "sampling", "hotness", "train")
+LATER_SECTIONS = ("partitions", "chunks", "memory", "schedule")
 LATER_VALUES: Mapping[str, tuple[str, ...]] = {
     "method": ("weighted", "random_walk"),
     "trainer": ("factored", "disk", "fresh", "fullgraph", "distributed"),
@@ -68,6 +70,7 @@ class Pipeline:
         path, text: the file and what stood in it.
         graph: the Semantic config of the graph stage.
         sampling: how mini-batches are sampled, None where the file does not say.
+        hotness: how nodes are ranked for caches, None where the file does not say.
         train: one object of the train schema for each `[[train]]` table, or plain dicts where no schema was given.
     """
 
@@ -77,6 +80,7 @@ class Pipeline:
     text: str
     graph: GraphConfig
     sampling: SamplingConfig | None
+    hotness: HotnessTable | None = None
     train: tuple[Any, ...]
 
     @property
@@ -175,6 +179,8 @@ def _parse(
     if "sampling" in raw:
         values["sampling"], found = tables.parse(SamplingConfig, raw["sampling"], ("sampling",))
         problems += found
+    values["hotness"], found = _parse_hotness(raw, tables)
+    problems += found
     values["train"], found = _parse_train(raw.get("train", []), tables, train_schema)
     problems += found
     problems += _impossible(raw, values, tables)
@@ -206,6 +212,18 @@ def _parse_graph(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[Any
     except InputError as error:
         return None, [tables.problem(("graph", "source"), f"{error.problem}; {error.remedy}")]
     return tables.parse(schema, graph, ("graph",), {"seed": seed})
+
+
+def _parse_hotness(raw: Mapping[str, Any], tables: Tables) -> tuple[HotnessTable | None, list[Problem]]:
+    from assets.hotness import HotnessTable
+
+    if "hotness" not in raw:
+        return None, []
+    table, problems = tables.parse(HotnessTable, raw["hotness"], ("hotness",))
+    if table is not None and table.presamples and "sampling" not in raw:
+        text = f'policy = "{table.policy}" samples batches: it needs a table [sampling] with fanouts and batch_size'
+        problems = [tables.problem(("hotness",), text)]
+    return table, problems
 
 
 def _parse_train(entries: Any, tables: Tables, schema: type | None) -> tuple[tuple[Any, ...], list[Problem]]:

@@ -38,6 +38,15 @@ GRAPH_CHECKS = (
 """What the graph stage tests; the UI lists checks before they have run."""
 
 
+HOTNESS_CHECKS = (
+    "visits add up to the inputs",
+    "every training node is visited in every round",
+    "every training node is a seed once a round",
+    "the ranking holds every node once",
+)
+"""What the hotness stage tests; those about counts do not apply to policies without them."""
+
+
 class Recipe(Protocol):
     """The half of a `Stage` that decides versions; it needs nothing that builds."""
 
@@ -83,7 +92,7 @@ class Step:
 
 
 def preprocessing_steps(pipeline: Pipeline) -> list[Step]:
-    """Returns the steps that build data, in the order in which they run."""
+    """Returns the steps that build data, in the order in which they run; the recipe of each is its whole stage."""
     from assets.graph import GRAPH
 
     graph = Step(
@@ -95,7 +104,25 @@ def preprocessing_steps(pipeline: Pipeline) -> list[Step]:
         external=pipeline.graph.source not in GENERATORS,
         command=f"graphmill build {pipeline.reference}",
     )
-    return [graph]
+    return [graph, *_hotness_step(pipeline, graph)]
+
+
+def _hotness_step(pipeline: Pipeline, graph: Step) -> list[Step]:
+    from assets.hotness import HOTNESS, hotness_config
+
+    if pipeline.hotness is None:
+        return []
+    return [
+        Step(
+            pipeline=pipeline.name,
+            name=HOTNESS.name,
+            recipe=HOTNESS,
+            configs=(hotness_config(pipeline.hotness, pipeline.sampling, pipeline.seed),),
+            inputs={"graph": graph},
+            checks=HOTNESS_CHECKS,
+            command=graph.command,
+        )
+    ]
 
 
 def recipe_hash(step: Step) -> str:

@@ -92,12 +92,9 @@ def job_names(pipeline: str) -> dict[str, str]:
 def _definitions_of(
     pipeline: Pipeline, around: Surroundings, children: ChildProcesses, threads: int | None
 ) -> dg.Definitions:
-    from assets.graph import GRAPH, GraphExecution
-
     data = preprocessing_steps(pipeline)
     training = training_steps(pipeline, data)
-    execution = GraphExecution() if threads is None else GraphExecution(threads=threads)
-    built: list[Any] = [stage_asset(step, GRAPH, execution, around) for step in data]
+    built: list[Any] = [stage_asset(step, step.recipe, _execution(step.recipe, threads), around) for step in data]
     built += [raw_asset(step, around) for step in data if step.external]
     built += [training_asset(step, pipeline, around, children) for step in training]
     selections = {"preprocess": data, "train": training, "all": [*data, *training]}
@@ -107,6 +104,11 @@ def _definitions_of(
         if selections[selection]
     ]
     return dg.Definitions(assets=built, jobs=asset_jobs)
+
+
+def _execution(stage: Any, threads: int | None) -> Any:
+    """Returns the Execution config of a data stage: all of them have `threads`."""
+    return stage.Execution() if threads is None else stage.Execution(threads=threads)
 
 
 def _job(name: str, steps: list[Step], pipeline: Pipeline, selection: str) -> Any:

@@ -8,8 +8,9 @@ Choosing: a row of d neighbours with fanout k < d is cut down by Floyd's algorit
 function of (seed, stream, epoch, step, layer, node). Positions are kept ascending, so a row's bytes are canonical. Sixteen rows
 are chosen before any is read: their cache misses overlap.
 
-Renaming: the map has one 64-bit entry a node, a stamp of the batch beside the local id. A new batch is a new stamp; the map
-is never cleared and nothing is hashed. The destinations of a block are the sources of the block above, in order, so one
+Renaming: the map has one 64-bit entry a node: a stamp of the batch, the local id, and in how many batches the node had one. A new
+batch is a new stamp; the map is cleared every 65,536 batches only and nothing is hashed. So visits (kernels/visits.py) are counted
+where the entry is written anyway. The destinations of a block are the sources of the block above, in order, so one
 map and one list of nodes serve all layers, and the src_ids of every block are a prefix of the same array.
 
 Cost: O(sampled edges); about one random read of the topology and one of the map an edge. Memory: 8 bytes a node for a
@@ -25,7 +26,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from kernels import _native
-from kernels.arrays import as_ids, check_threads
+from kernels.arrays import as_ids, as_out, check_threads
 from kernels.errors import InputError
 from kernels.rng import absorb, bounded, draws, key
 from kernels.types import Array, BatchKey, Block, Topology
@@ -141,6 +142,24 @@ class Sampler:
         code = get_args(Transposes).index(transpose)
         src_ids, layers = self._native.sample(batch_key, self.check_seeds(seeds), code, positions)
         return tuple(self._block(src_ids, layer, wants_ids) for layer in layers)
+
+    def take_visits(self, visits: Array) -> Array:
+        """Adds the batches in which each node was an input since the last call, and forgets them.
+
+        A batch that was refused may have been counted in part. Call it while no thread samples.
+
+        Args:
+            visits: u32[N] to add to.
+
+        Returns:
+            visits.
+
+        Raises:
+            InputError: visits does not fit.
+        """
+        visits = as_out(visits, (self.topology.num_nodes,), np.uint32)
+        self._native.take_visits(visits)
+        return visits
 
     def check_seeds(self, seeds: Any) -> Array:
         """Returns the seeds in the topology's id type; ids beyond it are kept out by the range, not by a cast.

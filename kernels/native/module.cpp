@@ -14,6 +14,8 @@ void bind_csc(py::module_& m);
 void bind_edge_order(py::module_& m);
 void bind_generate(py::module_& m);
 void bind_segments(py::module_& m);
+void bind_visits(py::module_& m);
+void bind_push(py::module_& m);
 
 static void translate(std::exception_ptr thrown) {
     try {
@@ -41,4 +43,6 @@ PYBIND11_MODULE(_native, m) {
     graphmill::bind_edge_order(m);
     graphmill::bind_generate(m);
     graphmill::bind_segments(m);
+    graphmill::bind_visits(m);
+    graphmill::bind_push(m);
 }

@@ -66,6 +66,21 @@ class Sampler {
         return hand_over(layers, src_ids);
     }
 
+    // Adds the visits since the last call to `counts`, and forgets them.
+    void take_visits(Array<uint32_t> counts) {
+        uint32_t* out = counts.mutable_data();
+        py::gil_scoped_release unlocked;
+        for (int64_t v = 0; v < num_nodes_; ++v) {
+            const uint64_t entry = seen_[v];
+            if (entry & VISITS) {
+                out[v] += static_cast<uint32_t>((entry & VISITS) >> 32);
+                seen_[v] = entry & ~VISITS;
+            }
+        }
+        for (size_t v = 0; v < spilled_.size(); ++v) out[v] += spilled_[v];
+        spilled_.clear();
+    }
+
   private:
     struct Row {
         int64_t begin;
@@ -73,6 +88,7 @@ class Sampler {
     };
     static constexpr int64_t LOCAL_IDS = std::numeric_limits<int32_t>::max();
     static constexpr const char* SMALLER = "use a smaller batch size or smaller fanouts";
+    static constexpr uint64_t ONE_VISIT = uint64_t{1} << 32, VISITS = uint64_t{0xFFFF} << 32;
     static constexpr int64_t TILE = 16;   // rows whose reads are in flight together
     static constexpr int64_t AHEAD = 24;  // edges between the prefetch of a node's entry and its use
 
@@ -94,22 +110,37 @@ class Sampler {
     // Starts a new stamp, so that every entry of the map is stale, and gives the seeds the first local ids.
     void seat_seeds(const Id* seeds, int64_t num_seeds) {
         if (num_seeds >= LOCAL_IDS) throw InputError("a batch has 2147483647 seeds or more", SMALLER);
-        if (++stamp_ == 0) {  // after 2^32 batches old stamps would look new
-            std::memset(seen_, 0, num_nodes_ * sizeof(uint64_t));
+        if (++stamp_ == 0) {  // after 2^16 batches old stamps would look new, and the entries' counts are full
+            spill_visits();
             stamp_ = 1;
         }
         nodes_.grow(num_seeds);
         for (int64_t i = 0; i < num_seeds; ++i) {
             uint64_t& entry = seen_[seeds[i]];
-            if (entry >> 32 == stamp_) {
+            if (entry >> 48 == stamp_) {
                 throw InputError("seed " + std::to_string(seeds[i]) + " stands at positions " +
                                      std::to_string(uint32_t(entry)) + " and " + std::to_string(i),
                                  "give every seed once");
             }
-            entry = uint64_t{stamp_} << 32 | uint64_t(i);
+            entry = seated(entry, i);
             nodes_[i] = seeds[i];
         }
         count_ = num_seeds;
+    }
+
+    // The entry of a node that gets a seat in this batch: the batch's stamp, one visit more, and its local id. A batch adds one to the
+    // stamp and at most one to a count, so a count is full no earlier than the stamps are used up.
+    uint64_t seated(uint64_t entry, int64_t local_id) const {
+        return uint64_t{stamp_} << 48 | ((entry + ONE_VISIT) & VISITS) | uint64_t(local_id);
+    }
+
+    // Clears the map; the visits that were counted in it move to a table of wide counters.
+    void spill_visits() {
+        spilled_.resize(num_nodes_);
+        for (int64_t v = 0; v < num_nodes_; ++v) {
+            spilled_[v] += static_cast<uint32_t>((seen_[v] & VISITS) >> 32);
+            seen_[v] = 0;
+        }
     }
 
     // The nodes seated so far are the destinations; the rows picked for them seat the sources that are new.
@@ -206,9 +237,9 @@ class Sampler {
                                  "run graphmill verify on the graph, then build it again");
             }
             uint64_t entry = seen_[node];
-            if (entry >> 32 != stamp_) {
+            if (entry >> 48 != stamp_) {
                 if (count_ == LOCAL_IDS) throw InputError("a block would have 2147483648 sources", SMALLER);
-                entry = uint64_t{stamp_} << 32 | uint64_t(count_);
+                entry = seated(entry, count_);
                 seen_[node] = entry;
                 nodes_[count_++] = node;
             }
@@ -236,8 +267,9 @@ class Sampler {
     bool replace_;
     int threads_;
     std::atomic<bool> busy_{false};
-    uint64_t* seen_ = nullptr;  // [num_nodes]: stamp of the batch << 32 | local id
-    uint32_t stamp_ = 0;
+    uint64_t* seen_ = nullptr;  // [num_nodes]: stamp of the batch << 48 | visits << 32 | local id
+    uint16_t stamp_ = 0;
+    std::vector<uint32_t> spilled_;  // [num_nodes] visits that the map had no room for; empty before 2^16 batches
     int64_t count_ = 0;   // nodes seated in this batch
     Buffer<Id> nodes_;    // their global ids; every block's sources are a prefix of it
     Buffer<Row> rows_;
@@ -250,7 +282,8 @@ static void bind(py::module_& m, const char* name) {
         .def(py::init<Array<int64_t>, Array<Id>, std::vector<int64_t>, bool, int>(), py::arg("indptr").noconvert(),
              py::arg("indices").noconvert(), py::arg("fanouts"), py::arg("replace"), py::arg("threads"))
         .def("sample", &Sampler<Id>::sample, py::arg("batch_key"), py::arg("seeds").noconvert(), py::arg("transposed"),
-             py::arg("positions"));
+             py::arg("positions"))
+        .def("take_visits", &Sampler<Id>::take_visits, py::arg("counts").noconvert());
 }
 
 void bind_sample(py::module_& m) {

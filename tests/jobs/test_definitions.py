@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from assets.definitions import Surroundings, check_name
-from assets.steps import GRAPH_CHECKS
+from assets.steps import GRAPH_CHECKS, HOTNESS_CHECKS
 from assets.store import Store
 from jobs.children import ROOT
 from jobs.definitions import build_defs, read_pipelines
@@ -38,6 +38,26 @@ def test_assets_have_keys_groups_versions_owners_and_checks(tiny, tmp_path):
     assert names <= {job.name for job in definitions.resolve_all_job_defs()}
     (training,) = [asset for asset in definitions.assets if dg.AssetKey(["ti-ny", "sage"]) in asset.keys]
     assert training.op.pool == "gpu"
+
+
+def test_hotness_is_an_asset_that_reads_the_graph(tmp_path):
+    path = write_tiny(tmp_path)
+    path.write_text(path.read_text() + "[hotness]\nrounds = 2\nevaluate_epochs = 1\n")
+    (pipeline,), _ = read_pipelines({path: path.read_bytes()})
+    definitions = build_defs([pipeline], Surroundings(store=Store(tmp_path / "home")))
+    assert [dep.asset_key.to_user_string() for dep in _specs(definitions)["tiny/hotness"].deps] == ["tiny/graph"]
+    job = definitions.resolve_job_def("tiny__preprocess")
+    with dg.instance_for_test() as instance:
+        result = job.execute_in_process(instance=instance)
+    (event,) = result.asset_materializations_for_node("tiny__hotness")
+    assert event.metadata["hit_ratio_optimal_10_percent"].value >= event.metadata["hit_ratio_random_10_percent"].value
+    assert "data:image/png;base64" in event.metadata["hit ratio"].value
+    checks = {
+        check.check_name: check.passed
+        for check in result.get_asset_check_evaluations()
+        if check.asset_key.path[-1] == "hotness"
+    }
+    assert checks == dict.fromkeys(map(check_name, HOTNESS_CHECKS), True)
 
 
 def test_a_source_with_raw_content_has_an_observable_asset(tmp_path):

@@ -5,11 +5,13 @@ import hashlib
 import numpy as np
 import pytest
 
+from assets.pipeline import load_pipeline
 from assets.steps import GENERATORS, Versions, find_inputs, joint_version, preprocessing_steps, recipe_hash
 from assets.store import Store
 from jobs.training import training_steps
 from kernels.errors import InputError
-from tests.jobs.recipes import load_tiny
+from tests.jobs.recipes import load_tiny, write_tiny
+from trainers.config import TrainTable
 
 
 def _steps(pipeline):
@@ -35,6 +37,22 @@ def _hashes(pipeline):
 def test_an_edit_changes_the_affected_closure(tmp_path, change, affected):
     before, after = _hashes(load_tiny(tmp_path / "a")), _hashes(load_tiny(tmp_path / "b", **change))
     assert {name for name in before if before[name] != after[name]} == affected
+
+
+def test_an_edit_of_hotness_leaves_graph_and_models_alone(tmp_path):
+    def hashes(folder, hotness, **changes):
+        path = write_tiny(tmp_path / folder, **changes)
+        path.write_text(path.read_text() + hotness)
+        return _hashes(load_pipeline(path, TrainTable))
+
+    before = hashes("a", "[hotness]\nrounds = 2\n")
+    assert set(before) == {"graph", "hotness", "sage", "gcn"}
+    after = hashes("b", "[hotness]\nrounds = 3\n")
+    assert {name for name in before if before[name] != after[name]} == {"hotness"}
+    after = hashes("c", "[hotness]\nrounds = 2\n", batch_size="64 -> 65")
+    assert {name for name in before if before[name] != after[name]} == {"hotness", "sage", "gcn"}
+    degree = [hashes(f, '[hotness]\npolicy = "degree"\n', batch_size=f"64 -> {n}") for f, n in (("d", 64), ("e", 65))]
+    assert degree[0]["hotness"] == degree[1]["hotness"], "a ranking by degree samples nothing"
 
 
 def test_what_is_not_hashed_changes_nothing(tmp_path):
