@@ -12,6 +12,12 @@ from kernels.types import Array
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
+def dtype_name(dtype: Any) -> str:
+    """Returns a NumPy, CuPy or torch dtype's name; uint16 holds the bits of bfloat16, which NumPy does not have."""
+    name = str(dtype).removeprefix("torch.")
+    return "bfloat16" if name == "uint16" else name
+
+
 def as_ids(ids: Any, what: str) -> Array:
     """Returns ids as a C-contiguous int32[n] or int64[n] array, without a copy when they are one.
 

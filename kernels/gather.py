@@ -19,7 +19,9 @@ import numpy as np
 
 from kernels import _native
 from kernels.arrays import FLOATS, as_ids, as_int32, as_out, check_threads
+from kernels.cuda_device import device_of, on_device
 from kernels.errors import InputError
+from kernels.gather_cuda import gather_tiered_cuda
 from kernels.slots import NO_FEATURES, TIER_NAMES, Tiers, unpack
 from kernels.types import Array
 
@@ -73,12 +75,15 @@ def gather(table: Array, node_ids: Any, out: Array, threads: int = 1) -> Array:
     return out
 
 
-def gather_tiered(slots: Any, tiers: Tiers, out: Array, threads: int = 1) -> Array:
+def gather_tiered(slots: Any, tiers: Tiers, out: Any, threads: int = 1) -> Any:
     """Writes the rows that slots name to `out`; the row of a node without features (slot -1) is zeros.
 
+    Where `out` is decides what runs: the native version for a NumPy array, the CUDA kernel (kernels/gather_cuda.py) for a CuPy array or a
+    CUDA tensor.
+
     Args:
-        slots: i32[n] as kernels.slots packs them; repeated slots are allowed.
-        tiers: the rows, of float16, float32, float64, int8, uint8 or bfloat16 as uint16.
+        slots: i32[n] as kernels.slots packs them; repeated slots are allowed. With `out` on a GPU they may be there too.
+        tiers: the rows, of float16, float32, float64, int8, uint8 or bfloat16 (in NumPy: uint16).
         out: [n, F] of float32, float64 or the stored dtype, C-contiguous.
         threads: native threads; the result does not depend on it.
 
@@ -87,8 +92,10 @@ def gather_tiered(slots: Any, tiers: Tiers, out: Array, threads: int = 1) -> Arr
 
     Raises:
         InputError: a dtype or shape does not fit, a slot names a row that its tier does not have or a tier that is not given, or a slot
-            is -2: its row was to be staged. Nothing is written then.
+            is -2: its row was to be staged. Nothing is written then, except by slots that are on a GPU.
     """
+    if on_device(out):
+        return gather_tiered_cuda(slots, tiers, out, device_of(out))
     for name, rows in tiers.given():
         _check_rows(rows, f"the {name} tier")
     slots = as_int32(slots, "slots", len(slots))
@@ -101,6 +108,8 @@ def gather_tiered(slots: Any, tiers: Tiers, out: Array, threads: int = 1) -> Arr
 
 
 def _check_rows(table: Array, what: str) -> None:
+    if not isinstance(table, np.ndarray):
+        raise InputError(f"{what} is a {type(table).__name__}", "give NumPy arrays where `out` is one")
     if table.ndim != 2 or table.dtype not in TABLE_DTYPES:
         names = ", ".join(map(str, TABLE_DTYPES))
         raise InputError(f"{what} is {table.dtype}{list(table.shape)}", f"give a matrix of {names} (bfloat16)")
@@ -110,6 +119,8 @@ def _check_rows(table: Array, what: str) -> None:
 
 
 def _as_target(out: Array, shape: tuple[int, int], stored: Any) -> Array:
+    if not isinstance(out, np.ndarray):
+        raise InputError(f"out is a {type(out).__name__} in host memory", "give a NumPy array (torch: out.numpy())")
     if out.dtype not in FLOATS and out.dtype != stored:
         raise InputError(f"out is {out.dtype}, rows are stored as {stored}", f"give float32, float64 or {stored}")
     return as_out(out, shape, out.dtype)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.arrays import dtype_name
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -84,7 +85,7 @@ class Tiers:
             if rows.shape[0] > MAX_ROWS:
                 raise InputError(f"the {name} tier has {rows.shape[0]:,} rows", f"keep at most {MAX_ROWS:,} in a tier")
         for name, rows in others:
-            if (rows.dtype, rows.shape[1]) != (first.dtype, first.shape[1]):
+            if (dtype_name(rows.dtype), rows.shape[1]) != (dtype_name(first.dtype), first.shape[1]):
                 raise InputError(
                     f"the {name} tier is {rows.dtype}[:, {rows.shape[1]}], the {first_name} tier "
                     f"{first.dtype}[:, {first.shape[1]}]",
@@ -103,11 +104,14 @@ class Tiers:
                 f"keep peers * peer_stride at most {MAX_ROWS:,}",
             )
 
+    def own(self) -> list[tuple[str, Any]]:
+        """Returns (name, rows or None) of the device, host and staged tiers, in that order."""
+        return [(name, getattr(self, name)) for name in TIER_NAMES[:PEER]]
+
     def given(self) -> list[tuple[str, Any]]:
         """Returns (name, rows) of every array that is there, in the order of the tiers."""
-        own = [(name, getattr(self, name)) for name in TIER_NAMES[:PEER]]
         peers = [(f"peer {index}", rows) for index, rows in enumerate(self.peers)]
-        return [(name, rows) for name, rows in own + peers if rows is not None]
+        return [(name, rows) for name, rows in self.own() + peers if rows is not None]
 
     @property
     def width(self) -> int:

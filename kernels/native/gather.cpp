@@ -217,6 +217,20 @@ static void gather_tiered(py::dtype dtype, Maybe device, Maybe host, Maybe stage
     copy_any(types, [&](int64_t i) { return tiers(slot[i]); }, to);
 }
 
+// The same check for slots that another kernel will follow. counts: rows of the three tiers, -1 for one that is not there.
+static void check_slots(Array<int32_t> slots, std::array<int64_t, 3> counts, std::vector<int64_t> peer_counts,
+                        int64_t peer_stride) {
+    Tiers tiers;
+    for (size_t t = 0; t < counts.size(); ++t) tiers.own[t].count = counts[t];
+    tiers.peers.resize(peer_counts.size());
+    for (size_t p = 0; p < peer_counts.size(); ++p) tiers.peers[p].count = peer_counts[p];
+    tiers.peer_stride = std::max<int64_t>(1, peer_stride);
+    const int32_t* slot = slots.data();
+    const int64_t count = slots.size();
+    py::gil_scoped_release unlocked;
+    tiers.check(slot, count);
+}
+
 template <class Id>
 static void bind(py::module_& m) {
     m.def("gather", &gather<Id>, py::arg("table"), py::arg("node_ids").noconvert(), py::arg("out").noconvert(),
@@ -229,6 +243,8 @@ void bind_gather(py::module_& m) {
     m.def("gather_tiered", &gather_tiered, py::arg("dtype"), py::arg("device"), py::arg("host"), py::arg("staged"),
           py::arg("peers"), py::arg("peer_stride"), py::arg("slots").noconvert(), py::arg("out").noconvert(),
           py::arg("threads"));
+    m.def("check_slots", &check_slots, py::arg("slots").noconvert(), py::arg("counts"), py::arg("peer_counts"),
+          py::arg("peer_stride"));
 }
 
 }  // namespace graphmill

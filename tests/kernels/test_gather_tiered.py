@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,6 +84,8 @@ def test_what_does_not_fit_is_refused():
         (slots, tiers, np.empty((2, 2), np.float32)),
         (slots, tiers, out.astype(np.float16)),
         (slots, tiers, out, 0),
+        (slots, tiers, torch.empty(1, 2)),
+        (slots, Tiers(device=torch.ones(6, 2)), out),
         (slots, Tiers(device=np.ones((6, 2), np.int64)), out),
         (slots, Tiers(device=np.asfortranarray(np.ones((6, 2), np.float32))), out),
     ):
