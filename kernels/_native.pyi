@@ -180,3 +180,14 @@ def count_gaps(
 def count_prefixes(ids: Array, ends: list[int], counts: Array) -> None: ...
 def count_inputs_under(ids: Array, blocks: list[tuple[Any, ...]], counts: Array) -> None: ...
 def push(indptr: Array, indices: Array, values: Array, sums: Array, threads: int) -> None: ...
+def pack_range(
+    rows: Array,
+    first_row: int,
+    ptr: Array,
+    ids: Array,
+    offsets: Array,
+    places: Array | None,
+    cursor: Array,
+    out: Array,
+    threads: int,
+) -> int: ...

@@ -16,6 +16,7 @@ void bind_generate(py::module_& m);
 void bind_segments(py::module_& m);
 void bind_visits(py::module_& m);
 void bind_push(py::module_& m);
+void bind_pack(py::module_& m);
 
 static void translate(std::exception_ptr thrown) {
     try {
@@ -45,4 +46,5 @@ PYBIND11_MODULE(_native, m) {
     graphmill::bind_segments(m);
     graphmill::bind_visits(m);
     graphmill::bind_push(m);
+    graphmill::bind_pack(m);
 }
