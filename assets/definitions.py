@@ -3,7 +3,7 @@
 A step becomes the asset `[pipeline, name]` in the group of its pipeline. Dagster never skips work and never decides
 what is current: the `code_version` is the hash of the whole recipe, the data version is the artifact's own, and the
 body asks the store first. So an edited pipeline file marks exactly what it changes, and a reverted one finds its old
-artifacts. What came in from outside has an observable asset of its own, `[pipeline, raw]`.
+artifacts. What came in from outside has an observable asset of its own: `[pipeline, raw]`, `[pipeline, measured]`.
 """
 
 import base64
@@ -24,7 +24,6 @@ from assets.store import Store
 from kernels.errors import InputError
 
 OWNERS = ("team:graph",)
-RAW = "raw"
 FIGURE_BYTES = 100_000
 """A figure is stored about twice for every materialisation, so a larger one is named by its path."""
 
@@ -76,7 +75,8 @@ def stage_asset(step: Step, stage: Any, execution: Any, around: Surroundings) ->
 
     def body(context: dg.AssetExecutionContext, config: Any) -> Iterator[Any]:
         versions = around.make_versions()
-        inputs = find_inputs(around.store, step, versions)
+        found = find_inputs(around.store, step, versions)
+        inputs = {role: found[role] for role in step.inputs}
         try:
             artifact = materialize(
                 around.store,
@@ -113,7 +113,7 @@ def asset_of(
         config: what a run may set.
     """
     key = key_of(step)
-    deps = [key_of(source) for source in step.inputs.values()]
+    deps = [key_of(source) for source in step.sources.values()]
 
     @dg.multi_asset(
         name=key.to_python_identifier(),
@@ -147,7 +147,7 @@ def asset_of(
 
 def raw_key(step: Step) -> dg.AssetKey:
     """Returns the key of the outside content that a step reads."""
-    return dg.AssetKey([step.pipeline, RAW])
+    return dg.AssetKey([step.pipeline, step.external])
 
 
 def raw_asset(step: Step, around: Surroundings) -> dg.SourceAsset:
@@ -167,7 +167,7 @@ def raw_asset(step: Step, around: Surroundings) -> dg.SourceAsset:
             key=raw_key(step),
             group_name=group_of(step.pipeline),
             description=f"What {'/'.join(step.key)} reads from outside. Observing it digests the content.",
-            tags={"graphmill/stage": RAW},
+            tags={"graphmill/stage": step.external},
         )(observe)
 
 
@@ -187,7 +187,7 @@ def materialized(
         reused: whether nothing had to be built.
         extra: more metadata.
     """
-    tags = {f"{INPUT_TAG}{key_of(source).to_user_string()}": versions.only(source) for source in step.inputs.values()}
+    tags = {f"{INPUT_TAG}{key_of(source).to_user_string()}": versions.only(source) for source in step.sources.values()}
     if step.external:
         raw = versions.raw(step.recipe, step.configs[0])
         tags[f"{INPUT_TAG}{raw_key(step).to_user_string()}"] = _raw_version(raw)

@@ -4,6 +4,7 @@
     [graph]                            source and its own keys, see assets/sources/
     [sampling]                         see assets/sampling.py
     [hotness]                          see assets/hotness.py
+    [memory]                           see assets/budgets.py
     [[train]]                          one table for each model; the schema comes from the trainers
 
 `name` is the file's name without `.toml` when it is left out.
@@ -20,6 +21,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assets.budgets import MemoryConfig
 from assets.sampling import SamplingConfig
 from assets.tables import NOT_BUILT, Problem, Tables
 from assets.toml_lines import key_lines
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
 
 FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
 SHIPPED = Path(__file__).resolve().parent.parent / "jobs" / "pipelines"
-SECTIONS = ("name", "seed", "graph", "sampling", "hotness", "train")
-LATER_SECTIONS = ("partitions", "chunks", "memory", "schedule")
+SECTIONS = ("name", "seed", "graph", "sampling", "hotness", "memory", "train")
+LATER_SECTIONS = ("partitions", "chunks", "schedule")
 LATER_VALUES: Mapping[str, tuple[str, ...]] = {
     "method": ("weighted", "random_walk"),
     "trainer": ("factored", "disk", "fresh", "fullgraph", "distributed"),
@@ -71,6 +73,7 @@ class Pipeline:
         graph: the Semantic config of the graph stage.
         sampling: how mini-batches are sampled, None where the file does not say.
         hotness: how nodes are ranked for caches, None where the file does not say.
+        memory: what each level of the memory may hold, None where the file does not say.
         train: one object of the train schema for each `[[train]]` table, or plain dicts where no schema was given.
     """
 
@@ -81,6 +84,7 @@ class Pipeline:
     graph: GraphConfig
     sampling: SamplingConfig | None
     hotness: HotnessTable | None = None
+    memory: MemoryConfig | None = None
     train: tuple[Any, ...]
 
     @property
@@ -175,9 +179,8 @@ def _parse(
     values: dict[str, Any] = {"name": head.name, "seed": head.seed} if head else {}
     values["graph"], found = _parse_graph(raw, tables, head.seed if head else 0)
     problems += found
-    values["sampling"] = None
-    if "sampling" in raw:
-        values["sampling"], found = tables.parse(SamplingConfig, raw["sampling"], ("sampling",))
+    for name, schema in (("sampling", SamplingConfig), ("memory", MemoryConfig)):
+        values[name], found = tables.parse(schema, raw[name], (name,)) if name in raw else (None, [])
         problems += found
     values["hotness"], found = _parse_hotness(raw, tables)
     problems += found

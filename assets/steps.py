@@ -14,9 +14,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from assets.artifact import Artifact
+from assets.budgets import BUDGET_CHECKS, BudgetsStage, MemoryConfig, budgets_config
 from assets.pipeline import Pipeline
 from assets.recipe import canonical, canonical_json, locations, short, version_of
 from assets.store import Store
@@ -71,8 +73,9 @@ class Step:
         recipe: the stage, or the half of it that decides versions.
         configs: Semantic configs, one an artifact.
         inputs: role -> the step that it reads; each has one artifact.
+        reads: the same for artifacts that decide only how it is carried out: needed to build it, and no part of its version.
         checks: names of what its stage tests.
-        external: it reads content from outside the store.
+        external: name of the asset that stands for what it reads from outside the store; empty where it reads nothing.
         command: what builds it, for error messages.
     """
 
@@ -81,8 +84,9 @@ class Step:
     recipe: Recipe
     configs: tuple[Any, ...]
     inputs: Mapping[str, Step] = field(default_factory=dict)
+    reads: Mapping[str, Step] = field(default_factory=dict)
     checks: tuple[str, ...] = ()
-    external: bool = False
+    external: str = ""
     command: str = ""
 
     @property
@@ -90,9 +94,19 @@ class Step:
         """Pipeline and name: the asset's key."""
         return self.pipeline, self.name
 
+    @property
+    def sources(self) -> Mapping[str, Step]:
+        """Everything that it reads from the store."""
+        return {**self.inputs, **self.reads}
 
-def preprocessing_steps(pipeline: Pipeline) -> list[Step]:
-    """Returns the steps that build data, in the order in which they run; the recipe of each is its whole stage."""
+
+def preprocessing_steps(pipeline: Pipeline, home: Path | None = None) -> list[Step]:
+    """Returns the steps that build data, in the order in which they run; the recipe of each is its whole stage.
+
+    Args:
+        pipeline: the recipe, read with the schema of its train tables.
+        home: where measured numbers are, None for the default home.
+    """
     from assets.graph import GRAPH
 
     graph = Step(
@@ -101,25 +115,47 @@ def preprocessing_steps(pipeline: Pipeline) -> list[Step]:
         recipe=GRAPH,
         configs=(pipeline.graph,),
         checks=GRAPH_CHECKS,
-        external=pipeline.graph.source not in GENERATORS,
+        external="" if pipeline.graph.source in GENERATORS else "raw",
         command=f"graphmill build {pipeline.reference}",
     )
-    return [graph, *_hotness_step(pipeline, graph)]
+    return [graph, *_hotness_step(pipeline, graph), *_budgets_step(pipeline, graph, home)]
 
 
 def _hotness_step(pipeline: Pipeline, graph: Step) -> list[Step]:
-    from assets.hotness import HOTNESS, hotness_config
+    """Returns what ranks the nodes: as [hotness] says, or by its defaults where only [memory] asks for a cache."""
+    from assets.hotness import HOTNESS, HotnessTable, hotness_config
 
-    if pipeline.hotness is None:
+    table = HotnessTable() if pipeline.hotness is None and pipeline.memory is not None and pipeline.train else pipeline.hotness
+    if table is None:
         return []
     return [
         Step(
             pipeline=pipeline.name,
             name=HOTNESS.name,
             recipe=HOTNESS,
-            configs=(hotness_config(pipeline.hotness, pipeline.sampling, pipeline.seed),),
+            configs=(hotness_config(table, pipeline.sampling, pipeline.seed),),
             inputs={"graph": graph},
             checks=HOTNESS_CHECKS,
+            command=graph.command,
+        )
+    ]
+
+
+def _budgets_step(pipeline: Pipeline, graph: Step, home: Path | None) -> list[Step]:
+    """Returns what says how much is cached: as [memory] says, or "auto" where only [hotness] asks for a cache."""
+    memory = MemoryConfig() if pipeline.memory is None and pipeline.hotness is not None and pipeline.train else pipeline.memory
+    if memory is None:
+        return []
+    config = budgets_config(memory, pipeline.train)
+    return [
+        Step(
+            pipeline=pipeline.name,
+            name=BudgetsStage.name,
+            recipe=BudgetsStage(home),
+            configs=(config,),
+            inputs={"graph": graph},
+            checks=BUDGET_CHECKS,
+            external="measured" if config.automatic else "",
             command=graph.command,
         )
     ]
@@ -217,12 +253,12 @@ def find_all(store: Store, step: Step, versions: Versions) -> list[Artifact] | N
 
 
 def find_inputs(store: Store, step: Step, versions: Versions) -> dict[str, Artifact]:
-    """Returns role -> artifact of what the step reads.
+    """Returns role -> artifact of everything that the step reads.
 
     Raises:
         InputError: lists every input that the store does not have, with the command that builds it.
     """
-    wanted = {role: (source, versions.only(source)) for role, source in step.inputs.items()}
+    wanted = {role: (source, versions.only(source)) for role, source in step.sources.items()}
     found = {role: store.find(source.recipe.name, version) for role, (source, version) in wanted.items()}
     missing = [role for role, artifact in found.items() if artifact is None]
     if missing:

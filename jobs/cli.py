@@ -137,6 +137,22 @@ def demo(home: Path | None, threads: int | None, resume: bool) -> None:
 
 
 @graphmill.command()
+@click.argument("pipeline", required=False)
+@click.option("--refresh", is_flag=True, help="Measure the machine again.")
+@click.pass_obj
+def budgets(home: Path | None, pipeline: str | None, refresh: bool) -> None:
+    """Shows what each level of the memory may hold of a PIPELINE's features, and how that came about.
+
+    "auto" in [memory] is resolved from memory and disk as they were when they were first needed; only --refresh measures again.
+
+    Example: graphmill budgets cora --refresh
+    """
+    from jobs.budgets import print_budgets
+
+    print_budgets(home, _load(pipeline) if pipeline else None, again=refresh)
+
+
+@graphmill.command()
 @click.pass_obj
 def init(home: Path | None) -> None:
     """Makes the home folder with its settings; every other command does so where it needs to.

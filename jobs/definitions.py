@@ -7,6 +7,7 @@ whose modules steps import later. Pipelines that do not parse stay visible, as a
 import assets, jobs, kernels, trainers  # noqa: E401, F401  # isort: skip
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +93,9 @@ def job_names(pipeline: str) -> dict[str, str]:
 def _definitions_of(
     pipeline: Pipeline, around: Surroundings, children: ChildProcesses, threads: int | None
 ) -> dg.Definitions:
-    data = preprocessing_steps(pipeline)
+    data = preprocessing_steps(pipeline, around.store.home)
     training = training_steps(pipeline, data)
-    built: list[Any] = [stage_asset(step, step.recipe, _execution(step.recipe, threads), around) for step in data]
+    built: list[Any] = [stage_asset(step, step.recipe, execution_of(step.recipe, threads), around) for step in data]
     built += [raw_asset(step, around) for step in data if step.external]
     built += [training_asset(step, pipeline, around, children) for step in training]
     selections = {"preprocess": data, "train": training, "all": [*data, *training]}
@@ -106,9 +107,10 @@ def _definitions_of(
     return dg.Definitions(assets=built, jobs=asset_jobs)
 
 
-def _execution(stage: Any, threads: int | None) -> Any:
-    """Returns the Execution config of a data stage: all of them have `threads`."""
-    return stage.Execution() if threads is None else stage.Execution(threads=threads)
+def execution_of(stage: Any, threads: int | None) -> Any:
+    """Returns the Execution config of a stage: its defaults, and the number of threads where it has such a field."""
+    threaded = threads is not None and "threads" in {field.name for field in fields(stage.Execution)}
+    return stage.Execution(threads=threads) if threaded else stage.Execution()
 
 
 def _job(name: str, steps: list[Step], pipeline: Pipeline, selection: str) -> Any:

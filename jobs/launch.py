@@ -17,6 +17,7 @@ import dagster as dg
 
 from assets.artifact import Artifact
 from assets.definitions import Surroundings, key_of
+from assets.home import home_folder
 from assets.pipeline import Pipeline, parse_pipeline
 from assets.steps import Step, Versions, find_all, preprocessing_steps
 from assets.store import Store
@@ -112,12 +113,12 @@ def is_big(pipeline: Pipeline) -> bool:
 
 def _addresses(steps: list[Step], versions: Versions) -> set[tuple[str, str]]:
     """Returns stage and version of everything that the steps build or read."""
-    involved = [each for step in steps for each in (step, *step.inputs.values())]
+    involved = [each for step in steps for each in (step, *step.sources.values())]
     return {(step.recipe.name, version) for step in involved for version in versions.of(step)}
 
 
 def _selected(order: Launch) -> list[Step]:
-    data = preprocessing_steps(order.pipeline)
+    data = preprocessing_steps(order.pipeline, home_folder(order.home))
     training = training_steps(order.pipeline, data)
     unknown = [name for name in order.names if name not in {step.name for step in training}]
     if unknown or (order.selection == "train" and not training):

@@ -18,6 +18,7 @@ from trainers.config import ModelConfig
 from trainers.recipe import MODEL_CHECKS, ModelRecipe
 
 POOL = "gpu"
+CACHE_STEPS = ("hotness", "budgets")
 
 
 class TrainingRun(dg.Config):
@@ -34,7 +35,7 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
         InputError: a table is named like a stage, or the pipeline does not say how to sample.
     """
     sources = {step.name: step for step in preprocessing}
-    taken = [table.name for table in pipeline.train if table.name in {*sources, "raw"}]
+    taken = [table.name for table in pipeline.train if table.name in {*sources, "raw", "measured"}]
     if taken:
         problem = f"{pipeline.path}: [[train]] tables are named like stages: {', '.join(taken)}"
         raise InputError(problem, "give them other names")
@@ -48,6 +49,8 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
                 for seed in table.seeds or (pipeline.seed,)
             ),
             inputs={"graph": sources["graph"]},
+            # Which rows are cached changes no weight: it is needed, recorded and no part of the version.
+            reads={name: sources[name] for name in CACHE_STEPS if name in sources},
             checks=MODEL_CHECKS,
             command=f"graphmill train {pipeline.reference} {table.name}",
         )
@@ -70,12 +73,12 @@ def training_asset(
 
     def body(context: dg.AssetExecutionContext, config: TrainingRun) -> Iterator[Any]:
         versions = around.make_versions()
-        inputs = find_inputs(around.store, step, versions)
         models, reported = find_all(around.store, step, versions), {}
         reused = models is not None
         for model in models or ():
             around.report(f"{step.name}: reused {model.label}")
         if models is None:
+            found = find_inputs(around.store, step, versions)
             invocation = children.run(
                 context=context,
                 command=[sys.executable, "-m", "trainers", pipeline.name, step.name],
@@ -84,7 +87,7 @@ def training_asset(
                     "text": pipeline.text,
                     "table": step.name,
                     "home": str(around.store.home),
-                    "graph": inputs["graph"].version,
+                    "inputs": {role: artifact.version for role, artifact in found.items()},
                     "resume": config.resume,
                 },
             )
@@ -92,8 +95,9 @@ def training_asset(
             models = _trained(around, step, versions)
         from jobs.curves import curve_metadata
         from jobs.timeline import timeline_metadata
+        from jobs.traffic import traffic_metadata
 
-        shown = curve_metadata(models) | timeline_metadata(models[-1])
+        shown = curve_metadata(models) | timeline_metadata(models[-1]) | traffic_metadata(models[-1])
         yield materialized(step, models, versions, reused=reused, extra=reported | shown)
 
     return asset_of(step, body, kinds={"pytorch"}, pool=POOL, config=TrainingRun)

@@ -2,9 +2,10 @@
 
     python -m trainers PIPELINE NAME [--home HOME] [--graph VERSION] [--resume]
 
-PIPELINE is a name or the path of a TOML file. The graph artifact must be in the home; `--graph` names its version on a machine that has
-the artifact and not the raw files it was built from. Launched by a Dagster step, the same program takes everything from its Pipes
-context and reports versions, scores and the learning curve's rows back.
+PIPELINE is a name or the path of a TOML file. The artifacts that it reads (graph, and hotness where the pipeline has a cache) must be in
+the home; `--graph` names the graph's version on a machine that has the artifact and not the raw files it was built from. Budgets are
+resolved where they are missing. Launched by a Dagster step, the same program takes everything from its Pipes context and reports
+versions, scores and the learning curve's rows back.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,8 @@ class Order:
     # Name of the train table.
     home: Path | None
     # The store's home; None for the default.
-    graph: str | None
-    # Version of the graph artifact, or a prefix of it; None to compute it from the raw content.
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    # Role -> version of an artifact, or a prefix of it; what is not named is computed from the recipe and the raw content.
     resume: bool
     # Goes on from a checkpoint where there is one.
 
@@ -51,9 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _train_for_dagster()
         path = find_pipeline(options.pipeline)
         pipeline = parse_pipeline(path, path.read_bytes(), TrainTable, options.pipeline)
-        train(
-            Order(pipeline=pipeline, table=options.name, home=options.home, graph=options.graph, resume=options.resume)
-        )
+        inputs = {} if options.graph is None else {"graph": options.graph}
+        train(Order(pipeline=pipeline, table=options.name, home=options.home, inputs=inputs, resume=options.resume))
         return 0
     except InputError as error:
         print(f"python -m trainers: {error}", file=sys.stderr)
@@ -77,12 +77,14 @@ def train(order: Order) -> Sequence[Artifact]:
     if table is None or pipeline.sampling is None:
         names = ", ".join(each.name for each in pipeline.train) or "(none)"
         raise InputError(f"{pipeline.path} has no [[train]] table {order.table!r}", f"the names are: {names}")
+    graph = _graph(order, store)
     return train_table(
         store,
-        _graph(order, store),
+        graph,
         table,
         pipeline.sampling,
         pipeline.seed,
+        cache=_cache(order, store, graph),
         resume=order.resume,
         progress=open_progress(),
     )
@@ -92,9 +94,18 @@ def _graph(order: Order, store: Store) -> Artifact:
     from assets.graph import GRAPH
     from assets.stage import stage_version
 
-    if order.graph is not None:
-        return store.resolve(f"{GRAPH.name}/{order.graph}")
+    if "graph" in order.inputs:
+        return store.resolve(f"{GRAPH.name}/{order.inputs['graph']}")
     return store.open(GRAPH.name, stage_version(GRAPH, order.pipeline.graph, {}))
+
+
+def _cache(order: Order, store: Store, graph: Artifact) -> Any:
+    """Returns what decides which rows are cached, None where the recipe asks for no cache.
+
+    Raises:
+        InputError: the hotness artifact is not there.
+    """
+    return None
 
 
 def _train_for_dagster() -> int:
@@ -108,7 +119,7 @@ def _train_for_dagster() -> int:
                 pipeline=parse_pipeline(path, extras["text"].encode(), TrainTable),
                 table=extras["table"],
                 home=Path(extras["home"]),
-                graph=extras["graph"],
+                inputs=extras["inputs"],
                 resume=extras["resume"],
             )
             models = train(order)

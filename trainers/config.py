@@ -126,6 +126,8 @@ class TrainExecution:
     features: Literal["mapped", "memory"] = "mapped"
     # Bytes that the device may hold in parameters, activations and inputs; None = no limit.
     workspace: str | None = None
+    # GB/s (10^9 bytes a second) of the link between host and device, kept to by waiting; None = as fast as the machine is.
+    link_gbps: float | None = None
     # Optimiser steps from one checkpoint to the next inside an epoch; 0 = at epoch ends only.
     checkpoint_steps: int = 0
 
@@ -134,6 +136,8 @@ class TrainExecution:
         for name in ("samplers", "checkpoint_steps"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} = {getattr(self, name)!r} is negative", "give 0 or a count")
+        if self.link_gbps is not None and not self.link_gbps > 0:
+            raise InputError(f"link_gbps = {self.link_gbps!r} is not above 0", "give GB/s, or leave the key out")
         for name in ("queue", "workspace"):
             if getattr(self, name) is not None:
                 parse_size(getattr(self, name))

@@ -2,7 +2,7 @@
 
 A logical device counts every torch storage that is alive while it is active, whoever made it: parameters, optimiser state, activations
 that autograd keeps, kernel outputs. Peaks are exact, and a budget is enforced at the operation that exceeds it. So every trainer runs,
-and is tested, under a small device without having one.
+and is tested, under a small device without having one. Cached rows have a budget of their own beside that of the work.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from kernels.errors import InputError
+
+CACHE = "cache"
+"""The purpose of cached rows; everything else is work."""
 
 
 class OverBudget(InputError):
@@ -37,14 +41,18 @@ class LogicalDevice(TorchDispatchMode):
 
     Args:
         index: number of the device.
-        work_bytes: bound on live storages, or None to count without a bound.
+        work_bytes: bound on live storages but for cached rows, or None to count without a bound.
+        cache_bytes: the same for cached rows.
+
+    Attributes:
+        live_bytes: of work, now.
     """
 
     kind = "logical"
 
-    def __init__(self, index: int = 0, work_bytes: int | None = None):
+    def __init__(self, index: int = 0, work_bytes: int | None = None, cache_bytes: int | None = None):
         super().__init__()
-        self.index, self.work_bytes = index, work_bytes
+        self.index, self.work_bytes, self.cache_bytes = index, work_bytes, cache_bytes
         self.live_bytes = 0
         self._live: Counter[str] = Counter()
         self._peak: Counter[str] = Counter()
@@ -68,6 +76,10 @@ class LogicalDevice(TorchDispatchMode):
         self._note(tensor, purpose)
         return tensor
 
+    def alloc_rows(self, num_rows: int, width: int, dtype: np.dtype[Any]) -> torch.Tensor:
+        """Allocates rows of a NumPy dtype for a cache; see `alloc`."""
+        return self.alloc((num_rows, width), torch.from_numpy(np.empty(0, dtype)).dtype, CACHE)
+
     def adopt(self, tensors: Iterable[torch.Tensor], purpose: str) -> None:
         """Books tensors that were made elsewhere (parameters, gathered inputs) for as long as they live."""
         for tensor in tensors:
@@ -82,10 +94,13 @@ class LogicalDevice(TorchDispatchMode):
         return out
 
     def _check(self, asked: int, purpose: str) -> None:
-        if self.work_bytes is not None and self.live_bytes + asked > self.work_bytes:
-            free = self.work_bytes - self.live_bytes
+        cached = purpose == CACHE
+        bound, used = (self.cache_bytes, self._live[CACHE]) if cached else (self.work_bytes, self.live_bytes)
+        if bound is not None and used + asked > bound:
             remedy = "raise `workspace`, or lower `batch_size`, `fanouts` or `hidden`"
-            raise OverBudget(asked, free, f"{purpose} on device {self.index} (workspace {self.work_bytes:,})", remedy)
+            remedy = "raise `device` in [memory]" if cached else remedy
+            kind = "cache" if cached else "workspace"
+            raise OverBudget(asked, bound - used, f"{purpose} on device {self.index} ({kind} {bound:,})", remedy)
 
     def _note(self, tensor: torch.Tensor, purpose: str) -> None:
         storage = tensor.untyped_storage()
@@ -99,10 +114,12 @@ class LogicalDevice(TorchDispatchMode):
         for name in (purpose, "total"):
             self._live[name] += num_bytes
             self._peak[name] = max(self._peak[name], self._live[name])
-        self.live_bytes += num_bytes
+        if purpose != CACHE:
+            self.live_bytes += num_bytes
 
     def _release(self, cdata: int, num_bytes: int, purpose: str) -> None:
         self._known.pop(cdata, None)
         self._live[purpose] -= num_bytes
         self._live["total"] -= num_bytes
-        self.live_bytes -= num_bytes
+        if purpose != CACHE:
+            self.live_bytes -= num_bytes

@@ -56,6 +56,11 @@ class Ledger:
         with self._lock:
             self._counts[name, layer] += int(n)
 
+    def moved_bytes(self, link: str) -> int:
+        """Returns the bytes that crossed a link, over all lines."""
+        with self._lock:
+            return sum(row[2] for line, row in self._moves.items() if line.link == link)
+
     def merge(self, other: Ledger) -> None:
         """Adds another ledger's rows to this one (threads, ranks, resume)."""
         for line, (requests, asked, moved) in list(other._moves.items()):

@@ -127,7 +127,7 @@ class OnlineSource:
                 moved = Ledger()
                 with span(lane, "gather", item.position):
                     batch.x = torch.empty((len(batch.input_ids), self.features.width))
-                    self.features.gather(batch.input_ids, batch.x, moved)
+                    self.features.gather(batch.input_ids, batch.x, moved, batch.slots)
                 _count(batch, moved)
                 queue.put(item.position, (batch, moved), num_bytes)
         except Closed:
@@ -138,6 +138,10 @@ class OnlineSource:
     def _sampled(self, sampler: AnySampler, item: PlannedBatch, epoch: int) -> MiniBatch:
         blocks = sampler.sample(item.key, item.seeds, transpose=self.transpose)
         attach_weights(blocks, self.topology, self.edge_weight)
+        slots = None
+        if self.features.slotted:
+            slots = np.empty(blocks[0].num_src, np.int32)
+            self.features.mark(blocks[0].src_ids, slots)
         return MiniBatch(
             key=item.key,
             seeds=item.seeds,
@@ -147,6 +151,7 @@ class OnlineSource:
             position=item.position,
             group=item.group,
             group_seeds=item.group_seeds,
+            slots=slots,
         )
 
 
@@ -160,8 +165,8 @@ def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: s
 
 
 def batch_bytes(batch: MiniBatch, width: int) -> int:
-    """Returns the bytes of a batch: all arrays of its blocks, and float32 input rows of `width` columns."""
-    arrays = [getattr(block, field.name) for block in batch.blocks for field in fields(block)]
+    """Returns the bytes of a batch: all arrays of its blocks, its slots, and float32 input rows of `width` columns."""
+    arrays = [batch.slots, *(getattr(block, field.name) for block in batch.blocks for field in fields(block))]
     held = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
     return held + len(batch.input_ids) * width * 4
 

@@ -11,6 +11,7 @@ from assets.sampling import SamplingConfig
 from assets.stage import Progress, materialize, stage_version
 from assets.store import Store
 from trainers.config import ModelConfig, TrainTable
+from trainers.features import CacheInputs
 from trainers.stage import ModelStage, RunExecution, checkpoint_path
 
 
@@ -26,6 +27,7 @@ def train_table(
     sampling: SamplingConfig,
     seed: int,
     *,
+    cache: CacheInputs | None = None,
     resume: bool = False,
     progress: Progress | None = None,
     report: Callable[[str], None] = print,
@@ -36,6 +38,7 @@ def train_table(
         store: where models go; checkpoints are in `checkpoints/` beside it.
         graph: the graph artifact.
         table, sampling, seed: the recipe.
+        cache: decides which feature rows are cached, None for no cache; no result depends on it.
         resume: go on from a checkpoint where there is one; otherwise a checkpoint is replaced.
         progress: shows epochs.
         report: gets a line about each model.
@@ -47,11 +50,12 @@ def train_table(
     store.sweep()
     stage = ModelStage()
     folder = store.home / "checkpoints"
-    execution = RunExecution(**asdict(table.execution), resume=resume, checkpoints=folder)
+    execution = RunExecution(**asdict(table.execution), resume=resume, checkpoints=folder, cache=cache)
     inputs, models = {"graph": graph}, []
     versions = {stage_version(stage, config, inputs): config for config in model_configs(table, sampling, seed)}
-    # Held for the whole table: between two seeds nothing else keeps the graph and the finished models from collection.
-    with store.lease((graph.stage, graph.version), *((stage.name, version) for version in versions)):
+    read = [(each.stage, each.version) for each in (graph, *((cache.hotness, cache.budgets) if cache else ()))]
+    # Held for the whole table: between two seeds nothing else keeps what it reads and the finished models from collection.
+    with store.lease(*read, *((stage.name, version) for version in versions)):
         for version, config in versions.items():
             path = checkpoint_path(folder, version)
             if path.exists() and not resume and store.find(stage.name, version) is None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,8 @@ from kernels.errors import InputError
 from kernels.plan import EpochPlan
 from trainers.checkpoint import read_checkpoint
 from trainers.config import ModelConfig, TrainConfig, TrainExecution
-from trainers.devices import LogicalDevice
 from trainers.evaluate import infer_exact, infer_sampled
+from trainers.features import CacheInputs, open_features
 from trainers.ledger import Ledger
 from trainers.loop import Loop
 from trainers.memory import keep_freed_memory
@@ -36,7 +35,6 @@ from trainers.minibatch import OnlineSource
 from trainers.models.build import build_model
 from trainers.recipe import ModelRecipe
 from trainers.scores import score
-from trainers.sources import FeatureSource, open_source
 from trainers.timeline import Timeline
 
 
@@ -48,6 +46,8 @@ class RunExecution(TrainExecution):
     resume: bool = False
     # Folder of checkpoints.
     checkpoints: Path
+    # What decides which rows are cached, None for no cache; run.json has their versions.
+    cache: CacheInputs | None = field(default=None, metadata={"hashed": False})
 
 
 class ModelStage(ModelRecipe):
@@ -89,10 +89,15 @@ class Training:
         self.graph = open_graph(artifact)
         if len(self.graph.train_ids) == 0:
             raise InputError(f"graph {artifact.version[:12]} has no training nodes", "give its source a training split")
-        work_bytes = parse_size(execution.workspace) if execution.workspace else None
-        self.device = LogicalDevice(0, work_bytes) if work_bytes is not None else None
         self.ledger, self.timeline = Ledger(), Timeline()
-        self.features: FeatureSource = open_source(self.graph.features, execution.features)
+        self.plan = EpochPlan(
+            np.array(self.graph.train_ids),
+            semantic.sampling.batch_size,
+            seed=semantic.seed,
+            reuse=semantic.sampling.reuse,
+            accumulate=semantic.train.accumulate,
+        )
+        self.features = open_features(self.graph, semantic, execution, self.plan, execution.cache)
         self.model = build_model(semantic.train, self.graph.features.width, self.graph.num_classes, semantic.seed)
         self.class_weights = class_weights(semantic.train, self.graph)
         self._require_scores()
@@ -104,9 +109,11 @@ class Training:
 
     def train(self) -> None:
         """Runs the loop, on the device where there is a bound."""
-        if self.device is not None:
-            self.device.adopt(self.model.parameters(), "parameters")
-        with self.device or nullcontext():
+        if self.execution.workspace is None:  # counting takes time
+            self.loop.run()
+            return
+        self.features.device.adopt(self.model.parameters(), "parameters")
+        with self.features.device:
             self.loop.run()
 
     def write(self, writer: Writer) -> Summary:
@@ -117,7 +124,7 @@ class Training:
         writer.path("metrics.jsonl").write_text(rows)
         writer.path("ledger.json").write_text(json.dumps(self.ledger.rows(), indent=1, sort_keys=True) + "\n")
         timing = {"train": self.loop.timing.train_seconds, "evaluate": self.loop.timing.evaluate_seconds}
-        writer.note(epoch_seconds=timing, peak_bytes=dict(self.device.peak) if self.device else {})
+        writer.note(epoch_seconds=timing, peak_bytes=dict(self.features.device.peak), cache=self.features.record)
         writer.note(timeline=self.timeline.record)
         state = self.loop.state
         numbers: dict[str, Any] = {}
@@ -132,18 +139,11 @@ class Training:
 
     def _build_loop(self, path: Path, version: str, progress: Progress) -> Loop:
         train, sampling, graph = self.semantic.train, self.semantic.sampling, self.graph
-        plan = EpochPlan(
-            np.array(graph.train_ids),
-            sampling.batch_size,
-            seed=self.semantic.seed,
-            reuse=sampling.reuse,
-            accumulate=train.accumulate,
-        )
         source = OnlineSource(
             topology=graph.topology,
             labels=graph.labels,
-            features=self.features,
-            plan=plan,
+            features=self.features.source,
+            plan=self.plan,
             fanouts=sampling.fanouts,
             seed=self.semantic.seed,
             method=sampling.method,
@@ -159,7 +159,7 @@ class Training:
             source=source,
             config=train,
             seed=self.semantic.seed,
-            plan=plan,
+            plan=self.plan,
             evaluate=self._valid_score if len(graph.valid_ids) else None,
             ledger=self.ledger,
             progress=progress,
@@ -203,7 +203,7 @@ class Training:
             return infer_exact(
                 self.model,
                 graph.topology,
-                self.features,
+                self.features.table,
                 parse_size(train.eval_workspace),
                 train.threads,
                 node_ids=node_ids,
@@ -213,7 +213,7 @@ class Training:
         return infer_sampled(
             self.model,
             graph.topology,
-            self.features,
+            self.features.table,
             node_ids,
             fanouts=sampling.fanouts,
             batch_size=sampling.batch_size,

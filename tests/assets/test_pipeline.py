@@ -78,8 +78,8 @@ undirectd = true
 method = "random_walk"
 fanouts = [10,
   0.5]
-[memory]
-host = "1GiB"
+[partitions]
+parts = 4
 [[train]]
 trainer = "disk"
 ranks = 4
@@ -92,7 +92,7 @@ lr = "fast"
         "6: [graph] has no key undirectd (did you mean undirected?)",
         '8: method = "random_walk" is not built yet in this version; it has uniform',
         "10: fanouts[1] = 0.5 is not a whole number",
-        "11: [memory] is not built yet in this version; remove it",
+        "11: [partitions] is not built yet in this version; remove it",
         "13: [[train]] lacks the key name (a text in quotes)",
         '14: trainer = "disk" is not built yet in this version; it has minibatch',
         "15: ranks in [[train]] is not built yet in this version; remove it",
@@ -183,3 +183,13 @@ def test_shipped_pipelines_are_valid(name, monkeypatch, tmp_path):
     monkeypatch.delenv("GRAPHMILL_PIPELINES", raising=False)
     pipeline = load_pipeline(SHIPPED / f"{name}.toml")
     assert pipeline.name == name and pipeline.sampling is not None
+
+
+def test_memory_is_sizes_shares_or_auto(write):
+    head = '[graph]\nsource = "sbm"\nnodes = 30\nedges = 60\n'
+    memory = load_pipeline(write(f'{head}[memory]\ndevice = 0\nhost = "10%"\n')).memory
+    assert (memory.device, memory.host, memory.disk) == (0, "10%", "auto")
+    assert load_pipeline(write(head)).memory is None
+    assert mistakes(write(f"{head}[memory]\ndevise = 0\n")) == ["6: [memory] has no key devise (did you mean device?)"]
+    (mistake,) = mistakes(write(f'{head}[memory]\ndevice = "1GiB"\nhost = "much"\ndisk = "5x"\n'))
+    assert mistake.startswith("7: host = 'much': 'much' is not a size; write \"auto\", a size such as \"2GiB\"")

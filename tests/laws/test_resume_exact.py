@@ -16,8 +16,9 @@ from tests.trainers.runs import content
 ROOT = Path(__file__).parents[2]
 
 
-def run_child(home: Path, kill_at: int, resume: bool) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.laws.train_child", str(home), str(kill_at), "resume" if resume else "anew"]
+def run_child(home: Path, kill_at: int, resume: bool, cached: bool = False) -> subprocess.CompletedProcess[str]:
+    how = ["resume" if resume else "anew", "cached" if cached else "plain"]
+    command = [sys.executable, "-m", "tests.laws.train_child", str(home), str(kill_at), *how]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -52,6 +53,22 @@ def test_kill_and_resume_gives_the_same_model(tmp_path: Path) -> None:
         assert not list((home / "store" / ".staging").glob("*")) and not list(
             (home / "checkpoints").glob("*.safetensors")
         )
+
+
+@pytest.mark.slow
+def test_resume_with_a_cache_is_exact_and_ends_with_the_weights_of_none(tmp_path: Path) -> None:
+    """Weights are those of a run without a cache, and the ledger is that of an uninterrupted run with one."""
+    plain, straight, killed = tmp_path / "plain", tmp_path / "straight", tmp_path / "killed"
+    for home, cached in ((plain, False), (straight, True), (killed, True)):
+        random_graph_artifact(home)
+        if home is not killed:
+            assert run_child(home, 0, resume=False, cached=cached).returncode == 0
+    for kill_at in (35, 20, 12):
+        assert run_child(killed, kill_at, resume=True, cached=True).returncode == -signal.SIGKILL
+    assert run_child(killed, 0, resume=True, cached=True).returncode == 0
+    assert model_content(killed) == model_content(straight)
+    differing = {name for name, digest in model_content(plain).items() if model_content(straight)[name] != digest}
+    assert differing == {"ledger.json"}
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """Trains the small model in a process of its own, which kills itself at the n-th event.
 
-Usage: python -m tests.laws.train_child HOME KILL_AT RESUME. Events are steps of the progress, flushes and renames: every place where a
-crash could leave something half done. KILL_AT = 0 never kills; the number of events is printed at the end.
+Usage: python -m tests.laws.train_child HOME KILL_AT resume|anew cached|plain. Events are steps of the progress, flushes and renames:
+every place where a crash could leave something half done. KILL_AT = 0 never kills; the number of events is printed at the end.
 """
 
 import os
@@ -52,10 +52,11 @@ class Counting(Silent):
 def main() -> None:
     """Trains, or dies."""
     home, kill_at, resume = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "resume"
+    memory = {"device": "15%", "host": "25%"} if sys.argv[4] == "cached" else None
     events = Events(kill_at)
     os.fsync, os.rename = events.around(os.fsync), events.around(os.rename)
     pathlib.Path.replace = events.around(pathlib.Path.replace)  # pyright: ignore[reportAttributeAccessIssue]
-    train_small(home, resume=resume, progress=Counting(events), checkpoint_steps=1, patience=2)
+    train_small(home, memory=memory, resume=resume, progress=Counting(events), checkpoint_steps=1, patience=2)
     print(events.count)
 
 

@@ -7,6 +7,7 @@ from assets.artifact import Artifact
 from assets.sampling import SamplingConfig
 from assets.stage import Progress
 from assets.store import Store
+from tests.trainers.caches import cache_inputs
 from tests.trainers.graphs import random_graph_artifact
 from trainers.config import TrainTable
 from trainers.run import train_table
@@ -19,17 +20,26 @@ def train_small(
     home: Path,
     *,
     sampling: SamplingConfig = SAMPLING,
+    memory: dict[str, Any] | None = None,
     resume: bool = False,
     progress: Progress | None = None,
     report: Any = lambda line: None,
     **options: Any,
 ) -> Artifact:
-    """Trains one small model in `home` and returns its artifact; options override `TABLE`."""
+    """Trains one small model in `home` and returns its artifact.
+
+    Args:
+        memory: a `[memory]` table and the `seed` of an order of hotness, for a cache of rows; None trains without one.
+        options: override `TABLE`.
+    """
     store = Store(home)
     found = [artifact for artifact in store.artifacts() if artifact.stage == "graph"]
     graph = found[0] if found else random_graph_artifact(home)
     table = TrainTable(**(TABLE | options))
-    return train_table(store, graph, table, sampling, 5, resume=resume, progress=progress, report=report)[0]
+    cache = None if memory is None else cache_inputs(home, graph, **memory)
+    return train_table(store, graph, table, sampling, 5, cache=cache, resume=resume, progress=progress, report=report)[
+        0
+    ]
 
 
 def content(model: Artifact) -> dict[str, str]:
