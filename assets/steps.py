@@ -125,7 +125,11 @@ def _hotness_step(pipeline: Pipeline, graph: Step) -> list[Step]:
     """Returns what ranks the nodes: as [hotness] says, or by its defaults where only [memory] asks for a cache."""
     from assets.hotness import HOTNESS, HotnessTable, hotness_config
 
-    table = HotnessTable() if pipeline.hotness is None and pipeline.memory is not None and pipeline.train else pipeline.hotness
+    table = (
+        HotnessTable()
+        if pipeline.hotness is None and pipeline.memory is not None and pipeline.train
+        else pipeline.hotness
+    )
     if table is None:
         return []
     return [
@@ -143,7 +147,11 @@ def _hotness_step(pipeline: Pipeline, graph: Step) -> list[Step]:
 
 def _budgets_step(pipeline: Pipeline, graph: Step, home: Path | None) -> list[Step]:
     """Returns what says how much is cached: as [memory] says, or "auto" where only [hotness] asks for a cache."""
-    memory = MemoryConfig() if pipeline.memory is None and pipeline.hotness is not None and pipeline.train else pipeline.memory
+    memory = (
+        MemoryConfig()
+        if pipeline.memory is None and pipeline.hotness is not None and pipeline.train
+        else pipeline.memory
+    )
     if memory is None:
         return []
     config = budgets_config(memory, pipeline.train)

@@ -21,6 +21,7 @@ import numpy as np
 
 from kernels.arrays import as_ids
 from kernels.errors import InputError
+from kernels.ranking import rank
 from kernels.slots import DEVICE, ELSEWHERE, HOST, pack
 from kernels.types import Array
 
@@ -53,24 +54,6 @@ class Placement:
         slot[self.device_ids[device_rows:]] = ELSEWHERE
         slot[self.host_ids[host_rows:]] = ELSEWHERE
         return Placement(slot=slot, device_ids=self.device_ids[:device_rows], host_ids=self.host_ids[:host_rows])
-
-
-def rank_nodes(hotness: Array) -> Array:
-    """Returns i64[N]: node ids by falling hotness, equal ones by rising id.
-
-    Args:
-        hotness: integers or floats [N].
-
-    Raises:
-        InputError: it is not one number a node, or not all are numbers.
-    """
-    values = np.asarray(hotness)
-    if values.ndim != 1 or values.dtype.kind not in "iuf":
-        raise InputError(f"hotness is {values.dtype}{list(values.shape)}", "give one number a node")
-    if values.dtype.kind == "f" and np.isnan(values).any():
-        raise InputError("hotness has values that are not numbers", "give every node a number")
-    # A stable sort of the reversed array, reversed: falling values, and equal ones in the order of their ids.
-    return len(values) - 1 - np.argsort(values[::-1], kind="stable")[::-1]
 
 
 def place_rows(order: Array, device_rows: int, host_rows: int) -> Placement:
@@ -113,7 +96,7 @@ def load_cache(hotness: Any, ratio: float) -> Placement:
     """
     if not 0 <= ratio <= 1:
         raise InputError(f"ratio = {ratio!r}", "give a share of the nodes in [0, 1]")
-    order = rank_nodes(hotness)
+    order = rank(np.asarray(hotness))
     return place_rows(order, int(Fraction(str(ratio)) * len(order)), 0)
 
 

@@ -17,13 +17,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assets.artifact import Artifact
 from assets.pipeline import Pipeline, find_pipeline, parse_pipeline
 from assets.store import Store
 from kernels.errors import InputError
 from trainers.config import TrainTable
+
+if TYPE_CHECKING:
+    from trainers.features import CacheInputs
 
 EXIT_INPUT, EXIT_INTERRUPTED = 1, 130
 
@@ -99,13 +102,28 @@ def _graph(order: Order, store: Store) -> Artifact:
     return store.open(GRAPH.name, stage_version(GRAPH, order.pipeline.graph, {}))
 
 
-def _cache(order: Order, store: Store, graph: Artifact) -> Any:
+def _cache(order: Order, store: Store, graph: Artifact) -> CacheInputs | None:
     """Returns what decides which rows are cached, None where the recipe asks for no cache.
 
     Raises:
         InputError: the hotness artifact is not there.
     """
-    return None
+    from assets.stage import materialize, stage_version
+    from assets.steps import preprocessing_steps
+    from trainers.features import CacheInputs
+
+    steps = {step.name: step for step in preprocessing_steps(order.pipeline, store.home)}
+    if not {"hotness", "budgets"} <= steps.keys():
+        return None
+    found = {name: store.resolve(f"{name}/{version}") for name, version in order.inputs.items() if name != "graph"}
+    for name in {"hotness", "budgets"} - found.keys():
+        stage: Any = steps[name].recipe
+        (config,) = steps[name].configs
+        if name == "hotness":
+            found[name] = store.open(name, stage_version(stage, config, {"graph": graph}))
+        else:
+            found[name] = materialize(store, stage, config, stage.Execution(), {"graph": graph})
+    return CacheInputs(hotness=found["hotness"], budgets=found["budgets"])
 
 
 def _train_for_dagster() -> int:

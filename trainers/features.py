@@ -12,6 +12,7 @@ from typing import Any
 from assets.artifact import Artifact
 from assets.budgets import Budgets, open_budgets
 from assets.graph import Graph
+from assets.hotness import open_hotness
 from assets.needs import require
 from assets.sizes import format_bytes, parse_size
 from kernels.errors import InputError
@@ -109,6 +110,5 @@ def _host_bytes(budgets: Budgets, execution: TrainExecution, graph: Graph) -> in
 
 
 def _place(hotness: Artifact, graph: Graph, device_bytes: int, host_bytes: int) -> Placement:
-    ids = {"dtype": ("int32", "int64"), "shape": (graph.topology.num_nodes,)}
-    require(hotness, {"stage": "hotness", "arrays": {"order": ids}})
-    return place_bytes(hotness.array("order"), graph.features.row_bytes, device_bytes, host_bytes)
+    require(hotness, {"arrays": {"order": {"shape": (graph.topology.num_nodes,)}}})
+    return place_bytes(open_hotness(hotness).order, graph.features.row_bytes, device_bytes, host_bytes)

@@ -46,13 +46,40 @@ def test_an_edit_of_hotness_leaves_graph_and_models_alone(tmp_path):
         return _hashes(load_pipeline(path, TrainTable))
 
     before = hashes("a", "[hotness]\nrounds = 2\n")
-    assert set(before) == {"graph", "hotness", "sage", "gcn"}
+    assert set(before) == {"graph", "hotness", "budgets", "sage", "gcn"}
     after = hashes("b", "[hotness]\nrounds = 3\n")
     assert {name for name in before if before[name] != after[name]} == {"hotness"}
     after = hashes("c", "[hotness]\nrounds = 2\n", batch_size="64 -> 65")
     assert {name for name in before if before[name] != after[name]} == {"hotness", "sage", "gcn"}
     degree = [hashes(f, '[hotness]\npolicy = "degree"\n', batch_size=f"64 -> {n}") for f, n in (("d", 64), ("e", 65))]
     assert degree[0]["hotness"] == degree[1]["hotness"], "a ranking by degree samples nothing"
+
+
+def test_a_cache_is_read_and_is_no_part_of_a_model_s_version(tmp_path):
+    def steps(folder, sections, train=""):
+        path = write_tiny(tmp_path / folder)
+        path.write_text(path.read_text().replace('name = "sage"\n', f'name = "sage"\n{train}') + sections)
+        return _steps(load_pipeline(path, TrainTable))
+
+    plain = steps("plain", "")
+    cached = {
+        "both": steps("both", '[hotness]\npolicy = "degree"\n[memory]\ndevice = "10%"\nhost = 0\ndisk = 0\n'),
+        "hotness": steps("hotness", '[hotness]\npolicy = "degree"\n'),
+        "memory": steps("memory", '[memory]\ndevice = "20%"\n'),
+    }
+    assert set(plain) == {"graph", "sage", "gcn"} and not plain["sage"].reads
+    for each in cached.values():
+        assert set(each) == {"graph", "hotness", "budgets", "sage", "gcn"}
+        assert set(each["sage"].sources) == {"graph", "hotness", "budgets"} and set(each["sage"].inputs) == {"graph"}
+        assert [recipe_hash(each[name]) for name in ("sage", "gcn")] == [
+            recipe_hash(plain[name]) for name in ("sage", "gcn")
+        ]
+    assert len({recipe_hash(each["budgets"]) for each in cached.values()}) == 3
+    # What trainings declare enters where a level is "auto", and only there; only then does the machine.
+    for sections, same in (("[memory]\ndevice = 0\nhost = 0\n", True), ("[memory]\ndevice = 0\n", False)):
+        one, two = (steps(str(same) + queue, sections, f'queue = "{queue}"\n') for queue in ("1GiB", "5GiB"))
+        assert (recipe_hash(one["budgets"]) == recipe_hash(two["budgets"])) is same
+    assert [each["budgets"].external for each in cached.values()] == ["", "measured", "measured"]
 
 
 def test_what_is_not_hashed_changes_nothing(tmp_path):

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.errors import InputError
-from kernels.placement import load_cache, place_bytes, place_rows, rank_nodes
+from kernels.placement import load_cache, place_bytes, place_rows
+from kernels.ranking import rank
 from kernels.slots import DEVICE, ELSEWHERE, HOST, unpack
 
 orders = st.integers(0, 60).flatmap(lambda n: st.permutations(range(n))).map(lambda order: np.array(order, np.int32))
@@ -22,11 +23,11 @@ def tiers_of(slot: np.ndarray) -> list[tuple[int, int]]:
 def test_every_node_is_in_the_tier_that_its_rank_gives_it(order, device_rows, host_rows):
     placement = place_rows(order, device_rows, host_rows)
     expected = [(ELSEWHERE, ELSEWHERE)] * len(order)
-    for rank, node in enumerate(order.tolist()):
-        if rank < device_rows:
-            expected[node] = (DEVICE, rank)
-        elif rank < device_rows + host_rows:
-            expected[node] = (HOST, rank - device_rows)
+    for place, node in enumerate(order.tolist()):
+        if place < device_rows:
+            expected[node] = (DEVICE, place)
+        elif place < device_rows + host_rows:
+            expected[node] = (HOST, place - device_rows)
     assert tiers_of(placement.slot) == expected
     assert placement.device_ids.tolist() == order[:device_rows].tolist()
     assert placement.host_ids.tolist() == order[device_rows : device_rows + host_rows].tolist()
@@ -54,17 +55,11 @@ def test_budgets_in_bytes_hold_and_no_further_row_fits(order, row_bytes, device_
     assert (host + 1) * row_bytes > host_bytes or device + host == len(order)
 
 
-@given(st.lists(st.integers(0, 5), max_size=40), st.sampled_from([np.uint32, np.int64, np.float32]))
-def test_nodes_are_ranked_by_hotness_and_then_by_id(values, dtype):
-    order = rank_nodes(np.array(values, dtype))
-    assert order.tolist() == sorted(range(len(values)), key=lambda node: (-values[node], node))
-
-
 @pytest.mark.parametrize(("ratio", "num_rows"), [(0, 0), (0.1, 10), (0.29, 29), (0.999, 99), (1, 100)])
 def test_load_cache_takes_the_hottest_share(ratio, num_rows):
     hotness = np.random.default_rng(0).integers(0, 9, 100)
     placement = load_cache(hotness, ratio)
-    assert placement.device_ids.tolist() == rank_nodes(hotness)[:num_rows].tolist() and len(placement.host_ids) == 0
+    assert placement.device_ids.tolist() == rank(hotness)[:num_rows].tolist() and len(placement.host_ids) == 0
     cold = placement.slot == ELSEWHERE
     assert cold.sum() == 100 - num_rows
     assert num_rows in (0, 100) or hotness[~cold].min() >= hotness[cold].max()
@@ -81,4 +76,4 @@ def test_what_is_no_order_or_no_size_is_refused():
         load_cache(np.ones(3), 1.5)
     for hotness in (np.ones((2, 2)), np.array([1.0, np.nan]), np.array(["a"])):
         with pytest.raises(InputError, match="number"):
-            rank_nodes(hotness)
+            rank(hotness)

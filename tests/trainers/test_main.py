@@ -90,3 +90,19 @@ def test_mistakes_end_with_1_and_one_message(built, capsys, arguments, message):
 def test_a_missing_graph_is_named(built, tmp_path, capsys):
     assert main([str(built[0]), "sage", "--home", str(tmp_path / "empty")]) == 1
     assert "graph/" in capsys.readouterr().err
+
+
+def test_a_cache_needs_hotness_and_resolves_its_own_budgets(built, capsys):
+    path, home, graph = built
+    path.write_text(RECIPE + '[hotness]\npolicy = "degree"\n[memory]\ndevice = "25%"\nhost = 0\n')
+    assert main([str(path), "sage", "--home", str(home)]) == 1
+    assert "hotness/" in (said := capsys.readouterr().err) and "graphmill build" in said
+    pipeline = load_pipeline(path, TrainTable)
+    from assets.hotness import HOTNESS, HotnessExecution, hotness_config
+
+    config = hotness_config(pipeline.hotness, pipeline.sampling, pipeline.seed)
+    materialize(Store(home), HOTNESS, config, HotnessExecution(threads=1), {"graph": graph})
+    assert main([str(path), "sage", "--home", str(home), "--graph", graph.version[:9]]) == 0
+    (model,) = [each for each in Store(home).artifacts() if each.stage == "model"]
+    assert model.run_record()["cache"]["device_rows"] == 50
+    assert {each.stage for each in Store(home).artifacts()} == {"graph", "hotness", "budgets", "model"}

@@ -1,0 +1,84 @@
+"""A pipeline with a cache, from its file to the numbers in the UI: what is built, read, counted and shown."""
+
+import json
+
+import dagster as dg
+import pytest
+
+from assets.budgets import open_budgets
+from assets.measured import PLACE
+from assets.pipeline import load_pipeline
+from assets.store import Store
+from jobs.definitions import build_defs
+from jobs.instance import open_instance
+from jobs.launch import Launch, launch
+from kernels.errors import InputError
+from tests.jobs.recipes import load_tiny, write_tiny
+from tests.jobs.test_launch import _materializations, own_environment  # noqa: F401
+from trainers.config import TrainTable
+
+CACHE = '[hotness]\npolicy = "degree"\n[memory]\ndevice = "20%"\nhost = "30%"\n'
+ROW_BYTES = 32
+
+
+@pytest.fixture
+def cached(tmp_path):
+    path = write_tiny(tmp_path)
+    path.write_text(path.read_text() + CACHE)
+    return load_pipeline(path, TrainTable)
+
+
+def test_a_cached_pipeline_runs_and_says_what_moved(cached, tmp_path):
+    home, lines = tmp_path / "home", []
+    with pytest.raises(InputError, match=r"reads graph/.*, hotness/.*, budgets/.*which(?s:.*)graphmill build"):
+        launch(Launch(pipeline=cached, selection="train", home=home, report=lines.append))
+    outcome = launch(Launch(pipeline=cached, home=home, report=lines.append))
+    budgets, hotness, model = (outcome.artifacts[name][0] for name in ("budgets", "hotness", "sage"))
+    assert open_budgets(budgets).device_bytes == 300 * ROW_BYTES // 5 and open_budgets(budgets).automatic == ("disk",)
+    record = model.run_record()["cache"]
+    assert (record["hotness"], record["budgets"]) == (hotness.version, budgets.version)
+    assert (record["device_rows"], record["host_rows"], record["simulated_peak_bytes"]) == (60, 90, None)
+    counts = {
+        row["name"]: row["n"]
+        for row in json.loads(model.file("ledger.json").read_text())["counts"]
+        if row["layer"] == 0
+    }
+    assert sum(counts[name] for name in ("hits_device", "hits_host", "misses")) == counts["inputs"]
+    events = _materializations(home, outcome.run_id)
+    shown = {name: value.value for name, value in events["tiny/sage"].metadata.items()}
+    assert shown["hits_device"] == counts["hits_device"] > 0
+    assert shown["h2d_bytes"] == (counts["hits_host"] + counts["misses"]) * ROW_BYTES
+    assert (
+        shown["mapped_bytes"] == counts["misses"] * ROW_BYTES
+        and shown["d2d_bytes"] == counts["hits_device"] * ROW_BYTES
+    )
+    assert shown["device_hit_ratio"] == counts["hits_device"] / counts["inputs"] and shown["cache_device_rows"] == 60
+    shown = {name: value.value for name, value in events["tiny/budgets"].metadata.items()}
+    assert shown["device_bytes"] == 1920 and shown["device"] == "20% of 9.4 KiB of features = 1.9 KiB"
+    tags = events["tiny/sage"].tags
+    assert tags["dagster/input_data_version/tiny/hotness"] == hotness.version
+    with open_instance(home) as instance:
+        observed = instance.all_logs(outcome.run_id, of_type=dg.DagsterEventType.ASSET_OBSERVATION)
+    keys = {entry.dagster_event.event_specific_data.asset_observation.asset_key.to_user_string() for entry in observed}
+    assert keys == {"tiny/measured"} and (home / PLACE).exists()
+
+
+def test_a_cache_that_is_added_later_trains_nothing_anew(cached, tmp_path):
+    home = tmp_path / "home"
+    plain = load_tiny(tmp_path / "plain")
+    models = [
+        launch(Launch(pipeline=each, names=("sage",), home=home, report=lambda line: None)).artifacts["sage"][0]
+        for each in (plain, cached)
+    ]
+    assert models[0].version == models[1].version and models[1].reused
+
+
+def test_assets_depend_on_what_they_read(cached, tmp_path):
+    from assets.definitions import Surroundings
+
+    definitions = build_defs([cached], Surroundings(store=Store(tmp_path / "home")))
+    specs = {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
+    deps = {name: {dep.asset_key.to_user_string() for dep in spec.deps} for name, spec in specs.items()}
+    assert deps["tiny/sage"] == {"tiny/graph", "tiny/hotness", "tiny/budgets"}
+    assert deps["tiny/budgets"] == {"tiny/graph", "tiny/measured"} and deps["tiny/hotness"] == {"tiny/graph"}
+    assert not (tmp_path / "home").exists(), "loading definitions measures nothing"
