@@ -23,7 +23,7 @@ from kernels.types import Array
 SOURCES = Path(__file__).parent / "cuda"
 Kernel = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]
 """kernel(grid, block, arguments); arguments are NumPy scalars, pointers as uint64."""
-_HOST_MEMORY = 1  # cudaMemoryTypeHost
+_MULTIPROCESSOR_COUNT = 16  # cudaDevAttrMultiProcessorCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +90,15 @@ class CudaDevice:
         if index >= (found := self.cupy.cuda.runtime.getDeviceCount()):
             raise InputError(f"CUDA device {index} of {found}", "use the number of a device that nvidia-smi lists")
         self.index, self.stream = index, stream
-        self.num_multiprocessors = int(self.cupy.cuda.Device(index).attributes["MultiProcessorCount"])
+        self.num_multiprocessors = _num_multiprocessors(index)
 
     def active(self) -> AbstractContextManager[Any]:
         """Returns the context in which this device and its stream are the current ones."""
         stack = ExitStack()
         stack.enter_context(self.cupy.cuda.Device(self.index))
         if self.stream is not None:
-            stack.enter_context(self.cupy.cuda.ExternalStream(self.stream, self.index))
+            streams = self.cupy.cuda.Stream
+            stack.enter_context(streams.from_external(_Foreign(self.stream)) if self.stream else streams.null)
         return stack
 
     def kernel(self, source: str, name: str, defines: Mapping[str, str]) -> Kernel:
@@ -126,12 +127,13 @@ class CudaDevice:
             return RowsView(0, count, width, width * item_bytes, dtype)
         if width > 1 and strides[1] != item_bytes:
             raise InputError(f"{what} has rows whose columns are not adjacent in memory", "give a C-contiguous matrix")
+        runtime = self.cupy.cuda.runtime
         with self.active():
-            found = self.cupy.cuda.runtime.pointerGetAttributes(address)
-        if not found.devicePointer:
+            found = runtime.pointerGetAttributes(address)
+        if found.type == runtime.memoryTypeUnregistered or not found.devicePointer:
             remedy = "pin the memory (torch: tensor.pin_memory(), CuPy: cupyx.empty_pinned)"
             raise InputError(f"{what} is in host memory that the device cannot read", remedy)
-        if found.type != _HOST_MEMORY and found.device != self.index:
+        if found.type != runtime.memoryTypeHost and found.device != self.index:
             self._reach(found.device, what)
         return RowsView(found.devicePointer, count, width, strides[0], dtype)
 
@@ -158,6 +160,16 @@ class CudaDevice:
     def address(self, array: Any) -> int:
         """Returns the address of a device array's first element."""
         return _layout(array)[0]
+
+
+class _Foreign:
+    """A stream of another library, in the form in which CuPy takes it over."""
+
+    def __init__(self, stream: int):
+        self.stream = stream
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.stream
 
 
 def device_of(array: Any) -> CudaDevice:
@@ -193,6 +205,11 @@ def _cupy() -> Any:
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise InputError(f"no CUDA device: {error}", "run on a machine with a GPU and its driver") from error
     return cupy
+
+
+@functools.cache
+def _num_multiprocessors(index: int) -> int:
+    return int(_cupy().cuda.runtime.deviceGetAttribute(_MULTIPROCESSOR_COUNT, index))
 
 
 @functools.cache

@@ -1,10 +1,11 @@
 // Copies rows of several tiers by packed slot and converts them on the way; see kernels/gather.py and kernels/slots.py.
 //
-// A team of TEAM lanes moves one row, PACK elements a lane and step, so that the wider side of a step is at most 16 bytes and neighbouring
-// lanes touch neighbouring words. A team has IN_FLIGHT rows under way: it finds and loads all of them before it stores the first, because
-// a row of the host tier comes over the bus and takes a microsecond or two. Every output word is stored once, by one lane.
+// A team of TEAM lanes moves one row, PACK elements a lane and step, so that the wider side of a step is at most 16
+// bytes and neighbouring lanes touch neighbouring words. A team has IN_FLIGHT rows under way: it finds and loads all of
+// them before it stores the first, because a row of the host tier comes over the bus and takes a microsecond or two.
+// Every output word is stored once, by one lane.
 //
-// The launcher (kernels/gather_cuda.py) picks the defines from dtypes, width and alignment.
+// kernels/gather_cuda.py picks the defines from dtypes, width and alignment.
 #include <cuda_fp16.h>
 
 #ifndef FROM
@@ -61,7 +62,7 @@ struct Tiers {
         return peer < num_peers ? peers[peer] : Rows{nullptr, 0, 0};
     }
 
-    // The row's first byte; nullptr for a node without features, and for a slot that names no row, which is then noted in *fault.
+    // The row's first byte; nullptr for a node without features, and for a slot that names no row: *fault notes it.
     __device__ const char* find(int slot, long long position, int* fault) const {
         if (slot == NO_FEATURES) return nullptr;
         int row = slot & ROW_MASK;
@@ -79,7 +80,7 @@ __device__ void store(Pack<To>* out, const Pack<From>& from, bool present) {
     *out = to;
 }
 
-// `fault` holds a number above every position; the least position whose slot names no row is left there. `packs` is width / PACK.
+// packs: width / PACK. fault: holds a number above every position; the least one whose slot names no row is left there.
 extern "C" __global__ void __launch_bounds__(256)
 gather_tiered(const int* slots, long long num_slots, long long packs, const char* device_first, long long device_stride,
               long long device_count, const char* host_first, long long host_stride, long long host_count,

@@ -71,7 +71,8 @@ struct Tiers {
         }
         if (slot < 0) throw InputError(where + " is no slot", "use -1, -2 or tier << 29 | row");
         const int tier = slot >> ROW_BITS;
-        const std::string row = " is row " + std::to_string(slot & ROW_MASK) + " of the " + TIER_NAMES[tier] + " tier, ";
+        const std::string row =
+            " is row " + std::to_string(slot & ROW_MASK) + " of the " + TIER_NAMES[tier] + " tier, ";
         if (tier == PEER) {
             throw InputError(where + row + "which the " + std::to_string(peers.size()) + " peers with stride " +
                                  std::to_string(peer_stride) + " do not have",
@@ -217,7 +218,7 @@ static void gather_tiered(py::dtype dtype, Maybe device, Maybe host, Maybe stage
     copy_any(types, [&](int64_t i) { return tiers(slot[i]); }, to);
 }
 
-// The same check for slots that another kernel will follow. counts: rows of the three tiers, -1 for one that is not there.
+// The same check for slots that another kernel will follow. counts: rows of the three tiers, -1 for an absent one.
 static void check_slots(Array<int32_t> slots, std::array<int64_t, 3> counts, std::vector<int64_t> peer_counts,
                         int64_t peer_stride) {
     Tiers tiers;

@@ -215,6 +215,25 @@ def test_syncwarp_orders_the_lanes_it_names_and_no_others(seed):
         run(text, arrays, block=32, seed=seed, defines={"PARTNER": "2"})
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_lane_may_change_what_others_read_before_they_met(seed):
+    text = """extern "C" __global__ void change(int* out) {
+        __shared__ int word;
+        if (threadIdx.x == 0) word = 5;
+        __syncwarp();
+        const int seen = word;
+        __syncwarp(WHO);
+        if (threadIdx.x == 0) word += 1;
+        __syncwarp();
+        out[threadIdx.x] = seen + word;
+    }"""
+    arrays = {"out": np.zeros(32, np.int32)}
+    run(text, arrays, block=32, seed=seed, defines={"WHO": "0xFFFFFFFFu"})
+    assert (arrays["out"] == 11).all()
+    with pytest.raises(ShimError, match="race"):  # lane 31 did not meet lane 0
+        run(text, arrays, block=32, seed=seed, defines={"WHO": "threadIdx.x<31?0x7FFFFFFFu:0x80000000u"})
+
+
 def test_shared_memory_belongs_to_a_block_and_starts_as_garbage():
     text = """extern "C" __global__ void fresh(int* out) {
         __shared__ int fixed[64];

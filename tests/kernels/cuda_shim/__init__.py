@@ -166,7 +166,7 @@ def _line(path: str, place: int) -> str:
         return ""
     command = ["addr2line", "-s", "-e", path, hex(place)]
     file, _, line = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().partition(":")
-    return f" (line {line} of the source)" if file == "<stdin>" else ""
+    return f" (line {line.split()[0]} of the source)" if file == "<stdin>" else ""
 
 
 @functools.cache
@@ -177,7 +177,7 @@ def _load(text: str, defines: tuple[tuple[str, str], ...]) -> ctypes.CDLL:
     entries = "\n".join(f"SHIM_KERNEL({name})" for name in names)
     given = "\n".join(f"#define {name} {value}" for name, value in defines)
     kernel = f'#include "shim.h"\n{given}\n#line 1\n{text}\n{entries}\n'
-    flags = (*FLAGS, "-O0", "-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0")
+    flags = (*FLAGS, "-O0", "-fsanitize=thread")
     # The sources of the runtime are linked into every module, so that each has its own state and its own shared memory.
     runtime = [_compile((HERE / name).read_text(), (*FLAGS, "-O2"), ".o") for name in ("threads.cpp", "memory.cpp")]
     module = _compile(kernel, flags, ".o")

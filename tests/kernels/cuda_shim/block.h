@@ -24,7 +24,7 @@ struct Thread {
     int line, source, number;  // number: in its block
     uint64_t value, result;
     Index index;
-    uint32_t known[LANES];  // accesses of this warp's lanes before these times come before whatever this thread does now
+    uint32_t known[LANES];  // what this warp's lanes did before these times comes before what this thread does now
 };
 
 // Time counts the meetings of threads; an access carries the time at which it was made.

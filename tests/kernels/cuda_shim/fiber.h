@@ -1,4 +1,4 @@
-// A fiber: a stack of its own and the place where it stopped. Switching saves what a call must preserve, and nothing else.
+// A fiber: a stack of its own and the place where it stopped. Switching saves what a call must preserve, no more.
 #pragma once
 
 #include <sys/mman.h>
@@ -26,7 +26,7 @@ class Fiber {
     void start(char* stack, void (*entry)()) {
 #ifdef __x86_64__
         void** top = reinterpret_cast<void**>(stack + STACK_BYTES) - 2;
-        *top = reinterpret_cast<void*>(entry);  // where the first switch returns to; the word above keeps the stack aligned
+        *top = reinterpret_cast<void*>(entry);  // the first switch returns to it; the word above keeps the alignment
         for (int i = 0; i < 6; ++i) *--top = nullptr;
         place_ = top;
 #else

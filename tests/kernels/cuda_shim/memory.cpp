@@ -1,9 +1,9 @@
 // Checks every access: inside a buffer, aligned, allowed, and ordered against the accesses of other threads.
 //
-// The kernel is compiled with -fsanitize=thread, which makes the compiler call a function before each load and store; those functions are
-// here instead of the sanitizer's own. Two accesses of a byte race when one of them is a store, not both are atomic, and no barrier of
-// their block or __syncwarp of their lanes lies between them. Blocks are never ordered against each other. So a race is found whichever
-// order the threads happened to run in.
+// The kernel is compiled with -fsanitize=thread, which makes the compiler call a function before each load and store;
+// the functions are here instead of the sanitizer's own. Two accesses of a byte race when one of them is a store, not
+// both are atomic, and no barrier of their block or __syncwarp of their lanes lies between them. Blocks are never
+// ordered against each other. So a race is found whichever order the threads happened to run in.
 #include "memory.h"
 
 #include <dlfcn.h>
@@ -48,7 +48,8 @@ static uint64_t module_base;
 
 static void add(const void* begin, size_t bytes, const char* name, uint8_t* stores, bool shared) {
     const uint64_t first = reinterpret_cast<uint64_t>(begin);
-    if (bytes) regions.push_back({first, first + bytes, name, stores, shared, std::vector<Shadow>(stores || shared ? bytes : 0)});
+    if (!bytes) return;
+    regions.push_back({first, first + bytes, name, stores, shared, std::vector<Shadow>(stores || shared ? bytes : 0)});
 }
 
 void open_memory(Buffer* buffers, size_t count, char* dynamic, size_t dynamic_bytes, const void* in_module) {
@@ -69,9 +70,8 @@ void open_memory(Buffer* buffers, size_t count, char* dynamic, size_t dynamic_by
             if (object->dlpi_addr != module_base) return 0;
             for (int i = 0; i < object->dlpi_phnum; ++i) {
                 const auto& part = object->dlpi_phdr[i];
-                if (part.p_type == PT_LOAD) {
-                    module_range.second = std::max<uint64_t>(module_range.second, module_base + part.p_vaddr + part.p_memsz);
-                }
+                const uint64_t end = part.p_type == PT_LOAD ? module_base + part.p_vaddr + part.p_memsz : 0;
+                module_range.second = std::max(module_range.second, end);
             }
             return 1;
         },
@@ -120,58 +120,71 @@ static std::string what(Kind kind, size_t bytes) {
     fail("outside: " + what(kind, bytes) + place, pc);
 }
 
-[[noreturn]] static void fail_race(const Region& region, uint64_t offset, Kind kind, const char* other_did, int other,
-                                   uint32_t other_block, size_t bytes, const void* pc) {
-    const std::string who = other < 0 ? "another thread" : name_of(other, other_block);
-    fail("race: " + what(kind, bytes) + "at byte " + std::to_string(offset) + " of " + region.name + ", which " + who + other_did +
-             " with nothing that orders the two",
-         pc);
-}
+// An access that is being checked: of `bytes` bytes at an offset of a region.
+struct Access {
+    Region& region;
+    uint64_t offset;
+    size_t bytes;
+    Kind kind;
+    const void* pc;
 
-static void check_race(Region& region, Shadow& byte, uint64_t offset, Kind kind, size_t bytes, const void* pc) {
-    const int self = block.running->number;
-    const auto ordered = [&](int thread, uint32_t at, uint32_t in_block) {
-        if (region.shared && at < block.start_time) return true;  // of a block that is gone
-        return in_block == block.number && block.before(thread, at);
-    };
-    if (byte.stored_at && !(kind == Kind::ATOMIC && byte.atomic) && !ordered(byte.stored_by, byte.stored_at, byte.stored_block)) {
-        fail_race(region, offset, kind, byte.atomic ? " changed atomically" : " stored", byte.stored_by, byte.stored_block, bytes, pc);
+    // thread: -1 when it is not known which.
+    [[noreturn]] void fail_race(const char* other_did, int thread, uint32_t in_block) const {
+        const std::string who = thread < 0 ? "another thread" : name_of(thread, in_block);
+        fail("race: " + what(kind, bytes) + "at byte " + std::to_string(offset) + " of " + region.name + ", which " +
+                 who + other_did + " with nothing that orders the two",
+             pc);
     }
-    if (kind != Kind::READ && byte.read_at && !(region.shared && byte.read_at < block.start_time)) {
-        if (byte.blocks || byte.read_block != block.number) {
-            fail_race(region, offset, kind, " read", -1, byte.read_block, bytes, pc);
-        }
-        if (byte.read_warp == SEVERAL && byte.read_at >= block.barrier_time) {
-            fail_race(region, offset, kind, " read", -1, byte.read_block, bytes, pc);
-        }
-        for (int l = 0; byte.read_warp != SEVERAL && l < LANES; ++l) {
+
+    // Shared memory is a new one in each block.
+    bool gone(uint32_t at) const { return !at || (region.shared && at < block.start_time); }
+
+    void check_against_store(const Shadow& byte) const {
+        if (gone(byte.stored_at) || (kind == Kind::ATOMIC && byte.atomic)) return;
+        if (byte.stored_block == block.number && block.before(byte.stored_by, byte.stored_at)) return;
+        fail_race(byte.atomic ? " changed atomically" : " stored", byte.stored_by, byte.stored_block);
+    }
+
+    void check_against_reads(const Shadow& byte) const {
+        if (gone(byte.read_at)) return;
+        if (byte.blocks || byte.read_block != block.number) fail_race(" read", -1, 0);
+        if (byte.read_at < block.barrier_time) return;
+        if (byte.read_warp == SEVERAL) fail_race(" read", -1, 0);
+        for (int l = 0; l < LANES; ++l) {
             const int reader = byte.read_warp * LANES + l;
             if ((byte.readers >> l & 1) && !block.before(reader, byte.read_at)) {
-                fail_race(region, offset, kind, " read", reader, byte.read_block, bytes, pc);
+                fail_race(" read", reader, byte.read_block);
             }
         }
     }
-    const uint16_t warp = self / LANES;
-    if (kind != Kind::READ) {
+
+    void note_store(Shadow& byte) const {
         byte.stored_at = block.time;
         byte.stored_block = block.number;
-        byte.stored_by = self;
+        byte.stored_by = block.running->number;
         byte.atomic = kind == Kind::ATOMIC;
-        return;
     }
-    const bool forgotten = !byte.read_at || (region.shared && byte.read_at < block.start_time) ||
-                           (byte.read_block == block.number && !byte.blocks && byte.read_at < block.barrier_time);
-    if (forgotten) {
-        byte.readers = 0;
-        byte.read_warp = warp;
-        byte.blocks = false;
+
+    // Readers since the last barrier are remembered as lanes of one warp, or as several warps. A lane whose read comes
+    // before this one need not be: whoever is ordered after this read is ordered after that one.
+    void note_read(Shadow& byte) const {
+        const uint16_t warp = block.running->number / LANES;
+        const bool settled = byte.read_block == block.number && !byte.blocks && byte.read_at < block.barrier_time;
+        if (gone(byte.read_at) || settled) {
+            byte.readers = 0;
+            byte.read_warp = warp;
+            byte.blocks = false;
+            byte.read_block = block.number;
+        }
+        byte.blocks |= byte.read_block != block.number;
+        for (int l = 0; l < LANES && byte.read_warp == warp && !byte.blocks; ++l) {
+            if (block.before(warp * LANES + l, byte.read_at)) byte.readers &= ~(1u << l);
+        }
+        if (byte.read_warp != warp) byte.read_warp = SEVERAL;
+        byte.readers |= 1u << block.running->number % LANES;
+        byte.read_at = block.time;
     }
-    byte.blocks |= !forgotten && byte.read_block != block.number;
-    if (byte.read_warp != warp) byte.read_warp = SEVERAL;
-    byte.readers |= 1u << self % LANES;
-    byte.read_at = block.time;
-    byte.read_block = block.number;
-}
+};
 
 void access(const void* pointer, size_t bytes, Kind kind, const void* pc) {
     const uint64_t address = reinterpret_cast<uint64_t>(pointer);
@@ -191,17 +204,30 @@ void access(const void* pointer, size_t bytes, Kind kind, const void* pc) {
     }
     if (++num_accesses > MOST_ACCESSES) fail("no end: the kernel made 100,000,000 accesses", pc);
     if (next_random() % YIELD_EVERY == 0) yield();
-    for (size_t i = 0; i < bytes; ++i) {
-        if (!region->shadow.empty()) check_race(*region, region->shadow[offset + i], offset + i, kind, bytes, pc);
-        if (kind != Kind::READ && region->stores && region->stores[offset + i] < 255) ++region->stores[offset + i];
+    if (region->shadow.empty()) return;  // an input: nobody stores to it
+    for (uint64_t at = offset; at < offset + bytes; ++at) {
+        Shadow& byte = region->shadow[at];
+        const Access checked{*region, at, bytes, kind, pc};
+        checked.check_against_store(byte);
+        if (kind == Kind::READ) {
+            checked.note_read(byte);
+            continue;
+        }
+        checked.check_against_reads(byte);
+        checked.note_store(byte);
+        if (region->stores && region->stores[at] < 255) ++region->stores[at];
     }
 }
 
 }  // namespace shim
 
-#define SHIM_ACCESSES(bytes)                                                                                                      \
-    extern "C" void __tsan_read##bytes(void* p) { shim::access(p, bytes, shim::Kind::READ, __builtin_return_address(0)); }        \
-    extern "C" void __tsan_write##bytes(void* p) { shim::access(p, bytes, shim::Kind::WRITE, __builtin_return_address(0)); }
+#define SHIM_ACCESSES(bytes)                                                   \
+    extern "C" void __tsan_read##bytes(void* p) {                              \
+        shim::access(p, bytes, shim::Kind::READ, __builtin_return_address(0)); \
+    }                                                                          \
+    extern "C" void __tsan_write##bytes(void* p) {                             \
+        shim::access(p, bytes, shim::Kind::WRITE, __builtin_return_address(0)); \
+    }
 SHIM_ACCESSES(1)
 SHIM_ACCESSES(2)
 SHIM_ACCESSES(4)
@@ -221,8 +247,12 @@ SHIM_UNALIGNED(4)
 SHIM_UNALIGNED(8)
 SHIM_UNALIGNED(16)
 
-extern "C" void __tsan_read_range(void* p, uint64_t bytes) { shim::access(p, bytes, shim::Kind::READ, __builtin_return_address(0)); }
-extern "C" void __tsan_write_range(void* p, uint64_t bytes) { shim::access(p, bytes, shim::Kind::WRITE, __builtin_return_address(0)); }
+extern "C" void __tsan_read_range(void* p, uint64_t bytes) {
+    shim::access(p, bytes, shim::Kind::READ, __builtin_return_address(0));
+}
+extern "C" void __tsan_write_range(void* p, uint64_t bytes) {
+    shim::access(p, bytes, shim::Kind::WRITE, __builtin_return_address(0));
+}
 extern "C" void __tsan_init() {}
 extern "C" void __tsan_func_entry(void*) {}
 extern "C" void __tsan_func_exit() {}

@@ -1,4 +1,4 @@
-// What the kernel's side of the shim calls; see __init__.py. Threads are fibers: one runs at a time, so the runtime needs no locks.
+// What the kernel's side of the shim calls; see __init__.py. Threads are fibers: one runs at a time, without locks.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ void* dynamic_shared();
 // All threads of the block meet here; returns the sum of their values.
 int barrier(int line, int value);
 
-// The lanes of `mask` meet here. Returns what the operation gives to this lane; `source` is the lane that a shuffle reads.
+// The lanes of `mask` meet here. Returns what the operation gives to this lane; a shuffle reads lane `source`.
 uint64_t collective(Op op, unsigned mask, uint64_t value, int source, int line);
 
 // Checks and notes an access of `bytes` bytes by the running thread, and may let another thread run first.

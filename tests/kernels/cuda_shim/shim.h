@@ -73,40 +73,43 @@ T shuffle(unsigned mask, T value, int source, int line) {
     return from_bits<T>(collective(Op::SHUFFLE, mask, to_bits(value), source, line));
 }
 
-template <class T>
-T shuffle_index(unsigned mask, T value, int source, int width, int line) {
-    return shuffle(mask, value, (lane() & ~(width - 1)) + (source & (width - 1)), line);
-}
-template <class T>
-T shuffle_up(unsigned mask, T value, unsigned delta, int width, int line) {
-    const int own = lane(), from = own - static_cast<int>(delta);
-    return shuffle(mask, value, from < (own & ~(width - 1)) ? own : from, line);
-}
-template <class T>
-T shuffle_down(unsigned mask, T value, unsigned delta, int width, int line) {
-    const int own = lane(), inside = (own & (width - 1)) + static_cast<int>(delta);
-    return shuffle(mask, value, inside >= width ? own : own + static_cast<int>(delta), line);
-}
-template <class T>
-T shuffle_xor(unsigned mask, T value, int bits, int width, int line) {
-    const int own = lane(), from = own ^ bits;
-    return shuffle(mask, value, from >= (own & ~(width - 1)) + width ? own : from, line);
-}
-
-// CUDA's optional last argument, after the line that the macros put in front.
-struct Shuffle {
+// The macros below put the line in front; the width, or the mask of __syncwarp, may be left out.
+struct At {
     int line;
-    template <class T> T index(unsigned mask, T value, int source, int width = 32) const { return shuffle_index(mask, value, source, width, line); }
-    template <class T> T up(unsigned mask, T value, unsigned delta, int width = 32) const { return shuffle_up(mask, value, delta, width, line); }
-    template <class T> T down(unsigned mask, T value, unsigned delta, int width = 32) const { return shuffle_down(mask, value, delta, width, line); }
-    template <class T> T exchange(unsigned mask, T value, int bits, int width = 32) const { return shuffle_xor(mask, value, bits, width, line); }
+
+    template <class T>
+    T index(unsigned mask, T value, int source, int width = 32) const {
+        return shuffle(mask, value, segment(width) + (source & (width - 1)), line);
+    }
+    template <class T>
+    T up(unsigned mask, T value, unsigned delta, int width = 32) const {
+        const int from = lane() - static_cast<int>(delta);
+        return shuffle(mask, value, from < segment(width) ? lane() : from, line);
+    }
+    template <class T>
+    T down(unsigned mask, T value, unsigned delta, int width = 32) const {
+        const int from = lane() + static_cast<int>(delta);
+        return shuffle(mask, value, from >= segment(width) + width ? lane() : from, line);
+    }
+    template <class T>
+    T exchange(unsigned mask, T value, int bits, int width = 32) const {
+        const int from = lane() ^ bits;
+        return shuffle(mask, value, from >= segment(width) + width ? lane() : from, line);
+    }
     void sync(unsigned mask = 0xFFFFFFFFu) const { collective(Op::SYNC, mask, 0, lane(), line); }
-    template <class T> unsigned match(unsigned mask, T value) const { return collective(Op::MATCH, mask, to_bits(value), lane(), line); }
+    template <class T>
+    unsigned match(unsigned mask, T value) const {
+        return collective(Op::MATCH, mask, to_bits(value), lane(), line);
+    }
     unsigned ballot(unsigned mask, bool value) const { return collective(Op::BALLOT, mask, value, lane(), line); }
     // Minimum and maximum compare as signed 64-bit numbers, which holds int and unsigned alike.
-    template <class T> T reduce(Op op, unsigned mask, T value) const {
+    template <class T>
+    T reduce(Op op, unsigned mask, T value) const {
         return static_cast<T>(collective(op, mask, static_cast<uint64_t>(static_cast<int64_t>(value)), lane(), line));
     }
+
+  private:
+    static int segment(int width) { return lane() & ~(width - 1); }
 };
 
 // An atomic operation is one step of the running fiber: nothing can come between.
@@ -129,21 +132,21 @@ SHIM_UNCHECKED void call(void (*kernel)(A...), void** arguments) {
 
 }  // namespace shim
 
-#define __shfl_sync(...) (shim::Shuffle{__LINE__}.index(__VA_ARGS__))
-#define __shfl_up_sync(...) (shim::Shuffle{__LINE__}.up(__VA_ARGS__))
-#define __shfl_down_sync(...) (shim::Shuffle{__LINE__}.down(__VA_ARGS__))
-#define __shfl_xor_sync(...) (shim::Shuffle{__LINE__}.exchange(__VA_ARGS__))
-#define __syncwarp(...) (shim::Shuffle{__LINE__}.sync(__VA_ARGS__))
-#define __match_any_sync(...) (shim::Shuffle{__LINE__}.match(__VA_ARGS__))
-#define __ballot_sync(...) (shim::Shuffle{__LINE__}.ballot(__VA_ARGS__))
+#define __shfl_sync(...) (shim::At{__LINE__}.index(__VA_ARGS__))
+#define __shfl_up_sync(...) (shim::At{__LINE__}.up(__VA_ARGS__))
+#define __shfl_down_sync(...) (shim::At{__LINE__}.down(__VA_ARGS__))
+#define __shfl_xor_sync(...) (shim::At{__LINE__}.exchange(__VA_ARGS__))
+#define __syncwarp(...) (shim::At{__LINE__}.sync(__VA_ARGS__))
+#define __match_any_sync(...) (shim::At{__LINE__}.match(__VA_ARGS__))
+#define __ballot_sync(...) (shim::At{__LINE__}.ballot(__VA_ARGS__))
 #define __any_sync(...) (__ballot_sync(__VA_ARGS__) != 0)
 #define __all_sync(mask, predicate) (__ballot_sync(mask, !(predicate)) == 0)
-#define __reduce_add_sync(...) (shim::Shuffle{__LINE__}.reduce(shim::Op::ADD, __VA_ARGS__))
-#define __reduce_min_sync(...) (shim::Shuffle{__LINE__}.reduce(shim::Op::MIN, __VA_ARGS__))
-#define __reduce_max_sync(...) (shim::Shuffle{__LINE__}.reduce(shim::Op::MAX, __VA_ARGS__))
-#define __reduce_and_sync(...) (shim::Shuffle{__LINE__}.reduce(shim::Op::AND, __VA_ARGS__))
-#define __reduce_or_sync(...) (shim::Shuffle{__LINE__}.reduce(shim::Op::OR, __VA_ARGS__))
-#define __reduce_xor_sync(...) (shim::Shuffle{__LINE__}.reduce(shim::Op::XOR, __VA_ARGS__))
+#define __reduce_add_sync(...) (shim::At{__LINE__}.reduce(shim::Op::ADD, __VA_ARGS__))
+#define __reduce_min_sync(...) (shim::At{__LINE__}.reduce(shim::Op::MIN, __VA_ARGS__))
+#define __reduce_max_sync(...) (shim::At{__LINE__}.reduce(shim::Op::MAX, __VA_ARGS__))
+#define __reduce_and_sync(...) (shim::At{__LINE__}.reduce(shim::Op::AND, __VA_ARGS__))
+#define __reduce_or_sync(...) (shim::At{__LINE__}.reduce(shim::Op::OR, __VA_ARGS__))
+#define __reduce_xor_sync(...) (shim::At{__LINE__}.reduce(shim::Op::XOR, __VA_ARGS__))
 
 #define SHIM_ATOMIC(name, expression)                                                                \
     template <class T>                                                                               \

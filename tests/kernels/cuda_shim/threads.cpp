@@ -166,6 +166,7 @@ static bool complete(Thread* self) {
         if (!(self->mask >> t % LANES & 1) || other.state == State::RETURNED) continue;
         if (other.state != State::AT_COLLECTIVE) return false;
         if (other.op != self->op || other.mask != self->mask) {
+            if (!(other.mask >> self->number % LANES & 1)) return false;  // it meets others first
             fail("divergent warp: " + name_of(self->number, block.number) + " at line " + std::to_string(self->line) +
                  " and " + name_of(t, block.number) + " at line " + std::to_string(other.line) +
                  " wait for each other in different operations or with different masks");
@@ -201,8 +202,8 @@ static void run_thread() {
     self->state = State::RETURNED;
     ++block.num_returned;
     if (block.num_at_barrier) {
-        fail("divergent barrier: " + name_of(self->number, block.number) + " returned while others of its block wait at line " +
-             std::to_string(block.barrier_line));
+        fail("divergent barrier: " + name_of(self->number, block.number) +
+             " returned while others of its block wait at line " + std::to_string(block.barrier_line));
     }
     for (int t = warp_begin(self->number); t < warp_end(self->number); ++t) {
         if (block.threads[t].state == State::AT_COLLECTIVE) complete(&block.threads[t]);
@@ -250,9 +251,9 @@ static void run_block(uint32_t number) {
 }  // namespace shim
 
 // Runs a kernel over a grid, one block at a time in random order. Returns nullptr, or what went wrong.
-extern "C" const char* shim_launch(void (*kernel)(void**), const unsigned* grid, const unsigned* dim, uint64_t shared_bytes,
-                                   void** arguments, uint64_t seed, shim::Buffer* buffers, uint64_t num_buffers,
-                                   uint64_t* error_place) {
+extern "C" const char* shim_launch(void (*kernel)(void**), const unsigned* grid, const unsigned* dim,
+                                   uint64_t shared_bytes, void** arguments, uint64_t seed, shim::Buffer* buffers,
+                                   uint64_t num_buffers, uint64_t* error_place) {
     using namespace shim;
     block = Block{};
     block.grid = {grid[0], grid[1], grid[2]};
