@@ -44,7 +44,7 @@ class RowsView:
     dtype: str
 
 
-class Device(Protocol):
+class KernelDevice(Protocol):
     """What launching code needs: of a GPU, or of the CPU that stands in for one in the tests."""
 
     num_multiprocessors: int

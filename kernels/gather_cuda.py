@@ -13,7 +13,7 @@ import numpy as np
 
 from kernels import _native
 from kernels.arrays import as_int32, dtype_name
-from kernels.cuda_device import Device, RowsView
+from kernels.cuda_device import KernelDevice, RowsView
 from kernels.errors import InputError
 from kernels.slots import Tiers
 
@@ -33,7 +33,7 @@ NO_FAULT = 2**31 - 1
 NO_ROWS = RowsView(0, 0, 0, 0, "")
 
 
-def gather_tiered_cuda(slots: Any, tiers: Tiers, out: Any, device: Device) -> Any:
+def gather_tiered_cuda(slots: Any, tiers: Tiers, out: Any, device: KernelDevice) -> Any:
     """Writes the rows that slots name to `out`, which is on the device; see `kernels.gather.gather_tiered`.
 
     Slots in NumPy are checked before anything is launched, and the call returns without waiting. Slots on the device are checked by the
@@ -116,7 +116,7 @@ def _aligned(target: RowsView, tiers: list[RowsView], pack: int, from_bytes: int
     )
 
 
-def _target(out: Any, shape: tuple[int, int], tiers: Tiers, device: Device) -> RowsView:
+def _target(out: Any, shape: tuple[int, int], tiers: Tiers, device: KernelDevice) -> RowsView:
     target, stored = device.rows(out, "out"), dtype_name(tiers.dtype)
     if stored not in C_TYPES:
         raise InputError(f"the tiers are {stored}", f"store rows as {', '.join(C_TYPES)}")

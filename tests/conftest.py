@@ -11,8 +11,8 @@ PASSED = pytest.StashKey[list[str]]()
 
 
 def asked_for_gpu(config: pytest.Config) -> bool:
-    """Whether -m names gpu, and not as "not gpu"."""
-    return re.search(r"(?<!not )\bgpu\b", config.option.markexpr) is not None
+    """Whether tests are to run and -m names gpu, and not as "not gpu"."""
+    return not config.option.collectonly and re.search(r"(?<!not )\bgpu\b", config.option.markexpr) is not None
 
 
 def pytest_configure(config: pytest.Config) -> None:

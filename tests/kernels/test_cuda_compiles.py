@@ -1,11 +1,13 @@
 """Every CUDA source compiles for the oldest and the newest architecture that we name, to the instructions that it was written for."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from kernels.cuda_device import SOURCES
 from kernels.gather_cuda import C_TYPES
+from tests.kernels.cuda_shim import KERNEL_NAME, ShimDevice
 from tests.kernels.nvrtc import ARCHITECTURES, compile_ptx
 
 FILES = sorted(SOURCES.glob("*.cu"))
@@ -39,3 +41,10 @@ def test_gather_moves_sixteen_bytes_at_once(stored, architecture):
         # Rows may be anywhere, so their loads are generic; a pack is one load.
         loads = re.findall(r"ld\.(?:v(\d)\.)?\w(\d+)", ptx)
         assert any(int(count or 1) * int(bits) == 8 * pack * from_bytes for count, bits in loads), (result, loads)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_sources_run_on_the_shim_and_on_devices(path):
+    """Each has a test that takes the `machine` fixture, so it runs on both; here it only has to compile for the CPU."""
+    assert callable(ShimDevice().kernel(path.stem, KERNEL_NAME.findall(path.read_text())[0], {}))
+    assert "(machine" in (Path(__file__).parent / f"test_{path.stem}_cuda.py").read_text()
