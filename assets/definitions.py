@@ -217,7 +217,7 @@ def _metadata(artifacts: Sequence[Artifact]) -> dict[str, Any]:
         shown[name] = _number([artifact.summary["numbers"].get(name) for artifact in artifacts])
     seconds = [artifact.run_record().get("seconds", 0.0) for artifact in artifacts]
     return shown | {
-        "stored_bytes": sum(artifact.num_bytes for artifact in artifacts),
+        "stored_bytes": sum(artifact.total_bytes for artifact in artifacts),
         "build_seconds": float(sum(seconds)),
         "path": dg.MetadataValue.path(str(artifacts[0].path)),
         "config": dg.MetadataValue.json(dict(artifacts[0].config)),

@@ -94,6 +94,26 @@ def hit_ratio_curves(path: Path, ratios: Sequence[float], curves: Mapping[str, A
     _save(figure, path)
 
 
+def access_figure(path: Path, num_nodes: Array, num_accesses: Array) -> None:
+    """Draws which share of all accesses goes to the hottest nodes.
+
+    Args:
+        path: the PNG to write.
+        num_nodes, num_accesses: i64[points], accesses of so many hottest nodes; the last point is all of both.
+    """
+    figure = _figure(5.0, 3.2)
+    axes = figure.subplots()
+    nodes, accesses = (values / max(1, values[-1]) * 100 for values in (num_nodes, num_accesses))
+    axes.plot(nodes[nodes > 0], accesses[nodes > 0])
+    axes.set_xscale("log")
+    axes.set_ylim(0, 100)
+    axes.set_xlabel("hottest nodes, % of all")
+    axes.set_ylabel("accesses, % of all")
+    axes.set_title(f"{int(num_accesses[-1]):,} accesses, {int(num_nodes[-1]):,} nodes")
+    axes.grid(alpha=0.3)
+    _save(figure, path)
+
+
 def _figure(width: float, height: float) -> Figure:
     """Returns an empty figure of this size in inches."""
     from matplotlib.figure import Figure

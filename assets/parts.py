@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from assets.artifact import Artifact
@@ -190,9 +190,9 @@ def build_parts(job: Job, names: Sequence[str], progress: Progress) -> dict[str,
     work = {name: job.stage.work(job.inputs, job.semantic, name) for name in names}
     progress.start(f"{job.stage.name}, {len(names)} parts", sum(work.values()), job.stage.work_unit)
     progress.advance(sum(work[name] for name in set(names) - set(missing)))
-    workers = min(getattr(job.execution, "workers", 1), len(missing))
-    builder = _open_builder(job, workers, progress)
+    builder = _open_builder(job, len(missing), progress)
     _build_all(job, builder, missing, work, progress)
+    _Claims(job).sweep()
     progress.done()
     found = {name: job.find(name) for name in names}
     lost = [name for name, artifact in found.items() if artifact is None]
@@ -211,8 +211,12 @@ def listed(parts: Mapping[str, Artifact]) -> dict[str, Any]:
     return {"parts": entries} if entries else {}
 
 
-def _open_builder(job: Job, workers: int, progress: Progress) -> Builder:
-    if workers <= 1:
+def _open_builder(job: Job, num_missing: int, progress: Progress) -> Builder:
+    asked = getattr(job.execution, "workers", 1)
+    workers = max(1, min(asked, num_missing))
+    if workers < asked:  # so that one process knows that it has the machine for itself
+        job = replace(job, execution=replace(job.execution, workers=workers))
+    if workers == 1:
         return Here(job, progress)
     from assets.part_pool import PartPool
 
@@ -260,6 +264,14 @@ class _Claims:
             if lock is not None:
                 most -= 1
                 yield part, lock
+
+    def sweep(self) -> None:
+        """Removes the files of claims whose process died after it had published."""
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            lock = take_lock(path, create=False)
+            if lock is not None:
+                path.unlink(missing_ok=True)
+                release_lock(lock)
 
     def drop(self, part: str, lock: int) -> None:
         """Gives a claim back."""

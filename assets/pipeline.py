@@ -5,6 +5,7 @@
     [sampling]                         see assets/sampling.py
     [hotness]                          see assets/hotness.py
     [memory]                           see assets/budgets.py
+    [samples]                          see assets/samples.py
     [[train]]                          one table for each model; the schema comes from the trainers
 
 `name` is the file's name without `.toml` when it is left out.
@@ -30,10 +31,11 @@ from kernels.errors import InputError
 if TYPE_CHECKING:
     from assets.graph import GraphConfig
     from assets.hotness import HotnessTable
+    from assets.samples import SamplesTable
 
 FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
 SHIPPED = Path(__file__).resolve().parent.parent / "jobs" / "pipelines"
-SECTIONS = ("name", "seed", "graph", "sampling", "hotness", "memory", "train")
+SECTIONS = ("name", "seed", "graph", "sampling", "hotness", "memory", "samples", "train")
 LATER_SECTIONS = ("partitions", "chunks", "schedule")
 LATER_VALUES: Mapping[str, tuple[str, ...]] = {
     "method": ("weighted", "random_walk"),
@@ -74,6 +76,7 @@ class Pipeline:
         sampling: how mini-batches are sampled, None where the file does not say.
         hotness: how nodes are ranked for caches, None where the file does not say.
         memory: what each level of the memory may hold, None where the file does not say.
+        samples: which mini-batches are stored, None where the file does not say.
         train: one object of the train schema for each `[[train]]` table, or plain dicts where no schema was given.
     """
 
@@ -85,6 +88,7 @@ class Pipeline:
     sampling: SamplingConfig | None
     hotness: HotnessTable | None = None
     memory: MemoryConfig | None = None
+    samples: SamplesTable | None = None
     train: tuple[Any, ...]
 
     @property
@@ -184,6 +188,8 @@ def _parse(
         problems += found
     values["hotness"], found = _parse_hotness(raw, tables)
     problems += found
+    values["samples"], found = _parse_samples(raw, tables, values["sampling"])
+    problems += found
     values["train"], found = _parse_train(raw.get("train", []), tables, train_schema)
     problems += found
     problems += _impossible(raw, values, tables)
@@ -229,6 +235,21 @@ def _parse_hotness(raw: Mapping[str, Any], tables: Tables) -> tuple[HotnessTable
     return table, problems
 
 
+def _parse_samples(
+    raw: Mapping[str, Any], tables: Tables, sampling: SamplingConfig | None
+) -> tuple[SamplesTable | None, list[Problem]]:
+    from assets.samples import SamplesTable
+
+    if "samples" not in raw:
+        return None, []
+    table, problems = tables.parse(SamplesTable, raw["samples"], ("samples",))
+    if "sampling" not in raw:
+        problems.append(tables.problem(("samples",), "[samples] needs a table [sampling] with fanouts and batch_size"))
+    elif table is not None and sampling is not None and (text := table.problem(sampling)):
+        problems.append(tables.problem(("samples", "epochs") if table.epochs else ("samples",), text))
+    return table, problems
+
+
 def _parse_train(entries: Any, tables: Tables, schema: type | None) -> tuple[tuple[Any, ...], list[Problem]]:
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
         return (), [tables.problem(("train",), "train is a list of tables: write [[train]] with two brackets")]
@@ -263,7 +284,22 @@ def _impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Table
                 f"layers = {layers}, but [sampling] has {len(sampling.fanouts)} fanouts: one is needed for each layer"
             )
             problems.append(tables.problem((*where, "layers"), text))
+        if getattr(value, "samples", "online") == "stored" and (text := _unstored(raw, value, values)):
+            problems.append(tables.problem((*where, "samples"), text))
     return problems
+
+
+def _unstored(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> str:
+    """Returns why a train table cannot take its batches from stored samples, "" where it can."""
+    samples, sampling, seed = values["samples"], values["sampling"], values.get("seed")
+    if "samples" not in raw:
+        return 'samples = "stored" needs a table [samples]'
+    if table.seeds and set(table.seeds) != {seed}:
+        return f'samples = "stored", but samples are drawn by the pipeline\'s seed = {seed}, not by seeds = {list(table.seeds)}'
+    if samples and sampling and not sampling.reuse and table.epochs > samples.epochs > 0:
+        have = f"[samples] has epochs = {samples.epochs}"
+        return f'samples = "stored" with epochs = {table.epochs}, but {have} and [sampling] has no reuse'
+    return ""
 
 
 def _syntax_line(error: Exception, data: bytes) -> int:

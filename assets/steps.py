@@ -49,6 +49,10 @@ HOTNESS_CHECKS = (
 """What the hotness stage tests; those about counts do not apply to policies without them."""
 
 
+SAMPLES_CHECKS = ("blocks are sound", "input ids are unique", "every seed once an epoch")
+"""What the samples stage tests."""
+
+
 class Recipe(Protocol):
     """The half of a `Stage` that decides versions; it needs nothing that builds."""
 
@@ -118,7 +122,8 @@ def preprocessing_steps(pipeline: Pipeline, home: Path | None = None) -> list[St
         external="" if pipeline.graph.source in GENERATORS else "raw",
         command=f"graphmill build {pipeline.reference}",
     )
-    return [graph, *_hotness_step(pipeline, graph), *_budgets_step(pipeline, graph, home)]
+    built = [_hotness_step(pipeline, graph), _budgets_step(pipeline, graph, home), _samples_step(pipeline, graph)]
+    return [graph, *(step for steps in built for step in steps)]
 
 
 def _hotness_step(pipeline: Pipeline, graph: Step) -> list[Step]:
@@ -164,6 +169,25 @@ def _budgets_step(pipeline: Pipeline, graph: Step, home: Path | None) -> list[St
             inputs={"graph": graph},
             checks=BUDGET_CHECKS,
             external="measured" if config.automatic else "",
+            command=graph.command,
+        )
+    ]
+
+
+def _samples_step(pipeline: Pipeline, graph: Step) -> list[Step]:
+    """Returns what stores mini-batches, where [samples] asks for it."""
+    from assets.samples import SAMPLES, samples_config
+
+    if pipeline.samples is None or pipeline.sampling is None:
+        return []
+    return [
+        Step(
+            pipeline=pipeline.name,
+            name=SAMPLES.name,
+            recipe=SAMPLES,
+            configs=(samples_config(pipeline.samples, pipeline.sampling, pipeline.seed),),
+            inputs={"graph": graph},
+            checks=SAMPLES_CHECKS,
             command=graph.command,
         )
     ]

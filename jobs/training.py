@@ -49,8 +49,9 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
                 for seed in table.seeds or (pipeline.seed,)
             ),
             inputs={"graph": sources["graph"]},
-            # Which rows are cached changes no weight: it is needed, recorded and no part of the version.
-            reads={name: sources[name] for name in CACHE_STEPS if name in sources},
+            # Which rows are cached and where batches come from changes no weight: needed, recorded and no part of the version.
+            reads={name: sources[name] for name in CACHE_STEPS if name in sources}
+            | ({"samples": sources["samples"]} if table.samples == "stored" else {}),
             checks=MODEL_CHECKS,
             command=f"graphmill train {pipeline.reference} {table.name}",
         )

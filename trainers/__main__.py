@@ -55,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _train_for_dagster()
         path = find_pipeline(options.pipeline)
         pipeline = parse_pipeline(path, path.read_bytes(), TrainTable, options.pipeline)
-        inputs = {} if options.graph is None else {"graph": options.graph}
+        given = {"graph": options.graph, "samples": options.samples}
+        inputs = {role: version for role, version in given.items() if version is not None}
         train(Order(pipeline=pipeline, table=options.name, home=options.home, inputs=inputs, resume=options.resume))
         return 0
     except InputError as error:
@@ -88,6 +89,7 @@ def train(order: Order) -> Sequence[Artifact]:
         pipeline.sampling,
         pipeline.seed,
         cache=_cache(order, store, graph),
+        samples=_samples(order, store, graph) if table.samples == "stored" else None,
         resume=order.resume,
         progress=open_progress(),
     )
@@ -124,6 +126,23 @@ def _cache(order: Order, store: Store, graph: Artifact) -> CacheInputs | None:
         else:
             found[name] = materialize(store, stage, config, stage.Execution(), {"graph": graph})
     return CacheInputs(hotness=found["hotness"], budgets=found["budgets"])
+
+
+def _samples(order: Order, store: Store, graph: Artifact) -> Artifact:
+    """Returns the stored mini-batches of the recipe.
+
+    Raises:
+        InputError: they are not there.
+    """
+    from assets.samples import SAMPLES, samples_config
+    from assets.stage import stage_version
+
+    if "samples" in order.inputs:
+        return store.resolve(f"{SAMPLES.name}/{order.inputs['samples']}")
+    pipeline = order.pipeline
+    assert pipeline.samples is not None and pipeline.sampling is not None, "a checked pipeline has both"
+    semantic = samples_config(pipeline.samples, pipeline.sampling, pipeline.seed)
+    return store.open(SAMPLES.name, stage_version(SAMPLES, semantic, {"graph": graph}))
 
 
 def _train_for_dagster() -> int:
@@ -166,6 +185,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--graph", help="version of the graph artifact, or its beginning; default: computed from the raw content"
     )
+    parser.add_argument("--samples", help="the same for stored samples, where the table asks for them")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint where there is one")
     return parser
 

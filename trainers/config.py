@@ -128,6 +128,8 @@ class TrainExecution:
     workspace: str | None = None
     # GB/s (10^9 bytes a second) of the link between host and device, kept to by waiting; None = as fast as the machine is.
     link_gbps: float | None = None
+    # online = batches are sampled while training; stored = read from the `samples` stage, the same batches to the byte.
+    samples: Literal["online", "stored"] = "online"
     # Optimiser steps from one checkpoint to the next inside an epoch; 0 = at epoch ends only.
     checkpoint_steps: int = 0
 

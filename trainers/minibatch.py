@@ -9,7 +9,7 @@ Memory: the queue's bound, one sampled but not yet admitted batch of blocks a wo
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Protocol
 
@@ -52,6 +52,7 @@ class OnlineSource:
         ledger: gets rows, edges and bytes of every batch that the step took.
         workers: number of threads.
         queue_bytes: bound on batches that wait or are being trained on.
+        samplers: what draws the batches on each worker, None to sample by `method`, `fanouts` and `seed`.
         timeline: gets the spans of every worker, and of the step while it waits for a batch.
     """
 
@@ -71,12 +72,14 @@ class OnlineSource:
         method: str = "uniform",
         transpose: Transposes = "hidden",
         timeline: Timeline | None = None,
+        samplers: Sequence[AnySampler] | None = None,
     ):
         self.topology, self.labels, self.features, self.plan = topology, labels, features, plan
         self.edge_weight, self.ledger, self.queue_bytes = edge_weight, ledger, queue_bytes
         self.transpose: Transposes = transpose
         self.timeline = timeline or Timeline()
-        self.samplers = [open_sampler(topology, method, fanouts, seed=seed) for _ in range(workers)]
+        drawn = samplers or [open_sampler(topology, method, fanouts, seed=seed) for _ in range(workers)]
+        self.samplers: list[AnySampler] = list(drawn)
 
     def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
         """Yields the batches of a training epoch in step order, from a position on.

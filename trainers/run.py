@@ -28,6 +28,7 @@ def train_table(
     seed: int,
     *,
     cache: CacheInputs | None = None,
+    samples: Artifact | None = None,
     resume: bool = False,
     progress: Progress | None = None,
     report: Callable[[str], None] = print,
@@ -39,6 +40,7 @@ def train_table(
         graph: the graph artifact.
         table, sampling, seed: the recipe.
         cache: decides which feature rows are cached, None for no cache; no result depends on it.
+        samples: stored mini-batches, where the table asks for them.
         resume: go on from a checkpoint where there is one; otherwise a checkpoint is replaced.
         progress: shows epochs.
         report: gets a line about each model.
@@ -50,12 +52,13 @@ def train_table(
     store.sweep()
     stage = ModelStage()
     folder = store.home / "checkpoints"
-    execution = RunExecution(**asdict(table.execution), resume=resume, checkpoints=folder, cache=cache)
+    options = {**asdict(table.execution), "resume": resume, "checkpoints": folder}
+    execution = RunExecution(**options, cache=cache, stored=samples.path if samples else None)
     inputs, models = {"graph": graph}, []
     versions = {stage_version(stage, config, inputs): config for config in model_configs(table, sampling, seed)}
-    read = [(each.stage, each.version) for each in (graph, *((cache.hotness, cache.budgets) if cache else ()))]
+    read = [graph, *((cache.hotness, cache.budgets) if cache else ()), *((samples,) if samples else ())]
     # Held for the whole table: between two seeds nothing else keeps what it reads and the finished models from collection.
-    with store.lease(*read, *((stage.name, version) for version in versions)):
+    with store.lease(*((each.stage, each.version) for each in read), *((stage.name, version) for version in versions)):
         for version, config in versions.items():
             path = checkpoint_path(folder, version)
             if path.exists() and not resume and store.find(stage.name, version) is None:

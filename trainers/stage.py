@@ -17,10 +17,12 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
-from assets.artifact import Artifact
+from assets.artifact import Artifact, read_artifact
 from assets.graph import Graph, open_graph
+from assets.needs import require
 from assets.sizes import parse_size
 from assets.stage import Check, Progress, Summary
+from assets.stored_samples import open_samples
 from assets.writer import Writer
 from kernels.errors import InputError
 from kernels.plan import EpochPlan
@@ -33,6 +35,7 @@ from trainers.loop import Loop
 from trainers.memory import keep_freed_memory
 from trainers.minibatch import OnlineSource
 from trainers.models.build import build_model
+from trainers.offline import OfflineSource
 from trainers.recipe import ModelRecipe
 from trainers.scores import score
 from trainers.timeline import Timeline
@@ -48,6 +51,8 @@ class RunExecution(TrainExecution):
     checkpoints: Path
     # What decides which rows are cached, None for no cache; run.json has their versions.
     cache: CacheInputs | None = field(default=None, metadata={"hashed": False})
+    # Folder of the samples artifact where batches are stored ones.
+    stored: Path | None = field(default=None, metadata={"hashed": False})
 
 
 class ModelStage(ModelRecipe):
@@ -86,7 +91,7 @@ class Training:
         self, artifact: Artifact, semantic: ModelConfig, execution: RunExecution, version: str, progress: Progress
     ):
         self.semantic, self.execution, self.progress = semantic, execution, progress
-        self.graph = open_graph(artifact)
+        self.graph, self.graph_version = open_graph(artifact), artifact.version
         if len(self.graph.train_ids) == 0:
             raise InputError(f"graph {artifact.version[:12]} has no training nodes", "give its source a training split")
         self.ledger, self.timeline = Ledger(), Timeline()
@@ -138,25 +143,10 @@ class Training:
         return Summary(numbers=numbers, checks=[check])
 
     def _build_loop(self, path: Path, version: str, progress: Progress) -> Loop:
-        train, sampling, graph = self.semantic.train, self.semantic.sampling, self.graph
-        source = OnlineSource(
-            topology=graph.topology,
-            labels=graph.labels,
-            features=self.features.source,
-            plan=self.plan,
-            fanouts=sampling.fanouts,
-            seed=self.semantic.seed,
-            method=sampling.method,
-            edge_weight=self.model.edge_weight,
-            transpose=self.model.transpose,
-            ledger=self.ledger,
-            workers=self.execution.samplers or max(1, (os.cpu_count() or 1) - 1),
-            queue_bytes=parse_size(self.execution.queue),
-            timeline=self.timeline,
-        )
+        train, graph = self.semantic.train, self.graph
         return Loop(
             model=self.model,
-            source=source,
+            source=self._open_batches(),
             config=train,
             seed=self.semantic.seed,
             plan=self.plan,
@@ -169,6 +159,32 @@ class Training:
             class_weights=self.class_weights,
             timeline=self.timeline,
         )
+
+    def _open_batches(self) -> OnlineSource:
+        """Opens what supplies the mini-batches: a sampler, or stored samples."""
+        sampling, graph, execution = self.semantic.sampling, self.graph, self.execution
+        options: dict[str, Any] = {
+            "topology": graph.topology,
+            "labels": graph.labels,
+            "features": self.features.source,
+            "plan": self.plan,
+            "fanouts": sampling.fanouts,
+            "seed": self.semantic.seed,
+            "method": sampling.method,
+            "edge_weight": self.model.edge_weight,
+            "transpose": self.model.transpose,
+            "ledger": self.ledger,
+            "workers": execution.samplers or max(1, (os.cpu_count() or 1) - 1),
+            "queue_bytes": parse_size(execution.queue),
+            "timeline": self.timeline,
+        }
+        if execution.samples == "online":
+            return OnlineSource(**options)
+        if execution.stored is None:
+            raise InputError('samples = "stored", but no samples were given', "add a table [samples] to the pipeline")
+        stored = read_artifact(execution.stored)
+        require(stored, {"inputs": {"graph": self.graph_version}})
+        return OfflineSource(open_samples(stored), epochs=self.semantic.train.epochs, **options)
 
     def _require_scores(self) -> None:
         """Refuses a metric that the validation nodes do not define, before any training."""

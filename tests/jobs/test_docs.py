@@ -9,6 +9,7 @@ import pytest
 
 from assets.graph import SOURCES, config_class
 from assets.pipeline import load_pipeline
+from assets.samples import SamplesTable
 from assets.sampling import SamplingConfig
 from trainers.config import TrainTable
 
@@ -18,7 +19,9 @@ TEXT = (DOCS / "pipelines.md").read_text()
 REFERENCE = TEXT + (DOCS / "own-data.md").read_text()
 
 
-@pytest.mark.parametrize("schema", [SamplingConfig, TrainTable, *(config_class(source) for source in SOURCES)])
+@pytest.mark.parametrize(
+    "schema", [SamplingConfig, SamplesTable, TrainTable, *(config_class(source) for source in SOURCES)]
+)
 def test_every_key_is_documented(schema: type) -> None:
     keys = [field.name for field in fields(schema) if field.metadata.get("key", True)]
     assert not [key for key in keys if f"`{key}`" not in REFERENCE and f"`{key} =" not in REFERENCE]

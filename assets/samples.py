@@ -1,0 +1,356 @@
+"""The samples stage: all mini-batches of K epochs, sampled before training (DiskGNN, section 3, offline sampling).
+
+With the batches known beforehand, what each needs can be counted exactly, placed and packed; and training on stored samples
+is training on the online sampler's, byte for byte, because both are functions of (seed, epoch, step).
+
+Parts `epoch-E-batches-A-B`, each the batches of one run of steps of one epoch:
+    batches u8[bytes]                    records (assets/batch_record.py), each starting on a page of the file
+    bounds i64[n+1]                      byte of the file at which each record starts, and the end
+    digests u64[n]                       xxh3-64 of each record
+    num_inputs i64[n]; num_edges i64[n, layers], from the input side
+The parent, with B = K x batches an epoch, by epoch and step:
+    part_of i32[B], offsets i64[B], num_bytes i64[B]    where each record is
+    digests u64[B], num_inputs i64[B], num_edges i64[B, layers]
+    visits u32[N]                        how many batches have the node among their inputs
+    access.png                           share of all accesses by the hottest nodes
+
+Batches a part: as many as surely fit into `part_bytes` (a bound from fan-outs and graph; real parts are several times smaller).
+
+Peak memory of a part, with T threads: T x (12 N + 2 R) + 4 R bytes at most and touched pages only, R the bytes of the
+largest batch, beside the mapped topology; the T threads may be spread over several processes. Of the parent: 20 N + T R,
+and 100 bytes a batch.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import xxhash
+
+from assets.arrays import DATA_OFFSET, ArrayAppender
+from assets.batch_record import encode
+from assets.graph import open_graph
+from assets.references import code_digests
+from assets.sampling import SamplingConfig, open_sampler
+from assets.stage import Check, Progress, Summary
+from kernels.errors import InputError
+from kernels.plan import EpochPlan, PlannedBatch
+from kernels.sample import Sampler
+from kernels.types import Array, Block, Topology
+
+if TYPE_CHECKING:
+    from assets.artifact import Artifact
+    from assets.writer import Writer
+
+PART_BYTES = 512 << 20
+PART_NAME = re.compile(r"epoch-(\d+)-batches-(\d+)-(\d+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplesConfig:
+    """Everything that decides the stored batches, besides the graph."""
+
+    # Of the run; keys what is drawn.
+    seed: int
+    # How neighbours are drawn, as in `[sampling]`.
+    method: str
+    # From the seeds outwards.
+    fanouts: tuple[int, ...]
+    # Seeds in a mini-batch at most.
+    batch_size: int
+    # K, the sampling epochs that are stored.
+    epochs: int
+    # Bound on the bytes of a part; one batch may exceed it.
+    part_bytes: int = PART_BYTES
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        if self.epochs < 1:
+            raise InputError(
+                f"samples of {self.epochs} epochs", "set `reuse` in [sampling] or `epochs` in [samples] to 1 or more"
+            )
+        if self.part_bytes < 1:
+            raise InputError(f"part_bytes = {self.part_bytes}", "give at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplesTable:
+    """The `[samples]` table of a pipeline file.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    # Sampling epochs that are stored; 0 = as many as `reuse` of [sampling].
+    epochs: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks the range."""
+        if self.epochs < 0:
+            raise InputError(f"epochs = {self.epochs} is negative", "give 0 for the `reuse` of [sampling], or more")
+
+    def problem(self, sampling: SamplingConfig) -> str:
+        """Returns what does not fit together with `[sampling]`, "" where all does."""
+        if self.epochs == 0 and sampling.reuse == 0:
+            return "[samples] would store no epoch: set reuse in [sampling], or epochs here, to 1 or more"
+        if 0 < self.epochs < sampling.reuse:
+            return f"epochs = {self.epochs}, but [sampling] has reuse = {sampling.reuse}: training would ask for more"
+        return ""
+
+
+def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> SamplesConfig:
+    """Returns what the tables of a pipeline ask to be stored.
+
+    Args:
+        table: checked against `sampling`.
+        sampling: how batches are drawn.
+        seed: the pipeline's.
+    """
+    return SamplesConfig(
+        seed=seed,
+        method=sampling.method,
+        fanouts=sampling.fanouts,
+        batch_size=sampling.batch_size,
+        epochs=table.epochs or sampling.reuse,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplesExecution:
+    """How samples are built; no byte of them depends on this.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    # Threads that sample, of all processes together.
+    threads: int = field(default_factory=lambda: min(8, len(os.sched_getaffinity(0))))
+    # Processes that build parts side by side, at most: while one writes, another samples. No more than threads.
+    workers: int = 2
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        for name in ("workers", "threads"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} = {getattr(self, name)} is less than 1", "give 1 or more")
+        object.__setattr__(self, "workers", min(self.workers, self.threads))
+
+
+class Run(NamedTuple):
+    """Consecutive steps of one epoch: low to high - 1."""
+
+    epoch: int
+    low: int
+    high: int
+
+    @property
+    def name(self) -> str:
+        """The part's name."""
+        return f"epoch-{self.epoch}-batches-{self.low}-{self.high - 1}"
+
+    @staticmethod
+    def of(part: str) -> Run:
+        """Returns the run that a part's name says."""
+        match = PART_NAME.fullmatch(part)
+        assert match, f"{part!r} names no part"
+        epoch, low, last = (int(group) for group in match.groups())
+        return Run(epoch, low, last + 1)
+
+
+class SamplesStage:
+    """Samples and stores mini-batches; `SAMPLES` is the one instance."""
+
+    name = "samples"
+    code_version = 1
+    work_unit = "batches"
+    Semantic = SamplesConfig
+    Execution = SamplesExecution
+
+    def inputs(self, semantic: SamplesConfig) -> Mapping[str, str]:
+        """Sampling reads a graph."""
+        return {"graph": "graph"}
+
+    def raw(self, semantic: SamplesConfig) -> Mapping[str, str]:
+        """The user's own sampling function enters besides the graph."""
+        return code_digests({"sampling": semantic.method})
+
+    def parts(self, inputs: Mapping[str, Artifact], semantic: SamplesConfig) -> Sequence[str]:
+        """Returns the parts' names, by epoch and step.
+
+        Raises:
+            InputError: the graph has no training nodes.
+        """
+        files = inputs["graph"].files
+        num_train = files["train_ids.npy"]["shape"][0]
+        if num_train == 0:
+            problem = f"{inputs['graph'].label} has no training nodes, so an epoch of samples would be empty"
+            raise InputError(problem, "give its source a training split")
+        num_batches = -(-num_train // semantic.batch_size)
+        seeds = -(-num_train // num_batches)
+        shape = files["indptr.npy"]["shape"][0] - 1, files["indices.npy"]["shape"][0]
+        bound = _record_bound(seeds, semantic.fanouts, *shape)
+        count = min(num_batches, -(-num_batches // max(1, semantic.part_bytes // bound)))
+        cuts = [place * num_batches // count for place in range(count + 1)]
+        return [Run(epoch, low, high).name for epoch in range(semantic.epochs) for low, high in pairwise(cuts)]
+
+    def work(self, inputs: Mapping[str, Artifact], semantic: SamplesConfig, part: str) -> int:
+        """Returns the batches of a part."""
+        run = Run.of(part)
+        return run.high - run.low
+
+    def build(
+        self,
+        inputs: Mapping[str, Artifact],
+        semantic: SamplesConfig,
+        execution: SamplesExecution,
+        writer: Writer,
+        progress: Progress,
+        part: str | None = None,
+    ) -> Summary:
+        """Samples the batches of a part, or puts the index over finished parts.
+
+        Raises:
+            InputError: the topology is not sound, a user's function failed, or a part is damaged.
+        """
+        if part is None:
+            from assets.samples_index import build_index
+
+            names = self.parts(inputs, semantic)
+            return build_index(inputs, semantic, names, execution.threads, writer, progress)
+        threads = max(1, execution.threads // execution.workers)
+        return _build_part(inputs["graph"], semantic, threads, Run.of(part), writer, progress)
+
+
+SAMPLES = SamplesStage()
+
+
+def _record_bound(seeds: int, fanouts: tuple[int, ...], num_nodes: int, num_edges: int) -> int:
+    """Returns bytes that a record hardly exceeds: every draw another edge, and another node while there are any."""
+    nodes, num_bytes = seeds, 0
+    for fanout in fanouts:
+        edges = num_edges if fanout < 0 else min(num_edges, nodes * fanout)
+        num_bytes += 4 * edges + 4 * nodes
+        nodes = min(num_nodes, nodes + edges)
+    return num_bytes + (4 if num_nodes < 2**31 else 8) * nodes
+
+
+def epoch_plan(semantic: SamplesConfig, train_ids: Array) -> EpochPlan:
+    """Returns the plan of the sampling epochs; training on them permutes the order of batches and nothing else."""
+    return EpochPlan(np.asarray(train_ids), semantic.batch_size, seed=semantic.seed)
+
+
+class _Made(NamedTuple):
+    """A batch on its way to the file."""
+
+    record: Array
+    digest: int
+    num_inputs: int
+    num_edges: list[int]
+    sound: bool
+    unique: bool
+
+
+class _Maker:
+    """Samples, tests and encodes batches on one thread.
+
+    Memory: the sampler's 8 bytes a node and 4 for the test, of pages that are touched.
+    """
+
+    def __init__(self, topology: Topology, semantic: SamplesConfig):
+        self.num_nodes = topology.num_nodes
+        self.sampler = open_sampler(topology, semantic.method, semantic.fanouts, seed=semantic.seed)
+        # Only the fused kernel knows which edge of the source table it drew.
+        fused = isinstance(self.sampler, Sampler) and topology.edge_ids is not None
+        self.options: dict[str, Any] = {"edge_ids": True} if fused else {}
+        self.seat = np.zeros(topology.num_nodes, np.int32)
+
+    def make(self, item: PlannedBatch) -> _Made:
+        """Returns the record of one batch and what was found about it."""
+        blocks = self.sampler.sample(item.key, item.seeds, transpose="none", **self.options)
+        ids = blocks[0].src_ids
+        inside = bool(len(ids) == 0 or (ids.min() >= 0 and ids.max() < self.num_nodes))
+        sound = inside and np.array_equal(blocks[-1].dst_ids, item.seeds) and all(map(_is_sound, blocks))
+        places = np.arange(len(ids), dtype=np.int32)
+        if inside:
+            self.seat[ids] = places
+        unique = inside and np.array_equal(self.seat[ids], places)
+        record = encode(item.key, blocks)
+        edges = [len(block.indices) for block in blocks]
+        return _Made(record, xxhash.xxh3_64_intdigest(record.data), len(ids), edges, sound, unique)
+
+
+def _is_sound(block: Block) -> bool:
+    """Tells whether a block's edges lead to its sources."""
+    if len(block.indices) == 0:
+        return True
+    return bool(block.indices.min() >= 0 and block.indices.max() < block.num_src)
+
+
+def _build_part(
+    graph: Artifact, semantic: SamplesConfig, threads: int, run: Run, writer: Writer, progress: Progress
+) -> Summary:
+    opened = open_graph(graph)
+    plan = epoch_plan(semantic, opened.train_ids)
+    planned = list(islice(plan.batches(run.epoch, run.low), run.high - run.low))
+    threads = min(threads, len(planned))
+    progress.start("sample", len(planned), "batches")
+    bounds, made = [DATA_OFFSET], []
+    with ArrayAppender(writer.path("batches.npy"), np.uint8) as file:
+        for each in _in_order(opened.topology, semantic, threads, planned):
+            file.append(each.record)
+            bounds.append(bounds[-1] + len(each.record))
+            made.append(each._replace(record=each.record[:0]))
+            progress.advance(1)
+    progress.done()
+    writer.save("bounds", np.array(bounds, np.int64))
+    writer.save("digests", np.array([each.digest for each in made], np.uint64))
+    writer.save("num_inputs", np.array([each.num_inputs for each in made], np.int64))
+    writer.save("num_edges", np.array([each.num_edges for each in made], np.int64))
+    return Summary(
+        numbers={"epoch": run.epoch, "first_step": run.low, "num_batches": len(made)},
+        checks=[
+            _check("blocks are sound", [not each.sound for each in made], run),
+            _check("input ids are unique", [not each.unique for each in made], run),
+        ],
+    )
+
+
+def _check(name: str, failed: list[bool], run: Run) -> Check:
+    where = f", first of step {run.low + failed.index(True)}" if any(failed) else ""
+    return Check(name=name, passed=not any(failed), detail=f"{sum(failed)} of {len(failed)} batches not{where}")
+
+
+def _in_order(
+    topology: Topology, semantic: SamplesConfig, threads: int, planned: Sequence[PlannedBatch]
+) -> Iterator[_Made]:
+    """Yields the batches in the order of the plan; at most two a thread are sampled ahead."""
+    makers: queue.SimpleQueue[_Maker] = queue.SimpleQueue()
+    for _ in range(threads):
+        makers.put(_Maker(topology, semantic))
+
+    def make(item: PlannedBatch) -> _Made:
+        maker = makers.get()
+        try:
+            return maker.make(item)
+        finally:
+            makers.put(maker)
+
+    pool, ahead = ThreadPoolExecutor(threads), deque()
+    try:
+        for item in planned:
+            ahead.append(pool.submit(make, item))
+            if len(ahead) >= 2 * threads:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,92 @@
+"""The samples step of a pipeline: mistakes in its keys, versions, and a run that trains on what it stored."""
+
+import pytest
+
+from assets.pipeline import load_pipeline
+from assets.steps import preprocessing_steps, recipe_hash
+from assets.store import Store
+from jobs.launch import Launch, launch
+from jobs.training import training_steps
+from kernels.errors import InputError
+from tests.jobs.recipes import write_tiny
+from trainers.config import TrainTable
+
+
+def load(folder, samples="[samples]\n", train="", **changes):
+    path = write_tiny(folder, **changes)
+    text = path.read_text().replace('name = "sage"\n', f'name = "sage"\n{train}')
+    path.write_text(text + samples)
+    return load_pipeline(path, TrainTable)
+
+
+def reused(folder, samples="[samples]\n", train='samples = "stored"\n', reuse=2, **changes):
+    return load(folder, samples, train, batch_size=f"64 -> 64\nreuse = {reuse}", **changes)
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"reuse": 0}, "[samples] would store no epoch: set reuse in [sampling], or epochs here, to 1 or more"),
+        (
+            {"samples": "[samples]\nepochs = 1\n"},
+            "epochs = 1, but [sampling] has reuse = 2: training would ask for more",
+        ),
+        ({"samples": "[samples]\nepochs = -1\n"}, "epochs = -1 is negative"),
+        ({"samples": ""}, 'samples = "stored" needs a table [samples]'),
+        ({"train": 'samples = "stored"\nseeds = [0, 1]\n'}, "drawn by the pipeline's seed = 0, not by seeds = [0, 1]"),
+        (
+            {"reuse": 0, "samples": "[samples]\nepochs = 1\n"},
+            'samples = "stored" with epochs = 2, but [samples] has epochs = 1 and [sampling] has no reuse',
+        ),
+        ({"train": 'samples = "disk"\n'}, "disk"),
+    ],
+)
+def test_mistakes_are_reported_with_their_line(tmp_path, given, line):
+    with pytest.raises(InputError) as caught:
+        reused(tmp_path, **given)
+    assert line in str(caught.value) and "tiny.toml:" in str(caught.value) and "1 mistake" in str(caught.value)
+
+
+def steps_of(pipeline):
+    data = preprocessing_steps(pipeline)
+    return {step.name: step for step in [*data, *training_steps(pipeline, data)]}
+
+
+def test_samples_follow_sampling_and_decide_no_model(tmp_path):
+    plain = steps_of(load(tmp_path / "plain", "", batch_size="64 -> 64\nreuse = 2"))
+    stored = steps_of(reused(tmp_path / "stored"))
+    more = steps_of(reused(tmp_path / "more", "[samples]\nepochs = 3\n"))
+    assert set(plain) == {"graph", "sage", "gcn"} and set(stored) == {"graph", "samples", "sage", "gcn"}
+    for name in plain:
+        assert recipe_hash(plain[name]) == recipe_hash(stored[name]) == recipe_hash(more[name])
+    assert recipe_hash(stored["samples"]) != recipe_hash(more["samples"])
+    assert list(stored["sage"].reads) == ["samples"] and not stored["gcn"].reads
+    assert stored["samples"].configs[0].epochs == 2 and more["samples"].configs[0].epochs == 3
+
+
+def test_a_run_builds_samples_before_it_trains_on_them(tmp_path):
+    lines = []
+    order = {"home": tmp_path / "home", "in_process": True, "report": lines.append}
+    outcome = launch(Launch(pipeline=reused(tmp_path), **order))
+    (samples,), (model,) = outcome.artifacts["samples"], outcome.artifacts["sage"]
+    assert [line.split(":")[0] for line in lines if "built" in line] == ["graph", "samples"]
+    assert samples.summary["numbers"]["num_epochs"] == 2 and samples.verify() == []
+    assert model.run_record()["execution"]["samples"] == "stored"
+    online = launch(Launch(pipeline=reused(tmp_path / "b", "", ""), **(order | {"home": tmp_path / "other"})))
+    assert online.artifacts["sage"][0].files == model.files
+    lines.clear()
+    launch(Launch(pipeline=reused(tmp_path), threads=2, **order))
+    assert all("reused" in line for line in lines if ":" in line)
+
+
+def test_training_without_the_samples_names_the_command(tmp_path):
+    home = tmp_path / "home"
+    pipeline = reused(tmp_path)
+    launch(Launch(pipeline=pipeline, selection="preprocess", home=home, in_process=True, report=lambda line: None))
+    store = Store(home)
+    (samples,) = [artifact for artifact in store.artifacts() if artifact.stage == "samples"]
+    store.discard("samples", samples.version)
+    with pytest.raises(
+        InputError, match=r"tiny/sage reads samples/\w{12}, which .* does not have(?s:.*)graphmill build"
+    ):
+        launch(Launch(pipeline=pipeline, selection="train", home=home, in_process=True, report=lambda line: None))
