@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kernels.cuda_device import RowsView
 from kernels.errors import InputError
@@ -74,6 +76,25 @@ def test_absent_tiers_and_few_slots(machine, counts, num_slots):
     assert_gathers(machine, tiers, slots, np.float32, slots_on_device=True)
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from([0, 1, 4, 12, 33]),
+    st.sampled_from([np.float16, np.float32]),
+    st.tuples(*[st.sampled_from([None, 0, 1, 6])] * 3),
+    st.sampled_from([(), (3,), (0, 8, 2)]),
+    st.integers(0, 40),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_rows_equal_the_reference(machine, width, dtype, counts, peers, num_slots, slots_on_device, seed):
+    if counts == (None,) * 3 and not peers:
+        counts = (2, None, None)
+    generator = np.random.default_rng(seed)
+    tiers = random_tiers(generator, width, dtype, counts, peers)
+    slots = generator.choice(valid_slots(tiers), num_slots)
+    assert_gathers(machine, tiers, slots, np.float32, seed, slots_on_device)
+
+
 @pytest.mark.parametrize("offset", [1, 2, 4, 8])
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32])
 def test_rows_at_any_address(machine, dtype, offset):
@@ -100,7 +121,7 @@ def test_a_slot_without_a_row_is_named(machine, bad):
 def test_what_does_not_fit_is_refused(machine):
     tiers, slots = moved(machine, Tiers(device=np.ones((3, 4), np.float32))), np.zeros(2, np.int32)
     out = machine.put(np.zeros((2, 4), np.float32))
-    for given in (
+    for wrong in (
         (slots.astype(np.int64), tiers, out),
         (slots, tiers, out[:1]),
         (slots, tiers, machine.put(np.zeros((2, 4), np.float16))),
@@ -108,7 +129,7 @@ def test_what_does_not_fit_is_refused(machine):
         (slots, moved(machine, Tiers(device=np.ones((3, 4), np.int64))), out),
     ):
         with pytest.raises(InputError, match="remedy"):
-            gather_tiered_cuda(*given, machine.device())
+            gather_tiered_cuda(*wrong, machine.device())
 
 
 def test_variants_use_the_widest_access_that_fits():
