@@ -11,6 +11,7 @@ void bind_attention(py::module_& m);
 void bind_dropout(py::module_& m);
 void bind_coefficients(py::module_& m);
 void bind_csc(py::module_& m);
+void bind_direct_io(py::module_& m);
 void bind_edge_order(py::module_& m);
 void bind_generate(py::module_& m);
 void bind_segments(py::module_& m);
@@ -41,6 +42,7 @@ PYBIND11_MODULE(_native, m) {
     graphmill::bind_dropout(m);
     graphmill::bind_coefficients(m);
     graphmill::bind_csc(m);
+    graphmill::bind_direct_io(m);
     graphmill::bind_edge_order(m);
     graphmill::bind_generate(m);
     graphmill::bind_segments(m);

@@ -1,0 +1,82 @@
+"""Page-aligned buffers that are used again: direct reads land in them, and fresh memory costs a page fault every 4 KiB."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from kernels.errors import InputError
+from kernels.types import Array
+
+PAGE_BYTES = 4096
+
+
+def aligned_empty(num_bytes: int) -> Array:
+    """Returns u8[num_bytes], uninitialised, starting on a page.
+
+    Raises:
+        InputError: num_bytes is negative.
+    """
+    if num_bytes < 0:
+        raise InputError(f"a buffer of {num_bytes} bytes", "give a size of 0 or more")
+    raw = np.empty(num_bytes + PAGE_BYTES, np.uint8)
+    start = -raw.ctypes.data % PAGE_BYTES
+    return raw[start : start + num_bytes]
+
+
+class AlignedBuffer:
+    """Page-aligned bytes on loan from a pool.
+
+    Attributes:
+        data: u8[capacity]; whoever keeps a view of it after `release` reads what the next borrower writes.
+    """
+
+    def __init__(self, data: Array, pool: BufferPool):
+        self.data = data
+        self._pool: BufferPool | None = pool
+
+    def __enter__(self) -> AlignedBuffer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Gives the memory back to the pool; a second call does nothing."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.give_back(self.data)
+
+
+class BufferPool:
+    """Lends page-aligned buffers; safe to use from many threads.
+
+    Args:
+        keep_bytes: returned memory to keep for the next borrower; what is beyond it goes back to the system.
+    """
+
+    def __init__(self, keep_bytes: int):
+        self.keep_bytes = keep_bytes
+        self.lent_bytes = 0
+        self.kept_bytes = 0
+        self._kept: list[Array] = []
+        self._lock = threading.Lock()
+
+    def take(self, num_bytes: int) -> AlignedBuffer:
+        """Lends a buffer of num_bytes or more: the smallest kept one that is large enough, or a new one of whole pages."""
+        with self._lock:
+            fitting = [place for place, data in enumerate(self._kept) if data.nbytes >= num_bytes]
+            best = min(fitting, key=lambda place: self._kept[place].nbytes, default=None)
+            data = aligned_empty(-(-num_bytes // PAGE_BYTES) * PAGE_BYTES) if best is None else self._kept.pop(best)
+            self.kept_bytes -= 0 if best is None else data.nbytes
+            self.lent_bytes += data.nbytes
+        return AlignedBuffer(data, self)
+
+    def give_back(self, data: Array) -> None:
+        """Takes lent memory back, for the next borrower or for the system. `AlignedBuffer.release` calls it."""
+        with self._lock:
+            self.lent_bytes -= data.nbytes
+            if self.kept_bytes + data.nbytes <= self.keep_bytes:
+                self.kept_bytes += data.nbytes
+                self._kept.append(data)

@@ -1,0 +1,335 @@
+"""Rows and chunks that come past the page cache are the file's bytes, or there is an error; counts are the arithmetic."""
+
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels import direct_io
+from kernels.aligned import BufferPool, aligned_empty
+from kernels.direct_io import (
+    Faults,
+    PageReader,
+    ReadExecution,
+    chunk_capacity,
+    count_requests_reference,
+    read_rows_reference,
+)
+from kernels.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+METHODS = ("io_uring", "pread", "buffered")
+
+
+def available(method):
+    if method == "io_uring" and direct_io._native.ring_errno():
+        pytest.skip("this kernel or container forbids io_uring")
+    return method
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """A file that ends inside a page, and its bytes."""
+    path = tmp_path_factory.mktemp("direct") / "table"
+    data = np.random.default_rng(0).integers(0, 256, 1_000_003, np.uint8)
+    data.tofile(path)
+    return path, data
+
+
+def reader(method="io_uring", faults=None, **more):
+    return PageReader(ReadExecution(method=available(method), fallback="error", **more), faults=faults)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+@pytest.mark.parametrize("method", METHODS)
+def test_rows_and_counts_equal_the_reference(table, method, data):
+    path, whole = table
+    row_bytes = data.draw(st.one_of(st.integers(1, 10_000), st.sampled_from([1, 400, 512, 4095, 4096, 4097, 8192])))
+    offset = data.draw(st.sampled_from([0, 1, 512, 4096, 5000]))
+    num_rows = (len(whole) - offset) // row_bytes
+    row = st.one_of(st.integers(0, num_rows - 1), st.sampled_from([0, num_rows - 1]))
+    ids = np.array(data.draw(st.lists(row, max_size=60)), data.draw(st.sampled_from([np.int32, np.int64])))
+    if data.draw(st.booleans()):
+        ids = np.sort(ids)
+    options = {
+        "depth": data.draw(st.sampled_from([1, 2, 7, 64])),
+        "run_pages": data.draw(st.sampled_from([1, 2, 3, 64])),
+    }
+    merge = data.draw(st.booleans())
+    short = Faults(shorten_every=data.draw(st.integers(0, 3)), shorten_to=data.draw(st.sampled_from([512, 4096, 4608])))
+    pages = reader(method, short, **options)
+    padded = np.zeros((len(ids), row_bytes + data.draw(st.integers(0, 9))), np.uint8)
+    with pages.open(path) as file:
+        out, moved = pages.read_rows(
+            file, ids, row_bytes=row_bytes, offset=offset, out=padded[:, :row_bytes], merge=merge
+        )
+    np.testing.assert_array_equal(out, read_rows_reference(path, ids, row_bytes, offset))
+    assert not padded[:, row_bytes:].any()
+    assert moved == count_requests_reference(ids, row_bytes, offset, options["run_pages"], merge)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1_000_003), st.integers(0, 300_000), st.sampled_from([4096, 12288, 1 << 20]), st.integers(0, 2))
+@pytest.mark.parametrize("method", METHODS)
+def test_a_chunk_is_the_range(table, method, offset, length, piece_bytes, shorten_every):
+    path, whole = table
+    length = min(length, len(whole) - offset)
+    pages = reader(method, Faults(shorten_every=shorten_every), piece_bytes=piece_bytes, depth=4)
+    with pages.open(path) as file, BufferPool(0).take(chunk_capacity(offset, length)) as buffer:
+        chunk, moved = pages.read_chunk(file, offset, length, buffer.data)
+        np.testing.assert_array_equal(chunk, whole[offset : offset + length])
+        np.testing.assert_array_equal(pages.read_chunk(file, offset, length)[0], chunk)
+    capacity = chunk_capacity(offset, length)
+    assert moved == (-(-capacity // piece_bytes), length, capacity) and capacity >= length
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_short_reads_are_asked_for_again(table, method):
+    path, _ = table
+    pages = reader(method, Faults(shorten_every=2, shorten_to=4096), run_pages=8)
+    ids = np.arange(1500)
+    with pages.open(path) as file:
+        out, moved = pages.read_rows(file, ids, row_bytes=512)
+    np.testing.assert_array_equal(out, read_rows_reference(path, ids, 512))
+    assert pages.num_resubmitted == -(-moved.requests // 2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_failed_read_names_the_bytes_and_the_next_call_works(table, method):
+    path, whole = table
+    pages = reader(method, Faults(break_at=5), run_pages=2, depth=4)
+    with pages.open(path) as file:
+        with pytest.raises(InputError, match=rf"{path}: bytes 40960 to 49152 could not be read: Bad file descriptor"):
+            pages.read_rows(file, np.arange(0, 200), row_bytes=4096)
+        out, _ = pages.read_rows(file, np.arange(0, 200), row_bytes=4096)
+    np.testing.assert_array_equal(out.ravel(), whole[: 200 * 4096])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_file_that_ends_too_early_is_never_a_wrong_row(tmp_path, method):
+    path = tmp_path / "cut"
+    np.arange(100_000, dtype=np.uint8).tofile(path)
+    pages = reader(method)
+    with pages.open(path) as file:
+        with pytest.raises(
+            InputError, match=r"row 250 at position 1 is not in .*cut: 100000 bytes hold 250 rows of 400"
+        ):
+            pages.read_rows(file, [0, 250], row_bytes=400)
+        with pytest.raises(InputError, match="row -1 at position 0"):
+            pages.read_rows(file, [-1], row_bytes=400)
+        with pytest.raises(InputError, match="row 5 at position 0"):
+            pages.read_rows(file, [5], row_bytes=400, offset=98_000)
+        os.truncate(path, 90_000)  # while it is open
+        with pytest.raises(InputError, match="90000 bytes hold 225 rows"):
+            pages.read_rows(file, [249], row_bytes=400)
+        for end in (100_000, 90_001):
+            with pytest.raises(InputError, match=r"cut: bytes \d+ to \d+ could not be read: .* byte 90000"):
+                pages.read_chunk(file, 4096, end - 4096)
+        os.truncate(path, 86_016)  # a whole number of pages: the next read returns nothing at all
+        with pytest.raises(InputError, match="the file ends at byte 86016"):
+            pages.read_chunk(file, 80_000, 8_000)
+
+
+def test_a_file_that_is_cut_during_the_reads(tmp_path):
+    """Every call gives the right rows or an error, whichever the moment of the cut allows."""
+    path, size, outcomes = tmp_path / "cut", 1 << 22, set()
+    whole = np.random.default_rng(1).integers(1, 256, size, np.uint8)  # no zeros: what was cut off cannot look right
+    for delay in range(40):
+        whole.tofile(path)
+        pages = reader(run_pages=1, depth=2)
+        with pages.open(path) as file:
+            cutter = threading.Timer(delay / 2000, os.truncate, (path, 5000))
+            cutter.start()
+            try:
+                out, _ = pages.read_rows(file, np.arange(size // 512), row_bytes=512)
+                np.testing.assert_array_equal(out.ravel(), whole)
+                outcomes.add("whole")
+            except InputError as error:
+                assert str(path) in error.problem
+                outcomes.add("error")
+            cutter.join()
+    assert outcomes
+
+
+def test_what_does_not_fit_is_refused(table):
+    path, _ = table
+    pages = reader("pread")
+    file = pages.open(path)
+    frozen = np.zeros((1, 8), np.uint8)
+    frozen.setflags(write=False)
+    for more in (
+        {"row_bytes": 0},
+        {"row_bytes": 8, "offset": -1},
+        {"row_bytes": 8, "out": np.zeros((2, 8), np.uint8)},
+        {"row_bytes": 8, "out": np.zeros((1, 8), np.int8)},
+        {"row_bytes": 8, "out": np.zeros((1, 16), np.uint8)[:, ::2]},
+        {"row_bytes": 8, "out": frozen},
+    ):
+        with pytest.raises(InputError):
+            pages.read_rows(file, [1], **more)
+    with pytest.raises(InputError, match="rows overlap"):
+        pages.read_rows(
+            file, [1, 2], row_bytes=8, out=np.lib.stride_tricks.as_strided(np.zeros(99, np.uint8), (2, 8), (4, 1))
+        )
+    for offset, length, out in (
+        (-1, 5, None),
+        (0, -5, None),
+        (0, 5000, aligned_empty(4096)),
+        (0, 9, aligned_empty(8192)[1:]),
+    ):
+        with pytest.raises(InputError):
+            pages.read_chunk(file, offset, length, out)
+    file.close()
+    with pytest.raises(InputError, match="was closed"):
+        pages.read_rows(file, [1], row_bytes=8)
+    with pytest.raises(InputError, match=r"method = 'mmap'.*depth = 0.*piece_bytes = 5000"):
+        ReadExecution(method="mmap", depth=0, piece_bytes=5000)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="depth \\* run_pages"):
+        ReadExecution(depth=4096, run_pages=4096)
+
+
+def test_without_io_uring_the_second_choice_is_taken_and_said_once(table, monkeypatch):
+    path, whole = table
+    monkeypatch.setattr(direct_io._native, "ring_errno", lambda: 1)
+    direct_io._say_once.cache_clear()
+    with pytest.raises(InputError, match="io_uring is not available here"):
+        PageReader(ReadExecution(fallback="error"))
+    with pytest.warns(RuntimeWarning, match="using pread") as caught:
+        readers = [PageReader() for _ in range(3)]
+    assert len(caught) == 1
+    assert [(each.method, each.reason is not None) for each in readers] == [("pread", True)] * 3
+    with readers[0].open(path) as file:
+        assert file.direct
+        np.testing.assert_array_equal(readers[0].read_rows(file, [3], row_bytes=7)[0][0], whole[21:28])
+    direct_io._say_once.cache_clear()
+
+
+def test_without_o_direct_only_the_page_cache_is_left(table, monkeypatch):
+    path, whole = table
+    opened = os.open
+
+    def refuse(path, flags):
+        if flags & os.O_DIRECT:
+            raise OSError(22, "Invalid argument")
+        return opened(path, flags)
+
+    monkeypatch.setattr(direct_io.os, "open", refuse)
+    direct_io._say_once.cache_clear()
+    for fallback in ("pread", "error"):
+        with pytest.raises(InputError, match="has no O_DIRECT"):
+            PageReader(ReadExecution(method="pread", fallback=fallback)).open(path)
+    pages = PageReader(ReadExecution(method="pread", fallback="buffered"))
+    with pytest.warns(RuntimeWarning, match="page cache"):
+        file = pages.open(path)
+    assert not file.direct and pages.reason
+    np.testing.assert_array_equal(pages.read_rows(file, [1], row_bytes=9999)[0][0], whole[9999:19998])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pages.open(path).close()
+    file.close()
+    direct_io._say_once.cache_clear()
+
+
+FORBID = """
+import ctypes, struct, warnings
+from kernels.direct_io import PageReader
+libc = ctypes.CDLL(None, use_errno=True)
+# Load the number of the system call; io_uring_setup (425 on every architecture) fails with EPERM; all others are allowed.
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 425), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]
+program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+class Filter(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("steps", ctypes.c_void_p)]
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(Filter(len(steps), ctypes.addressof(program))), 0, 0) == 0, ctypes.get_errno()
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    print(PageReader().method, len(caught), "Operation not permitted" in str(caught[0].message))
+"""
+
+
+def test_a_seccomp_filter_as_containers_have_it():
+    done = subprocess.run([sys.executable, "-c", FORBID], cwd=ROOT, capture_output=True, text=True, check=False)
+    if "AssertionError" in done.stderr:
+        pytest.skip("this process may not install a seccomp filter")
+    assert done.stdout.split() == ["pread", "1", "True"], done.stderr
+
+
+def test_readers_on_threads_and_nothing_leaks(table):
+    path, _ = table
+    ids = np.random.default_rng(2).integers(0, 2400, 300)
+    expected = read_rows_reference(path, ids, 400)
+    failures = []
+
+    def work():
+        for _ in range(25):
+            pages = reader(depth=8)
+            with pages.open(path) as file:
+                if not np.array_equal(pages.read_rows(file, ids, row_bytes=400)[0], expected):
+                    failures.append("wrong")
+
+    def spread():
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def held():
+        maps = Path("/proc/self/maps").read_text()
+        return len(os.listdir("/proc/self/fd")), maps.count("io_uring")
+
+    available("io_uring")
+    before = held()
+    spread()
+    assert not failures and held() == before
+
+
+def test_one_reader_is_for_one_thread_and_one_process(table):
+    path, _ = table
+    pages = reader(run_pages=1, depth=1)
+    refused = []
+    with pages.open(path) as file:
+
+        def work():
+            try:
+                for _ in range(30):
+                    pages.read_rows(file, np.arange(1900), row_bytes=512)
+            except InputError as error:
+                refused.append(error.problem)
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert set(refused) == {"two threads use one PageReader at once"}
+        child = os.fork()
+        if child == 0:
+            try:
+                pages.read_rows(file, [0], row_bytes=512)
+            except InputError as error:
+                os._exit(7 if "fork" in error.problem else 8)
+            os._exit(9)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_the_pool_lends_aligned_memory_again():
+    pool = BufferPool(keep_bytes=3 * 4096)
+    first, second = pool.take(5000), pool.take(1)
+    assert first.data.ctypes.data % 4096 == 0 and first.data.nbytes == 8192 and second.data.nbytes == 4096
+    assert (pool.lent_bytes, pool.kept_bytes) == (12288, 0)
+    address = second.data.ctypes.data
+    for buffer in (first, second, second):
+        buffer.release()
+    assert (pool.lent_bytes, pool.kept_bytes) == (0, 12288)
+    assert pool.take(4096).data.ctypes.data == address
+    pool.take(100_000).release()  # too large to be kept beside the others
+    assert pool.kept_bytes == 8192
