@@ -13,6 +13,7 @@ void bind_coefficients(py::module_& m);
 void bind_csc(py::module_& m);
 void bind_direct_io(py::module_& m);
 void bind_edge_order(py::module_& m);
+void bind_orders(py::module_& m);
 void bind_generate(py::module_& m);
 void bind_segments(py::module_& m);
 void bind_visits(py::module_& m);
@@ -44,6 +45,7 @@ PYBIND11_MODULE(_native, m) {
     graphmill::bind_csc(m);
     graphmill::bind_direct_io(m);
     graphmill::bind_edge_order(m);
+    graphmill::bind_orders(m);
     graphmill::bind_generate(m);
     graphmill::bind_segments(m);
     graphmill::bind_visits(m);

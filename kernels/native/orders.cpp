@@ -1,0 +1,289 @@
+// Orders of a segment's disk cache, and the pages that batches touch in them; see kernels/orders.py.
+#include <algorithm>
+#include <vector>
+
+#include "arrays.h"
+#include "parallel.h"
+
+namespace graphmill {
+
+// The distinct nodes of a segment, ascending, numbered without a table of the whole graph: a bitmap and its running count.
+class Nodes {
+  public:
+    template <class Id>
+    Nodes(const Id* ids, int64_t count) {
+        int64_t largest = -1;
+        for (int64_t i = 0; i < count; ++i) {
+            if (ids[i] < 0) throw InputError("node id " + std::to_string(ids[i]) + " in a batch", "give ids of 0 or more");
+            largest = std::max(largest, static_cast<int64_t>(ids[i]));
+        }
+        present_.assign(largest / 64 + 1, 0);
+        for (int64_t i = 0; i < count; ++i) present_[ids[i] / 64] |= uint64_t{1} << (ids[i] % 64);
+        before_.resize(present_.size());
+        for (size_t word = 0; word < present_.size(); ++word) {
+            before_[word] = size_;
+            size_ += __builtin_popcountll(present_[word]);
+        }
+    }
+
+    int64_t size() const { return size_; }
+
+    // The number of a node; -1 when it is not in the segment.
+    int64_t find(int64_t id) const {
+        const auto word = static_cast<size_t>(id / 64);
+        const uint64_t bit = uint64_t{1} << (id % 64);
+        if (id < 0 || word >= present_.size() || !(present_[word] & bit)) return -1;
+        return before_[word] + __builtin_popcountll(present_[word] & (bit - 1));
+    }
+
+    template <class Id>
+    void write(Id* out) const {
+        for (size_t word = 0; word < present_.size(); ++word) {
+            for (uint64_t rest = present_[word]; rest; rest &= rest - 1) {
+                *out++ = static_cast<Id>(64 * word + __builtin_ctzll(rest));
+            }
+        }
+    }
+
+  private:
+    std::vector<uint64_t> present_;
+    std::vector<int64_t> before_;
+    int64_t size_ = 0;
+};
+
+// Membership vectors: words of node v are bits[v * words ..]; batch 0 is the highest bit of the first word.
+static constexpr uint64_t TOP = uint64_t{1} << 63;
+
+template <class Id>
+static std::vector<uint64_t> memberships(const Nodes& nodes, const int64_t* ptr, int64_t num_batches, const Id* ids,
+                                         int64_t words, int threads) {
+    std::vector<uint64_t> bits(nodes.size() * words, 0);
+    parallel_for(num_batches, 1, threads, [&](int64_t begin, int64_t end) {
+        for (int64_t batch = begin; batch < end; ++batch) {
+            for (int64_t i = ptr[batch]; i < ptr[batch + 1]; ++i) {
+                __atomic_fetch_or(&bits[nodes.find(ids[i]) * words + batch / 64], TOP >> (batch % 64), __ATOMIC_RELAXED);
+            }
+        }
+    });
+    return bits;
+}
+
+// Bit i of the rank is the parity of the vector's bits 0 .. i: the vector's place in the reflected Gray code.
+static std::vector<uint64_t> gray_ranks(const std::vector<uint64_t>& bits, int64_t words) {
+    std::vector<uint64_t> ranks(bits);
+    for (size_t first = 0; first < ranks.size(); first += words) {
+        uint64_t odd = 0;
+        for (int64_t word = 0; word < words; ++word) {
+            uint64_t x = ranks[first + word];
+            for (int shift = 1; shift < 64; shift *= 2) x ^= x >> shift;
+            ranks[first + word] = x ^ odd;
+            odd = (x ^ odd) & 1 ? ~uint64_t{0} : 0;
+        }
+    }
+    return ranks;
+}
+
+// Sorts nodes by keys of `words` words; equal ones stand by node.
+static std::vector<uint32_t> sort_by(const std::vector<uint64_t>& keys, int64_t words) {
+    struct Entry {
+        uint64_t key;
+        uint32_t node;
+    };
+    std::vector<Entry> entries(keys.size() / words);
+    for (size_t node = 0; node < entries.size(); ++node) entries[node] = {keys[node * words], uint32_t(node)};
+    std::sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) {
+        if (a.key != b.key) return a.key < b.key;
+        for (int64_t word = 1; word < words; ++word) {
+            const uint64_t x = keys[a.node * words + word], y = keys[b.node * words + word];
+            if (x != y) return x < y;
+        }
+        return a.node < b.node;
+    });
+    std::vector<uint32_t> order(entries.size());
+    for (size_t place = 0; place < order.size(); ++place) order[place] = entries[place].node;
+    return order;
+}
+
+// Fills pages greedily from a window over an order; one piece of the order at a time, so pieces may run side by side.
+class PageFiller {
+  public:
+    PageFiller(const std::vector<uint64_t>& bits, int64_t words, int64_t rows_per_page, int64_t window)
+        : bits_(bits), words_(words), rows_(rows_per_page), window_(window), scale_(64 * words + 1),
+          slots_(words * window), node_(window), turn_(window), cost_(window), page_(words) {}
+
+    void fill(uint32_t* order, int64_t count) {
+        const std::vector<uint32_t> given(order, order + count);
+        int64_t taken = 0, size = 0;
+        std::fill(page_.begin(), page_.end(), 0);
+        for (int64_t place = 0; place < count; ++place) {
+            const bool opens = place % rows_ == 0;
+            if (opens) {
+                for (; size < window_ && taken < count; ++size, ++taken) enter(size, given[taken], taken);
+            }
+            const int64_t best = choose(size, opens);
+            for (int64_t word = 0; word < words_; ++word) {
+                const uint64_t mine = slots_[word * window_ + best];
+                page_[word] = opens ? mine : page_[word] | mine;
+            }
+            order[place] = node_[best];
+            leave(best, --size);
+        }
+    }
+
+  private:
+    void enter(int64_t slot, uint32_t node, int64_t turn) {
+        for (int64_t word = 0; word < words_; ++word) slots_[word * window_ + slot] = bits_[node * words_ + word];
+        node_[slot] = node;
+        turn_[slot] = static_cast<int32_t>(turn);
+    }
+
+    void leave(int64_t slot, int64_t last) {
+        for (int64_t word = 0; word < words_; ++word) slots_[word * window_ + slot] = slots_[word * window_ + last];
+        node_[slot] = node_[last];
+        turn_[slot] = turn_[last];
+    }
+
+    // The first of a page: fewest batches that only it or only the page before has. Then: fewest new batches, most shared.
+    int64_t choose(int64_t size, bool opens) {
+        std::fill(cost_.begin(), cost_.begin() + size, 0);
+        for (int64_t word = 0; word < words_; ++word) {
+            const uint64_t page = page_[word], *slot = slots_.data() + word * window_;
+            if (opens) {
+                for (int64_t j = 0; j < size; ++j) cost_[j] += __builtin_popcountll(slot[j] ^ page);
+            } else {
+                for (int64_t j = 0; j < size; ++j) {
+                    cost_[j] += scale_ * __builtin_popcountll(slot[j] & ~page) - __builtin_popcountll(slot[j] & page);
+                }
+            }
+        }
+        int64_t best = 0;
+        for (int64_t j = 1; j < size; ++j) {
+            if (cost_[j] < cost_[best] || (cost_[j] == cost_[best] && turn_[j] < turn_[best])) best = j;
+        }
+        return best;
+    }
+
+    const std::vector<uint64_t>& bits_;
+    int64_t words_, rows_, window_, scale_;
+    std::vector<uint64_t> slots_;  // [words][window]
+    std::vector<uint32_t> node_;
+    std::vector<int32_t> turn_;  // place in the given order: decides ties
+    std::vector<int64_t> cost_;
+    std::vector<uint64_t> page_;  // batches of the page's nodes so far
+};
+
+template <class Id>
+static Array<Id> named(const Nodes& nodes, const std::vector<uint32_t>& order) {
+    std::vector<Id> ids(order.size());
+    nodes.write(ids.data());
+    py::gil_scoped_acquire locked;
+    Array<Id> out(static_cast<py::ssize_t>(order.size()));
+    Id* result = out.mutable_data();
+    for (size_t place = 0; place < order.size(); ++place) result[place] = ids[order[place]];
+    return out;
+}
+
+template <class Id>
+static Array<Id> gray_order(Array<int64_t> ptr, Array<Id> ids, int64_t rows_per_page, int64_t window, int64_t piece,
+                            int threads) {
+    const int64_t num_batches = ptr.size() - 1, words = std::max<int64_t>(1, (num_batches + 63) / 64);
+    const int64_t* start = ptr.data();
+    const Id* id = ids.data();
+    const int64_t count = ids.size();
+    py::gil_scoped_release unlocked;
+    const Nodes nodes(id, count);
+    const std::vector<uint64_t> bits = memberships(nodes, start, num_batches, id, words, threads);
+    std::vector<uint32_t> order = sort_by(gray_ranks(bits, words), words);
+    const int64_t size = order.size();
+    if (rows_per_page > 1) {
+        parallel_for((size + piece - 1) / piece, 1, threads, [&](int64_t begin, int64_t end) {
+            PageFiller filler(bits, words, rows_per_page, window);
+            for (int64_t p = begin; p < end; ++p) filler.fill(&order[p * piece], std::min(piece, size - p * piece));
+        });
+    }
+    return named<Id>(nodes, order);
+}
+
+// permutations: [num_hashes][num_batches]; a node's signature is the least value of its batches in each.
+template <class Id>
+static Array<Id> minhash_order(Array<int64_t> ptr, Array<Id> ids, Array<int32_t> permutations) {
+    const int64_t num_hashes = permutations.shape(0), num_batches = ptr.size() - 1, count = ids.size();
+    const int64_t* start = ptr.data();
+    const int32_t* hash = permutations.data();
+    const Id* id = ids.data();
+    py::gil_scoped_release unlocked;
+    const Nodes nodes(id, count);
+    std::vector<uint64_t> least(nodes.size() * num_hashes, ~uint64_t{0});
+    for (int64_t batch = 0; batch < num_batches; ++batch) {
+        for (int64_t i = start[batch]; i < start[batch + 1]; ++i) {
+            uint64_t* mine = &least[nodes.find(id[i]) * num_hashes];
+            for (int64_t j = 0; j < num_hashes; ++j) {
+                mine[j] = std::min<uint64_t>(mine[j], hash[j * num_batches + batch]);
+            }
+        }
+    }
+    return named<Id>(nodes, sort_by(least, num_hashes));
+}
+
+// Returns i64[2][num_batches]: pages and runs of pages that each batch touches when row i of a table is node order[i].
+template <class Id>
+static Array<int64_t> pages_touched(Array<Id> order, Array<int64_t> ptr, Array<Id> ids, int64_t row_bytes,
+                                    int64_t page_bytes, int64_t offset, int threads) {
+    const int64_t num_batches = ptr.size() - 1, size = order.size();
+    const Id *node = order.data(), *id = ids.data();
+    const int64_t* start = ptr.data();
+    Array<int64_t> out({int64_t{2}, num_batches});
+    int64_t *pages = out.mutable_data(), *runs = pages + num_batches;
+    {
+        py::gil_scoped_release unlocked;
+        const Nodes nodes(node, size);
+        if (nodes.size() != size) throw InputError("the order repeats a node", "give each node of the segment once");
+        std::vector<int64_t> row(size);
+        for (int64_t i = 0; i < size; ++i) row[nodes.find(node[i])] = i;
+        const int64_t words = (offset + size * row_bytes) / page_bytes / 64 + 1;
+        parallel_for(num_batches, 1, threads, [&](int64_t begin, int64_t end) {
+            std::vector<uint64_t> touched(words);
+            for (int64_t batch = begin; batch < end; ++batch) {
+                std::fill(touched.begin(), touched.end(), 0);
+                for (int64_t i = start[batch]; i < start[batch + 1]; ++i) {
+                    const int64_t local = nodes.find(id[i]);
+                    if (local < 0) {
+                        throw InputError("node " + std::to_string(id[i]) + " of batch " + std::to_string(batch) +
+                                             " is not in the order", "give the order of all nodes of the segment");
+                    }
+                    const int64_t byte = offset + row[local] * row_bytes;
+                    const int64_t last = (byte + row_bytes - 1) / page_bytes;
+                    for (int64_t page = byte / page_bytes; page <= last; ++page) {
+                        touched[page / 64] |= uint64_t{1} << (page % 64);
+                    }
+                }
+                pages[batch] = runs[batch] = 0;
+                uint64_t carry = 0;
+                for (uint64_t word : touched) {
+                    pages[batch] += __builtin_popcountll(word);
+                    runs[batch] += __builtin_popcountll(word & ~(word << 1 | carry));
+                    carry = word >> 63;
+                }
+            }
+        });
+    }
+    return out;
+}
+
+template <class Id>
+static void bind(py::module_& m) {
+    using py::arg;
+    m.def("gray_order", &gray_order<Id>, arg("ptr").noconvert(), arg("ids").noconvert(), arg("rows_per_page"),
+          arg("window"), arg("piece"), arg("threads"));
+    m.def("minhash_order", &minhash_order<Id>, arg("ptr").noconvert(), arg("ids").noconvert(),
+          arg("permutations").noconvert());
+    m.def("pages_touched", &pages_touched<Id>, arg("order").noconvert(), arg("ptr").noconvert(),
+          arg("ids").noconvert(), arg("row_bytes"), arg("page_bytes"), arg("offset"), arg("threads"));
+}
+
+void bind_orders(py::module_& m) {
+    bind<int32_t>(m);
+    bind<int64_t>(m);
+}
+
+}  // namespace graphmill

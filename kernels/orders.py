@@ -1,0 +1,192 @@
+"""Orders of a segment's disk cache: nodes that the same batches want stand on the same pages.
+
+The cache holds each row once, and a batch reads every page that holds one of its rows. So nodes with similar membership (the set
+of the segment's batches that want them) should be neighbours.
+
+`minhash_order` is DiskGNN's Algorithm 1: k permutations of the batches; a node's signature is the least value of its batches
+under each; nodes are sorted by signature. (As printed, line 11 folds all k minima into one number; the text's purpose, fewer
+collisions, needs a signature of k numbers, and that is built.) Two hashes keep two members of a set and forget the rest.
+
+`gray_order` keeps the whole set: membership is a vector of one bit a batch, and nodes are sorted by the vector's place in the reflected
+Gray code, where neighbours in the code differ in one batch. A batch's nodes are contiguous under the first two bits, in two runs under
+the third, four under the fourth. With `rows_per_page` the pages are then filled greedily: among the next `window` nodes of the Gray
+order a page takes the one that brings the fewest new batches, ties to the most shared ones, then to the earlier; its first node is
+the one most like the page before, which keeps runs long.
+
+Cost for m nodes, B batches, n memberships: O(n + m log m) for both, plus m * window * ceil(B / 64) popcounts for filling.
+Memory: m (ceil(B / 64) 16 + 28) bytes and 1.1 bits for each id up to the largest. Nothing depends on the number of threads:
+filling works on pieces of 65,536 nodes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels import _native
+from kernels.aligned import PAGE_BYTES
+from kernels.arrays import as_ids, check_threads
+from kernels.errors import InputError
+from kernels.rng import key, permutation
+from kernels.types import Array, Stream
+
+MINHASH = 16  # the word after the stream of generators; kernels/generate.py has the small ones
+PIECE = 65536
+WINDOW = 512
+
+
+class PagesTouched(NamedTuple):
+    """What each batch of a segment reads: i64[B] distinct pages, i64[B] runs of neighbouring pages."""
+
+    pages: Array
+    runs: Array
+
+
+def membership_reference(ptr: Array, ids: Array) -> tuple[Array, Array]:
+    """Returns (ids[m] ascending, bool[m, B]): the segment's nodes and which batches want them."""
+    nodes = np.unique(ids)
+    members = np.zeros((len(nodes), len(ptr) - 1), bool)
+    members[np.searchsorted(nodes, ids), np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))] = True
+    return nodes, members
+
+
+def minhash_order_reference(ptr: Array, ids: Array, seed: int, num_hashes: int = 2) -> Array:
+    """Returns what `minhash_order` does (the rule in NumPy)."""
+    nodes, members = membership_reference(ptr, ids)
+    hashes = _permutations(seed, num_hashes, members.shape[1])
+    signatures = [np.where(members, each, len(each)).min(axis=1, initial=len(each)) for each in hashes]
+    return nodes[np.lexsort([nodes, *reversed(signatures)])]
+
+
+def gray_order_reference(ptr: Array, ids: Array, rows_per_page: int = 0, window: int = WINDOW) -> Array:
+    """Returns what `gray_order` does (the rule in NumPy)."""
+    nodes, members = membership_reference(ptr, ids)
+    ranks = np.bitwise_xor.accumulate(members, axis=1)
+    order = np.lexsort([nodes, *ranks.T[::-1]])
+    if rows_per_page > 1:
+        pieces = [order[first : first + PIECE] for first in range(0, len(order), PIECE)]
+        filled = [_fill_reference(piece, members, rows_per_page, window) for piece in pieces]
+        order = np.concatenate([order[:0], *filled])
+    return nodes[order]
+
+
+def _fill_reference(order: Array, members: Array, rows_per_page: int, window: int) -> Array:
+    rest, out, taken = list(range(min(window, len(order)))), [], min(window, len(order))
+    page = np.zeros(members.shape[1], bool)
+    for place in range(len(order)):
+        opens = place % rows_per_page == 0
+        if opens:
+            refill = min(window - len(rest), len(order) - taken)
+            rest += range(taken, taken + refill)
+            taken += refill
+        sets = members[order[rest]]
+        new, shared = (sets & ~page).sum(axis=1), (sets & page).sum(axis=1)
+        cost = (sets ^ page).sum(axis=1) if opens else new * (sets.shape[1] + 1) - shared
+        best = int(np.argmin(cost))  # the earliest of equals: `rest` ascends
+        page = sets[best] if opens else page | sets[best]
+        out.append(order[rest.pop(best)])
+    return np.array(out, order.dtype)
+
+
+def minhash_order(ptr: Any, ids: Any, *, seed: int, num_hashes: int = 2) -> Array:
+    """Orders a segment's nodes by MinHash signatures of their batches (DiskGNN, Algorithm 1).
+
+    Args:
+        ptr: i64[B+1]; batch b wants ids[ptr[b]:ptr[b+1]].
+        ids: ids[n], global; every one that occurs is a node of the cache.
+        seed: of the run; draws the permutations of the batches.
+        num_hashes: k, 1 or more.
+
+    Returns:
+        ids[m], each node once; equal signatures stand by node id.
+
+    Raises:
+        InputError: ptr does not fit ids, an id is negative, or num_hashes is not in 1..64.
+    """
+    ptr, ids = _as_batches(ptr, ids)
+    if not 1 <= num_hashes <= 64:
+        raise InputError(f"num_hashes = {num_hashes}", "give a number in 1..64; the paper uses 2")
+    return _native.minhash_order(ptr, ids, _permutations(seed, num_hashes, len(ptr) - 1))
+
+
+def gray_order(ptr: Any, ids: Any, *, rows_per_page: int = 0, window: int = WINDOW, threads: int = 1) -> Array:
+    """Orders a segment's nodes by their membership's place in the Gray code, then fills pages from it.
+
+    Args:
+        ptr, ids: as for `minhash_order`; batch 0 is the highest bit.
+        rows_per_page: rows that a page holds, rounded (`4096 // row_bytes`); 0 or 1 leaves the plain Gray order.
+        window: nodes that a page is filled from.
+        threads: native threads; the result does not depend on it.
+
+    Returns:
+        ids[m], each node once; equal memberships stand by node id before filling.
+
+    Raises:
+        InputError: ptr does not fit ids, an id is negative, or window is smaller than a page's rows.
+    """
+    ptr, ids = _as_batches(ptr, ids)
+    if rows_per_page < 0 or not max(1, rows_per_page) <= window <= PIECE:
+        problem = f"rows_per_page = {rows_per_page}, window = {window}"
+        raise InputError(problem, f"give 0 or more rows a page, and a window of at least so many, at most {PIECE}")
+    return _native.gray_order(ptr, ids, rows_per_page, window, PIECE, check_threads(threads))
+
+
+def pages_touched_reference(
+    order: Array, ptr: Array, ids: Array, row_bytes: int, page_bytes: int = PAGE_BYTES, offset: int = 0
+) -> PagesTouched:
+    """Returns what `pages_touched` does (the arithmetic in NumPy)."""
+    row_of = {int(node): row for row, node in enumerate(order)}
+    counts = []
+    for low, high in itertools.pairwise(ptr):
+        bytes_from = [offset + row_of[int(node)] * row_bytes for node in ids[low:high]]
+        spans = [range(byte // page_bytes, (byte + row_bytes - 1) // page_bytes + 1) for byte in bytes_from]
+        pages = {page for span in spans for page in span}
+        counts.append((len(pages), sum(page - 1 not in pages for page in pages)))
+    return PagesTouched(*np.array(counts, np.int64).reshape(-1, 2).T)
+
+
+def pages_touched(
+    order: Any,
+    ptr: Any,
+    ids: Any,
+    *,
+    row_bytes: int,
+    page_bytes: int = PAGE_BYTES,
+    offset: int = 0,
+    threads: int = 1,
+) -> PagesTouched:
+    """Counts exactly what each batch reads of a table whose row i is node order[i].
+
+    Args:
+        order: ids[m], each node once.
+        ptr, ids: the batches, as for `minhash_order`.
+        row_bytes: of one row; rows may straddle pages.
+        page_bytes: of a page.
+        offset: byte at which row 0 starts.
+        threads: native threads.
+
+    Raises:
+        InputError: the order repeats a node or lacks one that a batch wants, or a number is out of range.
+    """
+    ptr, ids = _as_batches(ptr, ids)
+    order = as_ids(order, "order").astype(ids.dtype, copy=False)
+    if row_bytes < 1 or page_bytes < 1 or offset < 0:
+        problem = f"row_bytes = {row_bytes}, page_bytes = {page_bytes}, offset = {offset}"
+        raise InputError(problem, "give 1 or more bytes a row and a page, from byte 0 on")
+    threads = check_threads(threads)
+    return PagesTouched(*_native.pages_touched(order, ptr, ids, row_bytes, page_bytes, offset, threads))
+
+
+def _permutations(seed: int, num_hashes: int, num_batches: int) -> Array:
+    keys = [key(seed, Stream.GENERATORS, MINHASH, number) for number in range(num_hashes)]
+    return np.array([permutation(each, num_batches) for each in keys], np.int32).reshape(num_hashes, num_batches)
+
+
+def _as_batches(ptr: Any, ids: Any) -> tuple[Array, Array]:
+    ptr, ids = as_ids(ptr, "ptr").astype(np.int64, copy=False), as_ids(ids, "ids")
+    if len(ptr) == 0 or ptr[0] != 0 or ptr[-1] != len(ids) or (np.diff(ptr) < 0).any():
+        problem = f"ptr of {len(ptr)} entries does not cut {len(ids)} ids into batches"
+        raise InputError(problem, "give i64[B+1] that starts at 0, never falls and ends at the number of ids")
+    return ptr, ids
