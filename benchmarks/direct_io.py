@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import interleave, ratio, record
-from kernels.aligned import PAGE_BYTES, aligned_empty
+from kernels.aligned import aligned_empty
 from kernels.direct_io import DirectFile, PageReader, ReadExecution, read_rows_reference
+from kernels.pages import PAGE_BYTES
 
 MIB = 1 << 20
 FULL = {

@@ -7,9 +7,8 @@ import threading
 import numpy as np
 
 from kernels.errors import InputError
+from kernels.pages import PAGE_BYTES, padded_bytes
 from kernels.types import Array
-
-PAGE_BYTES = 4096
 
 
 def aligned_empty(num_bytes: int) -> Array:
@@ -68,7 +67,7 @@ class BufferPool:
         with self._lock:
             fitting = [place for place, data in enumerate(self._kept) if data.nbytes >= num_bytes]
             best = min(fitting, key=lambda place: self._kept[place].nbytes, default=None)
-            data = aligned_empty(-(-num_bytes // PAGE_BYTES) * PAGE_BYTES) if best is None else self._kept.pop(best)
+            data = aligned_empty(padded_bytes(num_bytes)) if best is None else self._kept.pop(best)
             self.kept_bytes -= 0 if best is None else data.nbytes
             self.lent_bytes += data.nbytes
         return AlignedBuffer(data, self)

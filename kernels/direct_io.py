@@ -31,9 +31,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from kernels import _native
-from kernels.aligned import PAGE_BYTES, aligned_empty
+from kernels.aligned import aligned_empty
 from kernels.arrays import as_ids
 from kernels.errors import InputError
+from kernels.pages import PAGE_BYTES, padded_bytes
 from kernels.types import Array
 
 Method = Literal["io_uring", "pread", "buffered"]
@@ -292,7 +293,7 @@ def chunk_capacity(offset: int, length: int) -> int:
     """Returns the bytes of the whole pages that hold a range: what `PageReader.read_chunk` moves."""
     if length == 0:
         return 0
-    return (-(-(offset + length) // PAGE_BYTES) - offset // PAGE_BYTES) * PAGE_BYTES
+    return padded_bytes(offset + length) - offset // PAGE_BYTES * PAGE_BYTES
 
 
 @functools.cache

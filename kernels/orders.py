@@ -20,28 +20,20 @@ filling works on pieces of 65,536 nodes.
 
 from __future__ import annotations
 
-import itertools
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from kernels import _native
-from kernels.aligned import PAGE_BYTES
 from kernels.arrays import as_ids, check_threads
 from kernels.errors import InputError
+from kernels.pages import check_ptr, touched_pages
 from kernels.rng import key, permutation
 from kernels.types import Array, Stream
 
 MINHASH = 16  # the word after the stream of generators; kernels/generate.py has the small ones
 PIECE = 65536
 WINDOW = 512
-
-
-class PagesTouched(NamedTuple):
-    """What each batch of a segment reads: i64[B] distinct pages, i64[B] runs of neighbouring pages."""
-
-    pages: Array
-    runs: Array
 
 
 def membership_reference(ptr: Array, ids: Array) -> tuple[Array, Array]:
@@ -133,50 +125,32 @@ def gray_order(ptr: Any, ids: Any, *, rows_per_page: int = 0, window: int = WIND
     return _native.gray_order(ptr, ids, rows_per_page, window, PIECE, check_threads(threads))
 
 
-def pages_touched_reference(
-    order: Array, ptr: Array, ids: Array, row_bytes: int, page_bytes: int = PAGE_BYTES, offset: int = 0
-) -> PagesTouched:
-    """Returns what `pages_touched` does (the arithmetic in NumPy)."""
-    row_of = {int(node): row for row, node in enumerate(order)}
-    counts = []
-    for low, high in itertools.pairwise(ptr):
-        bytes_from = [offset + row_of[int(node)] * row_bytes for node in ids[low:high]]
-        spans = [range(byte // page_bytes, (byte + row_bytes - 1) // page_bytes + 1) for byte in bytes_from]
-        pages = {page for span in spans for page in span}
-        counts.append((len(pages), sum(page - 1 not in pages for page in pages)))
-    return PagesTouched(*np.array(counts, np.int64).reshape(-1, 2).T)
-
-
-def pages_touched(
-    order: Any,
-    ptr: Any,
-    ids: Any,
-    *,
-    row_bytes: int,
-    page_bytes: int = PAGE_BYTES,
-    offset: int = 0,
-    threads: int = 1,
-) -> PagesTouched:
+def pages_touched(order: Any, ptr: Any, ids: Any, *, row_bytes: int, threads: int = 1) -> tuple[Array, Array]:
     """Counts exactly what each batch reads of a table whose row i is node order[i].
 
     Args:
         order: ids[m], each node once.
         ptr, ids: the batches, as for `minhash_order`.
         row_bytes: of one row; rows may straddle pages.
-        page_bytes: of a page.
-        offset: byte at which row 0 starts.
         threads: native threads.
 
+    Returns:
+        pages i64[B] and runs i64[B], as `kernels.pages.touched_pages`.
+
     Raises:
-        InputError: the order repeats a node or lacks one that a batch wants, or a number is out of range.
+        InputError: the order repeats a node or lacks one that a batch wants.
     """
     ptr, ids = _as_batches(ptr, ids)
-    order = as_ids(order, "order").astype(ids.dtype, copy=False)
-    if row_bytes < 1 or page_bytes < 1 or offset < 0:
-        problem = f"row_bytes = {row_bytes}, page_bytes = {page_bytes}, offset = {offset}"
-        raise InputError(problem, "give 1 or more bytes a row and a page, from byte 0 on")
-    threads = check_threads(threads)
-    return PagesTouched(*_native.pages_touched(order, ptr, ids, row_bytes, page_bytes, offset, threads))
+    order = as_ids(order, "order")
+    row_of = np.full(max(order.max(initial=-1), ids.max(initial=-1)) + 1, -1, np.int64)
+    row_of[order] = np.arange(len(order))
+    if (row_of[order] != np.arange(len(order))).any():
+        raise InputError("the order repeats a node", "give each node of the segment once")
+    rows = row_of[ids]
+    if (rows < 0).any():
+        problem = f"node {ids[int(np.argmin(rows))]} of a batch is not in the order"
+        raise InputError(problem, "give the order of all nodes of the segment")
+    return touched_pages(ptr, rows, len(order), row_bytes, threads)
 
 
 def _permutations(seed: int, num_hashes: int, num_batches: int) -> Array:
@@ -185,8 +159,8 @@ def _permutations(seed: int, num_hashes: int, num_batches: int) -> Array:
 
 
 def _as_batches(ptr: Any, ids: Any) -> tuple[Array, Array]:
-    ptr, ids = as_ids(ptr, "ptr").astype(np.int64, copy=False), as_ids(ids, "ids")
-    if len(ptr) == 0 or ptr[0] != 0 or ptr[-1] != len(ids) or (np.diff(ptr) < 0).any():
-        problem = f"ptr of {len(ptr)} entries does not cut {len(ids)} ids into batches"
-        raise InputError(problem, "give i64[B+1] that starts at 0, never falls and ends at the number of ids")
+    ids = as_ids(ids, "ids")
+    ptr = check_ptr(ptr, len(ids))
+    if len(ids) and ids.min() < 0:
+        raise InputError(f"node id {ids.min()} in a batch", "give ids of 0 or more")
     return ptr, ids

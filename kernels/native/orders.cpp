@@ -1,4 +1,4 @@
-// Orders of a segment's disk cache, and the pages that batches touch in them; see kernels/orders.py.
+// Orders of a segment's disk cache; see kernels/orders.py.
 #include <algorithm>
 #include <vector>
 
@@ -28,12 +28,10 @@ class Nodes {
 
     int64_t size() const { return size_; }
 
-    // The number of a node; -1 when it is not in the segment.
+    // The number of a node of the segment.
     int64_t find(int64_t id) const {
-        const auto word = static_cast<size_t>(id / 64);
-        const uint64_t bit = uint64_t{1} << (id % 64);
-        if (id < 0 || word >= present_.size() || !(present_[word] & bit)) return -1;
-        return before_[word] + __builtin_popcountll(present_[word] & (bit - 1));
+        const uint64_t below = (uint64_t{1} << (id % 64)) - 1;
+        return before_[id / 64] + __builtin_popcountll(present_[id / 64] & below);
     }
 
     template <class Id>
@@ -225,51 +223,6 @@ static Array<Id> minhash_order(Array<int64_t> ptr, Array<Id> ids, Array<int32_t>
     return named<Id>(nodes, sort_by(least, num_hashes));
 }
 
-// Returns i64[2][num_batches]: pages and runs of pages that each batch touches when row i of a table is node order[i].
-template <class Id>
-static Array<int64_t> pages_touched(Array<Id> order, Array<int64_t> ptr, Array<Id> ids, int64_t row_bytes,
-                                    int64_t page_bytes, int64_t offset, int threads) {
-    const int64_t num_batches = ptr.size() - 1, size = order.size();
-    const Id *node = order.data(), *id = ids.data();
-    const int64_t* start = ptr.data();
-    Array<int64_t> out({int64_t{2}, num_batches});
-    int64_t *pages = out.mutable_data(), *runs = pages + num_batches;
-    {
-        py::gil_scoped_release unlocked;
-        const Nodes nodes(node, size);
-        if (nodes.size() != size) throw InputError("the order repeats a node", "give each node of the segment once");
-        std::vector<int64_t> row(size);
-        for (int64_t i = 0; i < size; ++i) row[nodes.find(node[i])] = i;
-        const int64_t words = (offset + size * row_bytes) / page_bytes / 64 + 1;
-        parallel_for(num_batches, 1, threads, [&](int64_t begin, int64_t end) {
-            std::vector<uint64_t> touched(words);
-            for (int64_t batch = begin; batch < end; ++batch) {
-                std::fill(touched.begin(), touched.end(), 0);
-                for (int64_t i = start[batch]; i < start[batch + 1]; ++i) {
-                    const int64_t local = nodes.find(id[i]);
-                    if (local < 0) {
-                        throw InputError("node " + std::to_string(id[i]) + " of batch " + std::to_string(batch) +
-                                             " is not in the order", "give the order of all nodes of the segment");
-                    }
-                    const int64_t byte = offset + row[local] * row_bytes;
-                    const int64_t last = (byte + row_bytes - 1) / page_bytes;
-                    for (int64_t page = byte / page_bytes; page <= last; ++page) {
-                        touched[page / 64] |= uint64_t{1} << (page % 64);
-                    }
-                }
-                pages[batch] = runs[batch] = 0;
-                uint64_t carry = 0;
-                for (uint64_t word : touched) {
-                    pages[batch] += __builtin_popcountll(word);
-                    runs[batch] += __builtin_popcountll(word & ~(word << 1 | carry));
-                    carry = word >> 63;
-                }
-            }
-        });
-    }
-    return out;
-}
-
 template <class Id>
 static void bind(py::module_& m) {
     using py::arg;
@@ -277,8 +230,6 @@ static void bind(py::module_& m) {
           arg("window"), arg("piece"), arg("threads"));
     m.def("minhash_order", &minhash_order<Id>, arg("ptr").noconvert(), arg("ids").noconvert(),
           arg("permutations").noconvert());
-    m.def("pages_touched", &pages_touched<Id>, arg("order").noconvert(), arg("ptr").noconvert(),
-          arg("ids").noconvert(), arg("row_bytes"), arg("page_bytes"), arg("offset"), arg("threads"));
 }
 
 void bind_orders(py::module_& m) {
