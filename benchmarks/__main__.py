@@ -3,12 +3,9 @@
 import argparse
 import importlib
 
-NAMES = ("epoch", "gather", "import", "predict", "step")
+NAMES = ("direct_io", "epoch", "gather", "import", "orders", "predict", "step")
 ON_DEMAND = ("gather_cuda", "quality")
 """In need of a GPU; longer than a minute even when quick, and in need of graphs that the project does not contain."""
-NAMES = ("direct_io", "epoch", "gather", "import", "orders", "predict", "step")
-ON_DEMAND = ("quality",)
-"""Longer than a minute even when quick, and in need of graphs that the project does not contain."""
 
 
 def main() -> None:
