@@ -16,9 +16,9 @@ The parent, with B = K x batches an epoch, by epoch and step:
 
 Batches a part: as many as surely fit into `part_bytes` (a bound from fan-outs and graph; real parts are several times smaller).
 
-Peak memory of a part, with T threads: T x (12 N + 2 R) + 4 R bytes at most and touched pages only, R the bytes of the
-largest batch, beside the mapped topology; the T threads may be spread over several processes. Of the parent: 20 N + T R,
-and 100 bytes a batch.
+Peak memory of a part, with T threads: T x (12 N + 3 R) + 4 R bytes at most and touched pages only, R the bytes of the
+largest batch, beside some 30 MB of the process and the mapped topology; the T threads may be spread over several
+processes. Of the parent: 20 N + T R, and 100 bytes a batch.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from assets.writer import Writer
 
 PART_BYTES = 512 << 20
+NOTHING = np.zeros(0, np.uint8)
 PART_NAME = re.compile(r"epoch-(\d+)-batches-(\d+)-(\d+)")
 
 
@@ -308,7 +309,7 @@ def _build_part(
         for each in _in_order(opened.topology, semantic, threads, planned):
             file.append(each.record)
             bounds.append(bounds[-1] + len(each.record))
-            made.append(each._replace(record=each.record[:0]))
+            made.append(each._replace(record=NOTHING))  # a slice would keep the record alive
             progress.advance(1)
     progress.done()
     writer.save("bounds", np.array(bounds, np.int64))

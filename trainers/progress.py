@@ -17,12 +17,12 @@ class LineProgress:
     def __init__(self, stream: TextIO | None = None, every_seconds: float = SECONDS_BETWEEN_LINES):
         self.stream, self.every_seconds = stream or sys.stderr, every_seconds
         self._label, self._unit, self._total, self._count = "", "", None, 0
-        self._printed = 0.0
+        self._printed = self._started = 0.0
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """A phase begins; nothing is printed until it has lasted."""
         self._label, self._unit, self._total, self._count = label, unit, total, 0
-        self._printed = time.monotonic()
+        self._printed = self._started = time.monotonic()
 
     def advance(self, n: int) -> None:
         """n more units are done."""
@@ -30,10 +30,17 @@ class LineProgress:
         if time.monotonic() - self._printed >= self.every_seconds:
             self._printed = time.monotonic()
             of = f"/{self._total:,}" if self._total is not None else ""
-            print(f"  {self._label}: {self._count:,}{of} {self._unit}", file=self.stream, flush=True)
+            print(f"  {self._label}: {self._count:,}{of} {self._unit}{self._left()}", file=self.stream, flush=True)
 
     def done(self) -> None:
         """The phase is over."""
+
+    def _left(self) -> str:
+        """Returns how long the rest takes at the pace so far, in words; nothing where that is not known."""
+        if not self._total or not 0 < self._count < self._total:
+            return ""
+        seconds = (self._printed - self._started) / self._count * (self._total - self._count)
+        return f", about {seconds:.0f} s left" if seconds < 120 else f", about {seconds / 60:.0f} min left"
 
 
 class BarProgress:

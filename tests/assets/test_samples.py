@@ -8,8 +8,9 @@ import pytest
 
 from assets.artifact import read_artifact
 from assets.graph import open_graph
-from assets.samples import SAMPLES, Run, SamplesConfig, epoch_plan
+from assets.samples import SAMPLES, Run, SamplesConfig, SamplesExecution, epoch_plan
 from assets.stage import Silent
+from assets.store import Store
 from assets.stored_samples import open_samples
 from kernels.errors import InputError
 from kernels.sample import Sampler
@@ -188,7 +189,6 @@ def test_progress_counts_batches(tmp_path):
 def test_the_index_reads_one_batch_at_a_time(tmp_path):
     """Peak memory of the parent: 20 N + T R, and 100 bytes a batch, here held against what Python and NumPy allocate."""
     from assets.samples_index import build_index
-    from assets.store import Store
 
     nodes = 20_000
     graph = random_graph_artifact(tmp_path, num_nodes=nodes, num_edges=600_000, num_train=200)
@@ -207,6 +207,26 @@ def test_the_index_reads_one_batch_at_a_time(tmp_path):
     stored = made.summary["numbers"]["sample_bytes"]
     figure = 4 << 20  # what drawing takes
     assert peak <= 20 * nodes + 2 * largest + 200 * 280 + figure < stored
+
+
+def test_a_part_holds_a_few_batches_at_a_time(tmp_path):
+    """Peak memory of a part: T x (12 N + 3 R) + 4 R, here with one thread, held against what NumPy allocates."""
+    nodes = 20_000
+    graph = random_graph_artifact(tmp_path, num_nodes=nodes, num_edges=600_000, num_train=200)
+    semantic = SamplesConfig(**(CONFIG | {"fanouts": (20, 20), "batch_size": 4, "part_bytes": 2**40}))
+    (name,) = SAMPLES.parts({"graph": graph}, semantic)
+
+    def build():
+        with Store(tmp_path).writer("samples.parts", "0" * 64) as writer:
+            SAMPLES.build({"graph": graph}, semantic, SamplesExecution(threads=1), writer, Silent(), part=name)
+            return (writer.path("batches.npy")).stat().st_size, int(np.diff(np.load(writer.path("bounds.npy"))).max())
+
+    build()
+    tracemalloc.start()
+    stored, largest = build()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 12 * nodes + 7 * largest + 150_000 < stored
 
 
 def test_work_is_the_batches_of_a_part():
