@@ -38,7 +38,7 @@ from trainers.sources import FeatureSource, MappedSource
 
 SKEW = {"a": 0.57, "b": 0.19, "c": 0.19}  # Graph500's corners
 QUICK = {"nodes": 100_000, "edges": 1_000_000, "features": 128, "classes": 16, "train_ratio": 0.1} | SKEW
-FULL = {"nodes": 2_000_000, "edges": 16_500_000, "features": 128, "classes": 16, "train_ratio": 0.02} | SKEW
+FULL = {"nodes": 2_000_000, "edges": 16_500_000, "features": 128, "classes": 16, "train_ratio": 0.1} | SKEW
 SAMPLING = SamplingConfig(fanouts=(15, 10), batch_size=1000)
 PERCENT = (1, 5, 10, 20)
 TIMED_PERCENT = 10
