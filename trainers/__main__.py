@@ -117,15 +117,17 @@ def _cache(order: Order, store: Store, graph: Artifact) -> CacheInputs | None:
     steps = {step.name: step for step in preprocessing_steps(order.pipeline, store.home)}
     if not {"hotness", "budgets"} <= steps.keys():
         return None
-    found = {name: store.resolve(f"{name}/{version}") for name, version in order.inputs.items() if name != "graph"}
-    for name in {"hotness", "budgets"} - found.keys():
+    found: dict[str, Artifact] = {}
+    for name in ("hotness", "budgets"):
         stage: Any = steps[name].recipe
         (config,) = steps[name].configs
-        if name == "hotness":
+        if name in order.inputs:
+            found[name] = store.resolve(f"{name}/{order.inputs[name]}")
+        elif name == "hotness":
             found[name] = store.open(name, stage_version(stage, config, {"graph": graph}))
         else:
             found[name] = materialize(store, stage, config, stage.Execution(), {"graph": graph})
-    return CacheInputs(hotness=found["hotness"], budgets=found["budgets"])
+    return CacheInputs(**found)
 
 
 def _samples(order: Order, store: Store, graph: Artifact) -> Artifact:

@@ -67,7 +67,8 @@ def open_features(
         cache: None to train without one.
 
     Raises:
-        InputError: the inputs do not belong to the graph, a block of the table is damaged, or the budgets contradict `features`.
+        InputError: the inputs are of other stages or of a graph with other nodes, a block of the table is damaged, or the budgets
+            contradict `features`.
     """
     table = open_source(graph.features, execution.features)
     work_bytes = parse_size(execution.workspace) if execution.workspace else None

@@ -73,6 +73,20 @@ def test_a_cache_that_is_added_later_trains_nothing_anew(cached, tmp_path):
     assert models[0].version == models[1].version and models[1].reused
 
 
+def test_stored_batches_and_cached_rows_together_are_the_same_training(cached, tmp_path):
+    path = write_tiny(tmp_path / "stored")
+    path.write_text(
+        path.read_text().replace('name = "sage"\n', 'name = "sage"\nsamples = "stored"\n')
+        + CACHE
+        + "[samples]\nepochs = 2\n"
+    )
+    models = [
+        launch(Launch(pipeline=each, names=("sage",), home=home, report=lambda line: None)).artifacts["sage"][0]
+        for each, home in ((cached, tmp_path / "a"), (load_pipeline(path, TrainTable), tmp_path / "b"))
+    ]
+    assert models[0].version == models[1].version and models[0].files == models[1].files
+
+
 def test_assets_depend_on_what_they_read(cached, tmp_path):
     from assets.definitions import Surroundings
 
