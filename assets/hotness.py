@@ -7,7 +7,9 @@
     layer_inputs  u64[L, N]   distinct inputs under it there, summed over batches (`layers` = "inputs")
     hit_ratio.png             hit ratio against cache ratio, by policy (with `evaluate_epochs`)
 
-Policies: `presample` counts K whole epochs on a random stream of their own, so no batch of theirs is a training batch (PreSC#K).
+Policies: `presample` counts K whole epochs on a random stream of their own, so no batch of theirs is a training batch (PreSC#K). `bayes`
+blends these counts, layer by layer, with what a model without noise expects (kernels/bayes.py): the better ranking at the same rounds.
+The model knows uniform sampling; for any other method `bayes` ranks by the counts alone.
 `degree` takes the out-degree (PaGraph), `pagerank` weighted reverse PageRank, `random` a permutation. `optimal` is the oracle: the counts
 of the evaluated training epochs themselves, for comparison only.
 
@@ -15,7 +17,7 @@ of the evaluated training epochs themselves, for comparison only.
 `layer_inputs` walks all edges under every destination, which takes about as long as sampling them; everything else costs a few percent.
 
 Peak memory with N nodes, L layers, T threads: 8 N T for the samplers, one batch a thread, and 4 N for visits; 8 N L for layer visits, 8 N L
-more for inputs; ranking 28 N; with evaluation or several rounds 16 N more.
+more for inputs; ranking 28 N, by `bayes` 4 N L and 150 N; with evaluation or several rounds 16 N more.
 """
 
 from __future__ import annotations
@@ -39,8 +41,8 @@ if TYPE_CHECKING:
     from assets.artifact import Artifact
     from assets.writer import Writer
 
-Policy = Literal["presample", "degree", "pagerank", "random", "optimal"]
-COUNTING: tuple[Policy, ...] = ("presample",)
+Policy = Literal["bayes", "presample", "degree", "pagerank", "random", "optimal"]
+COUNTING: tuple[Policy, ...] = ("bayes", "presample")
 """Policies that count epochs of their own."""
 
 
@@ -52,7 +54,7 @@ class HotnessTable:
         InputError: names every value outside its range.
     """
 
-    policy: Policy = "presample"
+    policy: Policy = "bayes"
     # What nodes are ranked by; see the module's docstring.
     rounds: int = 1
     # K: epochs that presampling counts.
@@ -74,6 +76,12 @@ class HotnessTable:
             )
         if problems:
             raise InputError("; ".join(problems), "for example: rounds = 2, evaluate_epochs = 0 (10 with optimal)")
+
+    @property
+    def counted_layers(self) -> Literal["none", "visits", "inputs"]:
+        """What presampling counts of layers: what is stored, or what the blend of `bayes` needs."""
+        needed = self.policy == "bayes" or self.evaluate_epochs > 0
+        return "visits" if needed and self.layers == "none" else self.layers
 
     @property
     def presamples(self) -> bool:
@@ -203,9 +211,10 @@ def _write(rankings: Any, writer: Writer) -> Array:
     visits = rankings.visits(policy)
     if visits is not None:
         writer.save("visits", visits)
-    if counter is not None and counter.layers != "none":
+    stored = rankings.config.hotness.layers
+    if counter is not None and stored != "none":
         writer.save("layer_visits", counter.layer_visits)
-        if counter.layers == "inputs":
+        if stored == "inputs":
             writer.save("layer_inputs", counter.layer_inputs)
     return order
 

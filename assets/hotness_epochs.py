@@ -118,7 +118,9 @@ class Epochs:
 
     def presample(self) -> Counted:
         """Counts the rounds, layers included where they are wanted."""
-        return self._count(Stream.PRESAMPLE, self.config.hotness.rounds, "presample", self.config.hotness.layers)
+        return self._count(
+            Stream.PRESAMPLE, self.config.hotness.rounds, "presample", self.config.hotness.counted_layers
+        )
 
     def evaluate(self) -> Counted:
         """Counts the first training epochs."""

@@ -9,6 +9,7 @@ import numpy as np
 from assets.graph import Graph
 from assets.hotness import HotnessConfig, Policy
 from assets.hotness_epochs import Counted
+from kernels.bayes import visit_rates
 from kernels.push import reverse_pagerank
 from kernels.ranking import cache_sizes, hit_ratios, random_ranking, rank
 from kernels.types import Array
@@ -57,7 +58,25 @@ class Rankings:
             return np.asarray(self.graph.topology.out_degree, np.float64)
         if policy == "pagerank":
             return reverse_pagerank(self.graph.topology, np.asarray(self.graph.train_ids), threads=self.threads)
-        return self.visits(policy)
+        return self._blended() if policy == "bayes" else self.visits(policy)
+
+    def _blended(self) -> Array:
+        """f64[N]: visits a batch; where neighbours are not drawn uniformly the model says nothing, and counts stand alone."""
+        sampling, counted = self.config.sampling, self.presampled
+        assert sampling is not None and counted is not None, "bayes presamples"
+        if sampling.method != "uniform":
+            return counted.visits / counted.tally.num_batches
+        return visit_rates(
+            self.graph.topology,
+            np.asarray(self.graph.train_ids),
+            sampling.fanouts,
+            num_batches=counted.tally.num_batches // counted.num_epochs,
+            rounds=counted.num_epochs,
+            visits=counted.visits,
+            layer_visits=counted.counter.layer_visits,
+            seed=self.config.seed,
+            threads=self.threads,
+        )
 
     def order(self, policy: Policy, score: Array | None) -> Array:
         """ids[N]: a policy's ranking from its score."""
@@ -79,8 +98,7 @@ def evaluate(rankings: Rankings, visits: Array, writer: Writer) -> tuple[dict[st
     num_nodes, curves, numbers = len(visits), {}, {}
     for policy in get_args(Policy):
         order = rankings.order(policy, rankings.score(policy))
-        name = f"presample, {rankings.config.hotness.rounds} rounds" if policy == "presample" else policy
-        curves[name] = hit_ratios(order, visits, cache_sizes(CURVE, num_nodes))
+        curves[policy] = hit_ratios(order, visits, cache_sizes(CURVE, num_nodes))
         for ratio, hit in zip(RATIOS, hit_ratios(order, visits, cache_sizes(RATIOS, num_nodes)), strict=True):
             numbers[f"hit_ratio_{policy}_{round(100 * ratio)}_percent"] = round(float(hit), 6)
     hit_ratio_curves(writer.path("hit_ratio.png"), CURVE, curves)

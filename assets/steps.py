@@ -24,7 +24,7 @@ from assets.recipe import canonical, canonical_json, locations, short, version_o
 from assets.store import Store
 from kernels.errors import InputError
 
-GENERATORS = ("rmat", "sbm")
+GENERATORS = ("citation", "rmat", "sbm")
 """Graph sources that read nothing from outside."""
 
 GRAPH_CHECKS = (

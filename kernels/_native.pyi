@@ -170,6 +170,19 @@ def sbm(
     dst: Array,
     threads: int,
 ) -> None: ...
+def citations(
+    key: int,
+    scramble_key: int,
+    scrambled: bool,
+    num_nodes: int,
+    classes: int,
+    inside: int,
+    copied: int,
+    src: Array,
+    dst: Array,
+    threads: int,
+) -> None: ...
+def cyclic_labels(scramble_key: int, scrambled: bool, classes: int, out: Array, threads: int) -> None: ...
 def block_labels(scramble_key: int, scrambled: bool, classes: int, out: Array, threads: int) -> None: ...
 def class_features(
     labels: Array, centroids: Array, key: int, noise: int, first: int, out: Array, threads: int
@@ -205,3 +218,14 @@ def pack_range(
     out: Array,
     threads: int,
 ) -> int: ...
+def pick_exponents(
+    indptr: Array,
+    rates: Array,
+    fanout: int,
+    scale: float,
+    before: Array,
+    after: Array,
+    values: Array,
+    threads: int,
+) -> None: ...
+def hazards(sums: Array, before: Array, reciprocity: float, scale: float, out: Array, threads: int) -> None: ...

@@ -12,6 +12,11 @@ their range more often than not, so a graph network can learn them.
 SBM (planted partition): both ends of an edge are in one class with probability p_in, rounded to 2^-32, so p_in is the
 expected edge homophily. Self-loops and duplicates are left in both models; `kernels.csc.build_csc` applies the graph's policy.
 
+Citations: nodes come one after the other and cite earlier ones, of their own class with probability p_in. With probability p_copy a
+citation copies one of the chosen node's own (Kumar et al.: Stochastic models for the web graph, FOCS 2000), so what is cited often is cited
+more: p_copy sets how strong that preference is. A copied edge is worked out anew from its number (Sanders, Schulz: Scalable generation of
+scale-free graphs, IPL 2016), 1 / (1 - p_copy) steps in the mean. Rank is age, rank modulo the number of classes the class.
+
 Features: a centroid of the class plus noise, both sums of bytes (`kernels.rng.normal_int`), so values are exact multiples of
 2^-16. Deviation of a centroid's coordinate 0.816; of the noise 0.816 * noise.
 """
@@ -23,10 +28,10 @@ import numpy as np
 from kernels import _native
 from kernels.arrays import as_int32, check_threads
 from kernels.errors import InputError
-from kernels.rng import absorb_ids_reference, draws, key, normal_int, normal_int_reference
+from kernels.rng import absorb, absorb_ids_reference, bounded, draws, key, normal_int, normal_int_reference
 from kernels.types import Array, Stream, id_dtype
 
-RMAT, SCRAMBLE, SBM, CENTROIDS, NOISE = range(5)  # the word after the stream
+RMAT, SCRAMBLE, SBM, CENTROIDS, NOISE, CITATIONS = range(6)  # the word after the stream
 LARGEST_NOISE = 60  # keeps the integers under a feature below 2^24, where float32 is exact
 
 
@@ -127,6 +132,78 @@ def sbm_labels(num_nodes: int, classes: int, seed: int, threads: int = 1) -> Arr
         InputError: classes is not in 1..N.
     """
     return rmat_labels(num_nodes, classes, seed, True, threads)
+
+
+def citation_edges_reference(
+    num_nodes: int, num_edges: int, classes: int, p_in: float, p_copy: float, seed: int
+) -> tuple[Array, Array]:
+    """Returns the unscrambled edges that `citation_edges` makes (the rule in plain Python)."""
+    inside, copied = round(p_in * 2**32), round(p_copy * 2**32)
+
+    def cited(e: int) -> int:
+        rank = e * num_nodes // num_edges
+        if rank == 0:
+            return 0
+        bits, where, which = (int(x) for x in draws(absorb(_key(seed, CITATIONS), e), np.arange(3)))
+        earlier = rank // classes
+        own = (bits & 0xFFFFFFFF) < inside and earlier > 0
+        node = bounded(where, earlier) * classes + rank % classes if own else bounded(where, rank)
+        first, last = (-(-each * num_edges // num_nodes) for each in (node, node + 1))
+        return node if bits >> 32 >= copied or first == last else cited(first + bounded(which, last - first))
+
+    src = np.arange(num_edges) * num_nodes // max(1, num_edges)
+    dst = np.array([cited(e) for e in range(num_edges)])
+    return src.astype(id_dtype(num_nodes)), dst.astype(id_dtype(num_nodes))
+
+
+def citation_edges(
+    num_nodes: int,
+    num_edges: int,
+    classes: int,
+    p_in: float,
+    p_copy: float,
+    seed: int,
+    scramble: bool = True,
+    threads: int = 1,
+) -> tuple[Array, Array]:
+    """Generates citations: every node cites earlier ones, most of its own class, those that are cited often more than others.
+
+    Args:
+        num_nodes, num_edges: N and the number of directed edges, nearly equally many a node, duplicates included; the first node
+            cites itself.
+        classes: number of classes, nearly equal in size (see `citation_labels`).
+        p_in: probability that a node looks for what to cite in its own class.
+        p_copy: probability that it then copies a citation of the node that it found; 0 = no preference.
+        seed: of the pipeline.
+        scramble: hide the ages behind a bijection.
+        threads: native threads; the bytes do not depend on it.
+
+    Returns:
+        (src, dst), ids[num_edges] each: src cites dst.
+
+    Raises:
+        InputError: a count is out of range or a probability is none.
+    """
+    src, dst = _edge_arrays(num_nodes, num_edges)
+    _check_classes(num_nodes, classes)
+    if not (0 <= p_in <= 1 and 0 <= p_copy <= 1):
+        raise InputError(f"p_in = {p_in}, p_copy = {p_copy}", "give probabilities in [0, 1]")
+    keys = _key(seed, CITATIONS), _key(seed, SCRAMBLE)
+    shares = round(p_in * 2**32), round(p_copy * 2**32)
+    _native.citations(*keys, scramble, num_nodes, classes, *shares, src, dst, check_threads(threads))
+    return src, dst
+
+
+def citation_labels(num_nodes: int, classes: int, seed: int, scramble: bool = True, threads: int = 1) -> Array:
+    """Returns i32[N], the class of every node of the citation graph with this seed: rank modulo classes.
+
+    Raises:
+        InputError: classes is not in 1..N.
+    """
+    _check_classes(num_nodes, classes)
+    out = np.empty(num_nodes, np.int32)
+    _native.cyclic_labels(_key(seed, SCRAMBLE), scramble, classes, out, check_threads(threads))
+    return out
 
 
 def class_features_reference(labels: Array, width: int, seed: int, noise: float) -> Array:

@@ -28,29 +28,29 @@ WHOLE = 1 << 55  # all walkers together; times the numerator of DAMPING it still
 
 
 def push_reference(topology: Topology, values: Array) -> Array:
-    """Returns u64[N] as `push` does (the rule in NumPy)."""
-    sums = np.zeros(topology.num_nodes, np.uint64)
-    np.add.at(sums, topology.indices, np.repeat(values, np.diff(topology.indptr)))
+    """Returns the sums as `push` does (the rule in NumPy)."""
+    sums = np.zeros_like(values)
+    np.add.at(sums, topology.indices, np.repeat(values, np.diff(topology.indptr), axis=0))
     return sums
 
 
 def push(topology: Topology, values: Array, *, threads: int = 1) -> Array:
-    """Returns u64[N]: for every node v the sum of values[u] over its out-edges (v, u), modulo 2^64.
+    """Returns u64[N] or u64[N, 2]: for every node v the sum of values[u] over its out-edges (v, u), modulo 2^64.
 
     Args:
         topology: the in-neighbours.
-        values: u64[N].
+        values: u64[N], or u64[N, 2] for two sums in one pass.
         threads: native threads; the result does not depend on it.
 
     Raises:
         InputError: values do not fit the graph, or an edge begins outside it.
     """
     values = np.require(values, requirements=["C", "A"])
-    if values.dtype != np.uint64 or values.shape != (topology.num_nodes,):
+    if values.dtype != np.uint64 or values.shape not in ((topology.num_nodes,), (topology.num_nodes, 2)):
         raise InputError(f"values are {values.dtype}{list(values.shape)}", f"give uint64[{topology.num_nodes}]")
     if topology.indptr[-1] != topology.num_edges or (np.diff(topology.indptr) < 0).any():
         raise InputError("indptr is no list of row ends", "rebuild the graph with build_csc")
-    sums = np.zeros(topology.num_nodes, np.uint64)
+    sums = np.zeros_like(values)
     indptr, indices = (np.require(array, requirements=["C", "A"]) for array in (topology.indptr, topology.indices))
     _native.push(indptr, indices, values, sums, check_threads(threads))
     return sums

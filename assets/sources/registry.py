@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from assets.edge_spool import EdgeSpool
 
 SOURCES: Mapping[str, str] = {
+    "citation": "assets.sources.citation",
     "dgl": "assets.sources.dgl",
     "edges": "assets.sources.edges",
     "npz": "assets.sources.npz",

@@ -64,6 +64,63 @@ static void sbm(uint64_t key, uint64_t scramble_key, int64_t num_nodes, int64_t 
     });
 }
 
+// Node `rank` cites earlier ones; its edges are those e with e N / E = rank. A copied edge is worked out again from its number, so no
+// edge needs another one to exist. Ranks fall at every step, which ends the search.
+class Citations {
+  public:
+    Citations(uint64_t key, int64_t num_nodes, int64_t num_edges, int64_t classes, uint64_t inside, uint64_t copied)
+        : key_(key), nodes_(num_nodes), edges_(num_edges), classes_(classes), inside_(inside), copied_(copied) {}
+
+    uint64_t from(uint64_t e) const { return static_cast<uint64_t>(static_cast<unsigned __int128>(e) * nodes_ / edges_); }
+
+    uint64_t to(uint64_t e) const {
+        for (;;) {
+            const uint64_t rank = from(e), earlier_of_class = rank / classes_;
+            if (rank == 0) return 0;
+            const uint64_t edge_key = absorb(key_, e), bits = draw(edge_key, 0);
+            const bool inside = (bits & 0xFFFFFFFF) < inside_ && earlier_of_class > 0;
+            const uint64_t place = bounded(draw(edge_key, 1), inside ? earlier_of_class : rank);
+            const uint64_t cited = inside ? place * classes_ + rank % classes_ : place;
+            const uint64_t first = first_edge(cited), count = first_edge(cited + 1) - first;
+            if (bits >> 32 >= copied_ || count == 0) return cited;
+            e = first + bounded(draw(edge_key, 2), count);
+        }
+    }
+
+  private:
+    uint64_t first_edge(uint64_t rank) const {
+        return static_cast<uint64_t>((static_cast<unsigned __int128>(rank) * edges_ + nodes_ - 1) / nodes_);
+    }
+
+    uint64_t key_, nodes_, edges_, classes_, inside_, copied_;
+};
+
+template <class Id>
+static void citations(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_nodes, int64_t classes,
+                      uint64_t inside, uint64_t copied, Array<Id> src, Array<Id> dst, int threads) {
+    Id *sources = src.mutable_data(), *targets = dst.mutable_data();
+    const int64_t num_edges = src.size();
+    const Scramble names(scramble_key, num_nodes, scrambled);
+    const Citations graph(key, num_nodes, num_edges, classes, inside, copied);
+    py::gil_scoped_release unlocked;
+    parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {
+        for (int64_t e = begin; e < end; ++e) {
+            sources[e] = static_cast<Id>(names.forward(graph.from(e)));
+            targets[e] = static_cast<Id>(names.forward(graph.to(e)));
+        }
+    });
+}
+
+static void cyclic_labels(uint64_t scramble_key, bool scrambled, int64_t classes, Array<int32_t> out, int threads) {
+    int32_t* labels = out.mutable_data();
+    const int64_t num_nodes = out.size();
+    const Scramble names(scramble_key, num_nodes, scrambled);
+    py::gil_scoped_release unlocked;
+    parallel_for(num_nodes, PIECE, threads, [=](int64_t begin, int64_t end) {
+        for (int64_t v = begin; v < end; ++v) labels[v] = static_cast<int32_t>(names.backward(v) % classes);
+    });
+}
+
 static void block_labels(uint64_t scramble_key, bool scrambled, int64_t classes, Array<int32_t> out, int threads) {
     int32_t* labels = out.mutable_data();
     const int64_t num_nodes = out.size();
@@ -97,6 +154,8 @@ static void class_features(Array<int32_t> labels, Array<int32_t> centroids, uint
 template <class Id>
 static void bind(py::module_& m) {
     using py::arg;
+    m.def("citations", &citations<Id>, arg("key"), arg("scramble_key"), arg("scrambled"), arg("num_nodes"),
+          arg("classes"), arg("inside"), arg("copied"), arg("src").noconvert(), arg("dst").noconvert(), arg("threads"));
     m.def("rmat", &rmat<Id>, arg("key"), arg("scramble_key"), arg("scrambled"), arg("num_nodes"), arg("scale"),
           arg("top_left"), arg("top"), arg("all_but_last"), arg("src").noconvert(), arg("dst").noconvert(),
           arg("threads"));
@@ -108,6 +167,8 @@ void bind_generate(py::module_& m) {
     using py::arg;
     bind<int32_t>(m);
     bind<int64_t>(m);
+    m.def("cyclic_labels", &cyclic_labels, arg("scramble_key"), arg("scrambled"), arg("classes"),
+          arg("out").noconvert(), arg("threads"));
     m.def("block_labels", &block_labels, arg("scramble_key"), arg("scrambled"), arg("classes"),
           arg("out").noconvert(), arg("threads"));
     m.def("class_features", &class_features, arg("labels").noconvert(), arg("centroids").noconvert(), arg("key"),

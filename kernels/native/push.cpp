@@ -4,15 +4,17 @@
 
 namespace graphmill {
 
-// Integer sums do not depend on their order, so relaxed additions give the same bytes at any number of threads.
-template <class Id>
-static void push(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values, Array<uint64_t> sums, int threads) {
+// Integer sums do not depend on their order, so relaxed additions give the same bytes at any number of threads. The columns of a row are
+// neighbours in memory: two sums an edge cost little more than one.
+template <class Id, int Columns>
+static void push_rows(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values, Array<uint64_t> sums,
+                      int threads) {
     constexpr int64_t AHEAD = 24;  // edges between the prefetch of a sum and its addition
     const int64_t* row = indptr.data();
     const Id* neighbours = indices.data();
     const uint64_t* value = values.data();
     uint64_t* sum = sums.mutable_data();
-    const int64_t num_nodes = values.size(), num_edges = indices.size();
+    const int64_t num_nodes = values.shape(0), num_edges = indices.size();
     py::gil_scoped_release unlocked;
     parallel_for(num_nodes, 1 << 12, threads, [=](int64_t begin, int64_t end) {
         uint64_t largest = 0;  // a negative id becomes a huge one
@@ -25,13 +27,22 @@ static void push(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> value
                              "run graphmill verify on the graph, then build it again");
         }
         for (int64_t u = begin; u < end; ++u) {
-            if (value[u] == 0) continue;
+            const uint64_t* given = value + u * Columns;
+            if (given[0] == 0 && given[Columns - 1] == 0) continue;
             for (int64_t e = row[u]; e < row[u + 1]; ++e) {
-                if (e + AHEAD < num_edges) __builtin_prefetch(sum + neighbours[e + AHEAD], 1);
-                __atomic_fetch_add(sum + neighbours[e], value[u], __ATOMIC_RELAXED);
+                if (e + AHEAD < num_edges) __builtin_prefetch(sum + neighbours[e + AHEAD] * Columns, 1);
+                for (int column = 0; column < Columns; ++column) {
+                    __atomic_fetch_add(sum + neighbours[e] * Columns + column, given[column], __ATOMIC_RELAXED);
+                }
             }
         }
     });
+}
+
+template <class Id>
+static void push(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values, Array<uint64_t> sums, int threads) {
+    const bool pairs = values.ndim() == 2;
+    (pairs ? push_rows<Id, 2> : push_rows<Id, 1>)(indptr, indices, values, sums, threads);
 }
 
 void bind_push(py::module_& m) {

@@ -14,7 +14,7 @@ def make(folder, source, threads=1, **keys):
     return materialize(Store(folder), GRAPH, config, GraphExecution(threads=threads), {}, Silent())
 
 
-@pytest.mark.parametrize("source", ["rmat", "sbm"])
+@pytest.mark.parametrize("source", ["rmat", "sbm", "citation"])
 def test_byte_equal_at_any_thread_count(tmp_path, source):
     made = [make(tmp_path / str(threads), source, threads) for threads in (1, 2, 8)]
     assert len({artifact.version for artifact in made}) == 1
@@ -23,7 +23,7 @@ def test_byte_equal_at_any_thread_count(tmp_path, source):
     assert made[0].verify() == []
 
 
-@pytest.mark.parametrize("source", ["rmat", "sbm"])
+@pytest.mark.parametrize("source", ["rmat", "sbm", "citation"])
 def test_neighbours_say_more_than_the_row(tmp_path, source):
     graph = open_graph(make(tmp_path, source))
     labels, x = np.asarray(graph.labels), np.asarray(graph.features.open())

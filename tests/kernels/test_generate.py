@@ -15,12 +15,36 @@ def test_rmat_equals_its_reference(num_nodes):
         assert mine.dtype == np.int32 and mine.tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize(("num_nodes", "num_edges", "classes"), [(1, 5, 1), (2, 9, 2), (100, 1000, 7), (100, 37, 100)])
+@pytest.mark.parametrize(("p_in", "p_copy"), [(0.7, 0.5), (0.0, 1.0), (1.0, 0.0)])
+def test_citations_equal_their_reference(num_nodes, num_edges, classes, p_in, p_copy):
+    arguments = num_nodes, num_edges, classes, p_in, p_copy, 3
+    edges = generate.citation_edges(*arguments, scramble=False, threads=2)
+    for mine, expected in zip(edges, generate.citation_edges_reference(*arguments), strict=True):
+        assert mine.dtype == np.int32 and mine.tolist() == expected.tolist()
+    assert (edges[1] <= edges[0]).all() and (edges[1] < edges[0])[edges[0] > 0].all()
+
+
+def test_citations_prefer_their_class_and_what_is_cited():
+    def cited(p_copy):
+        src, dst = generate.citation_edges(20_000, 160_000, 20, 0.8, p_copy, seed=2)
+        return src, dst, np.bincount(dst, minlength=20_000)
+
+    labels = generate.citation_labels(20_000, 20, seed=2)
+    src, dst, plain = cited(0.0)
+    assert abs((labels[src] == labels[dst]).mean() - (0.8 + 0.2 / 20)) < 0.01
+    assert plain.max() < cited(0.5)[2].max() / 3
+    assert np.bincount(labels).tolist() == [1000] * 20 and np.bincount(src).max() == 8
+
+
 def test_everything_has_the_same_bytes_at_any_thread_count():
     def made(threads):
         labels = generate.sbm_labels(3001, 5, seed=1, threads=threads)
         out = np.empty((3001, 13), np.float32)
         yield from generate.rmat_edges(3001, 50000, seed=1, threads=threads)
         yield from generate.sbm_edges(3001, 50000, 5, 0.7, seed=1, threads=threads)
+        yield from generate.citation_edges(3001, 50000, 5, 0.7, 0.5, seed=1, threads=threads)
+        yield generate.citation_labels(3001, 5, seed=1, threads=threads)
         yield labels
         yield generate.class_features(labels, 13, 1, 0.5, out, threads=threads)
 
@@ -100,6 +124,9 @@ def test_impossible_requests_are_refused():
         lambda: generate.sbm_edges(5, 5, 6, 0.5, 0),
         lambda: generate.sbm_edges(5, 5, 2, 1.5, 0),
         lambda: generate.sbm_labels(5, 0, 0),
+        lambda: generate.citation_edges(5, 5, 6, 0.5, 0.5, 0),
+        lambda: generate.citation_edges(5, 5, 2, 0.5, 1.5, 0),
+        lambda: generate.citation_labels(5, 0, 0),
         lambda: generate.class_features(labels, 2, 0, 61, out),
         lambda: generate.class_features(labels, 2, 0, 1, out, 2, 4),
         lambda: generate.class_features(labels, 3, 0, 1, out),
