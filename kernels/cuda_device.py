@@ -69,8 +69,8 @@ class KernelDevice(Protocol):
         """Returns a copy of a device array in NumPy, after everything that was launched before."""
         ...
 
-    def address(self, array: Any) -> int:
-        """Returns the address of a device array's first element."""
+    def address(self, array: Any, what: str) -> int:
+        """Returns the address of a contiguous device array's first element."""
         ...
 
 
@@ -157,8 +157,14 @@ class CudaDevice:
         with self.active():
             return self.cupy.asnumpy(array)
 
-    def address(self, array: Any) -> int:
-        """Returns the address of a device array's first element."""
+    def address(self, array: Any, what: str) -> int:
+        """Returns the address of a contiguous device array's first element.
+
+        Raises:
+            InputError: the array's elements are apart.
+        """
+        if not (array.is_contiguous() if hasattr(array, "data_ptr") else array.flags.c_contiguous):
+            raise InputError(f"{what} is not contiguous in memory", "give a contiguous copy")
         return _layout(array)[0]
 
 

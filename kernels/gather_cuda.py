@@ -48,44 +48,62 @@ def gather_tiered_cuda(slots: Any, tiers: Tiers, out: Any, device: KernelDevice)
     Raises:
         InputError: as `gather_tiered`; memory that the device cannot read.
     """
+    if len(slots) >= NO_FAULT:
+        raise InputError(f"{len(slots):,} slots", f"gather at most {NO_FAULT - 1:,} rows at once")
     target = _target(out, (len(slots), tiers.width), tiers, device)
     if len(slots) * tiers.width == 0:
         return out
     own = [NO_ROWS if rows is None else device.rows(rows, f"the {name} tier") for name, rows in tiers.own()]
     peers = [device.rows(rows, f"peer {index}") for index, rows in enumerate(tiers.peers)]
-    on_host = not device.holds(slots)
-    if on_host:
-        slots = as_int32(slots, "slots", len(slots))
-        counts = [-1 if rows is None else len(rows) for _, rows in tiers.own()]
-        _native.check_slots(slots, counts, [rows.count for rows in peers], tiers.peer_stride)
-        slots = device.upload(slots)
-    elif dtype_name(slots.dtype) != "int32" or len(slots.shape) != 1:
+    checked = not device.holds(slots)
+    slots = _upload_slots(slots, tiers, peers, device) if checked else slots
+    if dtype_name(slots.dtype) != "int32" or len(slots.shape) != 1:
         raise InputError(f"slots is {slots.dtype}{list(slots.shape)}", f"give slots as int32[{len(slots)}]")
-    table = device.upload(np.array([[p.address, p.row_bytes, p.count] for p in peers] or [[0, 0, 0]], np.int64))
     fault = device.upload(np.array([NO_FAULT], np.int32))
-    variant = pick_variant(target, [*own, *peers])
-    packs, team = target.width // variant["PACK"], variant["TEAM"]
-    arguments = (
-        np.uint64(device.address(slots)),
-        np.int64(target.count),
-        np.int64(packs),
-        *(value for rows in own for value in (np.uint64(rows.address), np.int64(rows.row_bytes), np.int64(rows.count))),
-        np.uint64(device.address(table)),
-        np.int32(len(peers)),
-        np.int32(max(1, tiers.peer_stride)),
-        np.uint64(target.address),
-        np.uint64(device.address(fault)),
-    )
-    teams = -(-target.count // IN_FLIGHT)
-    blocks = min(-(-teams * team // BLOCK), BLOCKS_PER_MULTIPROCESSOR * device.num_multiprocessors)
-    kernel = device.kernel("gather", "gather_tiered", {name: str(value) for name, value in variant.items()})
-    kernel((blocks,), (BLOCK,), arguments)
-    if not on_host and (position := int(device.download(fault)[0])) != NO_FAULT:
+    _launch(slots, own, peers, tiers.peer_stride, target, fault, device)
+    if not checked and (position := int(device.download(fault)[0])) != NO_FAULT:
+        slot = int(device.download(slots[position : position + 1])[0])
         raise InputError(
-            f"slot {int(device.download(slots[position : position + 1])[0])} at position {position} names no row of the tiers",
+            f"slot {slot} at position {position} names no row of the tiers",
             "stage the batch first, and gather from the tiers that the slots were made for",
         )
     return out
+
+
+def _upload_slots(slots: Any, tiers: Tiers, peers: list[RowsView], device: KernelDevice) -> Any:
+    """Checks slots that are in NumPy, and returns them on the device."""
+    slots = as_int32(slots, "slots", len(slots))
+    counts = [-1 if rows is None else len(rows) for _, rows in tiers.own()]
+    _native.check_slots(slots, counts, [rows.count for rows in peers], tiers.peer_stride)
+    return device.upload(slots)
+
+
+def _launch(
+    slots: Any,
+    own: list[RowsView],
+    peers: list[RowsView],
+    peer_stride: int,
+    target: RowsView,
+    fault: Any,
+    device: KernelDevice,
+) -> None:
+    variant = pick_variant(target, [*own, *peers])
+    table = device.upload(np.array([[p.address, p.row_bytes, p.count] for p in peers] or [[0, 0, 0]], np.int64))
+    arguments = (
+        np.uint64(device.address(slots, "slots")),
+        np.int64(target.count),
+        np.int64(target.width // variant["PACK"]),
+        *(value for rows in own for value in (np.uint64(rows.address), np.int64(rows.row_bytes), np.int64(rows.count))),
+        np.uint64(device.address(table, "the table of peers")),
+        np.int32(len(peers)),
+        np.int32(max(1, peer_stride)),
+        np.uint64(target.address),
+        np.uint64(device.address(fault, "fault")),
+    )
+    teams = -(-target.count // IN_FLIGHT)
+    blocks = min(-(-teams * variant["TEAM"] // BLOCK), BLOCKS_PER_MULTIPROCESSOR * device.num_multiprocessors)
+    kernel = device.kernel("gather", "gather_tiered", {name: str(value) for name, value in variant.items()})
+    kernel((blocks,), (BLOCK,), arguments)
 
 
 def pick_variant(target: RowsView, tiers: list[RowsView]) -> dict[str, Any]:

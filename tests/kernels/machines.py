@@ -48,6 +48,8 @@ class CudaMachine:
         """A copy in pinned host memory."""
         import cupyx
 
+        if not array.size:
+            return array
         pinned = cupyx.empty_pinned(array.shape, array.dtype)
         pinned[...] = array
         return pinned

@@ -121,7 +121,10 @@ def test_a_slot_without_a_row_is_named(machine, bad):
 def test_what_does_not_fit_is_refused(machine):
     tiers, slots = moved(machine, Tiers(device=np.ones((3, 4), np.float32))), np.zeros(2, np.int32)
     out = machine.put(np.zeros((2, 4), np.float32))
+    device = machine.device()
     for wrong in (
+        (device.upload(np.zeros(4, np.int32))[::2], tiers, out),
+        (device.upload(slots.astype(np.int64)), tiers, out),
         (slots.astype(np.int64), tiers, out),
         (slots, tiers, out[:1]),
         (slots, tiers, machine.put(np.zeros((2, 4), np.float16))),
@@ -129,7 +132,7 @@ def test_what_does_not_fit_is_refused(machine):
         (slots, moved(machine, Tiers(device=np.ones((3, 4), np.int64))), out),
     ):
         with pytest.raises(InputError, match="remedy"):
-            gather_tiered_cuda(*wrong, machine.device())
+            gather_tiered_cuda(*wrong, device)
 
 
 def test_variants_use_the_widest_access_that_fits():

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from kernels.cuda_device import SOURCES, Kernel, RowsView, dtype_name
+from kernels.errors import InputError
 
 HERE = Path(__file__).parent
 NATIVE = SOURCES.parent / "native"
@@ -129,8 +130,10 @@ class ShimDevice:
         """Returns a copy."""
         return np.array(array)
 
-    def address(self, array: np.ndarray) -> int:
+    def address(self, array: np.ndarray, what: str) -> int:
         """Returns the address of the first element."""
+        if not array.flags.c_contiguous:
+            raise InputError(f"{what} is not contiguous in memory", "give a contiguous copy")
         return array.ctypes.data
 
 
