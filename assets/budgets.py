@@ -11,7 +11,8 @@ never below 0. Trainers of this version compute on the CPU, so the device is a l
 size. The trainer lowers a device budget of "auto" further where one simulated step shows that training needs more (trainers/simulate.py).
 
 The artifact has no arrays: it is the numbers of its summary, with the arithmetic in words. A recipe without "auto" has the same version on
-every machine. Disk budgets bound what later stages write; nothing reads them yet.
+every machine.
+The disk budget bounds what `cache_plan` lays out.
 """
 
 from __future__ import annotations

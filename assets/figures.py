@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 MOST_BARS = 40
 """More classes than this are drawn as one curve of sizes instead of named bars."""
 
+MOST_POINTS = 200
+"""More batches than this are drawn as means of neighbouring ones."""
+
 
 def degree_histogram(path: Path, in_degree: Array, out_degree: Array) -> None:
     """Draws how many nodes have which degree, both axes logarithmic.
@@ -111,6 +114,49 @@ def access_figure(path: Path, num_nodes: Array, num_accesses: Array) -> None:
     axes.set_ylabel("accesses, % of all")
     axes.set_title(f"{int(num_accesses[-1]):,} accesses, {int(num_nodes[-1]):,} nodes")
     axes.grid(alpha=0.3)
+    _save(figure, path)
+
+
+def tier_shares(path: Path, tier_rows: Array) -> None:
+    """Draws which share of each batch's rows comes from which tier, and of all rows in the legend.
+
+    Args:
+        path: the PNG to write.
+        tier_rows: i64[B, 4], rows of each batch on the device, on the host, in the disk cache and in its packed chunk.
+    """
+    rows = np.array([part.sum(axis=0) for part in np.array_split(tier_rows, min(MOST_POINTS, len(tier_rows)))])
+    shares = rows / np.maximum(1, rows.sum(axis=1, keepdims=True))
+    total = tier_rows.sum(axis=0) / max(1, int(tier_rows.sum()))
+    names = [
+        f"{name} {share:.1%}"
+        for name, share in zip(("device", "host", "disk cache", "packed"), total.tolist(), strict=True)
+    ]
+    figure = _figure(5.0, 3.2)
+    axes = figure.subplots()
+    axes.stackplot(np.linspace(0, len(tier_rows), len(shares)), shares.T, labels=names)
+    axes.set_xlabel("batch")
+    axes.set_ylabel("share of rows")
+    axes.set_ylim(0, 1)
+    axes.legend(loc="lower left", fontsize=8)
+    _save(figure, path)
+
+
+def page_curves(path: Path, curves: Mapping[str, Array]) -> None:
+    """Draws the pages that each batch reads of the disk cache, a curve an order.
+
+    Args:
+        path: the PNG to write.
+        curves: order -> i64[B] pages; the totals stand in the legend.
+    """
+    figure = _figure(5.0, 3.2)
+    axes = figure.subplots()
+    for name, pages in curves.items():
+        parts = [part.mean() for part in np.array_split(pages, min(MOST_POINTS, len(pages)))]
+        axes.plot(np.linspace(0, len(pages), len(parts)), parts, label=f"{name}, {int(pages.sum()):,} in all")
+    axes.set_xlabel("batch")
+    axes.set_ylabel("pages")
+    axes.set_ylim(bottom=0)
+    axes.legend(fontsize=8)
     _save(figure, path)
 
 

@@ -6,6 +6,7 @@
     [hotness]                          see assets/hotness.py
     [memory]                           see assets/budgets.py
     [samples]                          see assets/samples.py
+    [cache_plan]                       see assets/cache_plan.py
     [[train]]                          one table for each model; the schema comes from the trainers
 
 `name` is the file's name without `.toml` when it is left out.
@@ -29,13 +30,14 @@ from assets.toml_lines import key_lines
 from kernels.errors import InputError
 
 if TYPE_CHECKING:
+    from assets.cache_plan import CachePlanTable
     from assets.graph import GraphConfig
     from assets.hotness import HotnessTable
     from assets.samples import SamplesTable
 
 FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
 SHIPPED = Path(__file__).resolve().parent.parent / "jobs" / "pipelines"
-SECTIONS = ("name", "seed", "graph", "sampling", "hotness", "memory", "samples", "train")
+SECTIONS = ("name", "seed", "graph", "sampling", "hotness", "memory", "samples", "cache_plan", "train")
 LATER_SECTIONS = ("partitions", "chunks", "schedule")
 LATER_VALUES: Mapping[str, tuple[str, ...]] = {
     "method": ("weighted", "random_walk"),
@@ -77,6 +79,7 @@ class Pipeline:
         hotness: how nodes are ranked for caches, None where the file does not say.
         memory: what each level of the memory may hold, None where the file does not say.
         samples: which mini-batches are stored, None where the file does not say.
+        cache_plan: how their rows are laid out on disk, None where the file does not ask for it.
         train: one object of the train schema for each `[[train]]` table, or plain dicts where no schema was given.
     """
 
@@ -89,6 +92,7 @@ class Pipeline:
     hotness: HotnessTable | None = None
     memory: MemoryConfig | None = None
     samples: SamplesTable | None = None
+    cache_plan: CachePlanTable | None = None
     train: tuple[Any, ...]
 
     @property
@@ -190,6 +194,8 @@ def _parse(
     problems += found
     values["samples"], found = _parse_samples(raw, tables, values["sampling"])
     problems += found
+    values["cache_plan"], found = _parse_cache_plan(raw, tables)
+    problems += found
     values["train"], found = _parse_train(raw.get("train", []), tables, train_schema)
     problems += found
     problems += _impossible(raw, values, tables)
@@ -247,6 +253,18 @@ def _parse_samples(
         problems.append(tables.problem(("samples",), "[samples] needs a table [sampling] with fanouts and batch_size"))
     elif table is not None and sampling is not None and (text := table.problem(sampling)):
         problems.append(tables.problem(("samples", "epochs") if table.epochs else ("samples",), text))
+    return table, problems
+
+
+def _parse_cache_plan(raw: Mapping[str, Any], tables: Tables) -> tuple[CachePlanTable | None, list[Problem]]:
+    from assets.cache_plan import CachePlanTable
+
+    if "cache_plan" not in raw:
+        return None, []
+    table, problems = tables.parse(CachePlanTable, raw["cache_plan"], ("cache_plan",))
+    for needed, why in (("samples", "to lay out the rows of stored batches"), ("memory", "with the budgets")):
+        if needed not in raw:
+            problems.append(tables.problem(("cache_plan",), f"[cache_plan] needs a table [{needed}] {why}"))
     return table, problems
 
 

@@ -123,7 +123,8 @@ def preprocessing_steps(pipeline: Pipeline, home: Path | None = None) -> list[St
         command=f"graphmill build {pipeline.reference}",
     )
     built = [_hotness_step(pipeline, graph), _budgets_step(pipeline, graph, home), _samples_step(pipeline, graph)]
-    return [graph, *(step for steps in built for step in steps)]
+    first = [graph, *(step for steps in built for step in steps)]
+    return [*first, *_cache_plan_step(pipeline, {step.name: step for step in first})]
 
 
 def _hotness_step(pipeline: Pipeline, graph: Step) -> list[Step]:
@@ -189,6 +190,26 @@ def _samples_step(pipeline: Pipeline, graph: Step) -> list[Step]:
             inputs={"graph": graph},
             checks=SAMPLES_CHECKS,
             command=graph.command,
+        )
+    ]
+
+
+def _cache_plan_step(pipeline: Pipeline, built: Mapping[str, Step]) -> list[Step]:
+    """Returns what lays out the rows of stored batches, where [cache_plan] asks for it."""
+    from assets.cache_plan import CACHE_PLAN, cache_plan_config
+    from assets.plan_summary import CACHE_PLAN_CHECKS
+
+    if pipeline.cache_plan is None:
+        return []
+    return [
+        Step(
+            pipeline=pipeline.name,
+            name=CACHE_PLAN.name,
+            recipe=CACHE_PLAN,
+            configs=(cache_plan_config(pipeline.cache_plan, pipeline.seed),),
+            inputs={role: built[role] for role in ("graph", "samples", "budgets")},
+            checks=CACHE_PLAN_CHECKS,
+            command=built["graph"].command,
         )
     ]
 

@@ -49,6 +49,23 @@ class Segment:
     members: Array
 
 
+@dataclass(frozen=True, kw_only=True)
+class SegmentPlan:
+    """Where the rows of all batches are that no static tier holds.
+
+    Attributes:
+        segment_of: i32[B], segment of each batch.
+        cache_ptr, cache_ids: i64[S+1], ids[m], rows of each segment's disk cache, in the order of its file.
+        packed_ptr, packed_ids: i64[B+1], ids[p], rows of each batch's chunk, ascending in a batch.
+    """
+
+    segment_of: Array
+    cache_ptr: Array
+    cache_ids: Array
+    packed_ptr: Array
+    packed_ids: Array
+
+
 def disk_state(slot: Array) -> Array:
     """Returns the i32[N] that the kernels of segments mark and leave as it was: 0 where a row comes from disk, -1 elsewhere.
 

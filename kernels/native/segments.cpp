@@ -187,23 +187,22 @@ static void count_gaps(int64_t first_batch, Array<int64_t> ptr, Array<Id> node_i
     for (int64_t b = 0; b < num_batches; ++b) {
         const int64_t batch = first_batch + b, group = batch / unit;
         int32_t *near_row = near_rows + b * band, *far_row = far_rows + group * far_band;
+        std::atomic<int64_t> twice{-1};
         parallel_for(begins[b + 1] - begins[b], PIECE, threads, [&](int64_t first, int64_t last) {
-            std::vector<int32_t> near_own(band), far_own(far_band);
+            // No branch depends on what a node did before: gaps that do not count go to the last place.
+            std::vector<int32_t> near_own(band + 1), far_own(far_band + 1);
             int64_t fresh = 0, used = 0;
             const Id* id = ids + begins[b];
             for (int64_t i = first; i < last; ++i) {
                 if (i + AHEAD < last) __builtin_prefetch(last_use + id[i + AHEAD], 1);
                 const int32_t before = load(last_use + id[i]);
-                if (before == -2) continue;
-                store(last_use + id[i], static_cast<int32_t>(batch));
-                if (before == batch)
-                    throw InputError("batch " + std::to_string(batch) + " has node " + std::to_string(id[i]) + " twice",
-                                     "give every node of a batch once");
-                ++used;
-                fresh += before < 0;
-                if (before < 0) continue;
-                if (batch - before < band) ++near_own[batch - before];
-                if (far_band && group - before / unit < far_band) ++far_own[group - before / unit];
+                store(last_use + id[i], before == -2 ? before : static_cast<int32_t>(batch));
+                used += before != -2;
+                fresh += before == -1;
+                const int64_t gap = batch - before;
+                if (gap == 0) twice = id[i];
+                ++near_own[before < 0 ? band : std::min(gap, band)];
+                if (far_band) ++far_own[before < 0 ? far_band : std::min(group - before / unit, far_band)];
             }
             for (int64_t g = 0; g < band; ++g)
                 if (near_own[g]) __atomic_fetch_add(near_row + g, near_own[g], __ATOMIC_RELAXED);
@@ -212,6 +211,9 @@ static void count_gaps(int64_t first_batch, Array<int64_t> ptr, Array<Id> node_i
             __atomic_fetch_add(num_uses + 2 * b, fresh, __ATOMIC_RELAXED);
             __atomic_fetch_add(num_uses + 2 * b + 1, used, __ATOMIC_RELAXED);
         });
+        if (twice >= 0)
+            throw InputError("batch " + std::to_string(batch) + " has node " + std::to_string(twice) + " twice",
+                             "give every node of a batch once");
     }
 }
 

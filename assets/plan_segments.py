@@ -1,0 +1,130 @@
+"""The work of the cache_plan stage: segments are read, planned and written one after the other, and counted by batch.
+
+What is written and the peak memory stand in assets/cache_plan.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from assets.arrays import ArrayAppender
+from assets.segment_choice import SegmentBatches, SegmentChoice
+from assets.stage import Progress
+from kernels.placement import Placement
+from kernels.segment_plan import Order, PlannedSegment, plan_segment
+from kernels.segments import disk_state
+from kernels.slots import DEVICE, HOST, unpack
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from assets.writer import Writer
+
+
+class Planned(NamedTuple):
+    """What the segments came to.
+
+    Attributes:
+        tier_rows: i64[B, 4], rows of each batch on the device, on the host, in the disk cache and in its chunk.
+        pages, runs: i64[B], pages and page runs that each batch reads of the disk cache; pages_by_id: were it ordered by node id.
+        packed_bytes: i64[B], of the rows section of each batch's chunk.
+        num_segments, num_cached, disk_bytes: segments, rows of all disk caches, bytes of all caches and rows sections.
+        overlaps: rows that a segment caches and packs as well.
+    """
+
+    tier_rows: Array
+    pages: Array
+    runs: Array
+    pages_by_id: Array
+    packed_bytes: Array
+    num_segments: int
+    num_cached: int
+    disk_bytes: int
+    overlaps: int
+
+
+def plan_all(
+    batches: SegmentBatches,
+    placement: Placement,
+    choice: SegmentChoice,
+    order: Order,
+    seed: int,
+    writer: Writer,
+    progress: Progress,
+) -> Planned:
+    """Plans segment after segment and writes the arrays.
+
+    Args:
+        batches: of all epochs.
+        placement: the static tiers.
+        choice: of the segment size.
+        order, seed: of the disk caches' rows, as in `plan_segment`.
+        writer, progress: of the stage.
+    """
+    made = _Columns(batches.num_batches, len(placement.slot))
+    state, ids, cuts = disk_state(placement.slot), placement.device_ids.dtype, choice.segments(batches.num_batches)
+    progress.start("plan segments", batches.num_batches, "batches")
+    with (
+        ArrayAppender(writer.path("cache_ids.npy"), ids) as cache_file,
+        ArrayAppender(writer.path("packed_ids.npy"), ids) as packed_file,
+    ):
+        for first, last in cuts:
+            ptr, node_ids = batches.load(first, last)
+            segment = plan_segment(
+                ptr, node_ids, state, choice.row_bytes, order=order, seed=seed, compare=True, threads=batches.threads
+            )
+            cache_file.append(segment.cache_ids)
+            packed_file.append(segment.packed_ids)
+            made.add(first, last, _tier_rows(ptr, node_ids, placement.slot, segment), segment)
+            progress.advance(last - first)
+    progress.done()
+    writer.save("segment_of", np.repeat(np.arange(len(cuts), dtype=np.int32), [last - first for first, last in cuts]))
+    writer.save("cache_ptr", np.array(made.cache_ptr, np.int64))
+    writer.save("packed_ptr", np.concatenate([[0], np.cumsum(made.tier_rows[:, 3])]))
+    for name in ("tier_rows", "pages", "runs", "pages_by_id"):
+        writer.save(name, getattr(made, name))
+    return made.planned()
+
+
+class _Columns:
+    """Collects what is counted a batch."""
+
+    def __init__(self, num_batches: int, num_nodes: int):
+        self._cached = np.zeros(num_nodes, bool)
+        self.tier_rows = np.zeros((num_batches, 4), np.int64)
+        self.pages, self.runs, self.pages_by_id, self.packed_bytes = np.zeros((4, num_batches), np.int64)
+        self.cache_ptr, self.disk_bytes, self.overlaps = [0], 0, 0
+
+    def add(self, first: int, last: int, tier_rows: Array, segment: PlannedSegment) -> None:
+        """Takes the segment of batches first to last - 1."""
+        self.tier_rows[first:last] = tier_rows
+        for name in ("pages", "runs", "pages_by_id", "packed_bytes"):
+            getattr(self, name)[first:last] = getattr(segment, name)
+        self.cache_ptr.append(self.cache_ptr[-1] + len(segment.cache_ids))
+        self.disk_bytes += segment.disk_bytes
+        self._cached[segment.cache_ids] = True
+        self.overlaps += int(np.count_nonzero(self._cached[segment.packed_ids]))
+        self._cached[segment.cache_ids] = False
+
+    def planned(self) -> Planned:
+        """Returns everything."""
+        return Planned(
+            tier_rows=self.tier_rows,
+            pages=self.pages,
+            runs=self.runs,
+            pages_by_id=self.pages_by_id,
+            packed_bytes=self.packed_bytes,
+            num_segments=len(self.cache_ptr) - 1,
+            num_cached=self.cache_ptr[-1],
+            disk_bytes=self.disk_bytes,
+            overlaps=self.overlaps,
+        )
+
+
+def _tier_rows(ptr: Array, node_ids: Array, slot: Array, segment: PlannedSegment) -> Array:
+    """Returns i64[s, 4]: rows of each batch on the device, on the host, in the disk cache and in its chunk."""
+    tier = unpack(slot[node_ids])[0]
+    batch = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+    static = [np.bincount(batch[tier == place], minlength=len(ptr) - 1) for place in (DEVICE, HOST)]
+    return np.stack([*static, segment.cached_rows, segment.packed_rows], axis=1)

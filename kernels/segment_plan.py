@@ -1,0 +1,140 @@
+"""The plan of one segment of batches: what is cached in which order, what is packed, and what each batch will read.
+
+A segment is split (kernels/segments.py), its cache is put in order (kernels/orders.py), and the pages that each batch then touches are
+counted (kernels/pages.py). Nothing is estimated: the packer writes these rows at these places, so the trainer reads these pages.
+
+`order` is "gray", the membership in batches in Gray-code order with pages filled from it; "minhash", DiskGNN's Algorithm 1 with two
+hashes; or "id", ascending node ids, which is what both are measured against.
+
+Source: DiskGNN, section 5.1, Algorithm 1 (order) and Algorithm 2 (segments).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from kernels.errors import InputError
+from kernels.orders import WINDOW, gray_order, minhash_order
+from kernels.pages import PAGE_BYTES, padded_bytes, touched_pages
+from kernels.segments import ALL, Segment, split_segment
+from kernels.types import Array
+
+Order = Literal["gray", "minhash", "id"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedSegment:
+    """Where the rows of a segment's batches are, and what reading them takes.
+
+    Attributes:
+        cache_ids: ids[c], node of each row of the segment's disk cache, in file order.
+        packed_ptr, packed_ids: i64[s+1], ids[p], rows of each batch's chunk, ascending in a batch.
+        cached_rows: i64[s], rows that each batch reads from the cache.
+        pages, runs: i64[s], pages of the cache that each batch reads, and the runs of adjacent ones.
+        pages_by_id: i64[s], the pages were the cache ordered by node id; None where that was not asked for.
+        row_bytes: bytes of a row.
+    """
+
+    cache_ids: Array
+    packed_ptr: Array
+    packed_ids: Array
+    cached_rows: Array
+    pages: Array
+    runs: Array
+    pages_by_id: Array | None
+    row_bytes: int
+
+    @property
+    def packed_rows(self) -> Array:
+        """i64[s]: rows of each batch's chunk."""
+        return np.diff(self.packed_ptr)
+
+    @property
+    def packed_bytes(self) -> Array:
+        """i64[s]: bytes of the rows section of each batch's chunk, whole pages."""
+        return padded_bytes(self.packed_rows * self.row_bytes)
+
+    @property
+    def moved_bytes(self) -> Array:
+        """i64[s]: bytes that each batch reads from disk."""
+        return self.packed_bytes + self.pages * PAGE_BYTES
+
+    @property
+    def asked_bytes(self) -> Array:
+        """i64[s]: bytes of the rows that each batch needs from disk."""
+        return (self.packed_rows + self.cached_rows) * self.row_bytes
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes that the segment takes on disk: its cache and its chunks' rows, each in whole pages."""
+        return stored_bytes(len(self.cache_ids), self.packed_rows, self.row_bytes)
+
+
+def stored_bytes(cached: int, packed_rows: Array, row_bytes: int) -> int:
+    """Returns the bytes that a segment takes on disk.
+
+    Args:
+        cached: rows of its cache.
+        packed_rows: i64[s], rows of each batch's chunk.
+        row_bytes: bytes of a row.
+    """
+    return padded_bytes(cached * row_bytes) + int(padded_bytes(packed_rows * row_bytes).sum())
+
+
+def plan_segment(
+    ptr: Any,
+    node_ids: Any,
+    state: Array,
+    row_bytes: int,
+    *,
+    order: Order = "gray",
+    seed: int = 0,
+    most_cached: int = ALL,
+    compare: bool = False,
+    threads: int = 1,
+) -> PlannedSegment:
+    """Plans one segment.
+
+    Args:
+        ptr, node_ids, state, most_cached: as in `split_segment`.
+        row_bytes: bytes of a row.
+        order: of the cache's rows.
+        seed: of the run; draws the permutations of "minhash".
+        compare: also count pages for the order by id.
+        threads: native threads; the result does not depend on it.
+
+    Raises:
+        InputError: an argument is out of range.
+    """
+    if order not in get_args(Order):
+        raise InputError(f"order = {order!r}", f"give one of {', '.join(get_args(Order))}")
+    segment = split_segment(ptr, node_ids, state, most_cached, threads)
+    places = _order_rows(segment, row_bytes, order, seed, threads)
+    row_of = np.empty(len(places), np.int32)
+    row_of[places] = np.arange(len(places), dtype=np.int32)
+    pages, runs = touched_pages(segment.member_ptr, row_of[segment.members], len(places), row_bytes, threads)
+    by_id = touched_pages(segment.member_ptr, segment.members, len(places), row_bytes, threads)[0] if compare else None
+    return PlannedSegment(
+        cache_ids=segment.cache_ids[places],
+        packed_ptr=segment.packed_ptr,
+        packed_ids=segment.packed_ids,
+        cached_rows=np.diff(segment.member_ptr),
+        pages=pages,
+        runs=runs,
+        pages_by_id=by_id,
+        row_bytes=row_bytes,
+    )
+
+
+def _order_rows(segment: Segment, row_bytes: int, order: Order, seed: int, threads: int) -> Array:
+    """Returns i32[c]: which place of `cache_ids` each row of the file takes."""
+    if order == "id" or len(segment.cache_ids) == 0:
+        return np.arange(len(segment.cache_ids), dtype=np.int32)
+    if order == "minhash":
+        return minhash_order(segment.member_ptr, segment.members, seed=seed)
+    rows_per_page = PAGE_BYTES // row_bytes if row_bytes else 0
+    window = max(WINDOW, rows_per_page)
+    return gray_order(segment.member_ptr, segment.members, rows_per_page=rows_per_page, window=window, threads=threads)

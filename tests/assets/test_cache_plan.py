@@ -1,0 +1,155 @@
+"""The cache plan: every row in one tier, budgets kept, the summary equal to a recount, the same bytes at any thread count."""
+
+import numpy as np
+import pytest
+
+from assets.budgets import BudgetsConfig, BudgetsExecution, BudgetsStage, MemoryConfig
+from assets.cache_plan import (
+    CACHE_PLAN,
+    CachePlanExecution,
+    CachePlanTable,
+    cache_plan_config,
+    open_placement,
+    open_segment_plan,
+)
+from assets.stage import materialize
+from assets.store import Store
+from assets.stored_samples import open_samples
+from kernels.errors import InputError
+from kernels.pages import PAGE_BYTES, padded_bytes
+from tests.assets.sampled import build_samples
+from tests.trainers.graphs import random_graph_artifact
+
+WIDTH = 300  # floats: rows of 1,200 bytes straddle pages
+ROW_BYTES = 4 * WIDTH
+NODES = 400
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+    graph = random_graph_artifact(home, width=WIDTH)
+    return {epochs: build_samples(home, graph=graph, epochs=epochs) for epochs in (1, 3)}, graph
+
+
+def plan(made, epochs=1, device="5%", host="10%", disk="100x", threads=2, home=None, **table):
+    samples, graph = made
+    store = Store(home or graph.path.parents[2])
+    memory = BudgetsConfig(memory=MemoryConfig(device=device, host=host, disk=disk))
+    budgets = materialize(store, BudgetsStage(), memory, BudgetsExecution(), {"graph": graph})
+    inputs = {"graph": graph, "samples": samples[epochs], "budgets": budgets}
+    config = cache_plan_config(CachePlanTable(**table), seed=5)
+    return materialize(store, CACHE_PLAN, config, CachePlanExecution(threads=threads), inputs)
+
+
+def batches_of(samples):
+    return [record.blocks[0].src_ids for record in open_samples(samples).records()]
+
+
+def pages_of(rows):
+    spans = [range(row * ROW_BYTES // PAGE_BYTES, (row * ROW_BYTES + ROW_BYTES - 1) // PAGE_BYTES + 1) for row in rows]
+    return {page for span in spans for page in span}
+
+
+def recount(samples, found):
+    """Counts from the arrays alone what the plan stores and what every batch will read."""
+    placement, segments = open_placement(found), open_segment_plan(found)
+    held = set(placement.device_ids.tolist()) | set(placement.host_ids.tolist())
+    caches = np.split(segments.cache_ids, segments.cache_ptr[1:-1])
+    packed = np.split(segments.packed_ids, segments.packed_ptr[1:-1])
+    disk = sum(int(padded_bytes(len(ids) * ROW_BYTES)) for ids in (*caches, *packed))
+    moved, asked = 0, 0
+    row_of = [{int(node): row for row, node in enumerate(ids)} for ids in caches]
+    for number, ids in enumerate(batches_of(samples)):
+        wanted = set(ids.tolist()) - held
+        chunk, rows = packed[number].tolist(), row_of[segments.segment_of[number]]
+        assert chunk == sorted(chunk) and set(chunk) == wanted - set(rows) and len(set(chunk)) == len(chunk)
+        moved += int(padded_bytes(len(chunk) * ROW_BYTES)) + PAGE_BYTES * len(
+            pages_of(rows[v] for v in wanted & set(rows))
+        )
+        asked += len(wanted) * ROW_BYTES
+    return disk, moved, asked
+
+
+@pytest.mark.parametrize("order", ["gray", "minhash"])
+@pytest.mark.parametrize(("epochs", "disk"), [(1, "100x"), (3, "100x"), (1, "2x"), (3, "2x")])
+def test_predictions_equal_a_recount_of_the_arrays(made, epochs, disk, order):
+    found = plan(made, epochs, disk=disk, order=order)
+    numbers = found.summary["numbers"]
+    assert recount(made[0][epochs], found) == tuple(numbers[f"{name}_bytes"] for name in ("disk", "moved", "asked"))
+    assert numbers["disk_bytes"] <= numbers["disk_budget_bytes"]
+    assert (numbers["segment_size"] > 1) == (disk == "2x")
+    assert numbers["num_batches"] == 7 * epochs and all(check["passed"] for check in found.summary["checks"])
+    assert found.verify() == []
+    assert all((found.path / name).stat().st_size < 100_000 for name in found.summary["figures"].values())
+
+
+def test_static_tiers_are_the_most_visited_nodes_within_their_budgets(made):
+    found = plan(made, 3, device="5%", host="10%")
+    visits = np.asarray(open_samples(made[0][3]).access_counts())
+    expected = sorted(range(NODES), key=lambda v: (-int(visits[v]), v))
+    placement = open_placement(found)
+    assert placement.device_ids.tolist() == expected[: NODES // 20]
+    assert placement.host_ids.tolist() == expected[NODES // 20 : NODES // 20 + NODES // 10]
+
+
+@pytest.mark.parametrize(("device", "host"), [(0, 0), ("100%", 0), (0, "100%"), ("50%", "100%")])
+def test_tiers_of_nothing_and_of_everything(made, device, host):
+    found = plan(made, 3, device, host)
+    numbers, visits = found.summary["numbers"], np.asarray(open_samples(made[0][3]).access_counts())
+    held = numbers["num_device_rows"] + numbers["num_host_rows"]
+    assert held == (0 if (device, host) == (0, 0) else np.count_nonzero(visits))
+    assert recount(made[0][3], found) == tuple(numbers[f"{name}_bytes"] for name in ("disk", "moved", "asked"))
+    if held:
+        assert (numbers["moved_bytes"], numbers["disk_bytes"], numbers["amplification"]) == (0, 0, 1.0)
+
+
+def test_every_budget_from_the_least_on_is_kept_and_below_it_the_least_is_named(made):
+    with pytest.raises(InputError, match="too small") as caught:
+        plan(made, 3, disk=0)
+    least = int(str(caught.value).split("they need ")[1].split(" bytes")[0])
+    with pytest.raises(InputError, match=str(least)):
+        plan(made, 3, disk=least - 1)
+    sizes = []
+    for more in (0, 1, 5000, 40_000, 200_000, 1_000_000):
+        numbers = plan(made, 3, disk=least + more).summary["numbers"]
+        assert numbers["disk_bytes"] <= least + more
+        sizes.append(numbers["segment_size"])
+    assert sizes[0] > sizes[-1] and sizes == sorted(sizes, reverse=True)
+
+
+def test_a_given_size_is_taken_or_refused(made):
+    assert plan(made, 3, segment_size=4).summary["numbers"]["num_segments"] == 6
+    assert plan(made, 3, segment_size=50).summary["numbers"]["segment_size"] == 21
+    with pytest.raises(InputError, match="segment_size = 1 needs"):
+        plan(made, 3, disk="2x", segment_size=1)
+    with pytest.raises(InputError, match="segment_size = -1 is negative"):
+        CachePlanTable(segment_size=-1)
+
+
+@pytest.mark.parametrize("order", ["gray", "minhash"])
+def test_bytes_are_equal_at_any_number_of_threads(made, tmp_path, order):
+    contents = []
+    for threads in (1, 2, 8):
+        found = plan(made, 3, disk="2x", order=order, threads=threads, home=tmp_path / str(threads))
+        contents.append({name: (found.path / name).read_bytes() for name in found.files})
+    assert contents[0] == contents[1] == contents[2]
+
+
+def test_only_minhash_depends_on_the_seed():
+    gray, minhash = (CachePlanTable(order=order) for order in ("gray", "minhash"))
+    assert cache_plan_config(gray, 1) == cache_plan_config(gray, 2)
+    assert cache_plan_config(minhash, 1) != cache_plan_config(minhash, 2)
+
+
+def test_a_damaged_batch_stops_the_plan(made, tmp_path):
+    samples = build_samples(tmp_path, epochs=1)
+    part = samples.open_part(next(iter(samples.parts)))
+    path = part.path / "batches.npy"
+    data = bytearray(path.read_bytes())
+    data[6000] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(data)
+    graph = Store(tmp_path).open("graph", samples.inputs["graph"]["version"])
+    with pytest.raises(InputError, match=r"batch \d+ of epoch 0 of samples/.* is damaged"):
+        plan(({1: samples}, graph), home=tmp_path)
