@@ -1,21 +1,27 @@
 """Fused neighbour sampling straight into blocks.
 
 FastSample (section 3.2, Algorithm 1) samples in compressed-column form: while a destination's neighbours are chosen its row
-length is known, so the block's rows are laid out as they are drawn; a second pass renames global ids to local ones through a
-direct map. No edge list is made, nothing is sorted by node, nothing is converted.
+length is known, so the block's rows are laid out as they are drawn; global ids are renamed to local ones through a direct map
+a few rows later, while their entries of the map are still on the way. No edge list is made, nothing is sorted by node, nothing
+is converted.
 
 Choosing: a row of d neighbours with fanout k < d is cut down by Floyd's algorithm, k draws however large d is, each a pure
-function of (seed, stream, epoch, step, layer, node). Positions are kept ascending, so a row's bytes are canonical. Sixteen rows
-are chosen before any is read: their cache misses overlap.
+function of (seed, stream, epoch, step, layer, node). Positions are ascending, so a row's bytes are canonical. Up to 32 of them are
+drawn and sorted in vector registers where the processor has AVX-512; the bytes are the same without. Rows pass through a
+pipeline of three steps (choose, read, rename), 16 rows apart, each step asking memory for what the next one needs.
 
 Renaming: the map has one 64-bit entry a node: a stamp of the batch, the local id, and in how many batches the node had one. A new
 batch is a new stamp; the map is cleared every 65,536 batches only and nothing is hashed. So visits (kernels/visits.py) are counted
 where the entry is written anyway. The destinations of a block are the sources of the block above, in order, so one
 map and one list of nodes serve all layers, and the src_ids of every block are a prefix of the same array.
 
-Cost: O(sampled edges); about one random read of the topology and one of the map an edge. Memory: 8 bytes a node for a
-Sampler, touched pages only, and the largest layer's picked ids. Threads share the choosing; renaming is sequential, in edge
-order. To use all cores run one Sampler a thread side by side.
+Cost: O(sampled edges); one random read of the topology and one of the map an edge, which is what the time goes into: see
+`benchmarks/sampling.py` for the distance from a loop that does only those. Memory that a Sampler keeps: the map, 8 bytes a
+node (touched pages only, of 2 MiB where the system has them), and 4 bytes a source (8, and 8 an edge of the largest layer, with
+64-bit ids); `scratch_bytes` says how much.
+
+Threads share the choosing in pieces of 64 rows. Renaming is in edge order, by one thread at a time, beside the choosing of later
+pieces: two threads gain most of a core, more of them wait for it. To use many cores run one Sampler a thread side by side.
 """
 
 from __future__ import annotations
@@ -96,6 +102,8 @@ class Sampler:
         InputError: fanouts or the topology break these rules.
     """
 
+    FUSED = True  # `kernels.two_step` is the other way
+
     def __init__(
         self, topology: Topology, fanouts: Sequence[int], *, seed: int, replace: bool = False, threads: int = 1
     ):
@@ -111,7 +119,12 @@ class Sampler:
             raise InputError(f"indices is {topology.indices.dtype}{list(topology.indices.shape)}", "give ids[E]")
         native = _native.Sampler32 if topology.indices.dtype == np.int32 else _native.Sampler64
         indptr, indices = (np.require(array, requirements=["C", "A"]) for array in (topology.indptr, topology.indices))
-        self._native = native(indptr, indices, list(self.fanouts), replace, check_threads(threads))
+        self._native = native(indptr, indices, list(self.fanouts), replace, check_threads(threads), self.FUSED)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes that this Sampler keeps between batches: 8 a node for the map (resident once touched), the rest by the largest batch."""
+        return self._native.scratch_bytes
 
     def sample(
         self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden", edge_ids: bool = False

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "choose_wide.h"
 #include "rng.h"
 
 namespace graphmill {
@@ -18,8 +19,18 @@ inline int64_t num_taken(int64_t degree, int64_t fanout, bool replace) {
 
 class Chooser {
   public:
+    static constexpr int64_t ROOM = 32;  // entries behind the chosen ones that may be overwritten
+
     // Writes `taken` ascending positions in 0 .. degree-1. Without replacement taken must not exceed degree.
     void operator()(uint64_t row_key, uint32_t degree, int64_t taken, bool replace, uint32_t* out) {
+#ifdef GRAPHMILL_CHOOSE_WIDE
+        if (taken <= WIDEST) return choose_wide(row_key, degree, taken, replace, out);
+#endif
+        anywhere(row_key, degree, taken, replace, out);
+    }
+
+    // The same without vector instructions of one processor, and for any number.
+    void anywhere(uint64_t row_key, uint32_t degree, int64_t taken, bool replace, uint32_t* out) {
         if (replace) {
             for (int64_t i = 0; i < taken; ++i) out[i] = static_cast<uint32_t>(bounded(draw(row_key, i), degree));
             std::sort(out, out + taken);

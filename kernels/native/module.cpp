@@ -3,6 +3,8 @@
 
 namespace graphmill {
 void bind_random(py::module_& m);
+void bind_random_gather(py::module_& m);
+void bind_choose(py::module_& m);
 void bind_sample(py::module_& m);
 void bind_transpose(py::module_& m);
 void bind_gather(py::module_& m);
@@ -36,6 +38,8 @@ PYBIND11_MODULE(_native, m) {
     m.doc() = "The CPU versions of the kernels. The modules beside it are the front doors.";
     pybind11::register_local_exception_translator(&graphmill::translate);
     graphmill::bind_random(m);
+    graphmill::bind_random_gather(m);
+    graphmill::bind_choose(m);
     graphmill::bind_sample(m);
     graphmill::bind_transpose(m);
     graphmill::bind_gather(m);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <memory>
 
 namespace graphmill {
 
@@ -31,6 +32,29 @@ void parallel_for(int64_t count, int64_t piece, int threads, Body body) {
         }
     }
     if (failure) std::rethrow_exception(failure);
+}
+
+// As parallel_for, and calls follow(begin, end) for every piece after its body: in ascending order, one at a time, by whichever
+// thread is free, while the others go on. What follow does is therefore the same at any thread count.
+template <class Body, class Follow>
+void ordered_for(int64_t count, int64_t piece, int threads, Body body, Follow follow) {
+    const int64_t pieces = count > 0 ? (count + piece - 1) / piece : 0;
+    const auto done = std::make_unique<std::atomic<bool>[]>(pieces + 1);  // the last one is never done and ends the walk
+    for (int64_t index = 0; index <= pieces; ++index) done[index] = false;
+    std::atomic<bool> walking{false};
+    std::atomic<int64_t> next{0};
+    parallel_for(count, piece, threads, [&](int64_t begin, int64_t end) {
+        // A team of one is given everything at once.
+        for (int64_t first = begin; first < end; first += piece) {
+            body(first, std::min(end, first + piece));
+            done[first / piece] = true;
+            // Who sets `done` and finds another walking may leave: the walker looks once more after it has stopped.
+            while (done[next] && !walking.exchange(true)) {
+                for (; done[next]; ++next) follow(next * piece, std::min(count, (next + 1) * piece));
+                walking = false;
+            }
+        }
+    });
 }
 
 }  // namespace graphmill

@@ -6,18 +6,12 @@
 #include <vector>
 
 #include "choose.h"
+#include "layer.h"
+#include "pages.h"
 #include "parallel.h"
-#include "transpose.h"
+#include "two_step.h"
 
 namespace graphmill {
-
-struct Layer {
-    int64_t num_dst = 0, num_src = 0;
-    bool replace = false;
-    Buffer<int32_t> start, end, indices;
-    Buffer<int64_t> position;  // of each edge in the topology
-    Transpose transpose;
-};
 
 // Which blocks get a transpose: those above the first need one to pass gradients on.
 enum class Transposed { None = 0, Hidden = 1, All = 2 };
@@ -25,18 +19,14 @@ enum class Transposed { None = 0, Hidden = 1, All = 2 };
 template <class Id>
 class Sampler {
   public:
-    Sampler(Array<int64_t> indptr, Array<Id> indices, std::vector<int64_t> fanouts, bool replace, int threads)
+    Sampler(Array<int64_t> indptr, Array<Id> indices, std::vector<int64_t> fanouts, bool replace, int threads,
+            bool fused)
         : keep_indptr_(indptr), keep_indices_(indices), indptr_(indptr.data()), indices_(indices.data()),
-          num_nodes_(indptr.size() - 1), fanouts_(std::move(fanouts)), replace_(replace), threads_(threads) {
+          num_nodes_(indptr.size() - 1), seen_(indptr.size()), fanouts_(std::move(fanouts)), replace_(replace),
+          threads_(threads), fused_(fused) {
         py::gil_scoped_release unlocked;
         check_topology(indices.size());
-        // Zeroed by the system, page by page, when a node is first touched.
-        seen_ = static_cast<uint64_t*>(std::calloc(num_nodes_ + 1, sizeof(uint64_t)));
-        if (!seen_) throw std::bad_alloc();
     }
-    ~Sampler() { std::free(seen_); }
-    Sampler(const Sampler&) = delete;
-    Sampler& operator=(const Sampler&) = delete;
 
     py::tuple sample(uint64_t batch_key, Array<Id> seeds, int transposed, bool positions) {
         if (busy_.exchange(true)) {
@@ -55,7 +45,9 @@ class Sampler {
             seat_seeds(first, num_seeds);
             for (int64_t block = static_cast<int64_t>(fanouts_.size()) - 1; block >= 0; --block) {
                 const int64_t fanout = fanouts_[fanouts_.size() - 1 - block];
-                layers[block] = sample_layer(absorb(batch_key, block), fanout, positions);
+                const uint64_t layer_key = absorb(batch_key, block);
+                layers[block] = fused_ ? sample_layer(layer_key, fanout, positions)
+                                       : sample_in_two_steps(layer_key, fanout, positions);
                 if (transposed == int(Transposed::All) || (transposed == int(Transposed::Hidden) && block > 0)) {
                     turn(layers[block]);
                 }
@@ -63,7 +55,15 @@ class Sampler {
             src_ids = Buffer<Id>(count_);
             std::memcpy(src_ids.data(), nodes_.data(), count_ * sizeof(Id));
         }
-        return hand_over(layers, src_ids);
+        py::list blocks;
+        for (Layer& layer : layers) blocks.append(layer.release());
+        return py::make_tuple(src_ids.release(), blocks);
+    }
+
+    // What stays allocated between batches; pages of the map that were never touched are counted too.
+    int64_t scratch_bytes() const {
+        return (num_nodes_ + 1) * sizeof(uint64_t) + (nodes_.size() + picked_.size()) * sizeof(Id) +
+               spilled_.capacity() * sizeof(uint32_t);
     }
 
     // Adds the visits since the last call to `counts`, and forgets them.
@@ -83,14 +83,16 @@ class Sampler {
 
   private:
     struct Row {
-        int64_t begin;
-        uint32_t degree;
+        int64_t begin, degree;
     };
     static constexpr int64_t LOCAL_IDS = std::numeric_limits<int32_t>::max();
     static constexpr const char* SMALLER = "use a smaller batch size or smaller fanouts";
     static constexpr uint64_t ONE_VISIT = uint64_t{1} << 32, VISITS = uint64_t{0xFFFF} << 32;
-    static constexpr int64_t TILE = 16;   // rows whose reads are in flight together
+    static constexpr int64_t LAG = 16;    // rows between two steps: their reads are in flight together
+    static constexpr int64_t PIECE = 64;  // rows that one thread takes
     static constexpr int64_t AHEAD = 24;  // edges between the prefetch of a node's entry and its use
+    static constexpr int64_t NEAR = 64;   // edges of a row that are prefetched a step ahead
+    static constexpr int64_t LINE = 64 / sizeof(Id);
 
     void check_topology(int64_t num_edges) {
         if (num_nodes_ < 0 || indptr_[0] != 0 || indptr_[num_nodes_] != num_edges) {
@@ -106,8 +108,8 @@ class Sampler {
         }
     }
 
-    // The front door has checked that the seeds are in range.
-    // Starts a new stamp, so that every entry of the map is stale, and gives the seeds the first local ids.
+    // Starts a new stamp, so that every entry of the map is stale, and gives the seeds the first local ids. The front door has
+    // checked that they are in range.
     void seat_seeds(const Id* seeds, int64_t num_seeds) {
         if (num_seeds >= LOCAL_IDS) throw InputError("a batch has 2147483647 seeds or more", SMALLER);
         if (++stamp_ == 0) {  // after 2^16 batches old stamps would look new, and the entries' counts are full
@@ -146,77 +148,137 @@ class Sampler {
     // The nodes seated so far are the destinations; the rows picked for them seat the sources that are new.
     Layer sample_layer(uint64_t layer_key, int64_t fanout, bool positions) {
         Layer layer;
+        layer.key = layer_key;
         layer.num_dst = count_;
         layer.replace = replace_ && fanout >= 0;  // all neighbours are all, once
         const int64_t num_edges = size_rows(layer, fanout);
         layer.indices = Buffer<int32_t>(num_edges);
         if (positions) layer.position = Buffer<int64_t>(num_edges);
-        picked_.grow(num_edges);
-        parallel_for(layer.num_dst, 4 * TILE, threads_,
-                     [&](int64_t begin, int64_t end) { pick_rows(layer, layer_key, begin, end); });
-        relabel(layer.indices.data(), num_edges);
+        if constexpr (sizeof(Id) != sizeof(int32_t)) picked_.grow(num_edges);
+        nodes_.grow(std::min(count_ + num_edges, num_nodes_) + 1);
+        if (threads_ == 1 || layer.num_dst <= PIECE) {
+            pick_rows<true>(layer, 0, layer.num_dst);
+        } else {
+            ordered_for(layer.num_dst, PIECE, threads_,
+                        [&](int64_t begin, int64_t end) { pick_rows<false>(layer, begin, end); },
+                        [&](int64_t begin, int64_t end) { relabel<0>(layer, layer.start[begin], layer.end[end - 1]); });
+        }
+        if (count_ > LOCAL_IDS) throw InputError("a block would have more than 2147483647 sources", SMALLER);
         layer.num_src = count_;
         return layer;
+    }
+
+    // The ablation: see kernels/two_step.py.
+    Layer sample_in_two_steps(uint64_t layer_key, int64_t fanout, bool positions) {
+        Layer layer;
+        layer.num_dst = count_;
+        auto edges = sample_edges(indptr_, indices_, nodes_.data(), count_, fanout, replace_ && fanout >= 0, layer_key,
+                                  positions, threads_);
+        nodes_.grow(std::min(count_ + edges.src.size(), num_nodes_) + 1);
+        const auto local_of = [&](Id node) {
+            if (node < 0 || node >= num_nodes_) refuse(node);
+            uint64_t& entry = seen_[node];
+            if (entry >> 48 != stamp_) {
+                entry = seated(entry, count_);
+                nodes_[count_++] = node;
+            }
+            return static_cast<int32_t>(static_cast<uint32_t>(entry));
+        };
+        edges_to_block(edges, local_of, [&](Id node) { __builtin_prefetch(seen_.data() + node, 1); }, layer);
+        layer.num_src = count_;
+        return layer;
+    }
+
+    // Of destination i. Reading it again, from a near cache, is cheaper than keeping it: 16 bytes a destination.
+    Row row_of(int64_t i) const {
+        const int64_t begin = indptr_[nodes_[i]];
+        return {begin, indptr_[nodes_[i] + 1] - begin};
     }
 
     // Reads where each row lies and how much of it is taken; start and end follow by a running sum.
     int64_t size_rows(Layer& layer, int64_t fanout) {
         layer.start = Buffer<int32_t>(layer.num_dst);
         layer.end = Buffer<int32_t>(layer.num_dst);
-        rows_.grow(layer.num_dst);
         int64_t total = 0;
         for (int64_t i = 0; i < layer.num_dst; ++i) {
             if (i + AHEAD < layer.num_dst) __builtin_prefetch(indptr_ + nodes_[i + AHEAD]);
-            const int64_t begin = indptr_[nodes_[i]], degree = indptr_[nodes_[i] + 1] - begin;
-            rows_[i] = {begin, static_cast<uint32_t>(degree)};
             layer.start[i] = static_cast<int32_t>(total);
-            total += num_taken(degree, fanout, layer.replace);
+            total += num_taken(row_of(i).degree, fanout, layer.replace);
             if (total > LOCAL_IDS) throw InputError("a block would have more than 2147483647 edges", SMALLER);
             layer.end[i] = static_cast<int32_t>(total);
         }
         return total;
     }
 
-    // Chooses TILE rows first and reads them afterwards, so that their cache misses overlap.
-    void pick_rows(Layer& layer, uint64_t layer_key, int64_t begin, int64_t end) {
-        std::vector<uint32_t> chosen;
+    // Three steps a row, each LAG rows behind the one before, so that what it reads is on its way: choose positions, read the
+    // ids there, rename them. Misses of one row overlap the arithmetic of others. If not NAMING, renaming is left to ordered_for.
+    template <bool NAMING>
+    void pick_rows(Layer& layer, int64_t begin, int64_t end) {
+        std::vector<uint32_t> chosen[LAG];
         Chooser choose;
-        for (int64_t tile = begin; tile < end; tile += TILE) {
-            const int64_t tile_end = std::min(end, tile + TILE);
-            const int32_t base = layer.start[tile];
-            for (int64_t i = tile; i < tile_end; ++i) {
-                const int64_t taken = layer.end[i] - layer.start[i];
-                const Id* row = indices_ + rows_[i].begin;
-                if (whole(layer, i)) {
-                    __builtin_prefetch(row);
-                    continue;
-                }
-                chosen.resize(std::max<size_t>(chosen.size(), layer.end[i] - base));
-                uint32_t* place = chosen.data() + (layer.start[i] - base);
-                choose(absorb(layer_key, nodes_[i]), rows_[i].degree, taken, layer.replace, place);
-                for (int64_t j = 0; j < taken; ++j) __builtin_prefetch(row + place[j]);
-            }
-            for (int64_t i = tile; i < tile_end; ++i) copy_row(layer, i, chosen.data() + (layer.start[i] - base));
+        for (int64_t i = begin; i < end + 2 * LAG; ++i) {
+            const int64_t read = i - LAG, named = read - LAG;
+            if (read >= begin && read < end) read_row<NAMING>(layer, read, chosen[read % LAG].data());
+            if (i + LAG < end) __builtin_prefetch(indptr_ + nodes_[i + LAG]);
+            if (i < end) choose_row(layer, i, choose, chosen[i % LAG]);
+            if (NAMING && named >= begin && named < end) relabel<NEAR>(layer, layer.start[named], layer.end[named]);
         }
     }
 
-    bool whole(const Layer& layer, int64_t i) const {
-        return !layer.replace && layer.end[i] - layer.start[i] == static_cast<int64_t>(rows_[i].degree);
+    // Whether a row is taken as it is, without choosing.
+    static bool whole(const Layer& layer, int64_t taken, const Row& row) { return !layer.replace && taken == row.degree; }
+
+    void choose_row(const Layer& layer, int64_t i, Chooser& choose, std::vector<uint32_t>& chosen) {
+        const int64_t taken = layer.end[i] - layer.start[i];
+        const Row lies = row_of(i);
+        const Id* row = indices_ + lies.begin;
+        if (whole(layer, taken, lies)) {
+            for (int64_t j = 0; j < std::min(taken, NEAR); j += LINE) __builtin_prefetch(row + j);
+            if (taken > 0) __builtin_prefetch(row + std::min(taken, NEAR) - 1);
+            return;
+        }
+        if (chosen.size() < static_cast<size_t>(taken + Chooser::ROOM)) chosen.resize(taken + Chooser::ROOM);
+        choose(absorb(layer.key, nodes_[i]), static_cast<uint32_t>(lies.degree), taken, layer.replace,
+               chosen.data());
+        for (int64_t j = 0; j < taken; ++j) __builtin_prefetch(row + chosen[j]);
     }
 
-    void copy_row(Layer& layer, int64_t i, const uint32_t* chosen) {
-        const int64_t taken = layer.end[i] - layer.start[i], begin = rows_[i].begin;
-        Id* out = picked_.data() + layer.start[i];
-        const bool all = whole(layer, i);
-        if (all) {
-            std::memcpy(out, indices_ + begin, taken * sizeof(Id));
+    // Global ids of the layer's edges until they are renamed: in place where an id is as wide as a local one.
+    Id* picked(Layer& layer) {
+        if constexpr (sizeof(Id) == sizeof(int32_t)) {
+            return layer.indices.data();
         } else {
-            for (int64_t j = 0; j < taken; ++j) out[j] = indices_[begin + chosen[j]];
+            return picked_.data();
+        }
+    }
+
+    template <bool NAMING>
+    void read_row(Layer& layer, int64_t i, const uint32_t* chosen) {
+        const int64_t taken = layer.end[i] - layer.start[i];
+        const Row row = row_of(i);
+        Id* out = picked(layer) + layer.start[i];
+        const bool all = whole(layer, taken, row);
+        Id largest = 0, smallest = 0;
+        for (int64_t j = 0; j < taken; ++j) {
+            const Id node = indices_[row.begin + (all ? j : chosen[j])];
+            out[j] = node;
+            largest = std::max(largest, node);
+            smallest = std::min(smallest, node);
+        }
+        if (smallest < 0 || largest >= num_nodes_) refuse(smallest < 0 ? smallest : largest);
+        if (NAMING) {
+            for (int64_t j = 0; j < std::min(taken, NEAR); ++j) __builtin_prefetch(seen_.data() + out[j], 1);
         }
         if (layer.position.data()) {
             int64_t* position = layer.position.data() + layer.start[i];
-            for (int64_t j = 0; j < taken; ++j) position[j] = begin + (all ? j : chosen[j]);
+            for (int64_t j = 0; j < taken; ++j) position[j] = row.begin + (all ? j : chosen[j]);
         }
+    }
+
+    [[noreturn]] void refuse(Id node) const {
+        throw InputError("the graph has an edge from node " + std::to_string(node) + ", but only " +
+                             std::to_string(num_nodes_) + " nodes",
+                         "run graphmill verify on the graph, then build it again");
     }
 
     static void turn(Layer& layer) {
@@ -224,38 +286,31 @@ class Sampler {
                                           layer.indices.data());
     }
 
-    // The second loop of Algorithm 1. It runs in edge order, so the order of the new sources is the same for any team.
-    void relabel(int32_t* local_ids, int64_t num_edges) {
-        const Id* picked = picked_.data();
-        nodes_.grow(std::min(count_ + num_edges, num_nodes_));
-        for (int64_t e = 0; e < num_edges; ++e) {
-            if (e + AHEAD < num_edges) __builtin_prefetch(seen_ + picked[e + AHEAD], 1);
-            const Id node = picked[e];
-            if (static_cast<uint64_t>(node) >= static_cast<uint64_t>(num_nodes_)) {
-                throw InputError("the graph has an edge from node " + std::to_string(node) + ", but only " +
-                                     std::to_string(num_nodes_) + " nodes",
-                                 "run graphmill verify on the graph, then build it again");
+    // The second loop of Algorithm 1, over edges first .. last-1. It is called in edge order, so new sources have the same order
+    // for any team. Whether a node is new is not to be guessed, so there is no branch: an old one is written again.
+    // Entries from number READY on are prefetched here; who calls has asked for those before.
+    template <int64_t READY>
+    void relabel(Layer& layer, int64_t first, int64_t last) {
+        const Id* ids = picked(layer);
+        int32_t* local_ids = layer.indices.data();
+        uint64_t* seen = seen_.data();
+        Id* nodes = nodes_.data();
+        const uint64_t stamp = uint64_t{stamp_} << 48;
+        uint64_t count = count_;
+        for (int64_t e = first; e < last; ++e) {
+            if (READY == 0 || e + AHEAD >= first + READY) {
+                if (e + AHEAD < last) __builtin_prefetch(seen + ids[e + AHEAD], 1);
             }
-            uint64_t entry = seen_[node];
-            if (entry >> 48 != stamp_) {
-                if (count_ == LOCAL_IDS) throw InputError("a block would have 2147483648 sources", SMALLER);
-                entry = seated(entry, count_);
-                seen_[node] = entry;
-                nodes_[count_++] = node;
-            }
-            local_ids[e] = static_cast<int32_t>(static_cast<uint32_t>(entry));
+            const Id node = ids[e];
+            const uint64_t entry = seen[node];
+            const bool known = entry >= stamp;  // stamps grow
+            const uint64_t now = known ? entry : seated(entry, static_cast<int64_t>(count));
+            seen[node] = now;
+            nodes[count] = node;
+            count += !known;
+            local_ids[e] = static_cast<int32_t>(static_cast<uint32_t>(now));
         }
-    }
-
-    static py::tuple hand_over(std::vector<Layer>& layers, Buffer<Id>& src_ids) {
-        py::list blocks;
-        for (Layer& layer : layers) {
-            Transpose& turned = layer.transpose;
-            blocks.append(py::make_tuple(layer.num_dst, layer.num_src, layer.start.release(), layer.end.release(),
-                                         layer.indices.release(), layer.position.release(), turned.start.release(),
-                                         turned.edge.release(), turned.dst.release()));
-        }
-        return py::make_tuple(src_ids.release(), blocks);
+        count_ = static_cast<int64_t>(count);
     }
 
     Array<int64_t> keep_indptr_;
@@ -263,24 +318,26 @@ class Sampler {
     const int64_t* indptr_;
     const Id* indices_;
     int64_t num_nodes_;
+    ZeroPages<uint64_t> seen_;  // [num_nodes]: stamp of the batch << 48 | visits << 32 | local id
     std::vector<int64_t> fanouts_;
     bool replace_;
     int threads_;
+    bool fused_;
     std::atomic<bool> busy_{false};
-    uint64_t* seen_ = nullptr;  // [num_nodes]: stamp of the batch << 48 | visits << 32 | local id
     uint16_t stamp_ = 0;
     std::vector<uint32_t> spilled_;  // [num_nodes] visits that the map had no room for; empty before 2^16 batches
     int64_t count_ = 0;   // nodes seated in this batch
     Buffer<Id> nodes_;    // their global ids; every block's sources are a prefix of it
-    Buffer<Row> rows_;
-    Buffer<Id> picked_;   // global ids of one layer's edges
+    Buffer<Id> picked_;   // global ids of one layer's edges, where they do not fit into its indices
 };
 
 template <class Id>
 static void bind(py::module_& m, const char* name) {
     py::class_<Sampler<Id>>(m, name)
-        .def(py::init<Array<int64_t>, Array<Id>, std::vector<int64_t>, bool, int>(), py::arg("indptr").noconvert(),
-             py::arg("indices").noconvert(), py::arg("fanouts"), py::arg("replace"), py::arg("threads"))
+        .def(py::init<Array<int64_t>, Array<Id>, std::vector<int64_t>, bool, int, bool>(), py::arg("indptr").noconvert(),
+             py::arg("indices").noconvert(), py::arg("fanouts"), py::arg("replace"), py::arg("threads"),
+             py::arg("fused") = true)
+        .def_property_readonly("scratch_bytes", &Sampler<Id>::scratch_bytes)
         .def("sample", &Sampler<Id>::sample, py::arg("batch_key"), py::arg("seeds").noconvert(), py::arg("transposed"),
              py::arg("positions"))
         .def("take_visits", &Sampler<Id>::take_visits, py::arg("counts").noconvert());

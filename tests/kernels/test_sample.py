@@ -65,6 +65,19 @@ def test_degrees_around_the_fanout(dtype, fanout):
         assert_same_blocks(blocks, sample_reference(graph, [fanout, 3], KEY, seeds, seed=2, replace=replace))
 
 
+@pytest.mark.parametrize("fanouts", [(15, 10), (40, -1)])
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_both_id_types_and_all_teams_give_the_same_blocks(fanouts, threads):
+    narrow, wide = (random_topology(3000, 60000, dtype=dtype) for dtype in (np.int32, np.int64))
+    seeds = np.arange(0, 3000, 5)
+    expected = Sampler(narrow, fanouts, seed=1).sample(KEY, seeds, transpose="all")
+    fields = ("start", "end", "indices", "t_start", "t_edge", "t_dst")
+    for graph in (narrow, wide):
+        blocks = Sampler(graph, fanouts, seed=1, threads=threads).sample(KEY, seeds, transpose="all")
+        assert_same_blocks(blocks, expected, fields)
+        assert [block.src_ids.tolist() for block in blocks] == [block.src_ids.tolist() for block in expected]
+
+
 def test_a_hub_of_a_million_neighbours_costs_its_fanout():
     degree = 10**6
     indptr = np.array([0, degree] + [degree] * (degree - 1), np.int64)

@@ -1,6 +1,7 @@
 """Every neighbour and every pair of neighbours is taken equally often; layers, steps and nodes draw apart."""
 
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement
+from math import factorial, prod
 
 import numpy as np
 import pytest
@@ -47,6 +48,34 @@ def test_pairs_are_included_equally_often():
     scores = (np.array(list(counts.values())) - len(taken) * chance) / deviation
     assert np.abs(scores).max() < 4.2  # 66 pairs
     assert 0.6 < scores.var() < 1.5
+
+
+def chi_square_limit(freedom):
+    """Exceeded with probability about 3e-5 (Wilson and Hilferty's approximation at 4 deviations)."""
+    return freedom * (1 - 2 / (9 * freedom) + 4 * (2 / (9 * freedom)) ** 0.5) ** 3
+
+
+@pytest.mark.parametrize(("degree", "fanout"), [(8, 3), (7, 6), (6, 2)])
+def test_every_subset_is_equally_likely(degree, fanout):
+    # All inclusion probabilities, of single neighbours, pairs and more, follow from this one.
+    taken = taken_positions(degree, fanout, copies=degree)
+    counts = dict.fromkeys(combinations(range(degree), fanout), 0)
+    for row in taken.tolist():
+        counts[tuple(row)] += 1
+    expected = len(taken) / len(counts)
+    assert sum((count - expected) ** 2 for count in counts.values()) / expected < chi_square_limit(len(counts) - 1)
+
+
+def test_every_multiset_has_its_multinomial_probability():
+    degree, fanout = 4, 3
+    taken = taken_positions(degree, fanout, replace=True, copies=degree)
+    statistic = 0.0
+    multisets = list(combinations_with_replacement(range(degree), fanout))
+    for chosen in multisets:
+        orders = factorial(fanout) // prod(factorial(chosen.count(each)) for each in set(chosen))
+        expected = len(taken) * orders / degree**fanout
+        statistic += ((taken == chosen).all(axis=1).sum() - expected) ** 2 / expected
+    assert statistic < chi_square_limit(len(multisets) - 1)
 
 
 def test_drawing_with_replacement_is_uniform_and_repeats():
