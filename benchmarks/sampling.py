@@ -65,7 +65,13 @@ def run(
     print(f"least: {floor['dgl_over_ours']:.2f} x DGL, {floor['rate_over_roofline']:.0%} of the roofline")
     record(
         "sampling",
-        {"scale": scale, "graph": graph | {"directed_edges": edges}, "floor": floor, "lines": lines},
+        {
+            "scale": scale,
+            "repeats": repeats,
+            "graph": graph | {"directed_edges": edges},
+            "floor": floor,
+            "lines": lines,
+        },
         ("torch", "numpy", "dgl"),
     )
 
