@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 
 from kernels.errors import InputError
+from trainers.link import Link
 
 CACHE = "cache"
 """The purpose of cached rows; everything else is work."""
@@ -43,16 +44,25 @@ class LogicalDevice(TorchDispatchMode):
         index: number of the device.
         work_bytes: bound on live storages but for cached rows, or None to count without a bound.
         cache_bytes: the same for cached rows.
+        link_gbps: speed of its link to the host in GB/s, or None for as fast as the machine is.
 
     Attributes:
         live_bytes: of work, now.
+        link: the link, shared by all who move bytes to the device; None without a speed.
     """
 
     kind = "logical"
 
-    def __init__(self, index: int = 0, work_bytes: int | None = None, cache_bytes: int | None = None):
+    def __init__(
+        self,
+        index: int = 0,
+        work_bytes: int | None = None,
+        cache_bytes: int | None = None,
+        link_gbps: float | None = None,
+    ):
         super().__init__()
-        self.index, self.work_bytes, self.cache_bytes = index, work_bytes, cache_bytes
+        self.index, self.work_bytes, self.cache_bytes, self.link_gbps = index, work_bytes, cache_bytes, link_gbps
+        self.link = None if link_gbps is None else Link(link_gbps)
         self.live_bytes = 0
         self._live: Counter[str] = Counter()
         self._peak: Counter[str] = Counter()

@@ -21,7 +21,7 @@ from kernels.plan import EpochPlan
 from trainers.cache import CachedSource
 from trainers.config import ModelConfig, TrainExecution
 from trainers.devices import LogicalDevice
-from trainers.link import Link, LinkedSource
+from trainers.link import LinkedSource
 from trainers.simulate import automatic_device_bytes, simulated_peak
 from trainers.sources import FeatureSource, TableSource, open_source
 
@@ -72,7 +72,8 @@ def open_features(
     """
     table = open_source(graph.features, execution.features)
     work_bytes = parse_size(execution.workspace) if execution.workspace else None
-    source, device, record = table, LogicalDevice(work_bytes=work_bytes), {}
+    device = LogicalDevice(work_bytes=work_bytes, link_gbps=execution.link_gbps)
+    source, record = table, {}
     if cache is not None:
         budgets = open_budgets(cache.budgets)
         peak_bytes, device_bytes = None, budgets.device_bytes
@@ -81,7 +82,7 @@ def open_features(
             device_bytes = automatic_device_bytes(budgets, peak_bytes)
         host_bytes = _host_bytes(budgets, execution, graph)
         placement = _place(cache.hotness, graph, device_bytes, host_bytes)
-        device = LogicalDevice(work_bytes=work_bytes, cache_bytes=device_bytes)
+        device.cache_bytes = device_bytes
         source = CachedSource(graph.features, table, placement, device)
         record = {
             "hotness": cache.hotness.version,
@@ -92,8 +93,8 @@ def open_features(
             "device_rows": len(placement.device_ids),
             "host_rows": len(placement.host_ids),
         }
-    if execution.link_gbps is not None:
-        source = LinkedSource(source, Link(execution.link_gbps))
+    if device.link is not None:
+        source = LinkedSource(source, device.link)
     return Features(table=table, source=source, device=device, record=record)
 
 
