@@ -1,21 +1,20 @@
 // Sums of neighbour rows and their gradient; see kernels/aggregate.py.
 //
-// Both directions are the same loop (sum_rows.h) over different edge lists: an output row is written once, by one
+// Both directions are the same loop (sum_rows.h) over different edge lists: an output column is written once, by one
 // thread, from rows taken in edge order. So no thread adds to what another one writes and the team does not matter.
 #include <optional>
-#include <type_traits>
 #include <vector>
 
 #include "arrays.h"
 #include "parallel.h"
+#include "pieces.h"
 #include "sum_rows.h"
-#include "transpose.h"
 
 namespace graphmill {
 
 enum class Reduce { Sum = 0, Mean = 1, Weighted = 2 };
 
-constexpr int64_t PIECE = 32;  // rows a thread takes at a time: small, since rows are skewed
+constexpr int64_t HUB_VECTORS = 4;  // of columns that a thread takes of a hub at a time
 
 template <class T>
 using Optional = std::optional<Array<T>>;
@@ -23,6 +22,10 @@ using Optional = std::optional<Array<T>>;
 template <class T>
 static const T* pointer(const Optional<T>& array) {
     return array ? array->data() : nullptr;
+}
+
+static std::string outside(int64_t num_src) {
+    return "the block has a local source id outside 0.." + std::to_string(num_src - 1);
 }
 
 template <class T>
@@ -36,19 +39,29 @@ static void aggregate(Array<int32_t> start, Array<int32_t> end, Array<int32_t> i
     T* output = out.mutable_data();
     const int64_t num_dst = start.size(), num_edges = indices.size(), num_src = h.shape(0), width = h.shape(1);
     py::gil_scoped_release unlocked;
-    check_block(num_dst, num_src, begins, ends, source_of, num_edges);
+    const auto pieces = cut_rows(num_dst, begins, ends, num_edges, width, HUB_VECTORS * LANES<T>,
+                                 "the block's start and end");
     const auto source = [=](int64_t e) { return source_of[e]; };
-    const auto scale = [=](int64_t e) { return static_cast<T>(weights[e]); };
-    parallel_for(num_dst, PIECE, threads, [=](int64_t from, int64_t to) {
-        for (int64_t i = from; i < to; ++i) {
-            Finish<T> finish;
-            T* row = output + i * width;
-            if (reduce == int(Reduce::Weighted)) {
-                if (own_weights) finish = {0, input + (place ? place[i] : i) * width, static_cast<T>(own_weights[i])};
-                sum_row(input, width, begins[i], ends[i], num_edges, source, scale, finish, row);
-            } else {
-                if (reduce == int(Reduce::Mean)) finish.divisor = static_cast<T>(ends[i] - begins[i]);
-                sum_row(input, width, begins[i], ends[i], num_edges, source, Unscaled{}, finish, row);
+    const auto scale = [=](int64_t e) { return static_cast<Sum<T>>(weights[e]); };
+    parallel_for(pieces.size(), 1, threads, [&](int64_t first, int64_t last) {
+        for (int64_t p = first; p < last; ++p) {
+            const Piece& piece = pieces[p];
+            check_edges(piece, begins, ends, source_of, num_src, outside(num_src).c_str(),
+                        "indices are local: rows of src_ids, not global node ids");
+            for (int64_t i = piece.from; i < piece.to; ++i) {
+                Finish<T> finish;
+                const auto sum = [&](const auto& by) {
+                    sum_row(Terms<T, decltype(source), std::decay_t<decltype(by)>>{
+                                input, width, begins[i], ends[i], num_edges, source, by},
+                            finish, piece.column, piece.column_end, output + i * width);
+                };
+                if (reduce == int(Reduce::Weighted)) {
+                    if (own_weights) finish = {0, input + (place ? place[i] : i) * width, own_weights[i]};
+                    sum(scale);
+                } else {
+                    if (reduce == int(Reduce::Mean)) finish.divisor = static_cast<Sum<T>>(ends[i] - begins[i]);
+                    sum(Unscaled{});
+                }
             }
         }
     });
@@ -68,12 +81,6 @@ static std::vector<int32_t> own_rows(int64_t num_src, int64_t num_dst, const int
     return own;
 }
 
-static void check_edges(const int32_t* edge_of, int64_t num_edges, int64_t num_weights) {
-    bool sound = true;
-    for (int64_t e = 0; e < num_edges; ++e) sound &= (edge_of[e] >= 0) & (edge_of[e] < num_weights);
-    if (!sound) throw InputError("the transpose names an edge that its block does not have", "call transpose() again");
-}
-
 template <class T>
 static void aggregate_backward(Array<int32_t> start, Array<int32_t> end, Optional<int32_t> dst_pos,
                                Optional<float> weight, Optional<float> self_weight, Array<int32_t> t_start,
@@ -87,28 +94,39 @@ static void aggregate_backward(Array<int32_t> start, Array<int32_t> end, Optiona
     const int64_t num_dst = start.size(), num_src = out.shape(0), width = grad.shape(1), num_edges = t_dst.size();
     const int64_t num_weights = weight ? weight->size() : 0;
     py::gil_scoped_release unlocked;
-    check_block(num_src, num_dst, firsts, firsts + 1, dst_of, num_edges);
-    if (weights) check_edges(edge_of, num_edges, num_weights);
+    const auto pieces = cut_rows(num_src, firsts, firsts + 1, num_edges, width, HUB_VECTORS * LANES<T>,
+                                 "the starts of the transpose");
     std::vector<int32_t> own;
     if (reduce == int(Reduce::Weighted) && own_weights) own = own_rows(num_src, num_dst, place);
-    std::vector<T> inverse(reduce == int(Reduce::Mean) ? num_dst : 0);
-    for (size_t i = 0; i < inverse.size(); ++i) inverse[i] = T(1) / static_cast<T>(ends[i] - begins[i]);
+    std::vector<Sum<T>> inverse(reduce == int(Reduce::Mean) ? num_dst : 0);
+    for (size_t i = 0; i < inverse.size(); ++i) inverse[i] = Sum<T>(1) / static_cast<Sum<T>>(ends[i] - begins[i]);
     const int32_t* own_row = own.empty() ? nullptr : own.data();
-    const T* inverses = inverse.data();
+    const Sum<T>* inverses = inverse.data();
     const auto source = [=](int64_t e) { return dst_of[e]; };
     const auto by_degree = [=](int64_t e) { return inverses[dst_of[e]]; };
-    const auto by_weight = [=](int64_t e) { return static_cast<T>(weights[edge_of[e]]); };
-    parallel_for(num_src, PIECE, threads, [=](int64_t from, int64_t to) {
-        for (int64_t s = from; s < to; ++s) {
-            Finish<T> finish;
-            const int64_t own_dst = own_row ? own_row[s] : -1;
-            if (own_dst >= 0) finish = {0, input + own_dst * width, static_cast<T>(own_weights[own_dst])};
-            const auto sum = [&](const auto& scale) {
-                sum_row(input, width, firsts[s], firsts[s + 1], num_edges, source, scale, finish, output + s * width);
-            };
-            if (reduce == int(Reduce::Sum)) sum(Unscaled{});
-            else if (reduce == int(Reduce::Mean)) sum(by_degree);
-            else sum(by_weight);
+    const auto by_weight = [=](int64_t e) { return static_cast<Sum<T>>(weights[edge_of[e]]); };
+    parallel_for(pieces.size(), 1, threads, [&](int64_t first, int64_t last) {
+        for (int64_t p = first; p < last; ++p) {
+            const Piece& piece = pieces[p];
+            check_edges(piece, firsts, firsts + 1, dst_of, num_dst,
+                        "the transpose names a destination that its block does not have", "call transpose() again");
+            if (weights) {
+                check_edges(piece, firsts, firsts + 1, edge_of, num_weights,
+                            "the transpose names an edge that its block does not have", "call transpose() again");
+            }
+            for (int64_t s = piece.from; s < piece.to; ++s) {
+                Finish<T> finish;
+                const int64_t own_dst = own_row ? own_row[s] : -1;
+                if (own_dst >= 0) finish = {0, input + own_dst * width, own_weights[own_dst]};
+                const auto sum = [&](const auto& by) {
+                    sum_row(Terms<T, decltype(source), std::decay_t<decltype(by)>>{
+                                input, width, firsts[s], firsts[s + 1], num_edges, source, by},
+                            finish, piece.column, piece.column_end, output + s * width);
+                };
+                if (reduce == int(Reduce::Sum)) sum(Unscaled{});
+                else if (reduce == int(Reduce::Mean)) sum(by_degree);
+                else sum(by_weight);
+            }
         }
     });
 }
@@ -128,6 +146,8 @@ static void bind(py::module_& m) {
 void bind_aggregate(py::module_& m) {
     bind<float>(m);
     bind<double>(m);
+    bind<Half>(m);
+    bind<BFloat>(m);
 }
 
 }  // namespace graphmill

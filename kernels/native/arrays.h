@@ -11,6 +11,22 @@
 #include <string>
 #include <utility>
 
+#include "half.h"
+
+// NumPy has no bfloat16: uint16 holds its bits, and the two types that fill 16 bits stay apart by their kinds 'f' and 'u'.
+namespace pybind11::detail {
+template <>
+struct npy_format_descriptor<graphmill::Half> {
+    static constexpr auto name = const_name("numpy.float16");
+    static pybind11::dtype dtype() { return pybind11::dtype("float16"); }
+};
+template <>
+struct npy_format_descriptor<graphmill::BFloat> {
+    static constexpr auto name = const_name("numpy.uint16");
+    static pybind11::dtype dtype() { return pybind11::dtype("uint16"); }
+};
+}  // namespace pybind11::detail
+
 namespace graphmill {
 
 namespace py = pybind11;

@@ -10,6 +10,7 @@ void bind_transpose(py::module_& m);
 void bind_gather(py::module_& m);
 void bind_aggregate(py::module_& m);
 void bind_attention(py::module_& m);
+void bind_edge_mask(py::module_& m);
 void bind_dropout(py::module_& m);
 void bind_coefficients(py::module_& m);
 void bind_csc(py::module_& m);
@@ -45,6 +46,7 @@ PYBIND11_MODULE(_native, m) {
     graphmill::bind_gather(m);
     graphmill::bind_aggregate(m);
     graphmill::bind_attention(m);
+    graphmill::bind_edge_mask(m);
     graphmill::bind_dropout(m);
     graphmill::bind_coefficients(m);
     graphmill::bind_csc(m);

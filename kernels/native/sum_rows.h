@@ -1,17 +1,13 @@
 // The inner loop of the aggregation: one output row as the sum of rows that a list of edges names.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
-namespace graphmill {
+#include "lanes.h"
 
-template <class T>
-struct Wide {
-    // Rows start anywhere: widths are arbitrary, so vectors are aligned like their elements.
-    typedef T Vector __attribute__((vector_size(64), aligned(alignof(T)), may_alias));
-    static constexpr int64_t LANES = 64 / sizeof(T);
-};
+namespace graphmill {
 
 constexpr int64_t EDGES_AHEAD = 8;  // edges between the prefetch of a row and its use
 
@@ -20,84 +16,96 @@ struct Unscaled {};  // every edge counts once
 // What happens to a sum before it is written: a division (mean) or one more scaled row (the self term).
 template <class T>
 struct Finish {
-    T divisor = 0;  // 0: none
+    Sum<T> divisor = 0;  // 0: none
     const T* own = nullptr;
-    T own_factor = 0;
+    Sum<T> own_factor = 0;
 };
 
-// LENGTH vectors of columns stay in registers while the edges [begin, end) go by; prefetching may look on to `last`.
+// The rows that are summed: those that source(e) names, times scale(e), for the edges begin to end. Prefetching may look on to `last`.
+template <class T, class Source, class Scale>
+struct Terms {
+    const T* input;
+    int64_t width, begin, end, last;
+    const Source& source;
+    const Scale& scale;
+    const T* row(int64_t e) const { return input + int64_t{source(e)} * width; }
+};
+
+// LENGTH vectors of columns stay in registers while the edges go by. They lie side by side from `column` on, but for the last one,
+// which begins at `tail`: moved back to end with the row, it computes some columns twice instead of a rest one by one.
 template <int LENGTH, class T, class Source, class Scale>
-inline void sum_tile(const T* input, int64_t width, int64_t begin, int64_t end, int64_t last, const Source& source,
-                     const Scale& scale, Finish<T> finish, int64_t column, T* out) {
-    using Vector = typename Wide<T>::Vector;
-    Vector sum[LENGTH];
-    for (int v = 0; v < LENGTH; ++v) sum[v] = Vector{};
-    for (int64_t e = begin; e < end; ++e) {
-        if (e + EDGES_AHEAD < last) {
-            const T* next = input + int64_t{source(e + EDGES_AHEAD)} * width + column;
-            for (int v = 0; v < LENGTH; ++v) __builtin_prefetch(next + v * Wide<T>::LANES);
+inline void sum_tile(const Terms<T, Source, Scale>& terms, Finish<T> finish, int64_t column, int64_t tail, T* out) {
+    const auto place = [=](int v) { return v + 1 < LENGTH ? column + v * LANES<T> : tail; };
+    Vector<T> sum[LENGTH];
+    for (int v = 0; v < LENGTH; ++v) sum[v] = Vector<T>{};
+    for (int64_t e = terms.begin; e < terms.end; ++e) {
+        if (e + EDGES_AHEAD < terms.last) {
+            const T* next = terms.row(e + EDGES_AHEAD);
+            constexpr int A_LINE = sizeof(Sum<T>) / sizeof(T);  // vectors that one cache line fills
+            for (int v = 0; v < LENGTH; v += A_LINE) __builtin_prefetch(next + place(v));
         }
-        const Vector* row = reinterpret_cast<const Vector*>(input + int64_t{source(e)} * width + column);
+        const T* row = terms.row(e);
         if constexpr (std::is_same_v<Scale, Unscaled>) {
-            for (int v = 0; v < LENGTH; ++v) sum[v] += row[v];
+            for (int v = 0; v < LENGTH; ++v) sum[v] += load(row + place(v));
         } else {
-            const T factor = scale(e);
-            for (int v = 0; v < LENGTH; ++v) sum[v] += row[v] * factor;
+            const Sum<T> factor = terms.scale(e);
+            for (int v = 0; v < LENGTH; ++v) sum[v] += load(row + place(v)) * factor;
         }
     }
     if (finish.divisor != 0) {
         for (int v = 0; v < LENGTH; ++v) sum[v] /= finish.divisor;
     }
     if (finish.own) {
-        const Vector* own = reinterpret_cast<const Vector*>(finish.own + column);
-        for (int v = 0; v < LENGTH; ++v) sum[v] += own[v] * finish.own_factor;
+        for (int v = 0; v < LENGTH; ++v) sum[v] += load(finish.own + place(v)) * finish.own_factor;
     }
-    Vector* result = reinterpret_cast<Vector*>(out + column);
-    for (int v = 0; v < LENGTH; ++v) result[v] = sum[v];
+    for (int v = 0; v < LENGTH; ++v) store(out + place(v), sum[v]);
 }
 
-// The columns that do not fill a vector: the same operations in the same order.
+// Rows narrower than a vector: the same operations in the same order.
 template <class T, class Source, class Scale>
-inline void sum_rest(const T* input, int64_t width, int64_t begin, int64_t end, const Source& source,
-                     const Scale& scale, Finish<T> finish, int64_t column, T* out) {
-    T sum[Wide<T>::LANES] = {};
-    const int64_t rest = width - column;
-    for (int64_t e = begin; e < end; ++e) {
-        const T* row = input + int64_t{source(e)} * width + column;
+inline void sum_narrow(const Terms<T, Source, Scale>& terms, Finish<T> finish, T* out) {
+    Sum<T> sum[LANES<T>] = {};
+    for (int64_t e = terms.begin; e < terms.end; ++e) {
+        const T* row = terms.row(e);
         if constexpr (std::is_same_v<Scale, Unscaled>) {
-            for (int64_t c = 0; c < rest; ++c) sum[c] += row[c];
+            for (int64_t c = 0; c < terms.width; ++c) sum[c] += widen(row[c]);
         } else {
-            const T factor = scale(e);
-            for (int64_t c = 0; c < rest; ++c) sum[c] += row[c] * factor;
+            const Sum<T> factor = terms.scale(e);
+            for (int64_t c = 0; c < terms.width; ++c) sum[c] += widen(row[c]) * factor;
         }
     }
-    for (int64_t c = 0; c < rest; ++c) {
+    for (int64_t c = 0; c < terms.width; ++c) {
         if (finish.divisor != 0) sum[c] /= finish.divisor;
-        if (finish.own) sum[c] += finish.own[column + c] * finish.own_factor;
-        out[column + c] = sum[c];
+        if (finish.own) sum[c] += widen(finish.own[c]) * finish.own_factor;
+        out[c] = narrow<T>(sum[c]);
     }
 }
 
+// Calls tile(number of vectors as a constant, first column, column of the last vector) until the columns from..to are covered.
+// They are at least one vector, or none.
+template <class T, class Tile>
+inline void each_tile(int64_t from, int64_t to, const Tile& tile) {
+    while (from < to) {
+        const int64_t left = (to - from + LANES<T> - 1) / LANES<T>;
+        // Two equal tiles rather than a wide and a thin one.
+        const int64_t length = left <= MOST_VECTORS ? left : left < 2 * MOST_VECTORS ? (left + 1) / 2 : MOST_VECTORS;
+        const int64_t tail = std::min(from + (length - 1) * LANES<T>, to - LANES<T>);
+        const auto run = [&](auto self, auto number) {
+            if (length == number.value) return tile(number, from, tail);
+            if constexpr (number.value > 1) self(self, std::integral_constant<int, number.value - 1>{});
+        };
+        run(run, std::integral_constant<int, MOST_VECTORS>{});
+        from += length * LANES<T>;
+    }
+}
+
+// Columns from..to of one row: the whole row, or at least a vector.
 template <class T, class Source, class Scale>
-inline void sum_row(const T* input, int64_t width, int64_t begin, int64_t end, int64_t last, const Source& source,
-                    const Scale& scale, Finish<T> finish, T* out) {
-    constexpr int64_t lanes = Wide<T>::LANES;
-    int64_t column = 0;
-    for (; column + 8 * lanes <= width; column += 8 * lanes)
-        sum_tile<8>(input, width, begin, end, last, source, scale, finish, column, out);
-    if (column + 4 * lanes <= width) {
-        sum_tile<4>(input, width, begin, end, last, source, scale, finish, column, out);
-        column += 4 * lanes;
-    }
-    if (column + 2 * lanes <= width) {
-        sum_tile<2>(input, width, begin, end, last, source, scale, finish, column, out);
-        column += 2 * lanes;
-    }
-    if (column + lanes <= width) {
-        sum_tile<1>(input, width, begin, end, last, source, scale, finish, column, out);
-        column += lanes;
-    }
-    if (column < width) sum_rest(input, width, begin, end, source, scale, finish, column, out);
+inline void sum_row(const Terms<T, Source, Scale>& terms, Finish<T> finish, int64_t from, int64_t to, T* out) {
+    if (terms.width < LANES<T>) return sum_narrow(terms, finish, out);
+    each_tile<T>(from, to, [&](auto length, int64_t column, int64_t tail) {
+        sum_tile<length.value>(terms, finish, column, tail, out);
+    });
 }
 
 }  // namespace graphmill

@@ -1,0 +1,62 @@
+// Cuts rows of edges into pieces of about the same work, so that one row with very many edges does not hold up a team.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "arrays.h"
+
+namespace graphmill {
+
+constexpr int64_t PIECE_EDGES = 512;     // work of a piece: its edges and its rows
+constexpr int64_t HUB_EDGES = 8 * 1024;  // a row with more is shared by threads
+
+// Rows from..to; of a hub, one row, only a part of its columns. A column is summed in edge order all the same.
+struct Piece {
+    int64_t from, to, column, column_end;
+};
+
+// Throws InputError unless every row's edges are a range of 0 .. num_edges-1; `what` names the rows for the message.
+inline std::vector<Piece> cut_rows(int64_t num_rows, const int32_t* begins, const int32_t* ends, int64_t num_edges,
+                                   int64_t width, int64_t hub_columns, const char* what) {
+    std::vector<Piece> pieces;
+    pieces.reserve(num_rows / PIECE_EDGES + num_edges / PIECE_EDGES + 2);
+    int64_t from = 0, work = 0;
+    const auto close = [&](int64_t to) {
+        if (from < to) pieces.push_back({from, to, 0, width});
+        from = to;
+        work = 0;
+    };
+    for (int64_t i = 0; i < num_rows; ++i) {
+        if (begins[i] < 0 || begins[i] > ends[i] || ends[i] > num_edges)
+            throw InputError(std::string(what) + " are not ranges of its indices", "build blocks with Sampler");
+        const int64_t edges = ends[i] - begins[i];
+        const int64_t shares = edges > HUB_EDGES && hub_columns > 0 ? std::max<int64_t>(1, width / hub_columns) : 1;
+        if (shares > 1) {
+            close(i);
+            for (int64_t k = 0; k < shares; ++k)
+                pieces.push_back({i, i + 1, k * hub_columns, k + 1 < shares ? (k + 1) * hub_columns : width});
+            from = i + 1;
+            continue;
+        }
+        work += edges + 1;
+        if (work >= PIECE_EDGES) close(i + 1);
+    }
+    close(num_rows);
+    return pieces;
+}
+
+// Throws InputError unless the ids of the edges of these rows are in 0 .. num_ids-1.
+inline void check_edges(const Piece& piece, const int32_t* begins, const int32_t* ends, const int32_t* ids,
+                        int64_t num_ids, const char* problem, const char* remedy) {
+    uint32_t largest = 0;  // a negative id becomes a huge one
+    int64_t edges = 0;
+    for (int64_t i = piece.from; i < piece.to; ++i) {
+        edges += ends[i] - begins[i];
+        for (int64_t e = begins[i]; e < ends[i]; ++e) largest = std::max(largest, static_cast<uint32_t>(ids[e]));
+    }
+    if (edges > 0 && largest >= static_cast<uint64_t>(num_ids)) throw InputError(problem, remedy);
+}
+
+}  // namespace graphmill
