@@ -9,7 +9,16 @@ from setuptools import setup
 # The project runs in place, on the machine that built it. Set GRAPHMILL_MARCH (for example x86-64-v3) to build for others.
 MARCH = os.environ.get("GRAPHMILL_MARCH", "native")
 # Contracted multiply-adds would round differently from machine to machine, so they stay off.
-FLAGS = ["-O3", f"-march={MARCH}", "-ffp-contract=off", "-fopenmp", "-fvisibility=hidden", "-Wall", "-Wextra"]
+FLAGS = [
+    "-O3",
+    f"-march={MARCH}",
+    "-ffp-contract=off",
+    "-fopenmp",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+    "-Wno-psabi",
+]
 
 native = Pybind11Extension(
     "kernels._native",

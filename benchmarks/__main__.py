@@ -3,7 +3,19 @@
 import argparse
 import importlib
 
-NAMES = ("cache", "cache_plan", "direct_io", "epoch", "gather", "import", "orders", "predict", "sampling", "step")
+NAMES = (
+    "aggregate",
+    "cache",
+    "cache_plan",
+    "direct_io",
+    "epoch",
+    "gather",
+    "import",
+    "orders",
+    "predict",
+    "sampling",
+    "step",
+)
 ON_DEMAND = ("gather_cuda", "quality")
 """In need of a GPU; longer than a minute even when quick, and in need of graphs that the project does not contain."""
 

@@ -10,6 +10,10 @@ from kernels.errors import InputError
 from kernels.types import Array
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+BFLOAT16 = np.dtype(np.uint16)
+"""NumPy has no bfloat16: uint16 holds its bits (in torch, `tensor.view(torch.uint16).numpy()`)."""
+STORED_FLOATS = (*FLOATS, np.dtype(np.float16), BFLOAT16)
+"""What rows may be stored as; sums of the last two are kept in float32."""
 
 
 def dtype_name(dtype: Any) -> str:
@@ -45,17 +49,44 @@ def as_int32(array: Any, what: str, length: int) -> Array:
     return np.require(array, requirements=["C", "A"])
 
 
-def as_rows(x: Any, what: str, num_rows: int | None = None) -> Array:
-    """Returns x as C-contiguous float32 or float64 [num_rows, F] rows; non-contiguous input is copied.
+def as_rows(x: Any, what: str, num_rows: int | None = None, dtypes: tuple[Any, ...] = FLOATS) -> Array:
+    """Returns x as C-contiguous [num_rows, F] rows of one of the dtypes; non-contiguous input is copied.
 
     Raises:
         InputError: x has another dtype, is not a matrix, or has another number of rows.
     """
     array = np.asarray(x)
-    if array.dtype not in FLOATS or array.ndim != 2 or num_rows not in (None, array.shape[0]):
+    if array.dtype not in dtypes or array.ndim != 2 or num_rows not in (None, array.shape[0]):
         wanted = "n" if num_rows is None else num_rows
-        raise InputError(f"{what} is {array.dtype}{list(array.shape)}", f"give float32[{wanted}, F] or float64")
+        raise InputError(f"{what} is {array.dtype}{list(array.shape)}", f"give [{wanted}, F] of {_names(dtypes)}")
     return np.require(array, requirements=["C", "A"])
+
+
+def _names(dtypes: tuple[Any, ...]) -> str:
+    names = [f"{dtype} (bfloat16)" if dtype == BFLOAT16 else str(dtype) for dtype in dtypes]
+    return ", ".join(names[:-1]) + f" or {names[-1]}"
+
+
+def sum_dtype(dtype: Any) -> np.dtype[Any]:
+    """Returns what sums of rows of a dtype are kept in: float64 for float64, else float32."""
+    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
+
+
+def widen(array: Array) -> Array:
+    """Returns float16 and bfloat16 (uint16) arrays as float32, exactly; others as they are."""
+    if array.dtype == BFLOAT16:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(sum_dtype(array.dtype), copy=False)
+
+
+def narrow(array: Array, dtype: Any) -> Array:
+    """Returns float32 or float64 sums in the dtype of the rows, rounded to nearest even; NaN stays NaN."""
+    if dtype != BFLOAT16:
+        with np.errstate(over="ignore"):
+            return array.astype(dtype, copy=False)
+    bits = array.astype(np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + (bits >> 16 & np.uint32(1))) >> 16
+    return np.where(np.isnan(array), bits >> 16 | np.uint32(0x40), rounded).astype(np.uint16)
 
 
 def as_out(out: Array | None, shape: tuple[int, ...], dtype: Any) -> Array:

@@ -13,6 +13,9 @@ Backward, with g = grad_out: d alpha_e = m_e <g[i], z[s]>; d score_e = alpha_e (
 slope of leaky; destinations sum it to grad_right, and sources pull grad_left and grad_z = sum of m_e alpha_e g[i] over the transpose.
 Every row is written once, by one thread, in edge order: the same bits at any thread count.
 
+Rows are float32, float64, float16 or bfloat16 (uint16 holds its bits); of the last two, scores, weights and sums are float32 and each
+result is rounded once. exp is our own (kernels/native/vector_exp.h), so bits do not depend on the C library.
+
 Dropout is keyed by (destination, source, occurrence) in global ids, where occurrence counts equal edges of a row: an edge's mask is the
 same in whatever block, chunk or order it turns up. Cost: z is read once forward and once backward for each edge; alpha (nnz + num_dst) x H
 is kept for the backward pass, and a byte each for the mask.
@@ -26,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from kernels import _native
-from kernels.arrays import as_ids, as_int32, as_out, as_rows, check_threads
+from kernels.arrays import STORED_FLOATS, as_ids, as_int32, as_out, as_rows, check_threads, narrow, sum_dtype, widen
 from kernels.dropout import LANES, drop_threshold
 from kernels.errors import InputError
 from kernels.rng import MASK, absorb, draws
@@ -92,7 +95,8 @@ def attend_reference(
     block: Block, z: Array, left: Array, right: Array, slope: float = 0.2, mask: EdgeMask | None = None
 ) -> tuple[Array, Array]:
     """Returns (out, alpha) as `attend` does; rows of alpha that belong to removed edges are 0 (the rule in NumPy)."""
-    heads, nnz = left.shape[1], len(block.indices)
+    heads, nnz, dtype = left.shape[1], len(block.indices), z.dtype
+    z, left, right = widen(z), widen(left), widen(right)
     rows = z.reshape(len(z), heads, z.shape[1] // heads)
     alpha, out = np.zeros((nnz + block.num_dst, heads), z.dtype), np.zeros((block.num_dst, *rows.shape[1:]), z.dtype)
     for i in range(block.num_dst):
@@ -105,7 +109,7 @@ def attend_reference(
         alpha[edges] = power / power.sum(axis=0)
         weight = alpha[edges] if mask is None else alpha[edges] * mask.kept[edges] * z.dtype.type(mask.scale)
         out[i] = (weight[:, :, None] * rows[sources]).sum(axis=0)
-    return out.reshape(block.num_dst, z.shape[1]), alpha
+    return narrow(out.reshape(block.num_dst, z.shape[1]), dtype), alpha
 
 
 def attend(
@@ -124,12 +128,12 @@ def attend(
 
     Args:
         block: the edges.
-        z: f32 or f64 [num_src, H D], head after head.
+        z: f32, f64, f16 or bfloat16 (as u16) [num_src, H D], head after head.
         left: [num_src, H], the sources' half of the scores; right: [num_dst, H], the destinations' half; both of z's dtype.
         slope: of the leaky ReLU below 0.
         mask: attention dropout, or None.
         out: [num_dst, H D], or None.
-        alpha: [nnz + num_dst, H], or None; rows of removed edges are not written.
+        alpha: [nnz + num_dst, H] of f64 for f64, else f32, or None; rows of removed edges are not written.
         threads: native threads; the result does not depend on it.
 
     Returns:
@@ -140,7 +144,7 @@ def attend(
     """
     z, left, right = _inputs(block, z, left, right)
     out = as_out(out, (block.num_dst, z.shape[1]), z.dtype)
-    alpha = as_out(alpha, (len(block.indices) + block.num_dst, left.shape[1]), z.dtype)
+    alpha = as_out(alpha, (len(block.indices) + block.num_dst, left.shape[1]), sum_dtype(z.dtype))
     kept, scale = _mask(mask, alpha.shape)
     _native.attend(*_rows(block), z, left, right, slope, kept, scale, alpha, out, check_threads(threads))
     return out, alpha
@@ -181,7 +185,7 @@ def attend_backward(
             'sample with transpose="all", or call kernels.transpose.transpose(block)',
         )
     grad_out = as_out(np.require(grad_out, requirements=["C", "A", "W"]), (block.num_dst, z.shape[1]), z.dtype)
-    alpha = as_out(alpha, (len(block.indices) + block.num_dst, left.shape[1]), z.dtype)
+    alpha = as_out(alpha, (len(block.indices) + block.num_dst, left.shape[1]), sum_dtype(z.dtype))
     kept, scale = _mask(mask, alpha.shape)
     threads, grad_score = check_threads(threads), np.empty_like(alpha)
     places, like = out or (None, None, None), (z, left, right)
@@ -211,8 +215,8 @@ def _rows(block: Block) -> tuple[Array, Array, Array, Array | None]:
 
 
 def _inputs(block: Block, z: Array, left: Array, right: Array) -> tuple[Array, Array, Array]:
-    z, left = as_rows(z, "z", block.num_src), as_rows(left, "left", block.num_src)
-    right = as_rows(right, "right", block.num_dst)
+    z, left = (as_rows(x, name, block.num_src, STORED_FLOATS) for x, name in ((z, "z"), (left, "left")))
+    right = as_rows(right, "right", block.num_dst, STORED_FLOATS)
     heads = left.shape[1]
     if right.shape[1] != heads or not heads or z.shape[1] % heads or not z.dtype == left.dtype == right.dtype:
         given = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in

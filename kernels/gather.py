@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 
 from kernels import _native
-from kernels.arrays import FLOATS, as_ids, as_int32, as_out, check_threads
+from kernels.arrays import BFLOAT16, FLOATS, as_ids, as_int32, as_out, check_threads
 from kernels.cuda_device import device_of, on_device
 from kernels.errors import InputError
 from kernels.gather_cuda import gather_tiered_cuda
 from kernels.slots import NO_FEATURES, TIER_NAMES, Tiers, unpack
 from kernels.types import Array
 
-BFLOAT16 = np.dtype(np.uint16)
 TABLE_DTYPES = tuple(np.dtype(name) for name in ("float16", "float32", "float64", "int8", "uint8")) + (BFLOAT16,)
 
 

@@ -1,5 +1,6 @@
 """Kernels as differentiable torch operations.
 
+Tensors are float32, float64, float16 or bfloat16; an output has the type of its input, and sums of the last two are kept in float32.
 Outputs are allocated by torch: its allocator aligns to 64 bytes, and matrix products round the same only where alignment is the same.
 """
 
@@ -18,6 +19,12 @@ from kernels.dropout import dropout as dropout_arrays
 from kernels.types import Array, Block
 
 
+def _array(tensor: Tensor) -> Array:
+    """Returns the tensor's memory as the kernels take it: bfloat16, which NumPy does not have, as uint16."""
+    tensor = tensor.detach()
+    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
 class _Aggregate(torch.autograd.Function):
     """Sum, mean or weighted sum of a block's sources into its destinations; backward over the block's transpose."""
 
@@ -26,14 +33,14 @@ class _Aggregate(torch.autograd.Function):
         ctx.block, ctx.reduce = block, reduce
         h_src = h_src.contiguous()
         out = torch.empty((block.num_dst, h_src.shape[1]), dtype=h_src.dtype)
-        aggregate_arrays(block, h_src.numpy(), reduce, out=out.numpy(), threads=torch.get_num_threads())
+        aggregate_arrays(block, _array(h_src), reduce, out=_array(out), threads=torch.get_num_threads())
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         grad = grads[0].contiguous()
         out = torch.empty((ctx.block.num_src, grad.shape[1]), dtype=grad.dtype)
-        aggregate_backward(ctx.block, grad.numpy(), ctx.reduce, out=out.numpy(), threads=torch.get_num_threads())
+        aggregate_backward(ctx.block, _array(grad), ctx.reduce, out=_array(out), threads=torch.get_num_threads())
         return out, None, None
 
 
@@ -44,10 +51,12 @@ class _Attend(torch.autograd.Function):
     def forward(ctx: Any, z: Tensor, left: Tensor, right: Tensor, block: Block, mask: EdgeMask | None) -> Tensor:
         z, left, right = (each.contiguous() for each in (z, left, right))
         out = torch.empty((block.num_dst, z.shape[1]), dtype=z.dtype)
-        alpha = torch.empty((len(block.indices) + block.num_dst, left.shape[1]), dtype=z.dtype)
+        alpha = torch.empty(
+            (len(block.indices) + block.num_dst, left.shape[1]), dtype=torch.promote_types(z.dtype, torch.float32)
+        )
         attend_arrays(
-            block, z.numpy(), left.numpy(), right.numpy(),
-            mask=mask, out=out.numpy(), alpha=alpha.numpy(), threads=torch.get_num_threads(),
+            block, _array(z), _array(left), _array(right),
+            mask=mask, out=_array(out), alpha=_array(alpha), threads=torch.get_num_threads(),
         )  # fmt: skip
         ctx.block, ctx.mask = block, mask
         ctx.save_for_backward(z, left, right, alpha)
@@ -55,10 +64,10 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        z, left, right, alpha = (tensor.numpy() for tensor in ctx.saved_tensors)
-        grad, threads = grads[0].contiguous().numpy(), torch.get_num_threads()
+        z, left, right, alpha = (_array(tensor) for tensor in ctx.saved_tensors)
+        grad, threads = _array(grads[0].contiguous()), torch.get_num_threads()
         found = [torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3]]
-        out = found[0].numpy(), found[1].numpy(), found[2].numpy()
+        out = _array(found[0]), _array(found[1]), _array(found[2])
         attend_backward(ctx.block, z, left, right, alpha, grad, mask=ctx.mask, out=out, threads=threads)
         return *found, None, None  # pyright: ignore[reportReturnType]
 
@@ -77,6 +86,8 @@ class _Dropout(torch.autograd.Function):
 
 
 def _dropped(x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:
+    if x.dtype in (torch.float16, torch.bfloat16):
+        return _dropped(x.float(), node_ids, key, p).to(x.dtype)  # the scaled value is rounded once
     x = x.contiguous()
     out = torch.empty_like(x)
     dropout_arrays(x.numpy(), node_ids, key, p, out=out.numpy(), threads=torch.get_num_threads())

@@ -4,12 +4,11 @@
 // output row is written once, by one thread, from rows taken in edge order. A thread takes a piece of rows, works out the
 // factors of all its edges, and then sums rows (spread_rows.h): the prefetch sees beyond the end of a row.
 #include <algorithm>
-#include <array>
 #include <limits>
-#include <type_traits>
 #include <vector>
 
 #include "block_rows.h"
+#include "each_head.h"
 #include "parallel.h"
 #include "pieces.h"
 #include "spread_rows.h"
@@ -26,27 +25,6 @@ static void check_sources(const Rows& block, const Piece& piece) {
     check_edges(piece, block.begins, block.ends, block.sources, block.num_src, problem.c_str(),
                 "indices are local: rows of src_ids, not global node ids");
 }
-
-// Numbers of heads that loops are compiled for; 0 stands for any. Loops over 4 heads are worth unrolling, loops over 20 are not.
-template <class Body>
-static void with_heads(int64_t heads, const Body& body) {
-    if (heads == 1) body(std::integral_constant<int, 1>{});
-    else if (heads == 2) body(std::integral_constant<int, 2>{});
-    else if (heads == 4) body(std::integral_constant<int, 4>{});
-    else if (heads == 8) body(std::integral_constant<int, 8>{});
-    else body(std::integral_constant<int, 0>{});
-}
-
-// One number a head, on the stack where their number is compiled in.
-template <class S, int FIXED>
-struct EachHead {
-    std::conditional_t<FIXED == 0, std::vector<S>, std::array<S, FIXED>> values;
-    explicit EachHead(int64_t heads) {
-        if constexpr (FIXED == 0) values.resize(heads);
-    }
-    void fill(S value) { std::fill(values.begin(), values.end(), value); }
-    S& operator[](int64_t h) { return values[h]; }
-};
 
 // exp of every number, in place; `values` is as long as whole vectors of its numbers.
 template <class S>

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.aggregate import aggregate, aggregate_backward, aggregate_backward_reference, aggregate_reference
+from kernels.arrays import BFLOAT16, STORED_FLOATS, narrow, widen
 from kernels.errors import InputError
 from kernels.sample import Sampler
 from kernels.transpose import transpose, transpose_reference
@@ -15,12 +17,12 @@ from kernels.types import BatchKey, Block
 from tests.kernels.graphs import blocks, random_topology
 
 REDUCES = ("sum", "mean", "weighted")
-DTYPES = st.sampled_from([np.float32, np.float64])
-WIDTHS = st.sampled_from([0, 1, 3, 8, 16, 17, 40, 64, 129, 300])  # on both sides of every tile
+DTYPES = st.sampled_from(STORED_FLOATS)
+WIDTHS = st.one_of(st.sampled_from([0, 1, 15, 16, 17, 64, 129, 256, 300, 513]), st.integers(1, 1030))
 
 
 def rows(num_rows, width, dtype, seed=0):
-    return np.random.default_rng(seed).standard_normal((num_rows, width)).astype(dtype)
+    return narrow(np.random.default_rng(seed).standard_normal((num_rows, width)), dtype)
 
 
 @given(blocks())
@@ -33,7 +35,7 @@ def test_transpose_equals_the_reference(block):
 @given(blocks(), st.sampled_from(REDUCES), DTYPES, WIDTHS, st.sampled_from([1, 2, 8]))
 def test_forward_equals_the_reference(block, reduce, dtype, width, threads):
     h = rows(block.num_src, width, dtype)
-    out = np.full((block.num_dst, width), np.nan, dtype)
+    out = np.full((block.num_dst, width), 7, dtype)
     assert aggregate(block, h, reduce, out=out, threads=threads) is out
     np.testing.assert_array_equal(out, aggregate_reference(block, h, reduce))
     np.testing.assert_array_equal(aggregate(block, np.asfortranarray(h), reduce), out)
@@ -43,7 +45,7 @@ def test_forward_equals_the_reference(block, reduce, dtype, width, threads):
 def test_backward_equals_the_reference(block, reduce, dtype, width, threads):
     block = transpose(block)
     grad = rows(block.num_dst, width, dtype)
-    out = np.full((block.num_src, width), np.nan, dtype)
+    out = np.full((block.num_src, width), 7, dtype)
     assert aggregate_backward(block, grad, reduce, out=out, threads=threads) is out
     np.testing.assert_array_equal(out, aggregate_backward_reference(block, grad, reduce))
 
@@ -67,6 +69,40 @@ def test_a_skewed_block_has_the_same_bits_on_any_team(reduce):
     forward = {aggregate(block, h, reduce, threads=threads).tobytes() for threads in (1, 2, 8)}
     backward = {aggregate_backward(block, grad, reduce, threads=threads).tobytes() for threads in (1, 2, 8)}
     assert len(forward) == len(backward) == 1
+
+
+@pytest.mark.parametrize("dtype", STORED_FLOATS)
+def test_a_hub_is_summed_in_edge_order_however_it_is_shared(dtype):
+    generator = np.random.default_rng(3)
+    hub = transpose(Block(
+        num_dst=20_002, num_src=20_002, start=np.arange(20_002, dtype=np.int32), end=np.arange(1, 20_003, dtype=np.int32),
+        indices=np.where(np.arange(20_002) < 20_000, 5, np.arange(20_002)).astype(np.int32), src_ids=np.arange(20_002),
+    ))  # fmt: skip
+    grad = narrow(generator.standard_normal((20_002, 150)), dtype)
+    results = [aggregate_backward(hub, grad, "sum", threads=threads) for threads in (1, 2, 8)]
+    assert len({result.tobytes() for result in results}) == 1
+    wide = widen(grad)
+    total = np.zeros(150, wide.dtype)
+    for row in wide[:20_000]:
+        total += row
+    np.testing.assert_array_equal(results[0][5], narrow(total, dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BFLOAT16])
+def test_every_value_of_16_bits_is_rounded_to_nearest_even(dtype):
+    """A weighted sum of one edge is the float32 product, rounded once: torch rounds the same way."""
+    bits = np.arange(2**16, dtype=np.uint16)
+    h = bits.view(dtype).reshape(-1, 64)
+    one = np.arange(len(h), dtype=np.int32)
+    block = Block(num_dst=len(h), num_src=len(h), start=one, end=one + 1, indices=one, src_ids=one)
+    np.testing.assert_array_equal(widen(aggregate(block, h, "sum")), widen(h))
+    for weight in (0.7, 1e-4, 3.1):
+        scaled = aggregate(replace(block, weight=np.full(len(h), weight, np.float32)), h, "weighted")
+        kind = torch.bfloat16 if dtype == BFLOAT16 else torch.float16
+        with np.errstate(invalid="ignore", over="ignore"):
+            exact = torch.from_numpy(widen(h) * np.float32(weight))
+        expected = exact.to(kind).float().numpy()
+        np.testing.assert_array_equal(widen(scaled), expected)
 
 
 @pytest.mark.parametrize("reduce", REDUCES)
@@ -135,7 +171,7 @@ def test_what_does_not_fit_is_refused():
     for call in (
         lambda: aggregate(block, h, "max"),  # type: ignore[arg-type]
         lambda: aggregate(block, h[:2], "sum"),
-        lambda: aggregate(block, h.astype(np.float16), "sum"),
+        lambda: aggregate(block, h.astype(np.int32), "sum"),
         lambda: aggregate(block, h, "weighted"),
         lambda: aggregate(replace(block, weight=np.ones(2, np.float32)), h, "weighted"),
         lambda: aggregate(block, h, "sum", out=np.empty((2, 4))),

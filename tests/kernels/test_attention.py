@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels.arrays import BFLOAT16, narrow, widen
 from kernels.attention import attend, attend_backward, attend_reference, edge_mask, edge_mask_reference
 from kernels.errors import InputError
 from kernels.transpose import transpose
@@ -16,16 +17,16 @@ from tests.kernels.graphs import blocks
 
 def inputs(block: Block, heads: int, depth: int, dtype: type = np.float64, seed: int = 0):
     generator = np.random.default_rng(seed)
-    z = generator.standard_normal((block.num_src, heads * depth)).astype(dtype)
-    left = generator.standard_normal((block.num_src, heads)).astype(dtype)
-    return z, left, generator.standard_normal((block.num_dst, heads)).astype(dtype)
+    z = narrow(generator.standard_normal((block.num_src, heads * depth)), dtype)
+    left = narrow(generator.standard_normal((block.num_src, heads)), dtype)
+    return z, left, narrow(generator.standard_normal((block.num_dst, heads)), dtype)
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     block=blocks(),
-    heads=st.integers(1, 6),
-    depth=st.integers(0, 9),
+    heads=st.one_of(st.integers(1, 8), st.integers(9, 40)),
+    depth=st.one_of(st.integers(0, 9), st.integers(10, 150)),
     p=st.sampled_from([0.0, 0.4]),
     key=st.integers(0, 99),
 )
@@ -38,6 +39,27 @@ def test_native_equals_the_rule(block: Block, heads: int, depth: int, p: float, 
         expected_out, expected_alpha = attend_reference(block, *given_, mask=mask if p else None)
         np.testing.assert_allclose(alpha, expected_alpha, rtol=tolerance, atol=tolerance)
         np.testing.assert_allclose(out, expected_out, rtol=tolerance, atol=10 * tolerance)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    block=blocks(),
+    heads=st.integers(1, 9),
+    depth=st.integers(1, 40),
+    dtype=st.sampled_from([np.dtype(np.float16), BFLOAT16]),
+)
+def test_half_rows_are_the_float32_result_rounded_once(block: Block, heads: int, depth: int, dtype) -> None:
+    block = transpose(block)
+    halves = inputs(block, heads, depth, dtype)
+    wide = [widen(array) for array in halves]
+    out, alpha = attend(block, *halves)
+    wide_out, wide_alpha = attend(block, *wide)
+    np.testing.assert_array_equal(out, narrow(wide_out, dtype))
+    live = np.concatenate([*[np.arange(a, b) for a, b in zip(block.start, block.end, strict=True)], np.arange(0)])
+    np.testing.assert_array_equal(alpha[live.astype(int)], wide_alpha[live.astype(int)])
+    grads = attend_backward(block, *halves, alpha, out)
+    for mine, expected in zip(grads, attend_backward(block, *wide, alpha, widen(out)), strict=True):
+        np.testing.assert_array_equal(mine, narrow(expected, dtype))
 
 
 @settings(max_examples=25, deadline=None)
