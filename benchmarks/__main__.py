@@ -10,6 +10,7 @@ NAMES = (
     "direct_io",
     "epoch",
     "gather",
+    "hotness",
     "import",
     "orders",
     "predict",

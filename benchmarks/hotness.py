@@ -1,0 +1,221 @@
+"""Hit ratio of every hotness policy against the optimum (FGNN, Fig. 10 and 11, Table 2), and what presampling costs (Table 6).
+
+The optimum ranks by ten training epochs themselves; every other policy is measured on the same ten, none of which it has seen. Nothing is
+claimed where a batch touches more than 30 % of the nodes: there most rows are needed anyway. Costs are interleaved on one thread. First
+the counts of the sampler are compared with those taken from its blocks.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from benchmarks.record import interleave, ratio, record
+from kernels.bayes import visit_rates
+from kernels.csc import build_csc
+from kernels.generate import citation_edges, rmat_edges, sbm_edges
+from kernels.plan import EpochPlan
+from kernels.presample import count_batches
+from kernels.push import reverse_pagerank
+from kernels.ranking import cache_sizes, hit_ratios, random_ranking, rank, similarity
+from kernels.rng import key, permutation
+from kernels.sample import Sampler
+from kernels.types import Array, Stream, Topology
+from kernels.visits import Layers, VisitCounter
+
+SEED, THREADS, EPOCHS, ROUNDS = 1, 2, 10, 2
+RATIOS = (0.01, 0.05, 0.1, 0.2)
+MOST_TOUCHED = 0.3
+FANOUTS = (15, 10, 5), (10, 10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A graph and how it is sampled."""
+
+    graph: str
+    train_ratio: float
+    batch_size: int
+    fanouts: tuple[int, ...]
+
+    @property
+    def title(self) -> str:
+        return f"{self.graph}, {100 * self.train_ratio:g} % training, batch {self.batch_size}, fanouts {list(self.fanouts)}"
+
+
+def cases(graph: str, train_ratios: Sequence[float], batch_size: int, fanouts: Sequence[tuple[int, ...]]) -> list[Case]:
+    return [
+        Case(graph=graph, train_ratio=each, batch_size=batch_size, fanouts=fanout)
+        for each in train_ratios
+        for fanout in fanouts
+    ]
+
+
+FULL = {
+    "rmat": cases("rmat", (0.1, 0.01), 1000, FANOUTS),
+    "citation": cases("citation", (0.05, 0.01), 1000, FANOUTS),
+    "sbm": cases("sbm", (0.05, 0.01), 1000, FANOUTS),
+    "python-environment": cases("python-environment", (0.1, 0.5), 100, ((10, 10), (5, 5))),
+}
+QUICK = {
+    "rmat": cases("rmat", (0.1, 0.01), 100, ((10, 10),)),
+    "citation": cases("citation", (0.05,), 100, ((5, 5),)),
+    "python-environment": cases("python-environment", (0.1,), 100, ((5, 5),)),
+}
+
+
+def main(quick: bool) -> None:
+    for graph in QUICK if quick else FULL:
+        run(graph, quick)
+
+
+def run(graph: str, quick: bool) -> None:
+    """Measures the cases of one graph and records them as one row; the costs are those of R-MAT."""
+    topology, rows, costs = build(graph, 20 if quick else 1), [], []
+    print(f"\n{graph}: {topology.num_nodes:,} nodes, {topology.num_edges:,} edges", flush=True)
+    if graph == "rmat":
+        costs = [cost(topology, fanouts, 100 if quick else 1000, 3 if quick else 5) for fanouts in FANOUTS]
+    for case in (QUICK if quick else FULL)[graph]:
+        rows.append(measure(case, topology))
+        show(rows[-1])
+    row = {"scale": "quick" if quick else "full", "graph": graph, "epochs": EPOCHS, "cases": rows, "costs": costs}
+    record("hotness", row, ("numpy",))
+
+
+def build(graph: str, scale: int) -> Topology:
+    """The graph, its counts divided by `scale`; the Python environment is as large as it is."""
+    if graph == "python-environment":
+        from assets.graph import GRAPH, config_class, open_graph
+        from assets.stage import materialize
+        from assets.store import Store
+
+        with TemporaryDirectory() as home:
+            artifact = materialize(
+                Store(Path(home)), GRAPH, config_class(graph)(), GRAPH.Execution(threads=THREADS), {}
+            )  # pyright: ignore[reportCallIssue]
+            stored = open_graph(artifact).topology
+            names = ("indptr", "indices", "in_degree", "out_degree")
+            return Topology(**{name: np.array(getattr(stored, name)) for name in names})
+    num_nodes = {"rmat": 2_000_000, "citation": 1_000_000, "sbm": 1_000_000}[graph] // scale
+    if graph == "rmat":
+        ends = rmat_edges(num_nodes, 16_500_000 // scale, SEED, (0.5, 0.1, 0.1, 0.3), threads=THREADS)
+    elif graph == "citation":
+        ends = citation_edges(num_nodes, 8 * num_nodes, 50, 0.8, 0.3, SEED, threads=THREADS)
+    else:
+        ends = sbm_edges(num_nodes, 8 * num_nodes, 50, 0.8, SEED, threads=THREADS)
+    csc = build_csc(*ends, num_nodes, undirected=True, duplicates="merge", self_loops="drop", threads=THREADS)
+    return Topology(indptr=csc.indptr, indices=csc.indices, in_degree=csc.in_degree, out_degree=csc.out_degree)
+
+
+def measure(case: Case, topology: Topology) -> dict[str, Any]:
+    """Ranks by every policy, and measures all on the same training epochs."""
+    num_nodes = topology.num_nodes
+    train_ids = np.sort(permutation(key(SEED, Stream.SPLITS), num_nodes)[: int(case.train_ratio * num_nodes)])
+    samplers = [Sampler(topology, case.fanouts, seed=SEED) for _ in range(THREADS)]
+    plans = {each: EpochPlan(train_ids, case.batch_size, seed=SEED, stream=each) for each in Stream}
+    orders, seconds = {}, {}
+    counter = VisitCounter(num_nodes, len(case.fanouts), "visits")
+    for rounds in range(1, ROUNDS + 1):
+        started = time.perf_counter()
+        count_batches(samplers, plans[Stream.PRESAMPLE].batches(rounds - 1), counter)
+        counted = time.perf_counter()
+        rates = visit_rates(
+            topology, train_ids, case.fanouts, num_batches=plans[Stream.TRAIN].num_batches, rounds=rounds,
+            visits=counter.visits, layer_visits=counter.layer_visits, seed=SEED, threads=THREADS,
+        )  # fmt: skip
+        seconds |= {f"epoch{rounds}": counted - started, f"bayes{rounds}": time.perf_counter() - counted}
+        orders |= {f"presample#{rounds}": rank(counter.visits), f"bayes#{rounds}": rank(rates)}
+    orders["degree"], orders["random"] = rank(topology.out_degree), random_ranking(num_nodes, SEED)
+    orders["pagerank"] = rank(reverse_pagerank(topology, train_ids, threads=THREADS))
+    visits, similarities, inputs = count_epochs(samplers, plans[Stream.TRAIN], topology)
+    sizes = cache_sizes(RATIOS, num_nodes)
+    best = hit_ratios(rank(visits), visits, sizes)
+    shares = {name: hit_ratios(order, visits, sizes) / best for name, order in orders.items()}
+    touched = inputs / (EPOCHS * plans[Stream.TRAIN].num_batches) / num_nodes
+    return {
+        "case": case.title,
+        "nodes": num_nodes,
+        "edges": topology.num_edges,
+        "batches": plans[Stream.TRAIN].num_batches,
+        "touched_ratio": round(touched, 4),
+        "claimed": touched <= MOST_TOUCHED,
+        "similarity": round(float(np.mean(similarities)), 4),
+        "cache_ratios": list(RATIOS),
+        "optimal_hit_ratio": best.round(4).tolist(),
+        "share_of_optimal": {name: share.round(4).tolist() for name, share in shares.items()},
+        "seconds": {name: round(value, 2) for name, value in seconds.items()},
+    }
+
+
+def count_epochs(samplers: list[Sampler], plan: EpochPlan, topology: Topology) -> tuple[Array, list[float], int]:
+    """Returns u64[N] visits of the evaluated epochs, the similarity of each to the one before, and all inputs."""
+    total, similarities, last, inputs = np.zeros(topology.num_nodes, np.uint64), [], None, 0
+    for epoch in range(EPOCHS):
+        counter = VisitCounter(topology.num_nodes, len(samplers[0].fanouts))
+        inputs += count_batches(samplers, plan.batches(epoch), counter).num_inputs
+        if last is not None:
+            similarities.append(similarity(last, counter.visits))
+        total, last = total + counter.visits, counter.visits
+    return total, similarities, inputs
+
+
+def cost(topology: Topology, fanouts: tuple[int, ...], batch_size: int, repeats: int) -> dict[str, Any]:
+    """Times the same 40 batches as training samples them, presampled, and counted from their blocks, on one thread."""
+    train_ids = np.sort(permutation(key(SEED, Stream.SPLITS), topology.num_nodes)[: topology.num_nodes // 10])
+    plan = EpochPlan(train_ids, batch_size, seed=SEED, stream=Stream.PRESAMPLE)
+    planned = [batch for batch, _ in zip(plan.batches(0), range(40), strict=False)]
+    sampler = Sampler(topology, fanouts, seed=SEED)
+    blocks = [sampler.sample(each.key, each.seeds, transpose="none") for each in planned]
+    own, taken = (
+        VisitCounter(topology.num_nodes, len(fanouts)),
+        sampler.take_visits(np.zeros(topology.num_nodes, np.uint32)),
+    )
+    for each in blocks:
+        own.add(each)
+    assert (own.visits == taken).all(), "the sampler and the counter disagree"
+
+    def sample(transpose: Any) -> Iterator[Any]:
+        return (sampler.sample(each.key, each.seeds, transpose=transpose) for each in planned)
+
+    def count(layers: Layers) -> Callable[[], object]:
+        counter = VisitCounter(topology.num_nodes, len(fanouts), layers)
+        return lambda: count_batches([sampler], planned, counter)
+
+    def from_blocks() -> None:
+        for each in sample("none"):
+            own.add(each)
+
+    runs = {
+        "training's sampling": lambda: [None for _ in sample("hidden")],
+        "sampling": lambda: [None for _ in sample("none")],
+        "presample": count("none"),
+        "presample, layers": count("visits"),
+        "presample, inputs under": count("inputs"),
+        "sampling, counted from blocks": from_blocks,
+    }
+    seconds = interleave(runs, repeats)
+    shares = {name: round(ratio(seconds, name, "sampling"), 3) for name in runs}
+    print(f"\ncost of {len(planned)} batches, fanouts {list(fanouts)}, relative to sampling without transposes "
+          f"({statistics.median(seconds['sampling']):.3f} s):")  # fmt: skip
+    for name, share in shares.items():
+        print(f"  {name:32} {share:.3f}")
+    return {"fanouts": list(fanouts), "relative": shares, "seconds": seconds}
+
+
+def show(row: dict[str, Any]) -> None:
+    claim = "" if row["claimed"] else "; a batch touches more than 30 %: nothing is claimed"
+    print(f"{row['case']}\n  {row['batches']} batches an epoch, each touches {100 * row['touched_ratio']:.1f} % of the nodes, "
+          f"similarity {row['similarity']:.3f}{claim}")  # fmt: skip
+    print("  cache             " + "".join(f"{100 * each:8.0f} %" for each in row["cache_ratios"]))
+    print("  optimal hit ratio " + "".join(f"{100 * each:8.2f} %" for each in row["optimal_hit_ratio"]))
+    for name, shares in row["share_of_optimal"].items():
+        print(f"  {name:18}" + "".join(f"{100 * each:8.2f} %" for each in shares))
+    spent = row["seconds"]
+    print(f"  seconds: presampled epoch {spent['epoch1']}, model {spent['bayes1']}", flush=True)
