@@ -35,7 +35,7 @@ from assets.references import code_digests
 from assets.sampling import SamplingConfig
 from assets.stage import Check, Progress, Summary
 from kernels.errors import InputError
-from kernels.types import Array
+from kernels.types import Array, id_dtype
 
 if TYPE_CHECKING:
     from assets.artifact import Artifact
@@ -198,6 +198,28 @@ class HotnessStage:
 
 
 HOTNESS = HotnessStage()
+
+
+def needed_bytes(config: HotnessConfig, num_nodes: int, threads: int) -> tuple[int, int]:
+    """Returns (peak memory beside the mapped graph, bytes in the store) of building this ranking, by the formulas above.
+
+    Args:
+        config: of the stage.
+        num_nodes: N.
+        threads: that sample.
+    """
+    table, id_bytes = config.hotness, id_dtype(num_nodes).itemsize
+    layers = len(config.sampling.fanouts) if config.sampling else 0
+    memory, stored = 28, id_bytes
+    if table.presamples:
+        memory += (
+            8 * threads + 4 + 8 * layers * (table.counted_layers != "none") + 8 * layers * (table.layers == "inputs")
+        )
+        memory += 16 * (table.evaluate_epochs > 0 or table.rounds > 1)
+        stored += 4 + 4 * layers * (table.layers != "none") + 8 * layers * (table.layers == "inputs")
+    memory += (4 * layers + 150) * (table.policy == "bayes" or table.evaluate_epochs > 0)
+    stored += 8 * (table.policy in ("bayes", "degree", "pagerank"))
+    return memory * num_nodes, stored * num_nodes
 
 
 def _write(rankings: Any, writer: Writer) -> Array:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from assets.sizes import format_bytes
 from kernels.errors import InputError
+
+if TYPE_CHECKING:
+    from assets.pipeline import Pipeline
 
 DGL_MAGIC = bytes.fromhex("3fa1b446f04f2edd")
 """First bytes of a `dgl.save_graphs` file."""
@@ -28,8 +32,9 @@ def print_source(source: str) -> None:
     from assets.sources.registry import source_module
 
     if source in pipeline_files() or source.endswith(".toml"):
-        config = load_pipeline(source).graph
-        print("\n".join(source_module(config.source).survey(config).lines()))
+        pipeline = load_pipeline(source)
+        survey = source_module(pipeline.graph.source).survey(pipeline.graph)
+        print("\n".join([*survey.lines(), *_hotness_lines(pipeline, survey.num_nodes)]))
         return
     kind, keys = recognise(Path(source).absolute())
     if kind == "table":
@@ -41,6 +46,21 @@ def print_source(source: str) -> None:
     module = source_module(kind)
     print("\n".join(module.survey(module.Config(**keys)).lines()))
     print(f"\nto build it, write into a pipeline file (docs/own-data.md):\n\n{table_text(kind, keys)}")
+
+
+def _hotness_lines(pipeline: Pipeline, num_nodes: int) -> list[str]:
+    from assets.hotness import HotnessExecution, hotness_config, needed_bytes
+
+    if pipeline.hotness is None:
+        return []
+    config = hotness_config(pipeline.hotness, pipeline.sampling, pipeline.seed)
+    memory, stored = needed_bytes(config, num_nodes, HotnessExecution().threads)
+    epochs = f"{pipeline.hotness.rounds * pipeline.hotness.presamples} presampled and {pipeline.hotness.evaluate_epochs} evaluated epochs"
+    return [
+        f"hotness by {pipeline.hotness.policy}: {epochs}",
+        f"  memory    {format_bytes(memory)}, one batch a thread, and the mapped graph",
+        f"  disk      {format_bytes(stored)}",
+    ]
 
 
 def recognise(path: Path) -> tuple[str, dict[str, Any]]:

@@ -52,6 +52,18 @@ def test_tables_without_usual_names_and_python_modules(tmp_path, capsys):
     assert "modules of" in capsys.readouterr().out
 
 
+def test_a_pipeline_with_hotness_says_what_ranking_takes(tmp_path, capsys):
+    path = tmp_path / "mine.toml"
+    recipe = '[graph]\nsource = "sbm"\nnodes = 1048576\nedges = 500\n[sampling]\nfanouts = [5, 5]\n'
+    path.write_text(recipe + "[hotness]\nrounds = 2\n")
+    print_source(str(path))
+    out = capsys.readouterr().out
+    assert "hotness by bayes: 2 presampled and 0 evaluated epochs" in out and "disk      16.0 MiB" in out
+    path.write_text(recipe + '[hotness]\npolicy = "degree"\n')
+    print_source(str(path))
+    assert "hotness by degree: 0 presampled" in capsys.readouterr().out
+
+
 def test_nothing_there(tmp_path):
     with pytest.raises(InputError, match="no such file or folder, and no pipeline of that name"):
         print_source(str(tmp_path / "nothing"))
