@@ -20,7 +20,7 @@ so counts rule where the model fails and the model where counts are few. What a 
 that the model cannot reach keeps its plain count.
 
 Known limit: sampling that never draws certain edges at all (a user's function that takes the first neighbours) makes hazards that no
-calibration mends: there the blend lost 12 points to plain counts. The hotness stage uses it for uniform sampling only.
+calibration mends: there the blend lost up to 16 points to plain counts. The hotness stage uses it for uniform sampling only.
 
 Sources: Robbins, An empirical Bayes approach to statistics (1956), for the idea; the blend is this project's own.
 Cost: a push over the edges and a sort of the nodes for each layer, next to counting layers while presampling. Memory: 150 bytes a node.
