@@ -7,6 +7,7 @@
     [memory]                           see assets/budgets.py
     [samples]                          see assets/samples.py
     [cache_plan]                       see assets/cache_plan.py
+    [packed]                           see assets/packed_chunks.py
     [[train]]                          one table for each model; the schema comes from the trainers
 
 `name` is the file's name without `.toml` when it is left out.
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.budgets import MemoryConfig
+from assets.pipeline_tables import impossible, parse_tables
 from assets.sampling import SamplingConfig
 from assets.tables import NOT_BUILT, Problem, Tables
 from assets.toml_lines import key_lines
@@ -33,15 +35,16 @@ if TYPE_CHECKING:
     from assets.cache_plan import CachePlanTable
     from assets.graph import GraphConfig
     from assets.hotness import HotnessTable
+    from assets.packed_chunks import PackedConfig
     from assets.samples import SamplesTable
 
 FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
 SHIPPED = Path(__file__).resolve().parent.parent / "jobs" / "pipelines"
-SECTIONS = ("name", "seed", "graph", "sampling", "hotness", "memory", "samples", "cache_plan", "train")
+SECTIONS = ("name", "seed", "graph", "sampling", "hotness", "memory", "samples", "cache_plan", "packed", "train")
 LATER_SECTIONS = ("partitions", "chunks", "schedule")
 LATER_VALUES: Mapping[str, tuple[str, ...]] = {
     "method": ("weighted", "random_walk"),
-    "trainer": ("factored", "disk", "fresh", "fullgraph", "distributed"),
+    "trainer": ("factored", "fresh", "fullgraph", "distributed"),
     "model": ("pinsage", "rgcn"),
 }
 LATER_KEYS = ("fresh", "distributed", "ranks")
@@ -80,6 +83,7 @@ class Pipeline:
         memory: what each level of the memory may hold, None where the file does not say.
         samples: which mini-batches are stored, None where the file does not say.
         cache_plan: how their rows are laid out on disk, None where the file does not ask for it.
+        packed: how they are packed, None where the file does not say.
         train: one object of the train schema for each `[[train]]` table, or plain dicts where no schema was given.
     """
 
@@ -93,6 +97,7 @@ class Pipeline:
     memory: MemoryConfig | None = None
     samples: SamplesTable | None = None
     cache_plan: CachePlanTable | None = None
+    packed: PackedConfig | None = None
     train: tuple[Any, ...]
 
     @property
@@ -185,20 +190,10 @@ def _parse(
     head, problems = tables.parse(Head, head_raw, ())
     problems += _unknown_sections(raw, tables)
     values: dict[str, Any] = {"name": head.name, "seed": head.seed} if head else {}
-    values["graph"], found = _parse_graph(raw, tables, head.seed if head else 0)
-    problems += found
-    for name, schema in (("sampling", SamplingConfig), ("memory", MemoryConfig)):
-        values[name], found = tables.parse(schema, raw[name], (name,)) if name in raw else (None, [])
-        problems += found
-    values["hotness"], found = _parse_hotness(raw, tables)
-    problems += found
-    values["samples"], found = _parse_samples(raw, tables, values["sampling"])
-    problems += found
-    values["cache_plan"], found = _parse_cache_plan(raw, tables)
-    problems += found
-    values["train"], found = _parse_train(raw.get("train", []), tables, train_schema)
-    problems += found
-    problems += _impossible(raw, values, tables)
+    found, more = parse_tables(raw, tables, head.seed if head else 0, train_schema)
+    values |= found
+    problems += more
+    problems += impossible(raw, values, tables)
     return values, problems
 
 
@@ -212,112 +207,6 @@ def _unknown_sections(raw: Mapping[str, Any], tables: Tables) -> list[Problem]:
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(SECTIONS)}"
             problems.append(tables.problem((key,), f"a pipeline has no {key} ({hint})"))
     return problems
-
-
-def _parse_graph(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[Any, list[Problem]]:
-    from assets.graph import SOURCES, config_class
-
-    graph, choices = raw.get("graph"), ", ".join(SOURCES)
-    if not isinstance(graph, Mapping):
-        return None, [tables.problem(("graph",), f"the file lacks the table [graph] with source = one of {choices}")]
-    if "source" not in graph:
-        return None, [tables.problem(("graph",), f"[graph] lacks the key source, one of {choices}")]
-    try:
-        schema = config_class(graph["source"])
-    except InputError as error:
-        return None, [tables.problem(("graph", "source"), f"{error.problem}; {error.remedy}")]
-    return tables.parse(schema, graph, ("graph",), {"seed": seed})
-
-
-def _parse_hotness(raw: Mapping[str, Any], tables: Tables) -> tuple[HotnessTable | None, list[Problem]]:
-    from assets.hotness import HotnessTable
-
-    if "hotness" not in raw:
-        return None, []
-    table, problems = tables.parse(HotnessTable, raw["hotness"], ("hotness",))
-    if table is not None and table.presamples and "sampling" not in raw:
-        text = f'policy = "{table.policy}" samples batches: it needs a table [sampling] with fanouts and batch_size'
-        problems = [tables.problem(("hotness",), text)]
-    return table, problems
-
-
-def _parse_samples(
-    raw: Mapping[str, Any], tables: Tables, sampling: SamplingConfig | None
-) -> tuple[SamplesTable | None, list[Problem]]:
-    from assets.samples import SamplesTable
-
-    if "samples" not in raw:
-        return None, []
-    table, problems = tables.parse(SamplesTable, raw["samples"], ("samples",))
-    if "sampling" not in raw:
-        problems.append(tables.problem(("samples",), "[samples] needs a table [sampling] with fanouts and batch_size"))
-    elif table is not None and sampling is not None and (text := table.problem(sampling)):
-        problems.append(tables.problem(("samples", "epochs") if table.epochs else ("samples",), text))
-    return table, problems
-
-
-def _parse_cache_plan(raw: Mapping[str, Any], tables: Tables) -> tuple[CachePlanTable | None, list[Problem]]:
-    from assets.cache_plan import CachePlanTable
-
-    if "cache_plan" not in raw:
-        return None, []
-    table, problems = tables.parse(CachePlanTable, raw["cache_plan"], ("cache_plan",))
-    for needed, why in (("samples", "to lay out the rows of stored batches"), ("memory", "with the budgets")):
-        if needed not in raw:
-            problems.append(tables.problem(("cache_plan",), f"[cache_plan] needs a table [{needed}] {why}"))
-    return table, problems
-
-
-def _parse_train(entries: Any, tables: Tables, schema: type | None) -> tuple[tuple[Any, ...], list[Problem]]:
-    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
-        return (), [tables.problem(("train",), "train is a list of tables: write [[train]] with two brackets")]
-    parsed, problems = [], []
-    for index, entry in enumerate(entries):
-        value, found = (dict(entry), []) if schema is None else tables.parse(schema, entry, ("train", index))
-        parsed.append(value)
-        problems += found
-    return tuple(parsed), problems
-
-
-def _impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables) -> list[Problem]:
-    """Finds what no single table can see: repeated names, a missing [sampling], a depth that differs from the
-    sampler's.
-    """
-    entries = raw.get("train", [])
-    if not isinstance(entries, list) or not entries:
-        return []
-    problems, first_of, sampling = [], {}, values["sampling"]
-    if "sampling" not in raw:
-        problems.append(tables.problem(("train",), "[[train]] needs a table [sampling] with fanouts and batch_size"))
-    for index, (entry, value) in enumerate(zip(entries, values["train"], strict=False)):
-        where, name = ("train", index), entry.get("name")
-        if name is not None and first_of.setdefault(str(name), index) != index:
-            line = tables.problem(("train", first_of[str(name)], "name"), "").line
-            problems.append(
-                tables.problem((*where, "name"), f'name = "{name}" is taken by the [[train]] of line {line}')
-            )
-        layers = getattr(value, "layers", entry.get("layers"))
-        if sampling is not None and type(layers) is int and layers != len(sampling.fanouts):
-            text = (
-                f"layers = {layers}, but [sampling] has {len(sampling.fanouts)} fanouts: one is needed for each layer"
-            )
-            problems.append(tables.problem((*where, "layers"), text))
-        if getattr(value, "samples", "online") == "stored" and (text := _unstored(raw, value, values)):
-            problems.append(tables.problem((*where, "samples"), text))
-    return problems
-
-
-def _unstored(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> str:
-    """Returns why a train table cannot take its batches from stored samples, "" where it can."""
-    samples, sampling, seed = values["samples"], values["sampling"], values.get("seed")
-    if "samples" not in raw:
-        return 'samples = "stored" needs a table [samples]'
-    if table.seeds and set(table.seeds) != {seed}:
-        return f'samples = "stored", but samples are drawn by the pipeline\'s seed = {seed}, not by seeds = {list(table.seeds)}'
-    if samples and sampling and not sampling.reuse and table.epochs > samples.epochs > 0:
-        have = f"[samples] has epochs = {samples.epochs}"
-        return f'samples = "stored" with epochs = {table.epochs}, but {have} and [sampling] has no reuse'
-    return ""
 
 
 def _syntax_line(error: Exception, data: bytes) -> int:

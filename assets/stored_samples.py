@@ -79,6 +79,14 @@ class Samples:
             )
         return data
 
+    def record_bytes(self, epoch: int, step: int) -> int:
+        """Returns the bytes that reading a batch takes.
+
+        Raises:
+            InputError: no such batch.
+        """
+        return int(self.num_bytes[self._place(epoch, step)])
+
     def records(self) -> Iterator[Record]:
         """Yields every batch, by epoch and step, one at a time."""
         for epoch in range(self.num_epochs):

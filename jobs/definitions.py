@@ -15,8 +15,9 @@ import dagster as dg
 
 from assets.definitions import OWNERS, Surroundings, group_of, key_of, raw_asset, stage_asset
 from assets.pipeline import Pipeline, parse_pipeline, pipeline_files
+from assets.preprocessing import preprocessing_steps
 from assets.stage import Silent
-from assets.steps import Step, preprocessing_steps
+from assets.steps import Step
 from assets.store import Store
 from jobs.cancellation import CancelableProgress
 from jobs.children import ChildProcesses

@@ -19,7 +19,8 @@ from assets.artifact import Artifact
 from assets.definitions import Surroundings, key_of
 from assets.home import home_folder
 from assets.pipeline import Pipeline, parse_pipeline
-from assets.steps import Step, Versions, find_all, preprocessing_steps
+from assets.preprocessing import preprocessing_steps
+from assets.steps import Step, Versions, find_all
 from assets.store import Store
 from jobs.cancellation import CancelableProgress
 from jobs.children import ROOT, ChildProcesses

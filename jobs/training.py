@@ -14,7 +14,7 @@ from assets.pipeline import Pipeline
 from assets.steps import Step, Versions, find_all, find_inputs
 from jobs.children import ChildProcesses
 from kernels.errors import InputError
-from trainers.config import ModelConfig
+from trainers.config import ModelConfig, TrainTable
 from trainers.recipe import MODEL_CHECKS, ModelRecipe
 
 POOL = "gpu"
@@ -50,14 +50,20 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
             ),
             inputs={"graph": sources["graph"]},
             # Which rows are cached and where batches come from changes no weight: needed, recorded and no part of the version.
-            reads={name: sources[name] for name in CACHE_STEPS if name in sources}
-            | ({"samples": sources["samples"]} if table.samples == "stored" else {}),
+            reads={name: sources[name] for name in _reads(table) if name in sources},
             checks=MODEL_CHECKS,
             command=f"graphmill train {pipeline.reference} {table.name}",
         )
         for table in pipeline.train
         if pipeline.sampling is not None
     ]
+
+
+def _reads(table: TrainTable) -> tuple[str, ...]:
+    """Returns the stages that training a table reads besides the graph, where the pipeline has them."""
+    if table.trainer == "disk":
+        return ("samples", "cache_plan", "packed_chunks")
+    return CACHE_STEPS + (("samples",) if table.samples == "stored" else ())
 
 
 def training_asset(

@@ -2,10 +2,10 @@
 
     python -m trainers PIPELINE NAME [--home HOME] [--graph VERSION] [--resume]
 
-PIPELINE is a name or the path of a TOML file. The artifacts that it reads (graph, and hotness where the pipeline has a cache) must be in
-the home; `--graph` names the graph's version on a machine that has the artifact and not the raw files it was built from. Budgets are
-resolved where they are missing. Launched by a Dagster step, the same program takes everything from its Pipes context and reports
-versions, scores and the learning curve's rows back.
+PIPELINE is a name or the path of a TOML file. The artifacts that it reads (trainers/inputs.py) must be in the home; `--graph` names the
+graph's version on a machine that has the artifact and not the raw files it was built from. Budgets are resolved where they are missing.
+Launched by a Dagster step, the same program takes everything from its Pipes context and reports versions, scores and the learning curve's
+rows back.
 """
 
 from __future__ import annotations
@@ -17,16 +17,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assets.artifact import Artifact
 from assets.pipeline import Pipeline, find_pipeline, parse_pipeline
 from assets.store import Store
 from kernels.errors import InputError
 from trainers.config import TrainTable
-
-if TYPE_CHECKING:
-    from trainers.features import CacheInputs
 
 EXIT_INPUT, EXIT_INTERRUPTED = 1, 130
 
@@ -55,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _train_for_dagster()
         path = find_pipeline(options.pipeline)
         pipeline = parse_pipeline(path, path.read_bytes(), TrainTable, options.pipeline)
-        given = {"graph": options.graph, "samples": options.samples}
+        given = {"graph": options.graph, "samples": options.samples, "packed_chunks": options.packed}
         inputs = {role: version for role, version in given.items() if version is not None}
         train(Order(pipeline=pipeline, table=options.name, home=options.home, inputs=inputs, resume=options.resume))
         return 0
@@ -73,6 +70,7 @@ def train(order: Order) -> Sequence[Artifact]:
     Raises:
         InputError: there is no such table or graph, or a value does not fit the graph.
     """
+    from trainers.inputs import find_table_inputs
     from trainers.progress import open_progress
     from trainers.run import train_table
 
@@ -81,70 +79,18 @@ def train(order: Order) -> Sequence[Artifact]:
     if table is None or pipeline.sampling is None:
         names = ", ".join(each.name for each in pipeline.train) or "(none)"
         raise InputError(f"{pipeline.path} has no [[train]] table {order.table!r}", f"the names are: {names}")
-    graph = _graph(order, store)
+    found = find_table_inputs(pipeline, table, store, order.inputs)
     return train_table(
         store,
-        graph,
+        found.graph,
         table,
         pipeline.sampling,
         pipeline.seed,
-        cache=_cache(order, store, graph),
-        samples=_samples(order, store, graph) if table.samples == "stored" else None,
+        cache=found.cache,
+        stored=found.stored,
         resume=order.resume,
         progress=open_progress(),
     )
-
-
-def _graph(order: Order, store: Store) -> Artifact:
-    from assets.graph import GRAPH
-    from assets.stage import stage_version
-
-    if "graph" in order.inputs:
-        return store.resolve(f"{GRAPH.name}/{order.inputs['graph']}")
-    return store.open(GRAPH.name, stage_version(GRAPH, order.pipeline.graph, {}))
-
-
-def _cache(order: Order, store: Store, graph: Artifact) -> CacheInputs | None:
-    """Returns what decides which rows are cached, None where the recipe asks for no cache.
-
-    Raises:
-        InputError: the hotness artifact is not there.
-    """
-    from assets.stage import materialize, stage_version
-    from assets.steps import preprocessing_steps
-    from trainers.features import CacheInputs
-
-    steps = {step.name: step for step in preprocessing_steps(order.pipeline, store.home)}
-    if not {"hotness", "budgets"} <= steps.keys():
-        return None
-    found: dict[str, Artifact] = {}
-    for name in ("hotness", "budgets"):
-        stage: Any = steps[name].recipe
-        (config,) = steps[name].configs
-        if name in order.inputs:
-            found[name] = store.resolve(f"{name}/{order.inputs[name]}")
-        elif name == "hotness":
-            found[name] = store.open(name, stage_version(stage, config, {"graph": graph}))
-        else:
-            found[name] = materialize(store, stage, config, stage.Execution(), {"graph": graph})
-    return CacheInputs(**found)
-
-
-def _samples(order: Order, store: Store, graph: Artifact) -> Artifact:
-    """Returns the stored mini-batches of the recipe.
-
-    Raises:
-        InputError: they are not there.
-    """
-    from assets.samples import SAMPLES, samples_config
-    from assets.stage import stage_version
-
-    if "samples" in order.inputs:
-        return store.resolve(f"{SAMPLES.name}/{order.inputs['samples']}")
-    pipeline = order.pipeline
-    assert pipeline.samples is not None and pipeline.sampling is not None, "a checked pipeline has both"
-    semantic = samples_config(pipeline.samples, pipeline.sampling, pipeline.seed)
-    return store.open(SAMPLES.name, stage_version(SAMPLES, semantic, {"graph": graph}))
 
 
 def _train_for_dagster() -> int:
@@ -188,6 +134,9 @@ def _parser() -> argparse.ArgumentParser:
         "--graph", help="version of the graph artifact, or its beginning; default: computed from the raw content"
     )
     parser.add_argument("--samples", help="the same for stored samples, where the table asks for them")
+    parser.add_argument(
+        "--packed", help="the same for packed chunks, where the trainer is disk; they name their samples"
+    )
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint where there is one")
     return parser
 

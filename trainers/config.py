@@ -71,7 +71,8 @@ class TrainConfig(Architecture):
     """Everything about a training run that decides its losses and weights."""
 
     # Where mini-batches come from and how the step is wrapped.
-    trainer: Literal["minibatch"] = "minibatch"
+    # minibatch = rows from the table or a cache in front of it; disk = stored batches, rows packed for them (the same losses).
+    trainer: Literal["minibatch", "disk"] = "minibatch"
     # Passes over the training nodes.
     epochs: int = 10
     # Learning rate of Adam.
@@ -130,11 +131,19 @@ class TrainExecution:
     link_gbps: float | None = None
     # online = batches are sampled while training; stored = read from the `samples` stage, the same batches to the byte.
     samples: Literal["online", "stored"] = "online"
+    # How `disk` reads packed rows: io_uring and pread go past the page cache, buffered goes through it.
+    io: Literal["io_uring", "pread", "buffered"] = "io_uring"
+    # Where `io` is not to be had: pread or buffered is used instead, and said once; error = nothing is.
+    io_fallback: Literal["pread", "buffered", "error"] = "pread"
+    # Reads that are in flight with io_uring.
+    io_depth: int = 64
     # Optimiser steps from one checkpoint to the next inside an epoch; 0 = at epoch ends only.
     checkpoint_steps: int = 0
 
     def __post_init__(self):
         """Checks counts and sizes."""
+        if not 1 <= self.io_depth <= 4096:
+            raise InputError(f"io_depth = {self.io_depth} is not between 1 and 4096", "give a number of reads")
         for name in ("samplers", "checkpoint_steps"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} = {getattr(self, name)!r} is negative", "give 0 or a count")

@@ -131,7 +131,7 @@ class OnlineSource:
                 with span(lane, "gather", item.position):
                     batch.x = torch.empty((len(batch.input_ids), self.features.width))
                     self.features.gather(batch.input_ids, batch.x, moved, batch.slots)
-                _count(batch, moved)
+                count_batch(batch, moved)
                 queue.put(item.position, (batch, moved), num_bytes)
         except Closed:
             pass
@@ -169,12 +169,18 @@ def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: s
 
 def batch_bytes(batch: MiniBatch, width: int) -> int:
     """Returns the bytes of a batch: all arrays of its blocks, its slots, and float32 input rows of `width` columns."""
-    arrays = [batch.slots, *(getattr(block, field.name) for block in batch.blocks for field in fields(block))]
-    held = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
-    return held + len(batch.input_ids) * width * 4
+    slots = 0 if batch.slots is None else batch.slots.nbytes
+    return block_bytes(batch.blocks) + slots + len(batch.input_ids) * width * 4
 
 
-def _count(batch: MiniBatch, ledger: Ledger) -> None:
+def block_bytes(blocks: tuple[Block, ...]) -> int:
+    """Returns the bytes of all arrays of blocks."""
+    arrays = [getattr(block, field.name) for block in blocks for field in fields(block)]
+    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+
+
+def count_batch(batch: MiniBatch, ledger: Ledger) -> None:
+    """Counts a batch, its seeds, and inputs and edges by layer."""
     ledger.count("batches", 0, 1)
     ledger.count("seeds", 0, len(batch.seeds))
     for layer, block in enumerate(batch.blocks):

@@ -14,6 +14,7 @@ import numpy as np
 
 from assets.stored_samples import Samples
 from kernels.errors import InputError
+from kernels.plan import EpochPlan
 from kernels.sample import Transposes
 from kernels.transpose import transpose as with_transpose
 from kernels.types import BatchKey, Block
@@ -59,8 +60,23 @@ class OfflineSource(OnlineSource):
     """
 
     def __init__(self, samples: Samples, *, epochs: int, workers: int, **options: Any):
-        needs = {"seed": options["seed"], "fanouts": options["fanouts"], "method": options.get("method", "uniform")}
-        plan = options["plan"]
-        needs["batch_size"] = plan.batch_size
-        samples.require_batches(plan.num_batches, min(epochs, plan.reuse or epochs), needs)
+        method = options.get("method", "uniform")
+        require_samples(samples, options["plan"], epochs, options["fanouts"], method, options["seed"])
         super().__init__(workers=workers, samplers=[StoredSampler(samples)] * workers, **options)
+
+
+def require_samples(
+    samples: Samples, plan: EpochPlan, epochs: int, fanouts: tuple[int, ...], method: str, seed: int
+) -> None:
+    """Checks that stored samples are those that a run would draw.
+
+    Args:
+        samples: open for reading.
+        plan: of the run, which trains `epochs` epochs at most.
+        fanouts, method, seed: what it samples with.
+
+    Raises:
+        InputError: the samples were drawn otherwise, or are too few.
+    """
+    needs = {"seed": seed, "fanouts": fanouts, "method": method, "batch_size": plan.batch_size}
+    samples.require_batches(plan.num_batches, min(epochs, plan.reuse or epochs), needs)

@@ -23,12 +23,15 @@ class OrderedByteQueue(Generic[Item]):
     """Items numbered first, first + 1, ... that are delivered in that order.
 
     Args:
-        capacity_bytes: bound on the sum of all admitted and not yet released items.
+        capacity_bytes: bound on the sum of all admitted and not yet released items, of all queues that share it.
         first: number of the first item.
+        most_items: bound on the number of items that were admitted and not yet taken, None for none.
+        share: so many queues share the capacity, each an equal part.
     """
 
-    def __init__(self, capacity_bytes: int, first: int = 0):
-        self.capacity_bytes = capacity_bytes
+    def __init__(self, capacity_bytes: int, first: int = 0, most_items: int | None = None, share: int = 1):
+        self.capacity_bytes, self.most_items, self._share = capacity_bytes // share, most_items, share
+        self._num_waiting = 0
         self.used_bytes = 0
         self.peak_bytes = 0
         self._turn = first
@@ -45,13 +48,15 @@ class OrderedByteQueue(Generic[Item]):
             Closed: the consumer has gone.
         """
         if num_bytes > self.capacity_bytes:
-            remedy = f"set `queue` to {num_bytes:,} bytes or more, or lower `batch_size` or `fanouts`"
+            least = num_bytes * self._share
+            remedy = f"set `queue` to {least:,} bytes or more, or lower `batch_size` or `fanouts`"
             raise OverBudget(num_bytes, self.capacity_bytes, f"batch {number} in the queue", remedy)
         with self._changed:
             self._changed.wait_for(lambda: self._closed or (number == self._turn and self._fits(num_bytes)))
             if self._closed:
                 raise Closed
             self._turn += 1
+            self._num_waiting += 1
             self.used_bytes += num_bytes
             self.peak_bytes = max(self.peak_bytes, self.used_bytes)
             self._changed.notify_all()
@@ -67,12 +72,14 @@ class OrderedByteQueue(Generic[Item]):
 
         Raises:
             BaseException: what a worker failed with.
+            Closed: the consumer has gone, and this is a stage before it.
         """
         with self._changed:
-            self._changed.wait_for(lambda: number in self._items or self._error is not None)
+            self._changed.wait_for(lambda: number in self._items or self._closed)
             if number not in self._items:
-                assert self._error is not None
-                raise self._error
+                raise self._error or Closed
+            self._num_waiting -= 1
+            self._changed.notify_all()
             return self._items.pop(number)
 
     def release(self, num_bytes: int) -> None:
@@ -95,4 +102,5 @@ class OrderedByteQueue(Generic[Item]):
             self._changed.notify_all()
 
     def _fits(self, num_bytes: int) -> bool:
-        return self.used_bytes + num_bytes <= self.capacity_bytes
+        room = self.most_items is None or self._num_waiting < self.most_items
+        return room and self.used_bytes + num_bytes <= self.capacity_bytes

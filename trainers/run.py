@@ -10,6 +10,7 @@ from assets.recipe import short
 from assets.sampling import SamplingConfig
 from assets.stage import Progress, materialize, stage_version
 from assets.store import Store
+from trainers.batches import StoredInputs
 from trainers.config import ModelConfig, TrainTable
 from trainers.features import CacheInputs
 from trainers.stage import ModelStage, RunExecution, checkpoint_path
@@ -28,7 +29,7 @@ def train_table(
     seed: int,
     *,
     cache: CacheInputs | None = None,
-    samples: Artifact | None = None,
+    stored: StoredInputs | None = None,
     resume: bool = False,
     progress: Progress | None = None,
     report: Callable[[str], None] = print,
@@ -40,7 +41,7 @@ def train_table(
         graph: the graph artifact.
         table, sampling, seed: the recipe.
         cache: decides which feature rows are cached, None for no cache; no result depends on it.
-        samples: stored mini-batches, where the table asks for them.
+        stored: stored mini-batches, and their packed rows, where the table asks for them.
         resume: go on from a checkpoint where there is one; otherwise a checkpoint is replaced.
         progress: shows epochs.
         report: gets a line about each model.
@@ -53,10 +54,11 @@ def train_table(
     stage = ModelStage()
     folder = store.home / "checkpoints"
     options = {**asdict(table.execution), "resume": resume, "checkpoints": folder}
-    execution = RunExecution(**options, cache=cache, stored=samples.path if samples else None)
+    execution = RunExecution(**options, cache=cache, stored=stored)
     inputs, models = {"graph": graph}, []
     versions = {stage_version(stage, config, inputs): config for config in model_configs(table, sampling, seed)}
-    read = [graph, *((cache.hotness, cache.budgets) if cache else ()), *((samples,) if samples else ())]
+    cached = (cache.hotness, cache.budgets) if cache else ()
+    read = [graph, *cached, *(stored.artifacts.values() if stored else ())]
     # Held for the whole table: between two seeds nothing else keeps what it reads and the finished models from collection.
     with store.lease(*((each.stage, each.version) for each in read), *((stage.name, version) for version in versions)):
         for version, config in versions.items():

@@ -7,7 +7,6 @@ its summary; its manifest names the versions of everything that went in. Seconds
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,15 +16,14 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
-from assets.artifact import Artifact, read_artifact
+from assets.artifact import Artifact
 from assets.graph import Graph, open_graph
-from assets.needs import require
 from assets.sizes import parse_size
 from assets.stage import Check, Progress, Summary
-from assets.stored_samples import open_samples
 from assets.writer import Writer
 from kernels.errors import InputError
 from kernels.plan import EpochPlan
+from trainers.batches import Run, StoredInputs, open_batches
 from trainers.checkpoint import read_checkpoint
 from trainers.config import ModelConfig, TrainConfig, TrainExecution
 from trainers.evaluate import infer_exact, infer_sampled
@@ -33,9 +31,7 @@ from trainers.features import CacheInputs, open_features
 from trainers.ledger import Ledger
 from trainers.loop import Loop
 from trainers.memory import keep_freed_memory
-from trainers.minibatch import OnlineSource
 from trainers.models.build import build_model
-from trainers.offline import OfflineSource
 from trainers.recipe import ModelRecipe
 from trainers.scores import score
 from trainers.timeline import Timeline
@@ -51,8 +47,8 @@ class RunExecution(TrainExecution):
     checkpoints: Path
     # What decides which rows are cached, None for no cache; run.json has their versions.
     cache: CacheInputs | None = field(default=None, metadata={"hashed": False})
-    # Folder of the samples artifact where batches are stored ones.
-    stored: Path | None = field(default=None, metadata={"hashed": False})
+    # Stored batches, and their packed rows, where the table asks for them.
+    stored: StoredInputs | None = field(default=None, metadata={"hashed": False})
 
 
 class ModelStage(ModelRecipe):
@@ -102,7 +98,9 @@ class Training:
             reuse=semantic.sampling.reuse,
             accumulate=semantic.train.accumulate,
         )
-        self.features = open_features(self.graph, semantic, execution, self.plan, execution.cache)
+        # The disk trainer's static tiers are those of its plan.
+        cache = execution.cache if semantic.train.trainer == "minibatch" else None
+        self.features = open_features(self.graph, semantic, execution, self.plan, cache)
         self.model = build_model(semantic.train, self.graph.features.width, self.graph.num_classes, semantic.seed)
         self.class_weights = class_weights(semantic.train, self.graph)
         self._require_scores()
@@ -130,7 +128,8 @@ class Training:
         writer.path("ledger.json").write_text(json.dumps(self.ledger.rows(), indent=1, sort_keys=True) + "\n")
         timing = {"train": self.loop.timing.train_seconds, "evaluate": self.loop.timing.evaluate_seconds}
         writer.note(epoch_seconds=timing, peak_bytes=dict(self.features.device.peak), cache=self.features.record)
-        writer.note(timeline=self.timeline.record)
+        stored = self.execution.stored.artifacts if self.execution.stored else {}
+        writer.note(timeline=self.timeline.record, stored={role: each.version for role, each in stored.items()})
         state = self.loop.state
         numbers: dict[str, Any] = {}
         for metric in dict.fromkeys(("accuracy", self.semantic.train.metric)):
@@ -144,9 +143,20 @@ class Training:
 
     def _build_loop(self, path: Path, version: str, progress: Progress) -> Loop:
         train, graph = self.semantic.train, self.graph
+        run = Run(
+            graph=graph,
+            graph_version=self.graph_version,
+            semantic=self.semantic,
+            execution=self.execution,
+            plan=self.plan,
+            features=self.features,
+            model=self.model,
+            ledger=self.ledger,
+            timeline=self.timeline,
+        )
         return Loop(
             model=self.model,
-            source=self._open_batches(),
+            source=open_batches(run, self.execution.stored),
             config=train,
             seed=self.semantic.seed,
             plan=self.plan,
@@ -159,32 +169,6 @@ class Training:
             class_weights=self.class_weights,
             timeline=self.timeline,
         )
-
-    def _open_batches(self) -> OnlineSource:
-        """Opens what supplies the mini-batches: a sampler, or stored samples."""
-        sampling, graph, execution = self.semantic.sampling, self.graph, self.execution
-        options: dict[str, Any] = {
-            "topology": graph.topology,
-            "labels": graph.labels,
-            "features": self.features.source,
-            "plan": self.plan,
-            "fanouts": sampling.fanouts,
-            "seed": self.semantic.seed,
-            "method": sampling.method,
-            "edge_weight": self.model.edge_weight,
-            "transpose": self.model.transpose,
-            "ledger": self.ledger,
-            "workers": execution.samplers or max(1, (os.cpu_count() or 1) - 1),
-            "queue_bytes": parse_size(execution.queue),
-            "timeline": self.timeline,
-        }
-        if execution.samples == "online":
-            return OnlineSource(**options)
-        if execution.stored is None:
-            raise InputError('samples = "stored", but no samples were given', "add a table [samples] to the pipeline")
-        stored = read_artifact(execution.stored)
-        require(stored, {"inputs": {"graph": self.graph_version}})
-        return OfflineSource(open_samples(stored), epochs=self.semantic.train.epochs, **options)
 
     def _require_scores(self) -> None:
         """Refuses a metric that the validation nodes do not define, before any training."""

@@ -81,7 +81,7 @@ fanouts = [10,
 [partitions]
 parts = 4
 [[train]]
-trainer = "disk"
+trainer = "fresh"
 ranks = 4
 lr = "fast"
 """
@@ -94,7 +94,7 @@ lr = "fast"
         "10: fanouts[1] = 0.5 is not a whole number",
         "11: [partitions] is not built yet in this version; remove it",
         "13: [[train]] lacks the key name (a text in quotes)",
-        '14: trainer = "disk" is not built yet in this version; it has minibatch',
+        '14: trainer = "fresh" is not built yet in this version; it has minibatch',
         "15: ranks in [[train]] is not built yet in this version; remove it",
         '16: lr = "fast" is not a number',
     ]

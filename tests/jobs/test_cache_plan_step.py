@@ -3,7 +3,8 @@
 import pytest
 
 from assets.pipeline import load_pipeline
-from assets.steps import preprocessing_steps, recipe_hash
+from assets.preprocessing import preprocessing_steps
+from assets.steps import recipe_hash
 from jobs.launch import Launch, launch
 from kernels.errors import InputError
 from tests.jobs.recipes import write_tiny

@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from assets.definitions import Surroundings, check_name
-from assets.steps import GRAPH_CHECKS, HOTNESS_CHECKS
+from assets.preprocessing import GRAPH_CHECKS, HOTNESS_CHECKS
 from assets.store import Store
 from jobs.children import ROOT
 from jobs.definitions import build_defs, read_pipelines

@@ -27,9 +27,10 @@ def test_every_key_is_documented(schema: type) -> None:
     assert not [key for key in keys if f"`{key}`" not in REFERENCE and f"`{key} =" not in REFERENCE]
 
 
-def test_the_example_is_valid(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+def test_the_examples_are_valid(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", edge_index=np.array([[0], [1]]))
-    (tmp_path / "mine.toml").write_text(example)
-    pipeline = load_pipeline(tmp_path / "mine.toml", TrainTable)
-    assert [table.name for table in pipeline.train] == ["sage"]
+    names = []
+    for example in re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL):
+        (tmp_path / "mine.toml").write_text(example)
+        names += [table.name for table in load_pipeline(tmp_path / "mine.toml", TrainTable).train]
+    assert names == ["sage", "sage-disk"]

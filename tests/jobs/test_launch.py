@@ -107,7 +107,7 @@ def test_training_alone_names_the_command_for_what_is_missing(tmp_path):
 def test_what_comes_from_outside_is_observed_and_read_versions_are_recorded(tmp_path):
     from assets.definitions import Surroundings, raw_asset
     from assets.pipeline import load_pipeline
-    from assets.steps import preprocessing_steps
+    from assets.preprocessing import preprocessing_steps
     from trainers.config import TrainTable
 
     text = write_tiny(tmp_path, "raw").read_text()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.steps import Versions, preprocessing_steps
+from assets.preprocessing import preprocessing_steps
+from assets.steps import Versions
 from assets.store import Store
 from jobs.training import training_steps
 from jobs.ui import WORKSPACE

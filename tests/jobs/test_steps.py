@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from assets.pipeline import load_pipeline
-from assets.steps import GENERATORS, Versions, find_inputs, joint_version, preprocessing_steps, recipe_hash
+from assets.preprocessing import GENERATORS, preprocessing_steps
+from assets.steps import Versions, find_inputs, joint_version, recipe_hash
 from assets.store import Store
 from jobs.training import training_steps
 from kernels.errors import InputError

@@ -18,6 +18,7 @@ from tests.assets.sampled import build_samples
 from tests.assets.test_samples import flip
 from tests.trainers.runs import TABLE, content
 from tests.trainers.test_minibatch import contents
+from trainers.batches import StoredInputs
 from trainers.config import TrainTable
 from trainers.ledger import Ledger
 from trainers.minibatch import OnlineSource
@@ -61,7 +62,15 @@ def train(home: Path, stored: Any, reuse: int, give: bool = True, **changes: Any
     table = TrainTable(**(TABLE | changes))
     sampling = SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=reuse)
     samples = stored if give and table.samples == "stored" else None
-    (model,) = train_table(Store(home), graph, table, sampling, 5, samples=samples, report=lambda line: None)
+    (model,) = train_table(
+        Store(home),
+        graph,
+        table,
+        sampling,
+        5,
+        stored=samples and StoredInputs(samples=samples),
+        report=lambda line: None,
+    )
     return model
 
 

@@ -1,0 +1,194 @@
+"""The disk trainer: losses of `minibatch` to the bit, exact counts, bounded queues, exact resume, and errors that name what is damaged."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assets.artifact import Artifact
+from assets.graph import open_graph
+from assets.sampling import SamplingConfig
+from assets.store import Store
+from assets.stored_samples import open_samples
+from kernels.errors import InputError
+from kernels.pages import PAGE_BYTES, padded_bytes
+from tests.assets.packed import Packed, build_packed
+from tests.trainers.runs import TABLE
+from trainers.batches import StoredInputs
+from trainers.config import TrainTable
+from trainers.devices import OverBudget
+from trainers.run import train_table
+
+EPOCHS = 3
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
+    return build_packed(tmp_path_factory.mktemp("home"), epochs=2)
+
+
+def train(packed: Packed, home: Path, trainer: str = "disk", **options: Any) -> Artifact:
+    """Trains on the packed graph, two sampling epochs in rotation; the model goes to `home`."""
+    table = TrainTable(**(TABLE | {"trainer": trainer, "epochs": EPOCHS} | options))
+    sampling = SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=2)
+    stored = StoredInputs(samples=packed.samples, cache_plan=packed.cache_plan, packed_chunks=packed.packed_chunks)
+    return train_table(
+        Store(home), packed.graph, table, sampling, 5, stored=stored if trainer == "disk" else None, report=lambda line: None
+    )[0]  # fmt: skip
+
+
+def rows_of(model: Artifact) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in model.file("metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+def test_losses_and_weights_are_those_of_minibatch(packed: Packed, tmp_path: Path, model: str) -> None:
+    online = train(packed, tmp_path, "minibatch", model=model)
+    disk = train(packed, tmp_path, model=model)
+    assert rows_of(disk) == rows_of(online)
+    assert disk.files["weights.safetensors"]["digest"] == online.files["weights.safetensors"]["digest"]
+    assert disk.version != online.version
+
+
+@pytest.mark.parametrize(
+    "options", [{"io": "pread"}, {"io": "buffered"}, {"io_depth": 1}, {"queue": "2MB"}, {"link_gbps": 1.0}]
+)
+def test_how_it_is_read_changes_no_bit(packed: Packed, tmp_path: Path, options: dict[str, Any]) -> None:
+    one, other = train(packed, tmp_path / "one"), train(packed, tmp_path / "other", **options)
+    assert one.version == other.version
+    for name in ("weights.safetensors", "metrics.jsonl"):
+        assert one.files[name]["digest"] == other.files[name]["digest"]
+
+
+def expected_traffic(packed: Packed) -> dict[str, int]:
+    """What the training epochs move, counted from the plan and the samples alone."""
+    row_bytes = open_graph(packed.graph).features.row_bytes
+    rows, pages = (np.asarray(packed.cache_plan.array(name)) for name in ("tier_rows", "pages"))
+    samples = open_samples(packed.samples)
+    per_epoch = samples.num_batches
+    times = np.repeat([2, 1], per_epoch)  # three training epochs take sampling epochs 0, 1, 0
+    device, host, cached, chunk = (rows.astype(np.int64) * times[:, None]).sum(axis=0).tolist()
+    moved = (padded_bytes(rows[:, 3].astype(np.int64) * row_bytes) + pages * PAGE_BYTES) * times
+    ids = (padded_bytes(4 * rows.sum(axis=1, dtype=np.int64)) + padded_bytes(4 * rows[:, 2].astype(np.int64))) * times
+    return {
+        "hits_device": device,
+        "hits_host": host,
+        "hits_disk_cache": cached,
+        "hits_packed": chunk,
+        "disk asked": (cached + chunk) * row_bytes,
+        "disk moved": int(moved.sum()),
+        "ids moved": int(ids.sum()),
+        "h2d": (host + cached + chunk) * row_bytes,
+        "topology": int((np.asarray(samples.num_bytes) * times).sum()),
+    }
+
+
+def test_the_ledger_is_the_plans_arithmetic(packed: Packed, tmp_path: Path) -> None:
+    model = train(packed, tmp_path)
+    ledger = json.loads(model.file("ledger.json").read_text())
+    counts = {row["name"]: row["n"] for row in ledger["counts"] if row["layer"] == 0}
+    lines = {(row["link"], row["kind"]): row for row in ledger["moves"]}
+    found = {name: counts[name] for name in ("hits_device", "hits_host", "hits_disk_cache", "hits_packed")}
+    found |= {
+        "disk asked": lines["disk", "feature"]["asked_bytes"],
+        "disk moved": lines["disk", "feature"]["moved_bytes"],
+        "ids moved": lines["disk", "ids"]["moved_bytes"],
+        "h2d": lines["h2d", "feature"]["moved_bytes"],
+        "topology": lines["disk", "topology"]["moved_bytes"],
+    }
+    assert found == expected_traffic(packed)
+    assert min(found.values()) > 0  # every tier took part
+    assert sum(found[name] for name in counts if name.startswith("hits_")) == counts["inputs"]
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(packed: Packed, tmp_path: Path) -> None:
+    whole = train(packed, tmp_path / "whole")
+
+    class Stop(Exception):
+        pass
+
+    class Stopping:
+        steps = 0
+
+        def start(self, label: str, total: int | None, unit: str) -> None: ...
+
+        def done(self) -> None: ...
+
+        def advance(self, n: int) -> None:
+            self.steps += n
+            if self.steps >= 11:
+                raise Stop
+
+    table = TrainTable(**(TABLE | {"trainer": "disk", "epochs": EPOCHS, "checkpoint_steps": 1}))
+    sampling = SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=2)
+    stored = StoredInputs(samples=packed.samples, cache_plan=packed.cache_plan, packed_chunks=packed.packed_chunks)
+    run: dict[str, Any] = {"stored": stored, "report": lambda line: None}
+    store = Store(tmp_path / "stopped")
+    with pytest.raises(Stop):
+        train_table(store, packed.graph, table, sampling, 5, progress=Stopping(), **run)
+    again = train_table(store, packed.graph, table, sampling, 5, resume=True, **run)[0]
+    for name in ("weights.safetensors", "metrics.jsonl", "ledger.json"):
+        assert again.files[name]["digest"] == whole.files[name]["digest"]
+
+
+def test_a_queue_that_is_too_small_says_what_would_do(packed: Packed, tmp_path: Path) -> None:
+    with pytest.raises(OverBudget, match="set `queue` to") as caught:
+        train(packed, tmp_path, queue="40kB")
+    least = int(str(caught.value).split("set `queue` to ")[1].split(" ")[0].replace(",", ""))
+    assert least > 40_000
+
+
+def test_stages_overlap_on_the_time_line(packed: Packed, tmp_path: Path) -> None:
+    record = train(packed, tmp_path).run_record()["timeline"]
+    assert {span[0] for span in record["spans"]} == {"step", "graph loader", "feature loader", "assembler"}
+
+
+def flip(path: Path, byte: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(byte)
+        value = file.read(1)[0]
+        file.seek(byte)
+        file.write(bytes([value ^ 1]))
+
+
+@pytest.mark.parametrize("damage", ["bit", "truncated", "sample"])
+def test_damage_ends_the_run_before_a_wrong_row_is_used(tmp_path: Path, damage: str) -> None:
+    packed = build_packed(tmp_path / "home", epochs=2)
+    part = packed.packed_chunks.open_part(next(iter(packed.packed_chunks.parts)))
+    chunks, bounds = part.file("chunks.npy"), part.array("bounds")
+    chunks.chmod(0o644)
+    if damage == "bit":
+        flip(chunks, int(bounds[3]) - PAGE_BYTES - 7)
+    elif damage == "truncated":
+        with chunks.open("r+b") as file:
+            file.truncate(int(bounds[2]) + 100)
+    else:
+        batches = packed.samples.open_part(next(iter(packed.samples.parts))).file("batches.npy")
+        batches.chmod(0o644)
+        flip(batches, PAGE_BYTES + 50)
+    with pytest.raises(InputError) as caught:
+        train(packed, tmp_path / "models")
+    text = str(caught.value)
+    assert "digest" in text or "instead of" in text
+    assert "samples" in text or "packed_chunks" in text
+    assert "again" in text or "graphmill build" in text
+
+
+def test_without_packed_rows_or_with_other_samples_it_says_so(packed: Packed, tmp_path: Path) -> None:
+    table = TrainTable(**(TABLE | {"trainer": "disk"}))
+    sampling = SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=2)
+
+    def run(stored: StoredInputs | None, sampling: SamplingConfig = sampling) -> None:
+        train_table(Store(tmp_path), packed.graph, table, sampling, 5, stored=stored, report=lambda line: None)
+
+    with pytest.raises(InputError, match="no samples were given"):
+        run(None)
+    with pytest.raises(InputError, match="no packed chunks were given"):
+        run(StoredInputs(samples=packed.samples))
+    whole = StoredInputs(samples=packed.samples, cache_plan=packed.cache_plan, packed_chunks=packed.packed_chunks)
+    with pytest.raises(InputError):
+        run(whole, SamplingConfig(fanouts=(4, 2), batch_size=32, reuse=2))
+    with pytest.raises(InputError, match="2 epochs"):
+        run(whole, SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=0))

@@ -1,0 +1,229 @@
+"""The disk trainer's source: stored batches whose rows come from packed chunks, in overlapping stages (DiskGNN, section 5.3, Figure 7).
+
+    graph loader     stored batch, checked; transposes and weights            ->  graphs   ----------------+
+    feature loader   chunk and cache pages from disk, checked                 ->  staged                    |
+    assembler        one gather from device, host and staged rows             ->  ready    -> training step +
+
+A thread a stage, and between two stages a queue of two batches, bounded in bytes as well. All stages take the batches in the same order, so
+the heads of both paths that end at the step are the same batch. The longest stage decides how long an epoch takes.
+
+The batches are those of the online sampler, byte for byte, and a row is the same wherever it was stored: losses equal those of `minibatch`.
+Memory: a third of `queue` for each queue; the images of the static tiers; kept buffers of staging, no more than their queue.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from assets.stored_chunks import Chunks
+from kernels.aligned import BufferPool
+from kernels.direct_io import ReadExecution
+from kernels.gather import gather_tiered
+from kernels.plan import EpochPlan, PlannedBatch
+from kernels.sample import Transposes
+from kernels.slots import DEVICE, HOST, ROW_BITS, Tiers
+from kernels.types import Array, Block, MiniBatch, Topology
+from trainers.cache import D2D
+from trainers.devices import LogicalDevice
+from trainers.ledger import Ledger, Line
+from trainers.link import Link
+from trainers.minibatch import attach_weights, block_bytes, count_batch
+from trainers.offline import StoredSampler
+from trainers.queue import Closed, OrderedByteQueue
+from trainers.sources import H2D
+from trainers.staging import ChunkLoader, Staged
+from trainers.timeline import STEP, WAIT, Timeline
+
+MOST_WAITING = 2
+"""Batches in a queue (DiskGNN, section 6)."""
+
+TOPOLOGY = Line("disk", "topology")
+GRAPH, FEATURE, ASSEMBLE = "graph loader", "feature loader", "assembler"
+
+
+class DiskSource:
+    """Supplies the batches of an epoch from disk.
+
+    Args:
+        sampler: reads the stored batches.
+        chunks: has their rows.
+        width, dtype, row_bytes: of the feature table.
+        topology, labels: of the graph, for coefficients and losses.
+        plan: which batch comes when.
+        edge_weight, transpose: what the model asks for on blocks.
+        ledger: gets what every batch that the step took has moved.
+        queue_bytes: bound on everything that waits.
+        reading: how files are read.
+        device: holds the device image.
+        link: between host and device, None for none.
+        threads: of the assembling gather.
+        timeline: gets the spans of every stage.
+    """
+
+    def __init__(
+        self,
+        *,
+        sampler: StoredSampler,
+        chunks: Chunks,
+        width: int,
+        dtype: str,
+        row_bytes: int,
+        topology: Topology,
+        labels: Array,
+        plan: EpochPlan,
+        edge_weight: str | None,
+        transpose: Transposes,
+        ledger: Ledger,
+        queue_bytes: int,
+        reading: ReadExecution,
+        device: LogicalDevice,
+        link: Link | None = None,
+        threads: int = 1,
+        timeline: Timeline | None = None,
+    ):
+        self.sampler, self.chunks, self.topology, self.labels, self.plan = sampler, chunks, topology, labels, plan
+        self.width, self.dtype, self.row_bytes = width, dtype, row_bytes
+        self.transpose: Transposes = transpose
+        self.edge_weight, self.ledger, self.queue_bytes = edge_weight, ledger, queue_bytes
+        self.reading, self.link, self.threads, self.timeline = reading, link, threads, timeline or Timeline()
+        image = np.asarray(chunks.device_image)
+        self.device_rows = device.alloc_rows(len(image), width, image.dtype)
+        self.device_rows.numpy()[...] = image
+        self.host_rows = np.array(chunks.host_image)
+        self._pool = BufferPool(queue_bytes // 3)
+
+    def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
+        """Yields the batches of a training epoch in step order, from a position on.
+
+        A batch's bytes are released when the next one is asked for.
+        """
+        planned = list(self.plan.batches(epoch, start_position))
+        graphs: OrderedByteQueue[tuple[tuple[Block, ...], Ledger]] = self._queue(start_position)
+        staged: OrderedByteQueue[Staged] = self._queue(start_position)
+        ready: OrderedByteQueue[tuple[torch.Tensor, Ledger]] = self._queue(start_position)
+        queues = graphs, staged, ready
+        works: tuple[Callable[[], None], ...] = (
+            lambda: self._load_graphs(planned, graphs),
+            lambda: self._load_rows(planned, staged),
+            lambda: self._assemble(planned, staged, ready),
+        )
+        threads = [threading.Thread(target=_guarded, args=(work, queues), daemon=True) for work in works]
+        for thread in threads:
+            thread.start()
+        try:
+            for item in planned:
+                with self.timeline.span(STEP, WAIT, item.position):
+                    (blocks, read), graph_bytes = graphs.take(item.position)
+                    (x, moved), x_bytes = ready.take(item.position)
+                batch = self._batch(item, epoch, blocks, x)
+                count_batch(batch, self.ledger)
+                self.ledger.merge(read)
+                self.ledger.merge(moved)
+                yield batch
+                del batch, blocks, x
+                graphs.release(graph_bytes)
+                ready.release(x_bytes)
+        finally:
+            for each in queues:
+                each.close()
+            for thread in threads:
+                thread.join()
+
+    def _queue(self, first: int) -> OrderedByteQueue[Any]:
+        return OrderedByteQueue(self.queue_bytes, first=first, most_items=MOST_WAITING, share=3)
+
+    def _number(self, item: PlannedBatch) -> int:
+        return item.key.epoch * self.plan.num_batches + item.key.step
+
+    def _batch(self, item: PlannedBatch, epoch: int, blocks: tuple[Block, ...], x: torch.Tensor) -> MiniBatch:
+        return MiniBatch(
+            key=item.key,
+            seeds=item.seeds,
+            labels=self.labels[item.seeds],
+            blocks=blocks,
+            train_epoch=epoch,
+            position=item.position,
+            group=item.group,
+            group_seeds=item.group_seeds,
+            x=x,
+        )
+
+    def _load_graphs(
+        self, planned: list[PlannedBatch], graphs: OrderedByteQueue[tuple[tuple[Block, ...], Ledger]]
+    ) -> None:
+        for item in planned:
+            ledger = Ledger()
+            with self.timeline.span(GRAPH, "load graph", item.position):
+                blocks = self.sampler.sample(item.key, item.seeds, transpose=self.transpose)
+                attach_weights(blocks, self.topology, self.edge_weight)
+            num_read = self.sampler.samples.record_bytes(item.key.epoch, item.key.step)
+            ledger.move(TOPOLOGY, requests=1, asked_bytes=num_read, moved_bytes=num_read)
+            num_bytes = block_bytes(blocks)
+            with self.timeline.span(GRAPH, WAIT, item.position):
+                graphs.admit(item.position, num_bytes)
+            graphs.put(item.position, (blocks, ledger), num_bytes)
+
+    def _load_rows(self, planned: list[PlannedBatch], staged: OrderedByteQueue[Staged]) -> None:
+        loader = ChunkLoader(self.chunks, self.width, self.dtype, self.row_bytes, self._pool, self.reading)
+        try:
+            for item in planned:
+                num_bytes = loader.num_bytes(self._number(item))
+                with self.timeline.span(FEATURE, WAIT, item.position):
+                    staged.admit(item.position, num_bytes)
+                with self.timeline.span(FEATURE, "load rows", item.position):
+                    rows = loader.load(self._number(item))
+                staged.put(item.position, rows, num_bytes)
+        finally:
+            loader.close()
+
+    def _assemble(
+        self,
+        planned: list[PlannedBatch],
+        staged: OrderedByteQueue[Staged],
+        ready: OrderedByteQueue[tuple[torch.Tensor, Ledger]],
+    ) -> None:
+        for item in planned:
+            with self.timeline.span(ASSEMBLE, WAIT, item.position):
+                rows, staged_bytes = staged.take(item.position)
+                x_bytes = 4 * len(rows.slots) * self.width
+                ready.admit(item.position, x_bytes)
+            with self.timeline.span(ASSEMBLE, "assemble", item.position):
+                x = self._gather(rows)
+                ledger = rows.ledger
+                rows.release()
+                del rows
+            staged.release(staged_bytes)
+            ready.put(item.position, (x, ledger), x_bytes)
+
+    def _gather(self, staged: Staged) -> torch.Tensor:
+        since = self.link.now() if self.link else 0
+        x = torch.empty((len(staged.slots), self.width))
+        tiers = Tiers(device=self.device_rows.numpy(), host=self.host_rows, staged=staged.rows)
+        gather_tiered(staged.slots, tiers, x.numpy(), threads=self.threads)
+        tier = np.bincount(staged.slots[staged.slots >= 0] >> ROW_BITS, minlength=3)
+        device, host = int(tier[DEVICE]), int(tier[HOST])
+        ledger, crossed = staged.ledger, (host + len(staged.rows)) * self.row_bytes
+        ledger.count("hits_device", 0, device)
+        ledger.count("hits_host", 0, host)
+        for line, num_bytes in ((D2D, device * self.row_bytes), (H2D, crossed)):
+            if num_bytes:
+                ledger.move(line, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+        if self.link:
+            self.link.carry(crossed, since)
+        return x
+
+
+def _guarded(work: Callable[[], None], queues: tuple[OrderedByteQueue[Any], ...]) -> None:
+    """Runs a stage; its error ends all queues, and reaches the step."""
+    try:
+        work()
+    except Closed:
+        pass
+    except BaseException as error:
+        for queue in queues:
+            queue.fail(error)

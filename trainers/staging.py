@@ -1,0 +1,127 @@
+"""Loading the rows of a batch from packed chunks: one sequential read of the chunk, page runs of the segment's cache (DiskGNN, 5.3).
+
+A chunk lands in a page-aligned buffer of a pool, is compared with its digest, and says by its addresses where each input is. Rows of the
+segment's cache follow its packed rows in the same buffer, so that all rows of a batch that come from disk are one tier: `STAGED`.
+Rows of the cache are read at random and carry no digest: `graphmill verify` checks them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+
+from assets.stored_chunks import ChunkPlace, Chunks, damaged, staging_capacity
+from kernels.aligned import AlignedBuffer, BufferPool
+from kernels.direct_io import DirectFile, PageReader, ReadExecution
+from kernels.pages import padded_bytes
+from kernels.types import Array
+from trainers.ledger import Ledger, Line
+
+FEATURES, ADDRESSES = Line("disk", "feature"), Line("disk", "ids")
+
+
+@dataclass(kw_only=True)
+class Staged:
+    """Rows of one batch on their way to the device.
+
+    Attributes:
+        slots: i32[n], where each input's row is; the staged tier is `rows`.
+        rows: dtype[r, F], packed rows first, then cached ones.
+        ledger: what was read for them.
+    """
+
+    slots: Array
+    rows: Array
+    ledger: Ledger
+    buffer: AlignedBuffer
+
+    def release(self) -> None:
+        """Gives the memory back; slots and rows are gone then."""
+        self.buffer.release()
+
+
+class ChunkLoader:
+    """Reads the rows of batches; belongs to one thread.
+
+    Args:
+        chunks: the artifact.
+        width, dtype, row_bytes: of the feature table.
+        pool: lends the buffers.
+        execution: how files are read.
+    """
+
+    def __init__(
+        self, chunks: Chunks, width: int, dtype: str, row_bytes: int, pool: BufferPool, execution: ReadExecution
+    ):
+        self.chunks, self.width, self.dtype, self.row_bytes, self.pool = chunks, width, dtype, row_bytes, pool
+        self.reader = PageReader(execution)
+        self._files: dict[str, DirectFile] = {}
+
+    def num_bytes(self, number: int) -> int:
+        """Returns the bytes that staging a batch takes."""
+        return staging_capacity(self.chunks.place(number), self.row_bytes)
+
+    def load(self, number: int) -> Staged:
+        """Returns the rows of a batch.
+
+        Args:
+            number: epoch * batches an epoch + step.
+
+        Raises:
+            InputError: a read failed or ended early, or the chunk does not match its digest.
+        """
+        place = self.chunks.place(number)
+        buffer = self.pool.take(staging_capacity(place, self.row_bytes))
+        try:
+            return self._load(place, buffer)
+        except BaseException:
+            buffer.release()
+            raise
+
+    def close(self) -> None:
+        """Closes the files."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _load(self, place: ChunkPlace, buffer: AlignedBuffer) -> Staged:
+        ledger, extent, row_bytes = Ledger(), place.extent, self.row_bytes
+        content, moved = self.reader.read_chunk(self._open(place), extent.offset, extent.num_bytes, buffer.data)
+        if xxhash.xxh3_64_intdigest(content.data) != place.digest:
+            raise damaged(self.chunks.artifact, place, "does not match its digest")
+        addresses, places, packed = place.sections(row_bytes)
+        asked = packed.stop - packed.start
+        ids_bytes = addresses.stop + places.stop - places.start
+        ledger.move(ADDRESSES, requests=0, asked_bytes=ids_bytes, moved_bytes=packed.start)
+        ledger.move(FEATURES, requests=moved.requests, asked_bytes=asked, moved_bytes=int(padded_bytes(asked)))
+        end = packed.stop + place.num_cached * row_bytes
+        rows = buffer.data[packed.start : end].reshape(-1, row_bytes)
+        if place.num_cached:
+            wanted = (
+                content[places].view(np.int32).copy()
+            )  # the rows may lie over the end of what was read, never over this
+            _, moved = self.reader.read_rows(
+                self._open_cache(place),
+                wanted,
+                row_bytes=row_bytes,
+                offset=place.cache.offset,
+                out=rows[place.num_packed :],
+            )
+            ledger.move(FEATURES, requests=moved.requests, asked_bytes=moved.asked_bytes, moved_bytes=moved.moved_bytes)
+        ledger.count("hits_packed", 0, place.num_packed)
+        ledger.count("hits_disk_cache", 0, place.num_cached)
+        typed = rows.reshape(-1).view(self.dtype).reshape(-1, self.width)
+        return Staged(slots=content[addresses].view(np.int32), rows=typed, ledger=ledger, buffer=buffer)
+
+    def _open(self, place: ChunkPlace) -> DirectFile:
+        return self._file(str(place.extent.path))
+
+    def _open_cache(self, place: ChunkPlace) -> DirectFile:
+        return self._file(str(place.cache.path))
+
+    def _file(self, path: str) -> DirectFile:
+        if path not in self._files:
+            self._files[path] = self.reader.open(path)
+        return self._files[path]
