@@ -24,35 +24,26 @@ processes. Of the parent: 20 N + T R, and 100 bytes a batch.
 from __future__ import annotations
 
 import os
-import queue
 import re
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import xxhash
 
-from assets.arrays import DATA_OFFSET, ArrayAppender
-from assets.batch_record import encode
-from assets.graph import open_graph
 from assets.references import code_digests
-from assets.sampling import SamplingConfig, open_sampler
-from assets.stage import Check, Progress, Summary
+from assets.sampling import SamplingConfig
+from assets.stage import Progress, Summary
 from kernels.errors import InputError
-from kernels.plan import EpochPlan, PlannedBatch
-from kernels.sample import Sampler
-from kernels.types import Array, Block, Topology
+from kernels.plan import EpochPlan
+from kernels.types import Array
 
 if TYPE_CHECKING:
     from assets.artifact import Artifact
     from assets.writer import Writer
 
 PART_BYTES = 512 << 20
-NOTHING = np.zeros(0, np.uint8)
 PART_NAME = re.compile(r"epoch-(\d+)-batches-(\d+)-(\d+)")
 
 
@@ -228,7 +219,9 @@ class SamplesStage:
             names = self.parts(inputs, semantic)
             return build_index(inputs, semantic, names, execution.threads, writer, progress)
         threads = max(1, execution.threads // execution.workers)
-        return _build_part(inputs["graph"], semantic, threads, Run.of(part), writer, progress)
+        from assets.samples_part import build_part
+
+        return build_part(inputs["graph"], semantic, threads, Run.of(part), writer, progress)
 
 
 SAMPLES = SamplesStage()
@@ -247,111 +240,3 @@ def _record_bound(seeds: int, fanouts: tuple[int, ...], num_nodes: int, num_edge
 def epoch_plan(semantic: SamplesConfig, train_ids: Array) -> EpochPlan:
     """Returns the plan of the sampling epochs; training on them permutes the order of batches and nothing else."""
     return EpochPlan(np.asarray(train_ids), semantic.batch_size, seed=semantic.seed)
-
-
-class _Made(NamedTuple):
-    """A batch on its way to the file."""
-
-    record: Array
-    digest: int
-    num_inputs: int
-    num_edges: list[int]
-    sound: bool
-    unique: bool
-
-
-class _Maker:
-    """Samples, tests and encodes batches on one thread.
-
-    Memory: the sampler's 8 bytes a node and 4 for the test, of pages that are touched.
-    """
-
-    def __init__(self, topology: Topology, semantic: SamplesConfig):
-        self.num_nodes = topology.num_nodes
-        self.sampler = open_sampler(topology, semantic.method, semantic.fanouts, seed=semantic.seed)
-        # Only the fused kernel knows which edge of the source table it drew.
-        fused = isinstance(self.sampler, Sampler) and topology.edge_ids is not None
-        self.options: dict[str, Any] = {"edge_ids": True} if fused else {}
-        self.seat = np.zeros(topology.num_nodes, np.int32)
-
-    def make(self, item: PlannedBatch) -> _Made:
-        """Returns the record of one batch and what was found about it."""
-        blocks = self.sampler.sample(item.key, item.seeds, transpose="none", **self.options)
-        ids = blocks[0].src_ids
-        inside = bool(len(ids) == 0 or (ids.min() >= 0 and ids.max() < self.num_nodes))
-        sound = inside and np.array_equal(blocks[-1].dst_ids, item.seeds) and all(map(_is_sound, blocks))
-        places = np.arange(len(ids), dtype=np.int32)
-        if inside:
-            self.seat[ids] = places
-        unique = inside and np.array_equal(self.seat[ids], places)
-        record = encode(item.key, blocks)
-        edges = [len(block.indices) for block in blocks]
-        return _Made(record, xxhash.xxh3_64_intdigest(record.data), len(ids), edges, sound, unique)
-
-
-def _is_sound(block: Block) -> bool:
-    """Tells whether a block's edges lead to its sources."""
-    if len(block.indices) == 0:
-        return True
-    return bool(block.indices.min() >= 0 and block.indices.max() < block.num_src)
-
-
-def _build_part(
-    graph: Artifact, semantic: SamplesConfig, threads: int, run: Run, writer: Writer, progress: Progress
-) -> Summary:
-    opened = open_graph(graph)
-    plan = epoch_plan(semantic, opened.train_ids)
-    planned = list(islice(plan.batches(run.epoch, run.low), run.high - run.low))
-    threads = min(threads, len(planned))
-    progress.start("sample", len(planned), "batches")
-    bounds, made = [DATA_OFFSET], []
-    with ArrayAppender(writer.path("batches.npy"), np.uint8) as file:
-        for each in _in_order(opened.topology, semantic, threads, planned):
-            file.append(each.record)
-            bounds.append(bounds[-1] + len(each.record))
-            made.append(each._replace(record=NOTHING))  # a slice would keep the record alive
-            progress.advance(1)
-    progress.done()
-    writer.save("bounds", np.array(bounds, np.int64))
-    writer.save("digests", np.array([each.digest for each in made], np.uint64))
-    writer.save("num_inputs", np.array([each.num_inputs for each in made], np.int64))
-    writer.save("num_edges", np.array([each.num_edges for each in made], np.int64))
-    return Summary(
-        numbers={"epoch": run.epoch, "first_step": run.low, "num_batches": len(made)},
-        checks=[
-            _check("blocks are sound", [not each.sound for each in made], run),
-            _check("input ids are unique", [not each.unique for each in made], run),
-        ],
-    )
-
-
-def _check(name: str, failed: list[bool], run: Run) -> Check:
-    where = f", first of step {run.low + failed.index(True)}" if any(failed) else ""
-    return Check(name=name, passed=not any(failed), detail=f"{sum(failed)} of {len(failed)} batches not{where}")
-
-
-def _in_order(
-    topology: Topology, semantic: SamplesConfig, threads: int, planned: Sequence[PlannedBatch]
-) -> Iterator[_Made]:
-    """Yields the batches in the order of the plan; at most two a thread are sampled ahead."""
-    makers: queue.SimpleQueue[_Maker] = queue.SimpleQueue()
-    for _ in range(threads):
-        makers.put(_Maker(topology, semantic))
-
-    def make(item: PlannedBatch) -> _Made:
-        maker = makers.get()
-        try:
-            return maker.make(item)
-        finally:
-            makers.put(maker)
-
-    pool, ahead = ThreadPoolExecutor(threads), deque()
-    try:
-        for item in planned:
-            ahead.append(pool.submit(make, item))
-            if len(ahead) >= 2 * threads:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
