@@ -24,14 +24,14 @@ Ids and features are never held for more than one segment; ids take 8 bytes inst
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from assets.budgets import Budgets, open_budgets
+from assets.execution import Threads
 from assets.plan_segments import Planned, plan_all
 from assets.plan_summary import plan_checks, plan_numbers
 from assets.segment_choice import Room, SegmentBatches, choose_size
@@ -82,21 +82,8 @@ def cache_plan_config(table: CachePlanTable, seed: int) -> CachePlanConfig:
     return CachePlanConfig(table=table, seed=seed if table.order == "minhash" else 0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CachePlanExecution:
-    """How it is carried out; no byte depends on this.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
-
-    # Threads that read batches and run the kernels.
-    threads: int = field(default_factory=lambda: min(8, len(os.sched_getaffinity(0))))
-
-    def __post_init__(self) -> None:
-        """Checks the range."""
-        if self.threads < 1:
-            raise InputError(f"threads = {self.threads} is less than 1", "give at least one thread")
+class CachePlanExecution(Threads):
+    """How a plan is made: threads that read batches and run the kernels."""
 
 
 class CachePlanStage:

@@ -15,13 +15,13 @@ node table of about 60 N bytes. Features pass in slices and are never held whole
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from assets.execution import Threads
 from assets.graph_checks import describe, node_checks, topology_checks
 from assets.sources.registry import SOURCES, GraphConfig, RawGraph, config_class, source_module
 from assets.splits import checked, stratified
@@ -45,21 +45,8 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GraphExecution:
-    """How a graph is built; no byte of it depends on this.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
-
-    # threads of the kernels, and processes that parse modules
-    threads: int = field(default_factory=lambda: min(8, len(os.sched_getaffinity(0))))
-
-    def __post_init__(self) -> None:
-        """Checks the range."""
-        if self.threads < 1:
-            raise InputError(f"threads = {self.threads} is less than 1", "give at least one thread")
+class GraphExecution(Threads):
+    """How a graph is built: threads of the kernels, and processes that parse modules."""
 
 
 class GraphStage:

@@ -22,14 +22,14 @@ more for inputs; ranking 28 N, by `bayes` 4 N L and 150 N; with evaluation or se
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from assets.execution import Threads
 from assets.graph import open_graph
 from assets.references import code_digests
 from assets.sampling import SamplingConfig
@@ -119,21 +119,8 @@ def hotness_config(table: HotnessTable, sampling: SamplingConfig | None, seed: i
     return HotnessConfig(hotness=table, sampling=replace(sampling, reuse=0), seed=seed)
 
 
-@dataclass(frozen=True, kw_only=True)
-class HotnessExecution:
-    """How it is carried out; no byte depends on this.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
-
-    threads: int = field(default_factory=lambda: min(8, len(os.sched_getaffinity(0))))
-    # Threads that sample, each with a sampler of its own.
-
-    def __post_init__(self) -> None:
-        """Checks the range."""
-        if self.threads < 1:
-            raise InputError(f"threads = {self.threads} is less than 1", "give at least one thread")
+class HotnessExecution(Threads):
+    """How nodes are ranked: threads that sample, each with a sampler of its own."""
 
 
 class HotnessStage:

@@ -32,7 +32,7 @@ from trainers.cache import D2D
 from trainers.devices import LogicalDevice
 from trainers.ledger import Ledger, Line
 from trainers.link import Link
-from trainers.minibatch import attach_weights, block_bytes, count_batch
+from trainers.minibatch import attach_weights, block_bytes, count_batch, planned_batch
 from trainers.offline import StoredSampler
 from trainers.queue import Closed, OrderedByteQueue
 from trainers.sources import H2D
@@ -120,7 +120,7 @@ class DiskSource:
                 with self.timeline.span(STEP, WAIT, item.position):
                     (blocks, read), graph_bytes = graphs.take(item.position)
                     (x, moved), x_bytes = ready.take(item.position)
-                batch = self._batch(item, epoch, blocks, x)
+                batch = planned_batch(item, epoch, self.labels, blocks, x=x)
                 count_batch(batch, self.ledger)
                 self.ledger.merge(read)
                 self.ledger.merge(moved)
@@ -139,19 +139,6 @@ class DiskSource:
 
     def _number(self, item: PlannedBatch) -> int:
         return item.key.epoch * self.plan.num_batches + item.key.step
-
-    def _batch(self, item: PlannedBatch, epoch: int, blocks: tuple[Block, ...], x: torch.Tensor) -> MiniBatch:
-        return MiniBatch(
-            key=item.key,
-            seeds=item.seeds,
-            labels=self.labels[item.seeds],
-            blocks=blocks,
-            train_epoch=epoch,
-            position=item.position,
-            group=item.group,
-            group_seeds=item.group_seeds,
-            x=x,
-        )
 
     def _load_graphs(
         self, planned: list[PlannedBatch], graphs: OrderedByteQueue[tuple[tuple[Block, ...], Ledger]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -145,17 +145,30 @@ class OnlineSource:
         if self.features.slotted:
             slots = np.empty(blocks[0].num_src, np.int32)
             self.features.mark(blocks[0].src_ids, slots)
-        return MiniBatch(
-            key=item.key,
-            seeds=item.seeds,
-            labels=self.labels[item.seeds],
-            blocks=blocks,
-            train_epoch=epoch,
-            position=item.position,
-            group=item.group,
-            group_seeds=item.group_seeds,
-            slots=slots,
-        )
+        return planned_batch(item, epoch, self.labels, blocks, slots=slots)
+
+
+def planned_batch(item: PlannedBatch, epoch: int, labels: Array, blocks: tuple[Block, ...], **more: Any) -> MiniBatch:
+    """Returns the batch that a plan means.
+
+    Args:
+        item: names it.
+        epoch: of training.
+        labels: i32[N].
+        blocks: under its seeds.
+        more: slots or rows, where they are known.
+    """
+    return MiniBatch(
+        key=item.key,
+        seeds=item.seeds,
+        labels=labels[item.seeds],
+        blocks=blocks,
+        train_epoch=epoch,
+        position=item.position,
+        group=item.group,
+        group_seeds=item.group_seeds,
+        **more,
+    )
 
 
 def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: str | None) -> None:

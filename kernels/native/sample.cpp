@@ -7,8 +7,8 @@
 
 #include "choose.h"
 #include "layer.h"
-#include "pages.h"
 #include "parallel.h"
+#include "seats.h"
 #include "two_step.h"
 
 namespace graphmill {
@@ -22,7 +22,7 @@ class Sampler {
     Sampler(Array<int64_t> indptr, Array<Id> indices, std::vector<int64_t> fanouts, bool replace, int threads,
             bool fused)
         : keep_indptr_(indptr), keep_indices_(indices), indptr_(indptr.data()), indices_(indices.data()),
-          num_nodes_(indptr.size() - 1), seen_(indptr.size()), fanouts_(std::move(fanouts)), replace_(replace),
+          num_nodes_(indptr.size() - 1), seats_(indptr.size() - 1), fanouts_(std::move(fanouts)), replace_(replace),
           threads_(threads), fused_(fused) {
         py::gil_scoped_release unlocked;
         check_topology(indices.size());
@@ -62,23 +62,14 @@ class Sampler {
 
     // What stays allocated between batches; pages of the map that were never touched are counted too.
     int64_t scratch_bytes() const {
-        return (num_nodes_ + 1) * sizeof(uint64_t) + (nodes_.size() + picked_.size()) * sizeof(Id) +
-               spilled_.capacity() * sizeof(uint32_t);
+        return seats_.num_bytes() + (nodes_.size() + picked_.size()) * sizeof(Id);
     }
 
     // Adds the visits since the last call to `counts`, and forgets them.
     void take_visits(Array<uint32_t> counts) {
         uint32_t* out = counts.mutable_data();
         py::gil_scoped_release unlocked;
-        for (int64_t v = 0; v < num_nodes_; ++v) {
-            const uint64_t entry = seen_[v];
-            if (entry & VISITS) {
-                out[v] += static_cast<uint32_t>((entry & VISITS) >> 32);
-                seen_[v] = entry & ~VISITS;
-            }
-        }
-        for (size_t v = 0; v < spilled_.size(); ++v) out[v] += spilled_[v];
-        spilled_.clear();
+        seats_.take_visits(out);
     }
 
   private:
@@ -87,7 +78,6 @@ class Sampler {
     };
     static constexpr int64_t LOCAL_IDS = std::numeric_limits<int32_t>::max();
     static constexpr const char* SMALLER = "use a smaller batch size or smaller fanouts";
-    static constexpr uint64_t ONE_VISIT = uint64_t{1} << 32, VISITS = uint64_t{0xFFFF} << 32;
     static constexpr int64_t LAG = 16;    // rows between two steps: their reads are in flight together
     static constexpr int64_t PIECE = 64;  // rows that one thread takes
     static constexpr int64_t AHEAD = 24;  // edges between the prefetch of a node's entry and its use
@@ -112,37 +102,19 @@ class Sampler {
     // checked that they are in range.
     void seat_seeds(const Id* seeds, int64_t num_seeds) {
         if (num_seeds >= LOCAL_IDS) throw InputError("a batch has 2147483647 seeds or more", SMALLER);
-        if (++stamp_ == 0) {  // after 2^16 batches old stamps would look new, and the entries' counts are full
-            spill_visits();
-            stamp_ = 1;
-        }
+        seats_.begin_batch();
         nodes_.grow(num_seeds);
         for (int64_t i = 0; i < num_seeds; ++i) {
-            uint64_t& entry = seen_[seeds[i]];
-            if (entry >> 48 == stamp_) {
+            uint64_t& entry = seats_.entry(seeds[i]);
+            if (seats_.taken(entry)) {
                 throw InputError("seed " + std::to_string(seeds[i]) + " stands at positions " +
-                                     std::to_string(uint32_t(entry)) + " and " + std::to_string(i),
+                                     std::to_string(seats_.local_id(entry)) + " and " + std::to_string(i),
                                  "give every seed once");
             }
-            entry = seated(entry, i);
+            entry = seats_.seated(entry, i);
             nodes_[i] = seeds[i];
         }
         count_ = num_seeds;
-    }
-
-    // The entry of a node that gets a seat in this batch: the batch's stamp, one visit more, and its local id. A batch adds one to the
-    // stamp and at most one to a count, so a count is full no earlier than the stamps are used up.
-    uint64_t seated(uint64_t entry, int64_t local_id) const {
-        return uint64_t{stamp_} << 48 | ((entry + ONE_VISIT) & VISITS) | uint64_t(local_id);
-    }
-
-    // Clears the map; the visits that were counted in it move to a table of wide counters.
-    void spill_visits() {
-        spilled_.resize(num_nodes_);
-        for (int64_t v = 0; v < num_nodes_; ++v) {
-            spilled_[v] += static_cast<uint32_t>((seen_[v] & VISITS) >> 32);
-            seen_[v] = 0;
-        }
     }
 
     // The nodes seated so far are the destinations; the rows picked for them seat the sources that are new.
@@ -177,14 +149,14 @@ class Sampler {
         nodes_.grow(std::min(count_ + edges.src.size(), num_nodes_) + 1);
         const auto local_of = [&](Id node) {
             if (node < 0 || node >= num_nodes_) refuse(node);
-            uint64_t& entry = seen_[node];
-            if (entry >> 48 != stamp_) {
-                entry = seated(entry, count_);
+            uint64_t& entry = seats_.entry(node);
+            if (!seats_.taken(entry)) {
+                entry = seats_.seated(entry, count_);
                 nodes_[count_++] = node;
             }
-            return static_cast<int32_t>(static_cast<uint32_t>(entry));
+            return seats_.local_id(entry);
         };
-        edges_to_block(edges, local_of, [&](Id node) { __builtin_prefetch(seen_.data() + node, 1); }, layer);
+        edges_to_block(edges, local_of, [&](Id node) { seats_.prefetch(node); }, layer);
         layer.num_src = count_;
         return layer;
     }
@@ -267,7 +239,7 @@ class Sampler {
         }
         if (smallest < 0 || largest >= num_nodes_) refuse(smallest < 0 ? smallest : largest);
         if (NAMING) {
-            for (int64_t j = 0; j < std::min(taken, NEAR); ++j) __builtin_prefetch(seen_.data() + out[j], 1);
+            for (int64_t j = 0; j < std::min(taken, NEAR); ++j) seats_.prefetch(out[j]);
         }
         if (layer.position.data()) {
             int64_t* position = layer.position.data() + layer.start[i];
@@ -293,22 +265,21 @@ class Sampler {
     void relabel(Layer& layer, int64_t first, int64_t last) {
         const Id* ids = picked(layer);
         int32_t* local_ids = layer.indices.data();
-        uint64_t* seen = seen_.data();
+        const Seats seats = seats_.view();
         Id* nodes = nodes_.data();
-        const uint64_t stamp = uint64_t{stamp_} << 48;
         uint64_t count = count_;
         for (int64_t e = first; e < last; ++e) {
             if (READY == 0 || e + AHEAD >= first + READY) {
-                if (e + AHEAD < last) __builtin_prefetch(seen + ids[e + AHEAD], 1);
+                if (e + AHEAD < last) seats.prefetch(ids[e + AHEAD]);
             }
             const Id node = ids[e];
-            const uint64_t entry = seen[node];
-            const bool known = entry >= stamp;  // stamps grow
-            const uint64_t now = known ? entry : seated(entry, static_cast<int64_t>(count));
-            seen[node] = now;
+            const uint64_t entry = seats.entry(node);
+            const bool known = seats.taken(entry);
+            const uint64_t now = known ? entry : seats.seated(entry, static_cast<int64_t>(count));
+            seats.entry(node) = now;
             nodes[count] = node;
             count += !known;
-            local_ids[e] = static_cast<int32_t>(static_cast<uint32_t>(now));
+            local_ids[e] = seats.local_id(now);
         }
         count_ = static_cast<int64_t>(count);
     }
@@ -318,14 +289,12 @@ class Sampler {
     const int64_t* indptr_;
     const Id* indices_;
     int64_t num_nodes_;
-    ZeroPages<uint64_t> seen_;  // [num_nodes]: stamp of the batch << 48 | visits << 32 | local id
+    SeatMap seats_;
     std::vector<int64_t> fanouts_;
     bool replace_;
     int threads_;
     bool fused_;
     std::atomic<bool> busy_{false};
-    uint16_t stamp_ = 0;
-    std::vector<uint32_t> spilled_;  // [num_nodes] visits that the map had no room for; empty before 2^16 batches
     int64_t count_ = 0;   // nodes seated in this batch
     Buffer<Id> nodes_;    // their global ids; every block's sources are a prefix of it
     Buffer<Id> picked_;   // global ids of one layer's edges, where they do not fit into its indices
