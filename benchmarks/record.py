@@ -18,12 +18,17 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def interleave(runs: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Times the runs in turn, A B A B ..., after one round that is not counted. Returns seconds by name."""
+    """Times the runs in turn, A B C, B C A, ..., after one round that is not counted. Returns seconds by name.
+
+    The first of a round changes, so that nobody always finds the caches as the same other one left them.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
+    names = list(runs)
     for repeat in range(repeats + 1):
-        for name, run in runs.items():
+        first = repeat % max(1, len(names))
+        for name in names[first:] + names[:first]:
             started = time.perf_counter()
-            run()
+            runs[name]()
             if repeat:
                 seconds[name].append(time.perf_counter() - started)
     return seconds

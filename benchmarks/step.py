@@ -38,8 +38,8 @@ from trainers.models.layer import StepRandom
 QUICK = {"nodes": 200_000, "edges": 1_650_000, "features": 128, "classes": 16, "train_ratio": 0.2}
 FULL = {"nodes": 2_000_000, "edges": 16_500_000, "features": 128, "classes": 16, "train_ratio": 0.1}
 BATCH_SIZES = (1024, 4096)
-STEPS = 6
-"""Steps between two turns of a contestant."""
+SEEDS_A_TURN = 6144
+"""Seeds that a contestant trains on before it is the next one's turn."""
 
 PHASES = ("sample", "gather", "forward", "backward", "optimise")
 CONTESTANTS = ("dgl", "dgl, memory kept", "graphmill")
@@ -58,7 +58,7 @@ def main(quick: bool) -> None:
         print(f"R-MAT {numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges, {size['features']} features")
         print(f"3-layer SAGE, hidden {CONFIG.hidden}, fanouts {list(FANOUTS)}, {THREADS} threads; milliseconds a step")
         for batch_size in BATCH_SIZES[: 1 if quick else None]:
-            rows.append(measure(artifact.path, batch_size, rounds=4 if quick else 8))
+            rows.append(measure(artifact.path, batch_size, rounds=4 if quick else 6))
             show(rows[-1])
     record("step", {"scale": "quick" if quick else "full", "graph": size, "rows": rows}, ("torch", "numpy", "dgl"))
     missed = [row["batch_size"] for row in rows if row["ratio"] < TARGET]
@@ -68,6 +68,7 @@ def main(quick: bool) -> None:
 def measure(graph: Path, batch_size: int, rounds: int) -> dict[str, object]:
     """Returns the median milliseconds of each phase by contestant, the turns interleaved, and the ratio of whole steps."""
     workers = {name: Worker(contestant, graph, name, batch_size) for name in CONTESTANTS}
+    steps = max(1, SEEDS_A_TURN // batch_size)
     turns: dict[str, list[Seconds]] = defaultdict(list)
     with workers["dgl"], workers["dgl, memory kept"], workers["graphmill"]:
         error = workers["dgl"].ask("check")
@@ -79,13 +80,13 @@ def measure(graph: Path, batch_size: int, rounds: int) -> dict[str, object]:
         sizes = {name: worker.ask("sizes") for name, worker in workers.items()}
     totals = {name: statistics.median(sum(each.values()) for each in taken) for name, taken in turns.items()}
     phases = {
-        name: {phase: round(1000 * statistics.median(each[phase] for each in taken) / STEPS, 3) for phase in PHASES}
+        name: {phase: round(1000 * statistics.median(each[phase] for each in taken) / steps, 3) for phase in PHASES}
         for name, taken in turns.items()
     }
     return {
         "batch_size": batch_size,
         "milliseconds": phases,
-        "step_milliseconds": {name: round(1000 * total / STEPS, 3) for name, total in totals.items()},
+        "step_milliseconds": {name: round(1000 * total / steps, 3) for name, total in totals.items()},
         "ratio": round(totals["dgl"] / totals["graphmill"], 3),
         "ratio_memory_kept": round(totals["dgl, memory kept"] / totals["graphmill"], 3),
         "edges_and_inputs_a_step": sizes,
@@ -134,13 +135,14 @@ class Steps:
     """The loop around a step: the same seeds for everybody."""
 
     def __init__(self, graph: Graph, batch_size: int):
+        self.steps_a_turn = max(1, SEEDS_A_TURN // batch_size)
         self.plan, self.epoch = EpochPlan(np.array(graph.train_ids), batch_size, seed=0), 0
         self.planned = self.plan.batches(0)
         self.done, self.edges, self.inputs = 0, 0, 0
 
     def run(self) -> Seconds:
         clock = Clock()
-        for _ in range(STEPS):
+        for _ in range(self.steps_a_turn):
             item = next(self.planned, None)
             if item is None:
                 self.epoch += 1
