@@ -8,6 +8,7 @@ NAMES = (
     "cache",
     "cache_plan",
     "direct_io",
+    "disk",
     "epoch",
     "gather",
     "hotness",

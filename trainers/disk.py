@@ -137,33 +137,47 @@ class DiskSource:
     def _queue(self, first: int) -> OrderedByteQueue[Any]:
         return OrderedByteQueue(self.queue_bytes, first=first, most_items=MOST_WAITING, share=3)
 
-    def _number(self, item: PlannedBatch) -> int:
+    def number(self, item: PlannedBatch) -> int:
+        """Returns a batch's number among all stored ones."""
         return item.key.epoch * self.plan.num_batches + item.key.step
+
+    def open_loader(self) -> ChunkLoader:
+        """Returns what loads rows, for one thread; close it."""
+        return ChunkLoader(self.chunks, self.width, self.dtype, self.row_bytes, self._pool, self.reading)
+
+    def load_graph(self, item: PlannedBatch) -> tuple[tuple[Block, ...], Ledger]:
+        """Returns the blocks of a batch with transposes and weights, and what reading them moved.
+
+        Raises:
+            InputError: the batch is damaged, or another run's.
+        """
+        ledger = Ledger()
+        blocks = self.sampler.sample(item.key, item.seeds, transpose=self.transpose)
+        attach_weights(blocks, self.topology, self.edge_weight)
+        num_read = self.sampler.samples.record_bytes(item.key.epoch, item.key.step)
+        ledger.move(TOPOLOGY, requests=1, asked_bytes=num_read, moved_bytes=num_read)
+        return blocks, ledger
 
     def _load_graphs(
         self, planned: list[PlannedBatch], graphs: OrderedByteQueue[tuple[tuple[Block, ...], Ledger]]
     ) -> None:
         for item in planned:
-            ledger = Ledger()
             with self.timeline.span(GRAPH, "load graph", item.position):
-                blocks = self.sampler.sample(item.key, item.seeds, transpose=self.transpose)
-                attach_weights(blocks, self.topology, self.edge_weight)
-            num_read = self.sampler.samples.record_bytes(item.key.epoch, item.key.step)
-            ledger.move(TOPOLOGY, requests=1, asked_bytes=num_read, moved_bytes=num_read)
+                blocks, ledger = self.load_graph(item)
             num_bytes = block_bytes(blocks)
             with self.timeline.span(GRAPH, WAIT, item.position):
                 graphs.admit(item.position, num_bytes)
             graphs.put(item.position, (blocks, ledger), num_bytes)
 
     def _load_rows(self, planned: list[PlannedBatch], staged: OrderedByteQueue[Staged]) -> None:
-        loader = ChunkLoader(self.chunks, self.width, self.dtype, self.row_bytes, self._pool, self.reading)
+        loader = self.open_loader()
         try:
             for item in planned:
-                num_bytes = loader.num_bytes(self._number(item))
+                num_bytes = loader.num_bytes(self.number(item))
                 with self.timeline.span(FEATURE, WAIT, item.position):
                     staged.admit(item.position, num_bytes)
                 with self.timeline.span(FEATURE, "load rows", item.position):
-                    rows = loader.load(self._number(item))
+                    rows = loader.load(self.number(item))
                 staged.put(item.position, rows, num_bytes)
         finally:
             loader.close()
@@ -180,14 +194,15 @@ class DiskSource:
                 x_bytes = 4 * len(rows.slots) * self.width
                 ready.admit(item.position, x_bytes)
             with self.timeline.span(ASSEMBLE, "assemble", item.position):
-                x = self._gather(rows)
+                x = self.gather(rows)
                 ledger = rows.ledger
                 rows.release()
                 del rows
             staged.release(staged_bytes)
             ready.put(item.position, (x, ledger), x_bytes)
 
-    def _gather(self, staged: Staged) -> torch.Tensor:
+    def gather(self, staged: Staged) -> torch.Tensor:
+        """Returns f32[n, F], the inputs of a batch from all tiers; its ledger gets what crossed the link."""
         since = self.link.now() if self.link else 0
         x = torch.empty((len(staged.slots), self.width))
         tiers = Tiers(device=self.device_rows.numpy(), host=self.host_rows, staged=staged.rows)

@@ -1,0 +1,85 @@
+"""Training from disk: bytes, feature loading, packing and overlap, on the stages' own artifacts (DiskGNN, Figures 5 to 8 and 14).
+
+R-MAT with 4M nodes and 58M edges, 5% training nodes, an epoch of 196 batches of [20, 15, 10], rows of 512 bytes: a table of 2 GB. The page
+cache is out of play: features, chunks and caches are read with O_DIRECT by us and by the baselines; what is written is synced inside the
+timing and forgotten. What a host below a virtual disk caches cannot be seen from here, so rounds take other batches.
+
+    bytes     an epoch's ledger equals the plan, to the byte and the request; against other systems by counting (disk_bytes.py)
+    loading   seconds to load rows of batches against one request a row, beside the rooflines of the same run (disk_loading.py)
+    packing   the stage against packing batch by batch (disk_packing.py)
+    overlap   an epoch with an emulated device against its longest stage and against no overlap (disk_epoch.py)
+
+Packs go into a store of their own, so that packing is always measured. They take up to 20 GB until the end of the run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+from assets.store import Store
+from benchmarks.disk_bytes import against_systems, check_ledger
+from benchmarks.disk_epoch import measure_epochs
+from benchmarks.disk_inputs import FULL, QUICK, Case, build_case, home
+from benchmarks.disk_loading import measure_loading
+from benchmarks.disk_packing import measure_packing
+from benchmarks.record import record
+from trainers.memory import keep_freed_memory
+
+SETUPS: dict[str, dict[str, Any]] = {
+    "packed only": {"device": "0", "host": "5%", "disk": "100x"},
+    "3x": {"device": "0", "host": "5%", "disk": "3x"},
+    "5x": {"device": "0", "host": "5%", "disk": "5x"},
+    "segments of 50": {"device": "0", "host": "10%", "disk": "100x", "segment_size": 50},
+    "5% device, 5% host": {"device": "5%", "host": "5%", "disk": "100x"},
+    "1% host": {"device": "0", "host": "1%", "disk": "3x"},
+    "3% host": {"device": "0", "host": "3%", "disk": "3x"},
+    "10% host": {"device": "0", "host": "10%", "disk": "100x"},
+}
+"""Budgets, as `[memory]` and `[cache_plan]` give them."""
+
+PACKED = ("packed only", "3x", "segments of 50")
+"""What is packed and read; the others are planned only."""
+
+
+def main(quick: bool) -> None:
+    keep_freed_memory()
+    size, ratio, fanouts, batch = (QUICK, 0.1, (10, 10), 200) if quick else (FULL, 0.05, (20, 15, 10), 1024)
+    with home() as store, tempfile.TemporaryDirectory(dir=store.home) as folder:
+        case = build_case(store, size, ratio, fanouts, batch)
+        numbers = case.graph.summary["numbers"]
+        print(f"R-MAT {numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges, {case.num_batches} batches")
+        row = {"scale": "quick" if quick else "full", "graph": size, "batches": case.num_batches}
+        row |= run(case, Store(store.home / folder), quick)
+    record("disk", row)
+
+
+def run(case: Case, packs: Store, quick: bool) -> dict[str, Any]:
+    """Measures everything, in an order in which each part finds what it reads."""
+    plans = {name: case.plan(**setup) for name, setup in SETUPS.items()}
+    planned = {}
+    for name, plan in plans.items():
+        found = plan.summary["numbers"]
+        planned[name] = {
+            "amplification": round(found["amplification"], 6),
+            "space": round(found["disk_bytes"] / found["feature_bytes"], 3),
+            "segment_size": found["segment_size"],
+            "moved_bytes": found["moved_bytes"],
+        }
+        print(f"{name}: {planned[name]}")
+    packing, chunks = {}, {}
+    for name in PACKED:
+        packing[name], chunks[name] = measure_packing(case, packs, plans[name], 2 if quick else 5)
+        print(f"packing, {name}: {packing[name]}")
+    checked = {name: check_ledger(case, plans[name], chunks[name]) for name in PACKED}
+    systems = against_systems(case, plans["packed only"])
+    loading = measure_loading(case, chunks, rounds=2 if quick else 3, batches=2 if quick else 5)
+    epochs = measure_epochs(case, chunks["packed only"])
+    return {
+        "planned": planned,
+        "packing": packing,
+        "read": checked,
+        "systems": systems,
+        "loading": loading,
+        "overlap": epochs,
+    }
