@@ -40,7 +40,9 @@ def build_packed(
     progress: Progress | None = None,
 ) -> Packed:
     """Builds the chunks of the small graph in `home`; rows of 300 floats straddle pages."""
-    store, graph = Store(home), graph or random_graph_artifact(home, width=width)
+    store = Store(home)
+    found = [each for each in store.artifacts() if each.stage == "graph" and each.config["width"] == width]
+    graph = graph or (found[0] if found else random_graph_artifact(home, width=width))
     samples = build_samples(home, graph=graph, epochs=epochs)
     budgets_config = BudgetsConfig(memory=MemoryConfig(**(MEMORY | (memory or {}))))
     budgets = materialize(store, BudgetsStage(), budgets_config, BudgetsExecution(), {"graph": graph})

@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 
 from assets.store import Store
+from tests.assets.packed import build_packed
 from tests.trainers.graphs import random_graph_artifact
 from tests.trainers.runs import content
 
 ROOT = Path(__file__).parents[2]
 
 
-def run_child(home: Path, kill_at: int, resume: bool, cached: bool = False) -> subprocess.CompletedProcess[str]:
-    how = ["resume" if resume else "anew", "cached" if cached else "plain"]
+def run_child(
+    home: Path, kill_at: int, resume: bool, cached: bool = False, disk: bool = False
+) -> subprocess.CompletedProcess[str]:
+    how = ["resume" if resume else "anew", "disk" if disk else "cached" if cached else "plain"]
     command = [sys.executable, "-m", "tests.laws.train_child", str(home), str(kill_at), *how]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
@@ -69,6 +72,19 @@ def test_resume_with_a_cache_is_exact_and_ends_with_the_weights_of_none(tmp_path
     assert model_content(killed) == model_content(straight)
     differing = {name for name, digest in model_content(plain).items() if model_content(straight)[name] != digest}
     assert differing == {"ledger.json"}
+
+
+@pytest.mark.slow
+def test_resume_from_disk_is_exact(tmp_path: Path) -> None:
+    """Weights, history and ledger are those of an uninterrupted run from disk."""
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    build_packed(straight, epochs=2)
+    shutil.copytree(straight, killed)
+    assert run_child(straight, 0, resume=False, disk=True).returncode == 0
+    for kill_at in (33, 14):
+        assert run_child(killed, kill_at, resume=True, disk=True).returncode == -signal.SIGKILL
+    assert run_child(killed, 0, resume=True, disk=True).returncode == 0
+    assert model_content(killed) == model_content(straight)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Trains the small model in a process of its own, which kills itself at the n-th event.
 
-Usage: python -m tests.laws.train_child HOME KILL_AT resume|anew cached|plain. Events are steps of the progress, flushes and renames:
+Usage: python -m tests.laws.train_child HOME KILL_AT resume|anew cached|plain|disk. Events are steps of the progress, flushes and renames:
 every place where a crash could leave something half done. KILL_AT = 0 never kills; the number of events is printed at the end.
 """
 
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from assets.stage import Silent
-from tests.trainers.runs import train_small
+from tests.assets.packed import build_packed
+from tests.trainers.runs import train_packed, train_small
 
 
 class Events:
@@ -56,7 +57,12 @@ def main() -> None:
     events = Events(kill_at)
     os.fsync, os.rename = events.around(os.fsync), events.around(os.rename)
     pathlib.Path.replace = events.around(pathlib.Path.replace)  # pyright: ignore[reportAttributeAccessIssue]
-    train_small(home, memory=memory, resume=resume, progress=Counting(events), checkpoint_steps=1, patience=2)
+    options: dict[str, Any] = {"resume": resume, "checkpoint_steps": 1, "patience": 2}
+    if sys.argv[4] == "disk":
+        packed = build_packed(home, epochs=2)  # is there already
+        train_packed(packed, home, progress=Counting(events), **options)
+    else:
+        train_small(home, memory=memory, progress=Counting(events), **options)
     print(events.count)
 
 

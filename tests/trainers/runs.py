@@ -1,5 +1,6 @@
 """Training runs on a small graph, for the trainer tests and the laws."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,10 @@ from assets.artifact import Artifact
 from assets.sampling import SamplingConfig
 from assets.stage import Progress
 from assets.store import Store
+from tests.assets.packed import Packed
 from tests.trainers.caches import cache_inputs
 from tests.trainers.graphs import random_graph_artifact
+from trainers.batches import StoredInputs
 from trainers.config import TrainTable
 from trainers.run import train_table
 
@@ -40,6 +43,28 @@ def train_small(
     return train_table(store, graph, table, sampling, 5, cache=cache, resume=resume, progress=progress, report=report)[
         0
     ]
+
+
+def train_packed(
+    packed: Packed,
+    home: Path,
+    trainer: str = "disk",
+    *,
+    sampling: SamplingConfig = SAMPLING,
+    resume: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Artifact:
+    """Trains on a packed graph, its sampling epochs in rotation, from disk or online; the model goes to `home`.
+
+    Args:
+        options: override `TABLE`.
+    """
+    table = TrainTable(**(TABLE | {"trainer": trainer} | options))
+    sampling = replace(sampling, reuse=packed.samples.summary["numbers"]["num_epochs"])
+    stored = StoredInputs(samples=packed.samples, cache_plan=packed.cache_plan, packed_chunks=packed.packed_chunks)
+    run: dict[str, Any] = {"stored": stored if trainer == "disk" else None, "resume": resume, "progress": progress}
+    return train_table(Store(home), packed.graph, table, sampling, 5, report=lambda line: None, **run)[0]
 
 
 def content(model: Artifact) -> dict[str, str]:

@@ -15,7 +15,7 @@ from assets.stored_samples import open_samples
 from kernels.errors import InputError
 from kernels.pages import PAGE_BYTES, padded_bytes
 from tests.assets.packed import Packed, build_packed
-from tests.trainers.runs import TABLE
+from tests.trainers.runs import TABLE, train_packed
 from trainers.batches import StoredInputs
 from trainers.config import TrainTable
 from trainers.devices import OverBudget
@@ -30,13 +30,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
 
 
 def train(packed: Packed, home: Path, trainer: str = "disk", **options: Any) -> Artifact:
-    """Trains on the packed graph, two sampling epochs in rotation; the model goes to `home`."""
-    table = TrainTable(**(TABLE | {"trainer": trainer, "epochs": EPOCHS} | options))
-    sampling = SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=2)
-    stored = StoredInputs(samples=packed.samples, cache_plan=packed.cache_plan, packed_chunks=packed.packed_chunks)
-    return train_table(
-        Store(home), packed.graph, table, sampling, 5, stored=stored if trainer == "disk" else None, report=lambda line: None
-    )[0]  # fmt: skip
+    return train_packed(packed, home, trainer, **({"epochs": EPOCHS} | options))
 
 
 def rows_of(model: Artifact) -> list[dict[str, Any]]:

@@ -1,0 +1,64 @@
+"""Law 2 for training from disk: losses, scores and weights of `minibatch` to the bit, whatever the tiers hold."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.budgets import BudgetsConfig, BudgetsExecution, BudgetsStage, MemoryConfig
+from assets.cache_plan import CACHE_PLAN, CachePlanExecution, CachePlanTable, cache_plan_config
+from assets.graph import GRAPH, GraphExecution
+from assets.packed_chunks import PACKED_CHUNKS, PackedConfig, PackedExecution
+from assets.pipeline import load_pipeline
+from assets.samples import SAMPLES, SamplesExecution, SamplesTable, samples_config
+from assets.stage import materialize
+from assets.store import Store
+from tests.assets.packed import Packed, build_packed
+from tests.trainers.runs import train_packed
+from trainers.config import TrainTable
+
+TIERS = {
+    "nothing cached": {"device": "0", "host": "0", "disk": "100x"},
+    "all on the device": {"device": "100%", "host": "0", "disk": "0"},
+    "all on the host": {"device": "0", "host": "100%", "disk": "0"},
+    "all levels": {"device": "5%", "host": "10%", "disk": "2x"},
+}
+
+
+def assert_equal(packed: Packed, home: Path, **options: Any) -> None:
+    online, disk = (train_packed(packed, home, trainer, **options) for trainer in ("minibatch", "disk"))
+    for name in ("weights.safetensors", "metrics.jsonl"):
+        assert disk.files[name]["digest"] == online.files[name]["digest"], name
+
+
+@pytest.mark.parametrize("memory", TIERS.values(), ids=TIERS.keys())
+def test_any_tiers_and_three_sampling_epochs(tmp_path: Path, memory: dict[str, Any]) -> None:
+    packed = build_packed(tmp_path, epochs=3, memory=memory)
+    assert_equal(packed, tmp_path, epochs=4)
+
+
+@pytest.mark.skipif(
+    not os.environ.get("GRAPHMILL_TEST_DATA"), reason="GRAPHMILL_TEST_DATA names no folder of real graphs"
+)
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+def test_photo(tmp_path: Path, model: str) -> None:
+    """A real graph whose rows of 2,980 bytes straddle pages."""
+    pipeline, store = load_pipeline("photo", TrainTable), Store(tmp_path)
+    (table,) = (table for table in pipeline.train if table.name == model)
+    sampling = pipeline.sampling
+    assert sampling is not None
+    graph = materialize(store, GRAPH, pipeline.graph, GraphExecution(threads=1), {})
+    config = samples_config(SamplesTable(epochs=3), sampling, 5)
+    samples = materialize(store, SAMPLES, config, SamplesExecution(threads=1), {"graph": graph})
+    memory = BudgetsConfig(memory=MemoryConfig(device="5%", host="10%", disk="4x"))
+    budgets = materialize(store, BudgetsStage(), memory, BudgetsExecution(), {"graph": graph})
+    inputs = {"graph": graph, "samples": samples, "budgets": budgets}
+    plan = cache_plan_config(CachePlanTable(), 5)
+    cache_plan = materialize(store, CACHE_PLAN, plan, CachePlanExecution(threads=1), inputs)
+    inputs = {"graph": graph, "samples": samples, "cache_plan": cache_plan}
+    chunks = materialize(store, PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=1), inputs)
+    shape = {"model": model, "layers": 2, "hidden": table.hidden, "norm": "layer", "residual": True, "lr": 0.005}
+    packed = Packed(graph, samples, cache_plan, chunks)
+    assert_equal(packed, tmp_path, sampling=sampling, epochs=4, eval_every=2, accumulate=1, **shape)
