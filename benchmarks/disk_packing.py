@@ -26,7 +26,8 @@ def measure_packing(case: Case, packs: Store, plan: Artifact, sampled: int) -> t
 
     A list is what a batch packs, or what a segment caches. One by one, a list's rows are read by io_uring at depth 64, one request a row,
     and written side by side. Its seconds are those of the sample times all rows / rows of the sample; addresses, digests and checks,
-    which the stage's time includes, are left out of it.
+    which the stage's time includes, are left out of it. The least seconds are those of writing all rows at the rate of a plain write that
+    is synced, measured right before.
     """
     segments = open_segment_plan(plan)
     lists = [
@@ -40,6 +41,7 @@ def measure_packing(case: Case, packs: Store, plan: Artifact, sampled: int) -> t
     seconds = _one_by_one(case, wanted[:half])
     for artifact in (case.samples, case.graph):
         drop_pages(artifact)
+    rate = _write_rate(case)
     inputs = {"graph": case.graph, "samples": case.samples, "cache_plan": plan}
     started = time.perf_counter()
     packed = materialize(packs, PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=THREADS), inputs)
@@ -54,6 +56,8 @@ def measure_packing(case: Case, packs: Store, plan: Artifact, sampled: int) -> t
         "stage_seconds": round(batched, 2),
         "one_by_one_seconds": round(individual, 1),
         "sampled_rows": sampled_rows,
+        "write_gbps": round(rate / 1e9, 2),
+        "least_seconds": round(all_rows * table.row_bytes / rate, 2),
         "ratio": round(individual / batched, 2),
     }
     return found, Chunks(packed, plan, case.samples)
@@ -73,3 +77,15 @@ def _one_by_one(case: Case, lists: list[Array]) -> float:
                 target.write(rows.data)
             os.fsync(target.fileno())
         return time.perf_counter() - started
+
+
+def _write_rate(case: Case, num_bytes: int = 1 << 30) -> float:
+    """Bytes a second of writing one file in pieces of 64 MiB, synced."""
+    piece = np.random.default_rng(0).integers(0, 2**63, 8 << 20, np.int64)
+    with tempfile.TemporaryDirectory(dir=case.store.home) as folder:
+        started = time.perf_counter()
+        with (Path(folder) / "written").open("wb", buffering=0) as target:
+            for _ in range(num_bytes // piece.nbytes):
+                target.write(piece.data)
+            os.fsync(target.fileno())
+        return num_bytes / (time.perf_counter() - started)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
+from contextlib import suppress
 
 import numpy as np
 
@@ -41,6 +43,12 @@ class AlignedBuffer:
     def __exit__(self, *_: object) -> None:
         self.release()
 
+    def release_later(self) -> None:
+        """Gives the memory back when the pool is next asked for some; takes no lock, so a finalizer may call it at any point."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.returned.append(self.data)
+
     def release(self) -> None:
         """Gives the memory back to the pool; a second call does nothing."""
         pool, self._pool = self._pool, None
@@ -52,18 +60,22 @@ class BufferPool:
     """Lends page-aligned buffers; safe to use from many threads.
 
     Args:
-        keep_bytes: returned memory to keep for the next borrower; what is beyond it goes back to the system.
+        keep_bytes: returned memory to keep for the next borrower; what is beyond it goes back to the system, small buffers first.
     """
 
     def __init__(self, keep_bytes: int):
         self.keep_bytes = keep_bytes
         self.lent_bytes = 0
+        self.returned: deque[Array] = deque()
         self.kept_bytes = 0
         self._kept: list[Array] = []
         self._lock = threading.Lock()
 
     def take(self, num_bytes: int) -> AlignedBuffer:
         """Lends a buffer of num_bytes or more: the smallest kept one that is large enough, or a new one of whole pages."""
+        while self.returned:
+            with suppress(IndexError):  # another thread was faster
+                self.give_back(self.returned.popleft())
         with self._lock:
             fitting = [place for place, data in enumerate(self._kept) if data.nbytes >= num_bytes]
             best = min(fitting, key=lambda place: self._kept[place].nbytes, default=None)
@@ -76,6 +88,10 @@ class BufferPool:
         """Takes lent memory back, for the next borrower or for the system. `AlignedBuffer.release` calls it."""
         with self._lock:
             self.lent_bytes -= data.nbytes
-            if self.kept_bytes + data.nbytes <= self.keep_bytes:
-                self.kept_bytes += data.nbytes
-                self._kept.append(data)
+            if data.nbytes > self.keep_bytes:
+                return
+            self.kept_bytes += data.nbytes
+            self._kept.append(data)
+            self._kept.sort(key=lambda each: each.nbytes, reverse=True)
+            while self.kept_bytes > self.keep_bytes:
+                self.kept_bytes -= self._kept.pop().nbytes

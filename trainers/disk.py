@@ -8,7 +8,8 @@ A thread a stage, and between two stages a queue of two batches, bounded in byte
 the heads of both paths that end at the step are the same batch. The longest stage decides how long an epoch takes.
 
 The batches are those of the online sampler, byte for byte, and a row is the same wherever it was stored: losses equal those of `minibatch`.
-Memory: a third of `queue` for each queue; the images of the static tiers; kept buffers of staging, no more than their queue.
+Memory: a third of `queue` for each queue; the images of the static tiers; kept buffers of staging
+and of inputs, each no more than their queue.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from trainers.cache import D2D
 from trainers.devices import LogicalDevice
 from trainers.ledger import Ledger, Line
 from trainers.link import Link
+from trainers.memory import lent_rows
 from trainers.minibatch import attach_weights, block_bytes, count_batch, planned_batch
 from trainers.offline import StoredSampler
 from trainers.queue import Closed, OrderedByteQueue
@@ -95,7 +97,7 @@ class DiskSource:
         self.device_rows = device.alloc_rows(len(image), width, image.dtype)
         self.device_rows.numpy()[...] = image
         self.host_rows = np.array(chunks.host_image)
-        self._pool = BufferPool(queue_bytes // 3)
+        self._pool, self._inputs = BufferPool(queue_bytes // 3), BufferPool(queue_bytes // 3)
 
     def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
         """Yields the batches of a training epoch in step order, from a position on.
@@ -204,7 +206,7 @@ class DiskSource:
     def gather(self, staged: Staged) -> torch.Tensor:
         """Returns f32[n, F], the inputs of a batch from all tiers; its ledger gets what crossed the link."""
         since = self.link.now() if self.link else 0
-        x = torch.empty((len(staged.slots), self.width))
+        x = lent_rows(self._inputs, len(staged.slots), self.width)
         tiers = Tiers(device=self.device_rows.numpy(), host=self.host_rows, staged=staged.rows)
         gather_tiered(staged.slots, tiers, x.numpy(), threads=self.threads)
         tier = np.bincount(staged.slots[staged.slots >= 0] >> ROW_BITS, minlength=3)

@@ -5,12 +5,21 @@ step pays a page fault for every 4 KiB it touches: on the machine of the first m
 almost half of its time. Serving large blocks from the heap, and keeping the heap's top, reuses the same pages instead; it holds for
 torch's own outputs as well, which no pool of ours could reach. The cost is a higher peak (about a fifth there), since a heap that is
 kept can be fragmented.
+
+A block of more than 64 MiB that a thread besides the main one allocates is faulted in anew all the same: glibc's heaps of threads are not
+larger. `lent_rows` takes such blocks from a pool.
 """
 
 from __future__ import annotations
 
 import ctypes
 import platform
+import weakref
+
+import numpy as np
+import torch
+
+from kernels.aligned import BufferPool
 
 # Parameters of mallopt(3).
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
@@ -29,3 +38,13 @@ def keep_freed_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     settings = {_TRIM_THRESHOLD: _LARGEST_INT, _TOP_PAD: _GROW_BYTES, _MMAP_MAX: 0}
     return all([mallopt(name, value) == 1 for name, value in settings.items()])
+
+
+def lent_rows(pool: BufferPool, rows: int, width: int) -> torch.Tensor:
+    """Returns f32[rows, width], uninitialised, in memory that goes back to the pool when no tensor uses it any more."""
+    buffer = pool.take(4 * rows * width)
+    values = buffer.data[: 4 * rows * width].view(np.float32).reshape(rows, width)
+    weakref.finalize(
+        values, buffer.release_later
+    ).atexit = False  # the tensor's storage holds `values`, and nothing else does
+    return torch.from_numpy(values)

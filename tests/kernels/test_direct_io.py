@@ -331,5 +331,15 @@ def test_the_pool_lends_aligned_memory_again():
         buffer.release()
     assert (pool.lent_bytes, pool.kept_bytes) == (0, 12288)
     assert pool.take(4096).data.ctypes.data == address
-    pool.take(100_000).release()  # too large to be kept beside the others
+    pool.take(100_000).release()  # too large to be kept
     assert pool.kept_bytes == 8192
+
+
+def test_the_pool_keeps_the_larger_buffers_where_it_cannot_keep_all():
+    pool = BufferPool(keep_bytes=3 * 4096)
+    small, large = pool.take(4096), pool.take(3 * 4096)
+    small.release()
+    large.release_later()
+    assert pool.lent_bytes == 3 * 4096
+    again = pool.take(1)  # what was given back meanwhile is there
+    assert again.data.nbytes == 3 * 4096 and (pool.lent_bytes, pool.kept_bytes) == (3 * 4096, 0)

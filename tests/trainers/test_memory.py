@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
+from kernels.aligned import BufferPool
 from tests.e2e.commands import ROOT
-from trainers.memory import keep_freed_memory
+from trainers.memory import keep_freed_memory, lent_rows
 
 FAULTS = """
 import resource, sys, torch
@@ -42,3 +43,18 @@ def test_large_buffers_are_faulted_in_once() -> None:
     assert fresh > 5 * 2 * (64 << 20) // 4096 * 0.5
     # One of the ten buffers may still grow the heap; all others are reused.
     assert kept < fresh / 5
+
+
+def test_lent_rows_go_back_when_no_tensor_uses_them() -> None:
+    pool = BufferPool(1 << 20)
+    x = lent_rows(pool, 30, 10)
+    x[...] = 7.0
+    kept = x[3:5].view(-1)
+    address = x.data_ptr()
+    del x
+    other = lent_rows(pool, 30, 10)
+    assert other.data_ptr() != address  # the view still uses the memory
+    assert (kept == 7).all()
+    del kept
+    assert lent_rows(pool, 30, 10).data_ptr() == address
+    assert lent_rows(pool, 0, 10).shape == (0, 10)
