@@ -12,7 +12,15 @@ from assets.recipe import short
 from kernels.errors import InputError
 from trainers.timeline import WAIT, hidden_share, lanes
 
-COLOURS = {"train": "#4477aa", "sample": "#ee6677", "gather": "#ccbb44", WAIT: "#dddddd"}
+COLOURS = {
+    "train": "#4477aa",
+    "sample": "#ee6677",
+    "load graph": "#ee6677",
+    "load rows": "#228833",
+    "gather": "#ccbb44",
+    "assemble": "#ccbb44",
+    WAIT: "#dddddd",
+}
 """Of the phases that have one; others take matplotlib's."""
 
 
