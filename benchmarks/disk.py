@@ -7,6 +7,7 @@ timing and forgotten. What a host below a virtual disk caches cannot be seen fro
     bytes     an epoch's ledger equals the plan, to the byte and the request; against other systems by counting (disk_bytes.py)
     loading   seconds to load rows of batches against one request a row, beside the rooflines of the same run (disk_loading.py)
     packing   the stage against packing batch by batch (disk_packing.py)
+    memory    its peak, seen from outside, against what was promised (disk_memory.py)
     overlap   an epoch with an emulated device against its longest stage and against no overlap (disk_epoch.py)
 
 Packs go into a store of their own, so that packing is always measured. They take up to 20 GB until the end of the run.
@@ -22,6 +23,7 @@ from benchmarks.disk_bytes import against_systems, check_ledger
 from benchmarks.disk_epoch import measure_epochs
 from benchmarks.disk_inputs import FULL, QUICK, Case, build_case, home
 from benchmarks.disk_loading import measure_loading
+from benchmarks.disk_memory import measure_memory
 from benchmarks.disk_packing import measure_packing
 from benchmarks.record import record
 from trainers.memory import keep_freed_memory
@@ -82,4 +84,5 @@ def run(case: Case, packs: Store, quick: bool) -> dict[str, Any]:
         "systems": systems,
         "loading": loading,
         "overlap": epochs,
+        "memory": measure_memory(case, plans["packed only"], chunks["packed only"]),
     }

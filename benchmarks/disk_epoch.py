@@ -47,7 +47,7 @@ def measure_epochs(case: Case, chunks: Chunks) -> list[dict[str, Any]]:
     return found
 
 
-def make_source(case: Case, chunks: Chunks, timeline: Timeline) -> DiskSource:
+def make_source(case: Case, chunks: Chunks, timeline: Timeline, queue_bytes: int = 1 << 30) -> DiskSource:
     """The trainer's own source, as for a GraphSAGE model."""
     graph = case.opened
     return DiskSource(
@@ -62,7 +62,7 @@ def make_source(case: Case, chunks: Chunks, timeline: Timeline) -> DiskSource:
         edge_weight=None,
         transpose="hidden",
         ledger=Ledger(),
-        queue_bytes=1 << 30,
+        queue_bytes=queue_bytes,
         reading=ReadExecution(),
         device=LogicalDevice(),
         timeline=timeline,
