@@ -64,7 +64,7 @@ def test_verify_finds_a_flipped_bit_and_a_rebuild_mends_it(tmp_path: Path, pipel
         (('model = "sage"', 'model = "sgae"'), "sage"),
         (("fanouts = [5, 5]", "fanouts = [5]"), "fanouts"),
         (("nodes = 3000", "node = 3000"), "nodes"),
-        (('model = "gcn"', 'trainer = "disk"'), "not built yet"),
+        (('model = "gcn"', 'trainer = "fresh"'), "not built yet"),
         (("[sampling]", "[partitions]\nparts = 4\n[sampling]"), "not built yet"),
         (("seed = 3", "seed = "), "TOML"),
     ],
