@@ -241,9 +241,7 @@ class PageReader:
         """
         row_ids = as_ids(row_ids, "row_ids")
         if row_bytes < 1 or offset < 0:
-            raise InputError(
-                f"row_bytes = {row_bytes}, offset = {offset}", "give 1 or more bytes a row, from byte 0 on"
-            )
+            raise InputError(f"row_bytes = {row_bytes}, offset = {offset}", "give 1 or more bytes a row, from byte 0")
         out = np.empty((len(row_ids), row_bytes), np.uint8) if out is None else out
         if out.dtype != np.uint8 or out.shape != (len(row_ids), row_bytes) or not out.flags.writeable:
             raise InputError(f"out is {out.dtype}{list(out.shape)}", f"give uint8[{len(row_ids)}, {row_bytes}]")

@@ -51,8 +51,7 @@ def train_table(
     """
     # A writer sweeps as well, but where everything is reused there is none.
     store.sweep()
-    stage = ModelStage()
-    folder = store.home / "checkpoints"
+    stage, folder = ModelStage(), store.home / "checkpoints"
     options = {**asdict(table.execution), "resume": resume, "checkpoints": folder}
     execution = RunExecution(**options, cache=cache, stored=stored)
     inputs, models = {"graph": graph}, []
