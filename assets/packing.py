@@ -130,7 +130,7 @@ def pack_group(
     cache_bounds = DATA_OFFSET + np.cumsum(np.concatenate([[0], cache_bytes]))
     caches = writer.create("caches", int(cache_bounds[-1]) - DATA_OFFSET, np.uint8)
     deals = [(_chunk_lists(plan, layout), chunks), (_cache_lists(plan, cache_bounds), caches)]
-    num_rows = _deal(table, range_bytes, deals, threads, progress)
+    num_rows = deal(table, range_bytes, deals, threads, progress)
     writer.save("bounds", layout.chunks)
     writer.save("num_cached", layout.num_cached)
     writer.save("digests", _digests(layout.chunks, chunks, threads))
@@ -218,10 +218,14 @@ def _cache_lists(plan: _Plan, bounds: Array) -> PackLists:
     )
 
 
-def _deal(
+def deal(
     table: FeatureTable, range_bytes: int, deals: list[tuple[PackLists, Any]], threads: int, progress: Progress
 ) -> int:
-    """Deals all rows of the table; returns how many were stored."""
+    """Deals all rows of the table; returns how many were stored.
+
+    Raises:
+        InputError: the table is damaged, or the lists name rows that it does not have.
+    """
     written, total = 0, (table.num_rows * table.row_bytes >> 20) + 1
     progress.start("pack", total, "MiB")
     told = 0

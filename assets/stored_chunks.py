@@ -11,7 +11,6 @@ from assets.artifact import Artifact
 from assets.needs import require
 from kernels.errors import InputError
 from kernels.pages import padded_bytes
-from kernels.types import Array
 
 
 class Extent(NamedTuple):
@@ -121,11 +120,6 @@ class Chunks:
             num_packed=int(self._num_packed[number]),
             cache=cache,
         )
-
-    def staged_bytes(self, row_bytes: int) -> Array:
-        """Returns i64[B]: what `staging_capacity` says of each batch."""
-        front = padded_bytes(4 * self._num_inputs) + padded_bytes(4 * self._num_cached)
-        return padded_bytes(np.maximum(self._num_bytes, front + (self._num_packed + self._num_cached) * row_bytes))
 
 
 def staging_capacity(place: ChunkPlace, row_bytes: int) -> int:

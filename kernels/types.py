@@ -7,7 +7,7 @@ node of the whole graph, local ids a row of one block; local ids are always int3
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -193,10 +193,6 @@ class MiniBatch:
 
         made[-1].dstdata["y"] = torch.from_numpy(self.labels.astype(np.int64))
         return made
-
-    def with_blocks(self, blocks: tuple[Block, ...]) -> MiniBatch:
-        """Returns the same batch over other blocks."""
-        return replace(self, blocks=blocks)
 
 
 def id_dtype(num_nodes: int) -> np.dtype[Any]:

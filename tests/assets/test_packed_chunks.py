@@ -9,13 +9,14 @@ import pytest
 from assets.artifact import Artifact
 from assets.graph import open_graph
 from assets.packed_chunks import PACKED_CHUNKS, PackedConfig, PackedExecution
-from assets.packing import Addresses
-from assets.stage import materialize
+from assets.packing import Addresses, deal
+from assets.stage import ChecksFailedError, Silent, materialize
 from assets.store import Store
 from assets.stored_chunks import Chunks
 from assets.stored_samples import open_samples
 from assets.table_ranges import read_ranges
 from kernels.errors import InputError
+from kernels.pack import PackLists, pack_range
 from kernels.pages import PAGE_BYTES
 from kernels.slots import DEVICE, ELSEWHERE, HOST, STAGED, unpack
 from tests.assets.packed import Packed, build_packed
@@ -123,6 +124,23 @@ def test_a_flipped_bit_in_the_features_is_found_before_it_is_packed(tmp_path: Pa
     damage(graph.file("features.npy"), 300_000)
     with pytest.raises(InputError, match="do not match their digest"):
         build_packed(tmp_path, graph=graph)
+
+
+def test_a_row_at_the_wrong_place_fails_the_check_of_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(rows: np.ndarray, first_row: int, lists: PackLists, out: np.ndarray, threads: int = 1) -> int:
+        return pack_range(rows[::-1].copy(), first_row, lists, out, threads)
+
+    monkeypatch.setattr("assets.packing.pack_range", careless)
+    with pytest.raises(ChecksFailedError, match="rows are the features"):
+        build_packed(tmp_path)
+    assert not [each for each in Store(tmp_path).artifacts() if each.stage.startswith("packed_chunks")]
+
+
+def test_a_plan_of_a_larger_graph_is_noticed(tmp_path: Path) -> None:
+    table = open_graph(random_graph_artifact(tmp_path, width=4)).features
+    lists = PackLists(ptr=np.array([0, 2]), ids=np.array([1, table.num_rows]), offsets=np.array([0]))
+    with pytest.raises(InputError, match="feature table does not have"):
+        deal(table, 1 << 20, [(lists, np.zeros(64, np.uint8))], 1, Silent())
 
 
 def test_chunks_of_another_plan_are_refused(tmp_path: Path) -> None:
