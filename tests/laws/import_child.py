@@ -14,23 +14,21 @@ import signal
 import sys
 from pathlib import Path
 
-import assets
 from assets.store import Store
 from tests.assets.own_data import build, contents, staging
-
-HOUSE = str(Path(assets.__file__).parent)
+from tests.laws.crashes import at_line, die
 
 
 def main(folder: Path, num_kills: int) -> None:
     keys = json.loads((folder / "keys.json").read_text())
     keys = {name: folder / value if name in ("edges", "nodes") else value for name, value in keys.items()}
-    num_lines = int(in_fork(lambda: at_line(0, lambda: build(folder / "counted", "edges", **keys))) or 0)
+    num_lines = int(in_fork(lambda: at_line(0, die, lambda: build(folder / "counted", "edges", **keys))) or 0)
     draw, outcome = random.Random(0), {"absent": 0, "whole": 0}
     problems = []
     reference = in_fork(lambda: digest(folder / "reference", keys))
     for count in sorted(draw.sample(range(1, num_lines), num_kills)):
         home = folder / "killed"
-        answer = in_fork(lambda home=home, count=count: at_line(count, lambda: build(home, "edges", **keys)))
+        answer = in_fork(lambda home=home, count=count: at_line(count, die, lambda: build(home, "edges", **keys)))
         if answer is not None:
             problems.append(f"line {count} was never reached")
         outcome["whole" if Store(home).artifacts() else "absent"] += 1
@@ -68,28 +66,6 @@ def in_fork(work):
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert status in (0, -signal.SIGKILL), status
     return answer.decode() if status == 0 else None
-
-
-def at_line(count, work):
-    """Runs `work` and kills the process before the count-th line of code in assets/; returns the number of lines."""
-    seen = 0
-
-    def trace(frame, event, argument):
-        nonlocal seen
-        if not frame.f_code.co_filename.startswith(HOUSE):
-            return None
-        if event == "line":
-            seen += 1
-            if seen == count:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return trace
-
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(None)
-    return seen
 
 
 if __name__ == "__main__":

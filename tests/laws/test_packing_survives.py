@@ -1,6 +1,5 @@
 """Law 6 for packed chunks: kill -9 and a full disk leave whole parts, and the bytes of one calm build."""
 
-import gc
 import random
 import shutil
 import signal
@@ -10,10 +9,9 @@ from typing import Any
 import pytest
 
 from assets.store import Store
-from kernels.errors import InputError
 from tests.assets.packed import build_packed
 from tests.assets.sampled import contents
-from tests.laws.test_store_survives import assert_clean, at_line, die, run_child, small_disk  # noqa: F401
+from tests.laws.crashes import assert_clean, at_line, die, fill_disks, run_child
 
 PARTS, WHOLE = "packed_chunks.parts", "packed_chunks"
 HOW: dict[str, Any] = {"groups": 3, "plan": {"segment_size": 2}, "memory": {"disk": "10x"}}
@@ -66,22 +64,13 @@ def test_kill_at_drawn_lines_of_packing(tmp_path: Path, calm: tuple[dict[Any, by
 
 
 def test_a_full_disk_while_packing_is_one_clear_error(
-    small_disk: Any, tmp_path: Path, calm: tuple[dict[Any, bytes], Path]  # noqa: F811
-) -> None:  # fmt: skip
+    small_disk: Any, tmp_path: Path, calm: tuple[dict[Any, bytes], Path]
+) -> None:
     reference, planned = calm
-    num_bytes = sum(path.stat().st_size // 4096 * 4096 + 4096 for path in planned.rglob("*"))
+    more = (100_000, 700_000, 1_000_000)
     survived = []
-    for more in (100_000, 700_000, 1_000_000):
-        home = small_disk(num_bytes + more) / "home"
-        shutil.copytree(planned, home)
-        with pytest.raises(InputError, match="the file system is full") as caught:
-            build_packed(home, **HOW)
-        assert "GRAPHMILL_HOME" in str(caught.value) and "segments-" in str(caught.value)
-        del caught  # its traceback holds mapped files, and the disk could not be unmounted
-        gc.collect()
-        assert_clean(home)
-        shutil.copytree(home, tmp_path / str(more))
+    for text, home in fill_disks(small_disk, planned, more, lambda home: build_packed(home, **HOW), tmp_path):
+        assert "GRAPHMILL_HOME" in text and "segments-" in text
         survived.append(len(parts_of(home)))
-        shutil.rmtree(home)
-        finish(tmp_path / str(more), reference)
+        finish(home, reference)
     assert survived == sorted(survived) and survived[-1] > survived[0]

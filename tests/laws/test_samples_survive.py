@@ -1,6 +1,5 @@
 """Law 6 for stored samples: kill -9, a full disk and two builders at once leave whole parts, and the bytes of one calm build."""
 
-import gc
 import multiprocessing
 import random
 import shutil
@@ -14,9 +13,8 @@ import pytest
 
 from assets.samples import SAMPLES
 from assets.store import Store
-from kernels.errors import InputError
 from tests.assets.sampled import build_samples, contents
-from tests.laws.test_store_survives import assert_clean, at_line, die, run_child, small_disk  # noqa: F401
+from tests.laws.crashes import assert_clean, at_line, die, fill_disks, run_child
 from tests.trainers.graphs import random_graph_artifact
 
 ROOT = Path(__file__).parents[2]
@@ -87,23 +85,14 @@ def test_kill_at_drawn_moments_of_a_build_by_processes(tmp_path, calm):
     assert survived[0] >= 1 and survived[1] >= 3
 
 
-def test_a_full_disk_at_any_point_is_one_clear_error(small_disk, tmp_path, calm):  # noqa: F811
+def test_a_full_disk_at_any_point_is_one_clear_error(small_disk, tmp_path, calm):
     reference, graph = calm
-    num_bytes = sum(path.stat().st_size // 4096 * 4096 + 4096 for path in graph.rglob("*"))
+    more = (0, 100_000, 200_000, 300_000)
     survived = []
-    for more in (0, 100_000, 200_000, 300_000):
-        home = small_disk(num_bytes + more) / "home"
-        shutil.copytree(graph, home)
-        with pytest.raises(InputError, match="the file system is full") as caught:
-            build_samples(home, epochs=2)
-        assert "part epoch-" in str(caught.value) and "GRAPHMILL_HOME" in str(caught.value)
-        del caught  # its traceback holds mapped files, and the disk could not be unmounted
-        gc.collect()
-        assert_clean(home)
-        shutil.copytree(home, tmp_path / str(more))
+    for text, home in fill_disks(small_disk, graph, more, lambda home: build_samples(home, epochs=2), tmp_path):
+        assert "part epoch-" in text and "GRAPHMILL_HOME" in text
         survived.append(len(parts_of(home)))
-        shutil.rmtree(home)
-        finish(tmp_path / str(more), reference)
+        finish(home, reference)
     assert survived == sorted(survived) and survived[-1] > survived[0]
 
 

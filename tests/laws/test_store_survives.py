@@ -5,67 +5,23 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
-import traceback
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import assets
 from assets.stage import materialize
 from assets.store import Store
 from assets.writer import STAGING
 from kernels.errors import InputError
 from tests.assets.limits import file_size_limit
 from tests.assets.toy_stage import Execution, Semantic, ToyStage
+from tests.laws.crashes import assert_clean, at_line, die, run_child
 
-HOUSE = str(Path(assets.__file__).parent)
 FORK = multiprocessing.get_context("fork")
 
 
 def build(home, rows=5):
     return materialize(Store(home), ToyStage(), Semantic(rows=rows), Execution(), {})
-
-
-def run_child(work):
-    """Runs `work` in a forked child and returns its exit status: negative = the signal that ended it."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def at_line(count, act, work):
-    """Runs `work` and calls `act` before the count-th line of code in assets/. Returns the number of lines that ran."""
-    seen = 0
-
-    def trace(frame, event, argument):
-        nonlocal seen
-        if not frame.f_code.co_filename.startswith(HOUSE):
-            return None
-        if event == "line":
-            seen += 1
-            if seen == count:
-                act()
-        return trace
-
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(None)
-    return seen
-
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def contents(artifact):
@@ -79,10 +35,6 @@ def assert_whole_or_absent(home):
     for artifact in store.artifacts():
         assert artifact.verify() == []
     return len(store.artifacts())
-
-
-def assert_clean(home):
-    assert os.listdir(Store(home).root / STAGING) == []
 
 
 def test_kill_at_drawn_lines_of_a_build(tmp_path):
@@ -306,25 +258,6 @@ def test_a_file_size_limit_is_one_clear_error(tmp_path, limit):
     assert "cannot write" in str(caught.value) and "ulimit -f" in str(caught.value) and "are free" in str(caught.value)
     assert assert_whole_or_absent(tmp_path) == 1
     assert_clean(tmp_path)
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A function that mounts a file system of so many bytes."""
-    mounted = []
-
-    def mount(num_bytes):
-        folder = tmp_path / f"disk{len(mounted)}"
-        folder.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={num_bytes}", "tmpfs", str(folder)]
-        if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip("mounting a tmpfs is not permitted here")
-        mounted.append(folder)
-        return folder
-
-    yield mount
-    for folder in mounted:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 def test_a_full_disk_at_any_point_is_one_clear_error(small_disk):
