@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from assets.sources.archive import SLICE_BYTES
 from assets.sources.features import divide_rows
-from assets.sources.registry import GraphConfig
+from assets.sources.registry import GraphConfig, RawGraph
 from assets.sources.survey import Survey, in_memory_bytes
 from kernels.errors import InputError
 from kernels.generate import LARGEST_NOISE, class_features
@@ -51,6 +52,35 @@ class GeneratedConfig(GraphConfig):
             )
         if not 0 <= self.noise <= LARGEST_NOISE:
             raise InputError(f"noise = {self.noise} is outside [0, {LARGEST_NOISE}]", "give a ratio, for example 4.0")
+
+
+def raw_generated(config: GeneratedConfig) -> dict[str, str]:
+    """Returns no digests: everything comes from the configuration."""
+    return {}
+
+
+def load_generated(
+    config: GeneratedConfig,
+    labels: Array,
+    edges: Callable[[], tuple[Array, Array]],
+    threads: int,
+    writer: Writer,
+    progress: Progress,
+) -> RawGraph:
+    """Writes features by class, then draws the edges.
+
+    Args:
+        config: sizes, noise, normalisation and seed.
+        labels: i32[N].
+        edges: draws (src, dst), ids[edges] each.
+        threads, writer, progress: as the stage has them.
+    """
+    write_class_features(config, labels, threads, writer, progress)
+    progress.start("generate edges", config.edges, "edges")
+    src, dst = edges()
+    progress.advance(config.edges)
+    progress.done()
+    return RawGraph(num_nodes=config.nodes, src=src, dst=dst, labels=labels, class_names=numbered(config.classes))
 
 
 def write_class_features(

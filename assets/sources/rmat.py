@@ -18,10 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from assets.sources.generated import GeneratedConfig, numbered, survey_generated, write_class_features
+from assets.sources.generated import GeneratedConfig, load_generated, raw_generated, survey_generated
 from assets.sources.registry import RawGraph
 from kernels.errors import InputError
 from kernels.generate import rmat_edges, rmat_labels
+from kernels.types import Array
 
 if TYPE_CHECKING:
     from assets.stage import Progress
@@ -52,22 +53,20 @@ class Config(GeneratedConfig):
             )
 
 
-def raw(config: Config) -> dict[str, str]:
-    """Returns no digests: everything comes from the configuration."""
-    return {}
-
-
 def load(config: Config, writer: Writer, execution: Any, progress: Progress) -> RawGraph:
     """Generates edges, labels and features with `execution.threads` threads."""
-    labels = rmat_labels(config.nodes, config.classes, config.seed, threads=execution.threads)
-    write_class_features(config, labels, execution.threads, writer, progress)
-    quadrants = (config.a, config.b, config.c, max(0.0, 1 - config.a - config.b - config.c))
-    progress.start("generate edges", config.edges, "edges")
-    src, dst = rmat_edges(config.nodes, config.edges, config.seed, quadrants, threads=execution.threads)
-    progress.advance(config.edges)
-    progress.done()
-    return RawGraph(num_nodes=config.nodes, src=src, dst=dst, labels=labels, class_names=numbered(config.classes))
+    threads = execution.threads
+    labels = rmat_labels(config.nodes, config.classes, config.seed, threads=threads)
 
+    def edges() -> tuple[Array, Array]:
+        quadrants = (config.a, config.b, config.c, max(0.0, 1 - config.a - config.b - config.c))
+        return rmat_edges(config.nodes, config.edges, config.seed, quadrants, threads=threads)
+
+    return load_generated(config, labels, edges, threads, writer, progress)
+
+
+raw = raw_generated
+"""Digests nothing: everything comes from the configuration."""
 
 survey = survey_generated
 """Describes what would be generated."""

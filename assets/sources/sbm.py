@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from assets.sources.generated import GeneratedConfig, numbered, survey_generated, write_class_features
+from assets.sources.generated import GeneratedConfig, load_generated, raw_generated, survey_generated
 from assets.sources.registry import RawGraph
 from kernels.errors import InputError
 from kernels.generate import sbm_edges, sbm_labels
+from kernels.types import Array
 
 if TYPE_CHECKING:
     from assets.stage import Progress
@@ -41,23 +42,19 @@ class Config(GeneratedConfig):
             raise InputError(f"p_in = {self.p_in} is no probability", "give a value from 0 to 1")
 
 
-def raw(config: Config) -> dict[str, str]:
-    """Returns no digests: everything comes from the configuration."""
-    return {}
-
-
 def load(config: Config, writer: Writer, execution: Any, progress: Progress) -> RawGraph:
     """Generates edges, labels and features with `execution.threads` threads."""
-    labels = sbm_labels(config.nodes, config.classes, config.seed, threads=execution.threads)
-    write_class_features(config, labels, execution.threads, writer, progress)
-    progress.start("generate edges", config.edges, "edges")
-    src, dst = sbm_edges(
-        config.nodes, config.edges, config.classes, config.p_in, config.seed, threads=execution.threads
-    )
-    progress.advance(config.edges)
-    progress.done()
-    return RawGraph(num_nodes=config.nodes, src=src, dst=dst, labels=labels, class_names=numbered(config.classes))
+    threads = execution.threads
+    labels = sbm_labels(config.nodes, config.classes, config.seed, threads=threads)
 
+    def edges() -> tuple[Array, Array]:
+        return sbm_edges(config.nodes, config.edges, config.classes, config.p_in, config.seed, threads=threads)
+
+    return load_generated(config, labels, edges, threads, writer, progress)
+
+
+raw = raw_generated
+"""Digests nothing: everything comes from the configuration."""
 
 survey = survey_generated
 """Describes what would be generated."""
