@@ -1,7 +1,7 @@
 """Builds parts in several processes at once.
 
 Each process is a plain child that runs assets/part_worker.py. `multiprocessing` would import the caller's main module again
-in each, or fork a process with running threads. A child takes tasks from its standard input and ends with it, so none
+in each, or fork a process with running threads; only its connection is used. A child ends when its connection does, so none
 outlives a parent that was killed; it has a session of its own, so a terminal's Ctrl-C reaches the parent only, which ends
 its children by SIGKILL: the store is safe against that, and finished parts stay.
 """
@@ -9,7 +9,6 @@ its children by SIGKILL: the store is safe against that, and finished parts stay
 from __future__ import annotations
 
 import os
-import pickle
 import queue
 import signal
 import subprocess
@@ -17,15 +16,15 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from multiprocessing import Pipe
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from assets.parts import Job
 from assets.stage import ChecksFailedError, Progress
 from kernels.errors import InputError
 
 ROOT = Path(__file__).resolve().parent.parent
-LENGTH_BYTES = 8
 
 
 class PartError(RuntimeError):
@@ -114,13 +113,15 @@ class _Child:
     def __init__(self, job: Job, events: queue.Queue[tuple[_Child, Any]]):
         self.part: str | None = None
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "assets.part_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
-            start_new_session=True,
-        )
+        self._pipe, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "assets.part_worker", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
         self._listener = threading.Thread(target=self._listen, args=(events,), daemon=True)
         self._listener.start()
         # The stage may come from anywhere that this process can import from.
@@ -137,37 +138,16 @@ class _Child:
         self._process.kill()
         status = self._process.wait()
         self._listener.join()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe
-            with suppress(BrokenPipeError):
-                pipe.close()
+        self._pipe.close()
         return status
 
     def _send(self, value: Any) -> None:
-        assert self._process.stdin
-        with suppress(BrokenPipeError):  # it is dead; the listener says so
-            send(self._process.stdin, value)
+        with suppress(ConnectionError):  # it is dead; the listener says so
+            self._pipe.send(value)
 
     def _listen(self, events: queue.Queue[tuple[_Child, Any]]) -> None:
-        assert self._process.stdout
-        while (message := receive(self._process.stdout)) is not None:
-            events.put((self, message))
+        with suppress(EOFError, ConnectionError):
+            while True:
+                events.put((self, self._pipe.recv()))
         self._process.wait()
         events.put((self, ("ended",)))
-
-
-def send(pipe: IO[Any], value: Any) -> None:
-    """Writes one value to a pipe whose other end is a process of ours."""
-    data = pickle.dumps(value)
-    pipe.write(len(data).to_bytes(LENGTH_BYTES, "little") + data)
-    pipe.flush()
-
-
-def receive(pipe: IO[Any]) -> Any:
-    """Reads one value, or None when the other end is gone."""
-    head = pipe.read(LENGTH_BYTES)
-    if len(head) < LENGTH_BYTES:
-        return None
-    length = int.from_bytes(head, "little")
-    data = pipe.read(length)
-    return pickle.loads(data) if len(data) == length else None
