@@ -23,3 +23,22 @@ class Threads:
         """Checks the range."""
         if self.threads < 1:
             raise InputError(f"threads = {self.threads} is less than 1", "give at least one thread")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workers(Threads):
+    """A stage whose parts are built by several processes; `threads` counts those of all processes together."""
+
+    # Processes that build parts side by side, at most.
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        super().__post_init__()
+        if self.workers < 1:
+            raise InputError(f"workers = {self.workers} is less than 1", "give at least one process")
+
+    @property
+    def threads_each(self) -> int:
+        """Threads of one process."""
+        return max(1, self.threads // self.workers)

@@ -25,15 +25,15 @@ Peak memory of a part, N nodes: two ranges of the table, 12 N bytes, 4 bytes for
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from assets.execution import Workers
 from assets.graph import open_graph
 from assets.sizes import parse_size
 from assets.stage import Progress, Summary
@@ -70,15 +70,13 @@ class PackedConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackedExecution:
+class PackedExecution(Workers):
     """How chunks are packed; no byte of them depends on this.
 
     Raises:
         InputError: a value is outside its range.
     """
 
-    # Threads that deal rows, of all processes together.
-    threads: int = field(default_factory=lambda: min(8, len(os.sched_getaffinity(0))))
     # Processes that pack groups side by side, at most; each reads the features once a group.
     workers: int = 1
     # Features in memory at a time, of all processes together; half of it is being read while the other is dealt.
@@ -86,9 +84,7 @@ class PackedExecution:
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
-        for name in ("workers", "threads"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} = {getattr(self, name)} is less than 1", "give 1 or more")
+        super().__post_init__()
         if self.range_bytes < 1 << 20:
             problem = f"memory = {self.memory!r} is less than 2 MiB for each of {self.workers} workers"
             raise InputError(problem, "a pass over the features reads and deals 1 MiB at a time, or more")
@@ -179,7 +175,7 @@ class PackedStage:
             return build_index(inputs, self.parts(inputs, semantic), execution.threads, writer, progress)
         from assets.packing import pack_group
 
-        threads = max(1, execution.threads // execution.workers)
+        threads = execution.threads_each
         return pack_group(inputs, Group.of(part), threads, execution.range_bytes, writer, progress)
 
 

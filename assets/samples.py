@@ -23,15 +23,15 @@ processes. Of the parent: 20 N + T R, and 100 bytes a batch.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from assets.execution import Workers
 from assets.references import code_digests
 from assets.sampling import SamplingConfig
 from assets.stage import Progress, Summary
@@ -117,23 +117,19 @@ def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplesExecution:
+class SamplesExecution(Workers):
     """How samples are built; no byte of them depends on this.
 
     Raises:
         InputError: a value is outside its range.
     """
 
-    # Threads that sample, of all processes together.
-    threads: int = field(default_factory=lambda: min(8, len(os.sched_getaffinity(0))))
     # Processes that build parts side by side, at most: while one writes, another samples. No more than threads.
     workers: int = 2
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
-        for name in ("workers", "threads"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} = {getattr(self, name)} is less than 1", "give 1 or more")
+        super().__post_init__()
         object.__setattr__(self, "workers", min(self.workers, self.threads))
 
 
@@ -218,7 +214,7 @@ class SamplesStage:
 
             names = self.parts(inputs, semantic)
             return build_index(inputs, semantic, names, execution.threads, writer, progress)
-        threads = max(1, execution.threads // execution.workers)
+        threads = execution.threads_each
         from assets.samples_part import build_part
 
         return build_part(inputs["graph"], semantic, threads, Run.of(part), writer, progress)
