@@ -56,8 +56,9 @@ class CachePlanTable:
         InputError: a value is outside its range.
     """
 
-    order: Literal["gray", "minhash"] = "gray"
-    # Of the rows of a segment's disk cache: membership in batches in Gray-code order, or DiskGNN's Algorithm 1.
+    order: Literal["filled", "gray", "minhash"] = "filled"
+    # Of the rows of a segment's disk cache: Gray-code order of the memberships in batches, with pages filled from it or as it is;
+    # or DiskGNN's Algorithm 1.
     segment_size: int = 0
     # Batches that share a disk cache; 0 = the fewest that the disk budget allows.
 
@@ -74,7 +75,7 @@ class CachePlanConfig:
     table: CachePlanTable
     # The table.
     seed: int
-    # Draws the permutations of "minhash"; 0 for "gray", which draws nothing.
+    # Draws the permutations of "minhash"; 0 for the others, which draw nothing.
 
 
 def cache_plan_config(table: CachePlanTable, seed: int) -> CachePlanConfig:
@@ -90,7 +91,7 @@ class CachePlanStage:
     """Plans the tiers; `CACHE_PLAN` is the one instance."""
 
     name = "cache_plan"
-    code_version = 1
+    code_version = 2
     Semantic = CachePlanConfig
     Execution = CachePlanExecution
 

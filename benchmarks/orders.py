@@ -1,4 +1,4 @@
-"""Orders of segment disk caches: pages that batches touch under MinHash, Gray code, and Gray code with filled pages.
+"""Orders of segment disk caches: pages that batches touch under MinHash, Gray code, and Gray code with filled pages (the stage's default).
 
 R-MAT 4M nodes, 58M edges, 5% training nodes, fanouts [20, 15, 10], batches of 1,024, segments of 50 batches. The hottest nodes of the
 epoch (5% or 10%) are in memory; a segment's cache holds the other nodes that at least 1, 2 or 3 of its batches want. Equality
@@ -36,9 +36,9 @@ FANOUTS, TRAIN_RATIO, SEED, THREADS = [20, 15, 10], 0.05, 1, 2
 HOT_RATIOS, LEAST_VISITS = (0.05, 0.1), (1, 2, 3)
 ROW_BYTES = (512, 400, 688, 1200, 1536)  # 128, 100, 172, 300 x f32 and 768 x f16
 ORDERS = {
-    "minhash": lambda ptr, ids, rows: minhash_order(ptr, ids, seed=SEED),
-    "gray": lambda ptr, ids, rows: gray_order(ptr, ids, threads=THREADS),
-    "filled": lambda ptr, ids, rows: gray_order(ptr, ids, rows_per_page=rows, threads=THREADS),
+    "minhash": lambda ptr, ids, row_bytes: minhash_order(ptr, ids, seed=SEED),
+    "gray": lambda ptr, ids, row_bytes: gray_order(ptr, ids, threads=THREADS),
+    "filled": lambda ptr, ids, row_bytes: gray_order(ptr, ids, row_bytes=row_bytes, threads=THREADS),
 }
 
 
@@ -85,9 +85,9 @@ def check_equality(batches: list[Array]) -> None:
     few = [ids[np.isin(ids, chosen)] for ids in batches]
     segment = np.concatenate([[0], np.cumsum([len(ids) for ids in few])]), np.concatenate(few)
     assert np.array_equal(minhash_order(*segment, seed=SEED), minhash_order_reference(*segment, SEED))
-    for rows in (0, 8):
-        order = gray_order(*segment, rows_per_page=rows)
-        assert np.array_equal(order, gray_order_reference(*segment, rows))
+    for row_bytes in (0, 512, 688):
+        order = gray_order(*segment, row_bytes=row_bytes)
+        assert np.array_equal(order, gray_order_reference(*segment, row_bytes))
 
 
 def compare(segments: list[tuple[Array, Array]], row_bytes: int) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def compare(segments: list[tuple[Array, Array]], row_bytes: int) -> dict[str, An
         pages, runs, seconds = 0, 0, []
         for ptr, ids in segments:
             started = time.perf_counter()
-            order = make(ptr, ids, PAGE_BYTES // row_bytes)
+            order = make(ptr, ids, row_bytes)
             seconds.append(time.perf_counter() - started)
             assert np.array_equal(np.sort(order), np.unique(ids)), name
             touched = pages_touched(order, ptr, ids, row_bytes=row_bytes, threads=THREADS)

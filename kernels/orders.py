@@ -9,13 +9,13 @@ collisions, needs a signature of k numbers, and that is built.) Two hashes keep 
 
 `gray_order` keeps the whole set: membership is a vector of one bit a batch, and nodes are sorted by the vector's place in the reflected
 Gray code, where neighbours in the code differ in one batch. A batch's nodes are contiguous under the first two bits, in two runs under
-the third, four under the fourth. With `rows_per_page` the pages are then filled greedily: among the next `window` nodes of the Gray
-order a page takes the one that brings the fewest new batches, ties to the most shared ones, then to the earlier; its first node is
-the one most like the page before, which keeps runs long.
+the third, four under the fourth. With `row_bytes` the pages are then filled greedily: among the next `window` nodes of the Gray
+order a page takes the one that brings the fewest new batches, ties to the most shared ones, then to the earlier. The first node of
+an empty page is the one most like the page before, which keeps runs long; a row that straddles pages is the first one of the later.
 
-Cost for m nodes, B batches, n memberships: O(n + m log m) for both, plus m * window * ceil(B / 64) popcounts for filling.
-Memory: m (ceil(B / 64) 16 + 28) bytes and 1.1 bits for each id up to the largest. Nothing depends on the number of threads:
-filling works on pieces of 65,536 nodes.
+Cost for m nodes, B batches, n memberships: O(n + m log m) for both, plus m * window * ceil(B / 64) popcounts at most for filling:
+costs are counted anew only when the page has taken a node with a new batch. Memory: m (ceil(B / 64) 16 + 28) bytes and 1.1 bits for
+each id up to the largest. Nothing depends on the number of threads: filling works on pieces of 65,536 nodes, whole pages at any width.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import numpy as np
 from kernels import _native
 from kernels.arrays import as_ids, check_threads
 from kernels.errors import InputError
-from kernels.pages import check_ptr, touched_pages
+from kernels.pages import PAGE_BYTES, check_ptr, touched_pages
 from kernels.rng import key, permutation
 from kernels.types import Array, Stream
 
 MINHASH = 16  # the word after the stream of generators; kernels/generate.py has the small ones
 PIECE = 65536
-WINDOW = 512
+WINDOW = 1024
 
 
 def membership_reference(ptr: Array, ids: Array) -> tuple[Array, Array]:
@@ -52,24 +52,25 @@ def minhash_order_reference(ptr: Array, ids: Array, seed: int, num_hashes: int =
     return nodes[np.lexsort([nodes, *reversed(signatures)])]
 
 
-def gray_order_reference(ptr: Array, ids: Array, rows_per_page: int = 0, window: int = WINDOW) -> Array:
+def gray_order_reference(ptr: Array, ids: Array, row_bytes: int = 0, window: int = WINDOW) -> Array:
     """Returns what `gray_order` does (the rule in NumPy)."""
     nodes, members = membership_reference(ptr, ids)
     ranks = np.bitwise_xor.accumulate(members, axis=1)
     order = np.lexsort([nodes, *ranks.T[::-1]])
-    if rows_per_page > 1:
+    if row_bytes % PAGE_BYTES:
         pieces = [order[first : first + PIECE] for first in range(0, len(order), PIECE)]
-        filled = [_fill_reference(piece, members, rows_per_page, window) for piece in pieces]
+        filled = [_fill_reference(piece, members, row_bytes, window) for piece in pieces]
         order = np.concatenate([order[:0], *filled])
     return nodes[order]
 
 
-def _fill_reference(order: Array, members: Array, rows_per_page: int, window: int) -> Array:
-    rest, out, taken = list(range(min(window, len(order)))), [], min(window, len(order))
-    page = np.zeros(members.shape[1], bool)
+def _fill_reference(order: Array, members: Array, row_bytes: int, window: int) -> Array:
+    rest, out, taken = [], [], 0
+    page, last = np.zeros(members.shape[1], bool), -1
     for place in range(len(order)):
-        opens = place % rows_per_page == 0
-        if opens:
+        first, offset = divmod(place * row_bytes, PAGE_BYTES)
+        opens = offset == 0
+        if first != last:
             refill = min(window - len(rest), len(order) - taken)
             rest += range(taken, taken + refill)
             taken += refill
@@ -77,7 +78,8 @@ def _fill_reference(order: Array, members: Array, rows_per_page: int, window: in
         new, shared = (sets & ~page).sum(axis=1), (sets & page).sum(axis=1)
         cost = (sets ^ page).sum(axis=1) if opens else new * (sets.shape[1] + 1) - shared
         best = int(np.argmin(cost))  # the earliest of equals: `rest` ascends
-        page = sets[best] if opens else page | sets[best]
+        straddles = offset + row_bytes > PAGE_BYTES
+        page, last = (sets[best] if opens or straddles else page | sets[best]), first
         out.append(order[rest.pop(best)])
     return np.array(out, order.dtype)
 
@@ -103,12 +105,12 @@ def minhash_order(ptr: Any, ids: Any, *, seed: int, num_hashes: int = 2) -> Arra
     return _native.minhash_order(ptr, ids, _permutations(seed, num_hashes, len(ptr) - 1))
 
 
-def gray_order(ptr: Any, ids: Any, *, rows_per_page: int = 0, window: int = WINDOW, threads: int = 1) -> Array:
+def gray_order(ptr: Any, ids: Any, *, row_bytes: int = 0, window: int = WINDOW, threads: int = 1) -> Array:
     """Orders a segment's nodes by their membership's place in the Gray code, then fills pages from it.
 
     Args:
         ptr, ids: as for `minhash_order`; batch 0 is the highest bit.
-        rows_per_page: rows that a page holds, rounded (`4096 // row_bytes`); 0 or 1 leaves the plain Gray order.
+        row_bytes: of one row, so that pages are filled; 0, or a multiple of a page, leaves the plain Gray order.
         window: nodes that a page is filled from.
         threads: native threads; the result does not depend on it.
 
@@ -116,13 +118,19 @@ def gray_order(ptr: Any, ids: Any, *, rows_per_page: int = 0, window: int = WIND
         ids[m], each node once; equal memberships stand by node id before filling.
 
     Raises:
-        InputError: ptr does not fit ids, an id is negative, or window is smaller than a page's rows.
+        InputError: ptr does not fit ids, an id is negative, or window is smaller than the rows that begin on a page.
     """
     ptr, ids = _as_batches(ptr, ids)
-    if rows_per_page < 0 or not max(1, rows_per_page) <= window <= PIECE:
-        problem = f"rows_per_page = {rows_per_page}, window = {window}"
-        raise InputError(problem, f"give 0 or more rows a page, and a window of at least so many, at most {PIECE}")
-    return _native.gray_order(ptr, ids, rows_per_page, window, PIECE, check_threads(threads))
+    if row_bytes < 0 or not rows_of_page(row_bytes) <= window <= PIECE:
+        problem = f"row_bytes = {row_bytes}, window = {window}"
+        raise InputError(problem, f"give 0 or more bytes, and a window of at least a page's rows, at most {PIECE}")
+    fill = row_bytes % PAGE_BYTES != 0
+    return _native.gray_order(ptr, ids, row_bytes if fill else 0, PAGE_BYTES, window, PIECE, check_threads(threads))
+
+
+def rows_of_page(row_bytes: int) -> int:
+    """Returns how many rows begin on one page, at most: the least window."""
+    return -(-PAGE_BYTES // row_bytes) if row_bytes else 1
 
 
 def pages_touched(order: Any, ptr: Any, ids: Any, *, row_bytes: int, threads: int = 1) -> tuple[Array, Array]:

@@ -3,8 +3,8 @@
 A segment is split (kernels/segments.py), its cache is put in order (kernels/orders.py), and the pages that each batch then touches are
 counted (kernels/pages.py). Nothing is estimated: the packer writes these rows at these places, so the trainer reads these pages.
 
-`order` is "gray", the membership in batches in Gray-code order with pages filled from it; "minhash", DiskGNN's Algorithm 1 with two
-hashes; or "id", ascending node ids, which is what both are measured against.
+`order` is "filled", pages filled from the Gray-code order of the memberships in batches; "gray", that order itself; "minhash", DiskGNN's
+Algorithm 1 with two hashes; or "id", ascending node ids, which is what all are measured against.
 
 Source: DiskGNN, section 5.1, Algorithm 1 (order) and Algorithm 2 (segments).
 """
@@ -17,12 +17,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from kernels.errors import InputError
-from kernels.orders import WINDOW, gray_order, minhash_order
+from kernels.orders import WINDOW, gray_order, minhash_order, rows_of_page
 from kernels.pages import PAGE_BYTES, padded_bytes, touched_pages
 from kernels.segments import ALL, Segment, split_segment
 from kernels.types import Array
 
-Order = Literal["gray", "minhash", "id"]
+Order = Literal["filled", "gray", "minhash", "id"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ def plan_segment(
     state: Array,
     row_bytes: int,
     *,
-    order: Order = "gray",
+    order: Order = "filled",
     seed: int = 0,
     most_cached: int = ALL,
     compare: bool = False,
@@ -135,6 +135,6 @@ def _order_rows(segment: Segment, row_bytes: int, order: Order, seed: int, threa
         return np.arange(len(segment.cache_ids), dtype=np.int32)
     if order == "minhash":
         return minhash_order(segment.member_ptr, segment.members, seed=seed)
-    rows_per_page = PAGE_BYTES // row_bytes if row_bytes else 0
-    window = max(WINDOW, rows_per_page)
-    return gray_order(segment.member_ptr, segment.members, rows_per_page=rows_per_page, window=window, threads=threads)
+    row_bytes = row_bytes if order == "filled" else 0
+    window = max(WINDOW, rows_of_page(row_bytes))
+    return gray_order(segment.member_ptr, segment.members, row_bytes=row_bytes, window=window, threads=threads)

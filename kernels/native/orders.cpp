@@ -2,6 +2,10 @@
 #include <algorithm>
 #include <vector>
 
+#ifdef __AVX512VPOPCNTDQ__
+#include <immintrin.h>
+#endif
+
 #include "arrays.h"
 #include "parallel.h"
 
@@ -102,26 +106,55 @@ static std::vector<uint32_t> sort_by(const std::vector<uint64_t>& keys, int64_t 
     return order;
 }
 
+// Eight numbers side by side; the compiler cuts them up where registers are shorter.
+typedef int64_t Eight __attribute__((vector_size(64)));
+
+static Eight popcount(Eight v) {
+#ifdef __AVX512VPOPCNTDQ__
+    return (Eight)_mm512_popcnt_epi64((__m512i)v);
+#else
+    for (int lane = 0; lane < 8; ++lane) v[lane] = __builtin_popcountll(v[lane]);
+    return v;
+#endif
+}
+
+static Eight lesser(Eight a, Eight b) { return a < b ? a : b; }
+
+static int64_t least_of(Eight v) {
+    int64_t least = v[0];
+    for (int lane = 1; lane < 8; ++lane) least = std::min<int64_t>(least, v[lane]);
+    return least;
+}
+
 // Fills pages greedily from a window over an order; one piece of the order at a time, so pieces may run side by side.
 class PageFiller {
   public:
-    PageFiller(const std::vector<uint64_t>& bits, int64_t words, int64_t rows_per_page, int64_t window)
-        : bits_(bits), words_(words), rows_(rows_per_page), window_(window), scale_(64 * words + 1),
-          slots_(words * window), node_(window), turn_(window), cost_(window), page_(words) {}
+    PageFiller(const std::vector<uint64_t>& bits, int64_t words, int64_t row_bytes, int64_t page_bytes, int64_t window)
+        : bits_(bits), words_(words), row_bytes_(row_bytes), page_bytes_(page_bytes), window_(window), eights_((window + 7) / 8),
+          shift_(64 - __builtin_clzll(64 * words)), slots_(words * eights_), cost_(eights_), turn_(eights_),
+          node_(window), page_(words) {}
 
     void fill(uint32_t* order, int64_t count) {
         const std::vector<uint32_t> given(order, order + count);
-        int64_t taken = 0, size = 0;
+        int64_t taken = 0, size = 0, last = -1;
+        bool grown = true;  // the page wants more batches than when costs were counted
         std::fill(page_.begin(), page_.end(), 0);
         for (int64_t place = 0; place < count; ++place) {
-            const bool opens = place % rows_ == 0;
-            if (opens) {
+            const int64_t first = place * row_bytes_ / page_bytes_, offset = place * row_bytes_ % page_bytes_;
+            const bool opens = offset == 0, alone = opens || offset + row_bytes_ > page_bytes_;
+            if (first != last) {
+                grown = true;
                 for (; size < window_ && taken < count; ++size, ++taken) enter(size, given[taken], taken);
             }
-            const int64_t best = choose(size, opens);
+            if (opens) weigh<true>(size);
+            else if (grown) weigh<false>(size);
+            const int64_t best = cheapest(size);
+            grown = alone;
+            last = first;
             for (int64_t word = 0; word < words_; ++word) {
-                const uint64_t mine = slots_[word * window_ + best];
-                page_[word] = opens ? mine : page_[word] | mine;
+                const int64_t mine = at(slots_, word * eights_ * 8 + best);
+                grown = grown || (mine & ~page_[word]);
+                page_[word] = alone ? mine : page_[word] | mine;  // a row that straddles pages begins the later one
             }
             order[place] = node_[best];
             leave(best, --size);
@@ -129,45 +162,62 @@ class PageFiller {
     }
 
   private:
+    static int64_t& at(std::vector<Eight>& all, int64_t index) { return reinterpret_cast<int64_t*>(all.data())[index]; }
+
     void enter(int64_t slot, uint32_t node, int64_t turn) {
-        for (int64_t word = 0; word < words_; ++word) slots_[word * window_ + slot] = bits_[node * words_ + word];
+        for (int64_t word = 0; word < words_; ++word) at(slots_, word * eights_ * 8 + slot) = bits_[node * words_ + word];
+        at(turn_, slot) = turn * SLOTS + slot;
         node_[slot] = node;
-        turn_[slot] = static_cast<int32_t>(turn);
     }
 
     void leave(int64_t slot, int64_t last) {
-        for (int64_t word = 0; word < words_; ++word) slots_[word * window_ + slot] = slots_[word * window_ + last];
+        for (int64_t word = 0; word < words_; ++word) {
+            int64_t* row = &at(slots_, word * eights_ * 8);
+            row[slot] = row[last];
+        }
+        at(cost_, slot) = at(cost_, last);
+        at(turn_, slot) = at(turn_, last) / SLOTS * SLOTS + slot;
         node_[slot] = node_[last];
-        turn_[slot] = turn_[last];
     }
 
     // The first of a page: fewest batches that only it or only the page before has. Then: fewest new batches, most shared.
-    int64_t choose(int64_t size, bool opens) {
-        std::fill(cost_.begin(), cost_.begin() + size, 0);
+    template <bool OPENS>
+    void weigh(int64_t size) {
+        const int64_t used = (size + 7) / 8;
+        Eight* const cost = cost_.data();
         for (int64_t word = 0; word < words_; ++word) {
-            const uint64_t page = page_[word], *slot = slots_.data() + word * window_;
-            if (opens) {
-                for (int64_t j = 0; j < size; ++j) cost_[j] += __builtin_popcountll(slot[j] ^ page);
-            } else {
-                for (int64_t j = 0; j < size; ++j) {
-                    cost_[j] += scale_ * __builtin_popcountll(slot[j] & ~page) - __builtin_popcountll(slot[j] & page);
-                }
+            const Eight page = Eight{} + page_[word], *slot = slots_.data() + word * eights_;
+            for (int64_t j = 0; j < used; ++j) {
+                const Eight here = OPENS ? popcount(slot[j] ^ page)
+                                         : (popcount(slot[j] & ~page) << shift_) - popcount(slot[j] & page);
+                cost[j] = word ? cost[j] + here : here;
             }
         }
-        int64_t best = 0;
-        for (int64_t j = 1; j < size; ++j) {
-            if (cost_[j] < cost_[best] || (cost_[j] == cost_[best] && turn_[j] < turn_[best])) best = j;
-        }
-        return best;
     }
 
+    // The earliest of the least costs.
+    int64_t cheapest(int64_t size) {
+        const int64_t used = (size + 7) / 8;
+        for (int64_t slot = size; slot < used * 8; ++slot) at(cost_, slot) = INT64_MAX;
+        const Eight none = Eight{} + INT64_MAX;
+        Eight least = none, first = none;
+        for (int64_t j = 0; j < used; ++j) least = lesser(least, cost_[j]);
+        const Eight wanted = Eight{} + least_of(least);
+        for (int64_t j = 0; j < used; ++j) first = cost_[j] == wanted ? lesser(first, turn_[j]) : first;
+        return least_of(first) % SLOTS;
+    }
+
+    // A turn has its slot in the low bits: the least of them says where it is.
+    static constexpr int64_t SLOTS = int64_t{1} << 32;
+
     const std::vector<uint64_t>& bits_;
-    int64_t words_, rows_, window_, scale_;
-    std::vector<uint64_t> slots_;  // [words][window]
+    int64_t words_, row_bytes_, page_bytes_, window_, eights_;
+    int shift_;  // 2^shift is more than there are batches
+    std::vector<Eight> slots_;  // [words][eights]: memberships of the window
+    std::vector<Eight> cost_;
+    std::vector<Eight> turn_;  // place in the given order, which decides ties
     std::vector<uint32_t> node_;
-    std::vector<int32_t> turn_;  // place in the given order: decides ties
-    std::vector<int64_t> cost_;
-    std::vector<uint64_t> page_;  // batches of the page's nodes so far
+    std::vector<int64_t> page_;  // batches of the page's nodes so far
 };
 
 template <class Id>
@@ -182,8 +232,8 @@ static Array<Id> named(const Nodes& nodes, const std::vector<uint32_t>& order) {
 }
 
 template <class Id>
-static Array<Id> gray_order(Array<int64_t> ptr, Array<Id> ids, int64_t rows_per_page, int64_t window, int64_t piece,
-                            int threads) {
+static Array<Id> gray_order(Array<int64_t> ptr, Array<Id> ids, int64_t row_bytes, int64_t page_bytes, int64_t window,
+                            int64_t piece, int threads) {
     const int64_t num_batches = ptr.size() - 1, words = std::max<int64_t>(1, (num_batches + 63) / 64);
     const int64_t* start = ptr.data();
     const Id* id = ids.data();
@@ -193,9 +243,9 @@ static Array<Id> gray_order(Array<int64_t> ptr, Array<Id> ids, int64_t rows_per_
     const std::vector<uint64_t> bits = memberships(nodes, start, num_batches, id, words, threads);
     std::vector<uint32_t> order = sort_by(gray_ranks(bits, words), words);
     const int64_t size = order.size();
-    if (rows_per_page > 1) {
+    if (row_bytes > 0) {
         parallel_for((size + piece - 1) / piece, 1, threads, [&](int64_t begin, int64_t end) {
-            PageFiller filler(bits, words, rows_per_page, window);
+            PageFiller filler(bits, words, row_bytes, page_bytes, window);
             for (int64_t p = begin; p < end; ++p) filler.fill(&order[p * piece], std::min(piece, size - p * piece));
         });
     }
@@ -226,8 +276,8 @@ static Array<Id> minhash_order(Array<int64_t> ptr, Array<Id> ids, Array<int32_t>
 template <class Id>
 static void bind(py::module_& m) {
     using py::arg;
-    m.def("gray_order", &gray_order<Id>, arg("ptr").noconvert(), arg("ids").noconvert(), arg("rows_per_page"),
-          arg("window"), arg("piece"), arg("threads"));
+    m.def("gray_order", &gray_order<Id>, arg("ptr").noconvert(), arg("ids").noconvert(), arg("row_bytes"),
+          arg("page_bytes"), arg("window"), arg("piece"), arg("threads"));
     m.def("minhash_order", &minhash_order<Id>, arg("ptr").noconvert(), arg("ids").noconvert(),
           arg("permutations").noconvert());
 }

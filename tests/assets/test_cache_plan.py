@@ -71,7 +71,7 @@ def recount(samples, found):
     return disk, moved, asked
 
 
-@pytest.mark.parametrize("order", ["gray", "minhash"])
+@pytest.mark.parametrize("order", ["filled", "gray", "minhash"])
 @pytest.mark.parametrize(("epochs", "disk"), [(1, "100x"), (3, "100x"), (1, "2x"), (3, "2x")])
 def test_predictions_equal_a_recount_of_the_arrays(made, epochs, disk, order):
     found = plan(made, epochs, disk=disk, order=order)
@@ -127,7 +127,7 @@ def test_a_given_size_is_taken_or_refused(made):
         CachePlanTable(segment_size=-1)
 
 
-@pytest.mark.parametrize("order", ["gray", "minhash"])
+@pytest.mark.parametrize("order", ["filled", "minhash"])
 def test_bytes_are_equal_at_any_number_of_threads(made, tmp_path, order):
     contents = []
     for threads in (1, 2, 8):
@@ -137,8 +137,9 @@ def test_bytes_are_equal_at_any_number_of_threads(made, tmp_path, order):
 
 
 def test_only_minhash_depends_on_the_seed():
-    gray, minhash = (CachePlanTable(order=order) for order in ("gray", "minhash"))
-    assert cache_plan_config(gray, 1) == cache_plan_config(gray, 2)
+    filled, gray, minhash = (CachePlanTable(order=order) for order in ("filled", "gray", "minhash"))
+    for order in (filled, gray):
+        assert cache_plan_config(order, 1) == cache_plan_config(order, 2)
     assert cache_plan_config(minhash, 1) != cache_plan_config(minhash, 2)
 
 

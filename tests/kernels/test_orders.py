@@ -17,6 +17,9 @@ from kernels.orders import (
 )
 from kernels.pages import touched_pages_reference
 
+ROW_BYTES = st.sampled_from([0, 480, 512, 688, 1200, 1536, 2048, 4095, 4096, 5000, 9000])
+"""No rows, rows that divide a page, that straddle pages, and that are wider."""
+
 
 @st.composite
 def segments(draw, max_batches=140):
@@ -40,11 +43,11 @@ def test_minhash_equals_the_reference(segment, seed, num_hashes):
 
 
 @settings(max_examples=120, deadline=None)
-@given(segments(), st.sampled_from([0, 1, 2, 5, 8]), st.sampled_from([8, 9, 32, 512]), st.sampled_from([1, 2, 8]))
-def test_gray_equals_the_reference(segment, rows_per_page, window, threads):
-    found = gray_order(*segment, rows_per_page=rows_per_page, window=window, threads=threads)
+@given(segments(), ROW_BYTES, st.sampled_from([9, 32, 512]), st.sampled_from([1, 2, 8]))
+def test_gray_equals_the_reference(segment, row_bytes, window, threads):
+    found = gray_order(*segment, row_bytes=row_bytes, window=window, threads=threads)
     assert found.dtype == segment[1].dtype
-    np.testing.assert_array_equal(found, gray_order_reference(*segment, rows_per_page, window))
+    np.testing.assert_array_equal(found, gray_order_reference(*segment, row_bytes, window))
 
 
 @pytest.mark.parametrize("piece", [1, 7, 16, 1000])
@@ -53,9 +56,9 @@ def test_pieces_are_filled_apart(monkeypatch, piece):
     generator = np.random.default_rng(piece)
     rows = [np.unique(generator.integers(0, 90, 30)) for _ in range(20)]
     ptr, ids = np.concatenate([[0], np.cumsum([len(row) for row in rows])]), np.concatenate(rows)
-    expected = gray_order_reference(ptr, ids, 4, 8)
+    expected = gray_order_reference(ptr, ids, 1024, 8)
     for threads in (1, 2, 8):
-        np.testing.assert_array_equal(gray_order(ptr, ids, rows_per_page=4, window=8, threads=threads), expected)
+        np.testing.assert_array_equal(gray_order(ptr, ids, row_bytes=1024, window=8, threads=threads), expected)
 
 
 def test_neighbours_in_gray_order_differ_in_one_batch():
@@ -91,7 +94,7 @@ def test_orders_of_sets_that_share_beat_no_order():
             "none": np.unique(ids),
             "minhash": minhash_order(ptr, ids, seed=0),
             "gray": gray_order(ptr, ids),
-            "filled": gray_order(ptr, ids, rows_per_page=8),
+            "filled": gray_order(ptr, ids, row_bytes=512),
         }.items()
     }
     least = len(ids) * 512 / 4096
@@ -104,8 +107,8 @@ def test_what_does_not_fit_is_refused():
             gray_order(ptr, ids)
     with pytest.raises(InputError, match="num_hashes"):
         minhash_order([0, 1], [5], seed=0, num_hashes=0)
-    for more in ({"rows_per_page": -1}, {"rows_per_page": 9, "window": 8}, {"window": 0}):
-        with pytest.raises(InputError, match="rows_per_page"):
+    for more in ({"row_bytes": -1}, {"row_bytes": 480, "window": 8}, {"window": 0}):
+        with pytest.raises(InputError, match="row_bytes"):
             gray_order([0, 1], [5], **more)
     with pytest.raises(InputError, match="node 5 of a batch is not in the order"):
         pages_touched([4], [0, 1, 2], [4, 5], row_bytes=8)

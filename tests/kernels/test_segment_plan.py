@@ -14,7 +14,7 @@ from kernels.segments import ALL, disk_state
 from kernels.slots import ELSEWHERE
 from tests.kernels.test_segments import draw_batches
 
-ORDERS = st.sampled_from(["gray", "minhash", "id"])
+ORDERS = st.sampled_from(["filled", "gray", "minhash", "id"])
 
 
 def pages_of(rows, row_bytes):
