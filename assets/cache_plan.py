@@ -130,7 +130,7 @@ class CachePlanStage:
         return Summary(
             numbers=plan_numbers(planned, placement, choice) | {"feature_bytes": table.num_rows * table.row_bytes},
             checks=plan_checks(planned, placement, choice, budgets, np.asarray(samples.num_inputs)),
-            figures=_draw(planned, writer),
+            figures=_draw(planned, asked.order, writer),
         )
 
 
@@ -153,12 +153,12 @@ def place_visited(visits: Array, row_bytes: int, budgets: Budgets) -> Placement:
     return place_rows(order, *rows)
 
 
-def _draw(planned: Planned, writer: Writer) -> dict[str, str]:
+def _draw(planned: Planned, order: str, writer: Writer) -> dict[str, str]:
     """Draws the figures and returns title -> file."""
     from assets.figures import page_curves, tier_shares
 
     tier_shares(writer.path("tiers.png"), planned.tier_rows)
-    page_curves(writer.path("cache_io.png"), {"by node id": planned.pages_by_id, "ordered": planned.pages})
+    page_curves(writer.path("cache_io.png"), {"ordered by node id": planned.pages_by_id, f'"{order}"': planned.pages})
     return {"rows by tier": "tiers.png", "disk cache pages by batch": "cache_io.png"}
 
 

@@ -131,13 +131,15 @@ def tier_shares(path: Path, tier_rows: Array) -> None:
         f"{name} {share:.1%}"
         for name, share in zip(("device", "host", "disk cache", "packed"), total.tolist(), strict=True)
     ]
-    figure = _figure(5.0, 3.2)
+    figure = _figure(5.6, 3.2)
     axes = figure.subplots()
     axes.stackplot(np.linspace(0, len(tier_rows), len(shares)), shares.T, labels=names)
     axes.set_xlabel("batch")
     axes.set_ylabel("share of rows")
+    axes.set_xlim(0, max(1, len(tier_rows)))
     axes.set_ylim(0, 1)
-    axes.legend(loc="lower left", fontsize=8)
+    # Beside the picture, in the order of the bands: a thin one is easily covered.
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8, reverse=True)
     _save(figure, path)
 
 
@@ -152,11 +154,13 @@ def page_curves(path: Path, curves: Mapping[str, Array]) -> None:
     axes = figure.subplots()
     for name, pages in curves.items():
         parts = [part.mean() for part in np.array_split(pages, min(MOST_POINTS, len(pages)))]
-        axes.plot(np.linspace(0, len(pages), len(parts)), parts, label=f"{name}, {int(pages.sum()):,} in all")
+        axes.plot(np.linspace(0, len(pages), len(parts)), parts, label=f"{name}: {int(pages.sum()):,}", linewidth=1.2)
     axes.set_xlabel("batch")
-    axes.set_ylabel("pages")
-    axes.set_ylim(bottom=0)
-    axes.legend(fontsize=8)
+    axes.set_ylabel("pages a batch reads")
+    axes.set_xlim(0, max(1, *(len(pages) for pages in curves.values())))
+    axes.set_ylim(0, 1.3 * max(1, *(int(pages.max(initial=0)) for pages in curves.values())))
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper center", ncols=len(curves), fontsize=8)
     _save(figure, path)
 
 

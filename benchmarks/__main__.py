@@ -9,6 +9,7 @@ NAMES = (
     "cache_plan",
     "direct_io",
     "disk",
+    "disk_graphs",
     "epoch",
     "gather",
     "hotness",

@@ -85,7 +85,10 @@ def draw_timeline(record: Mapping[str, Any]) -> bytes:
         colour, label = COLOURS.get(phase, f"C{number}"), phase
         for place, lane in enumerate(rows):
             bars = [(begin, end - begin) for at, what, _, begin, end in record["spans"] if (at, what) == (lane, phase)]
-            axes.broken_barh(bars, (place - 0.4, 0.8), color=colour, edgecolor="white", linewidth=0.3, label=label)
+            # A white edge parts neighbours, and would cover a bar that is not much wider.
+            thin = sum(length for _, length in bars) < 0.005 * record["seconds"] * len(bars)
+            edge = {"linewidth": 0.3, "edgecolor": colour if thin else "white"}
+            axes.broken_barh(bars, (place - 0.4, 0.8), facecolor=colour, label=label, **edge)
             label = None
     axes.set_yticks(range(len(rows)), rows)
     axes.invert_yaxis()
