@@ -7,8 +7,9 @@ Here a row is found, read, converted and written in one pass over the slots.
 
 Rows keep the type they are stored in; the conversion happens here and nowhere else. Cost: n (row_bytes + out_row_bytes + 4) bytes, each
 output row written once. Rows of any width are taken as they lie, memory-mapped tables included. The bound is memory: the next rows are
-asked for while the present one is copied. All conversions are exact except float64 to float32, which rounds to nearest. NumPy has no
-bfloat16: uint16 holds its bits.
+asked for while the present one is copied. Rows that keep their type are written past the caches when the output has 8 MiB or more: it
+would push itself out of them, and a line that is written whole need not be read first. All conversions are exact except float64 to
+float32, which rounds to nearest. NumPy has no bfloat16: uint16 holds its bits.
 """
 
 from __future__ import annotations

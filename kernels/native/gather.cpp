@@ -1,4 +1,8 @@
 // Copies chosen rows of tables and converts them on the way; see kernels/gather.py.
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
 #include <array>
 #include <cstring>
 #include <optional>
@@ -12,6 +16,7 @@ namespace graphmill {
 
 constexpr int64_t AHEAD = 4;          // rows between the prefetch of a row and its copy
 constexpr int64_t PREFETCHED = 1024;  // bytes of a row that are asked for; the hardware follows up
+constexpr int64_t STREAMED = 8 << 20; // outputs from so many bytes on are written past the caches
 
 // Rows that lie one stride apart.
 struct Rows {
@@ -104,6 +109,32 @@ struct SameBytes {
     static void copy(const char* row, char* out, int64_t row_bytes) { std::memcpy(out, row, row_bytes); }
 };
 
+// The same for an output that the caches could not hold: a line that is written whole need not be read from memory first.
+struct StreamedBytes {
+    static void copy(const char* row, char* out, int64_t row_bytes) {
+#ifdef __AVX2__
+        int64_t at = std::min<int64_t>(row_bytes, -reinterpret_cast<intptr_t>(out) & 63);
+        std::memcpy(out, row, at);
+        for (; at + 64 <= row_bytes; at += 64) {
+            const __m256i* from = reinterpret_cast<const __m256i*>(row + at);
+            __m256i* to = reinterpret_cast<__m256i*>(out + at);
+            _mm256_stream_si256(to, _mm256_loadu_si256(from));
+            _mm256_stream_si256(to + 1, _mm256_loadu_si256(from + 1));
+        }
+        std::memcpy(out + at, row + at, row_bytes - at);
+#else
+        std::memcpy(out, row, row_bytes);
+#endif
+    }
+};
+
+// Streamed stores reach other threads only after this.
+static inline void publish_stores() {
+#ifdef __AVX2__
+    _mm_sfence();
+#endif
+}
+
 template <class From, class To>
 struct Convert {
     static void copy(const char* row, char* out, int64_t row_bytes) {
@@ -152,6 +183,7 @@ static void copy_rows(const Find& find, const Target& to) {
             if (row) Copy::copy(row, out, to.row_bytes);
             else std::memset(out, 0, to.out_row_bytes);
         }
+        publish_stores();
     });
 }
 
@@ -177,7 +209,9 @@ struct Types {
 
 template <class Find>
 static void copy_any(const Types& types, const Find& find, const Target& to) {
-    if (types.kind == types.out_kind && types.size == types.out_size) copy_rows<SameBytes>(find, to);
+    const bool same = types.kind == types.out_kind && types.size == types.out_size;
+    if (same && to.count * to.out_row_bytes >= STREAMED) copy_rows<StreamedBytes>(find, to);
+    else if (same) copy_rows<SameBytes>(find, to);
     else if (types.out_kind == 'f' && types.out_size == 4) copy_converted<float>(types.kind, types.size, find, to);
     else if (types.out_kind == 'f' && types.out_size == 8) copy_converted<double>(types.kind, types.size, find, to);
     else throw InputError("rows cannot be converted to this dtype", "gather into float32, float64 or the stored dtype");

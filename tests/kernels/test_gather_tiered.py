@@ -49,6 +49,24 @@ def test_common_widths_are_exact(width, dtype):
     assert_gathers(tiers, slots, dtype, threads=2)
 
 
+@pytest.mark.parametrize(("width", "dtype"), [(1, np.float32), (100, np.float32), (129, np.uint8), (128, np.float32)])
+@pytest.mark.parametrize("first", [0, 1, 13])
+def test_outputs_that_are_written_past_the_caches(width, dtype, first):
+    """Rows begin and end anywhere in a line of the caches."""
+    generator = np.random.default_rng(width)
+    tiers = random_tiers(generator, width, dtype)
+    count = (8 << 20) // (width * np.dtype(dtype).itemsize) + 3
+    slots = generator.choice(valid_slots(tiers), count)
+    expected = gather_tiered_reference(slots, tiers, dtype)
+    around = np.full(count * width + first + 64, 7, dtype)
+    out = around[first : first + count * width].reshape(count, width)
+    for threads in (1, 3):
+        out[:] = 7
+        gather_tiered(slots, tiers, out, threads)
+        assert out.tobytes() == expected.tobytes()
+        assert (around[:first] == 7).all() and (around[first + count * width :] == 7).all()
+
+
 def test_a_node_without_features_gets_zeros():
     tiers = Tiers(device=np.ones((2, 3), np.float32))
     out = gather_tiered(np.array([0, -1, 1], np.int32), tiers, np.full((3, 3), np.nan, np.float32))
