@@ -9,7 +9,7 @@ from contextlib import suppress
 import numpy as np
 
 from kernels.errors import InputError
-from kernels.pages import PAGE_BYTES, padded_bytes
+from kernels.pages import PAGE_BYTES
 from kernels.types import Array
 
 
@@ -24,6 +24,16 @@ def aligned_empty(num_bytes: int) -> Array:
     raw = np.empty(num_bytes + PAGE_BYTES, np.uint8)
     start = -raw.ctypes.data % PAGE_BYTES
     return raw[start : start + num_bytes]
+
+
+def room(num_bytes: int) -> int:
+    """Returns the bytes of the buffer that a pool lends for so many: whole pages, rounded up to an eighth of the power of two below.
+
+    Batches differ a little in size. Rounded, they fit into each other's buffers, and memory is not faulted in anew for each that is the
+    largest yet.
+    """
+    step = max(PAGE_BYTES, 1 << max(0, num_bytes.bit_length() - 4))
+    return -(-num_bytes // step) * step
 
 
 class AlignedBuffer:
@@ -72,14 +82,14 @@ class BufferPool:
         self._lock = threading.Lock()
 
     def take(self, num_bytes: int) -> AlignedBuffer:
-        """Lends a buffer of num_bytes or more: the smallest kept one that is large enough, or a new one of whole pages."""
+        """Lends a buffer of num_bytes or more: the smallest kept one that is large enough, or a new one of `room` for them."""
         while self.returned:
             with suppress(IndexError):  # another thread was faster
                 self.give_back(self.returned.popleft())
         with self._lock:
             fitting = [place for place, data in enumerate(self._kept) if data.nbytes >= num_bytes]
             best = min(fitting, key=lambda place: self._kept[place].nbytes, default=None)
-            data = aligned_empty(padded_bytes(num_bytes)) if best is None else self._kept.pop(best)
+            data = aligned_empty(room(num_bytes)) if best is None else self._kept.pop(best)
             self.kept_bytes -= 0 if best is None else data.nbytes
             self.lent_bytes += data.nbytes
         return AlignedBuffer(data, self)

@@ -1,28 +1,33 @@
 """The disk trainer's source: stored batches whose rows come from packed chunks, in overlapping stages (DiskGNN, section 5.3, Figure 7).
 
     graph loader     stored batch, checked; transposes and weights            ->  graphs   ----------------+
-    feature loader   chunk and cache pages from disk, checked                 ->  staged                    |
+    feature loaders  chunk and cache pages from disk, checked                 ->  staged                    |
     assembler        one gather from device, host and staged rows             ->  ready    -> training step +
 
-A thread a stage, and between two stages a queue of two batches, bounded in bytes as well. All stages take the batches in the same order, so
+A thread a stage, but two that load features, in turn: while one compares its chunk with the digest the other one reads, and two chunks
+in flight leave the disk no pause between them. Pieces of one chunk would not do: where a device reports all reads that it was given
+together at once, as a virtual disk was seen to do, the first piece is there no earlier than the last one.
+
+Between two stages is a queue of two batches, bounded in bytes as well. All stages take the batches in the same order, so
 the heads of both paths that end at the step are the same batch. The longest stage decides how long an epoch takes.
 
 The batches are those of the online sampler, byte for byte, and a row is the same wherever it was stored: losses equal those of `minibatch`.
-Memory: a third of `queue` for each queue; the images of the static tiers; kept buffers of staging
-and of inputs, each no more than their queue.
+Memory: a third of `queue` for each queue; the images of the static tiers; kept buffers of staging and of inputs, each no more than
+their queue.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from assets.stored_chunks import Chunks
-from kernels.aligned import BufferPool
+from kernels.aligned import BufferPool, room
 from kernels.direct_io import ReadExecution
 from kernels.gather import gather_tiered
 from kernels.plan import EpochPlan, PlannedBatch
@@ -43,6 +48,9 @@ from trainers.timeline import STEP, WAIT, Timeline
 
 MOST_WAITING = 2
 """Batches in a queue (DiskGNN, section 6)."""
+
+NUM_LOADERS = 2
+"""Threads that load features."""
 
 TOPOLOGY = Line("disk", "topology")
 GRAPH, FEATURE, ASSEMBLE = "graph loader", "feature loader", "assembler"
@@ -106,12 +114,13 @@ class DiskSource:
         """
         planned = list(self.plan.batches(epoch, start_position))
         graphs: OrderedByteQueue[tuple[tuple[Block, ...], Ledger]] = self._queue(start_position)
-        staged: OrderedByteQueue[Staged] = self._queue(start_position)
+        staged: OrderedByteQueue[Staged] = self._queue(start_position, MOST_WAITING + NUM_LOADERS)
         ready: OrderedByteQueue[tuple[torch.Tensor, Ledger]] = self._queue(start_position)
         queues = graphs, staged, ready
+        loaders = [partial(self._load_rows, number, planned, staged) for number in range(NUM_LOADERS)]
         works: tuple[Callable[[], None], ...] = (
+            *loaders,
             lambda: self._load_graphs(planned, graphs),
-            lambda: self._load_rows(planned, staged),
             lambda: self._assemble(planned, staged, ready),
         )
         threads = [threading.Thread(target=_guarded, args=(work, queues), daemon=True) for work in works]
@@ -136,8 +145,8 @@ class DiskSource:
             for thread in threads:
                 thread.join()
 
-    def _queue(self, first: int) -> OrderedByteQueue[Any]:
-        return OrderedByteQueue(self.queue_bytes, first=first, most_items=MOST_WAITING, share=3)
+    def _queue(self, first: int, most_items: int = MOST_WAITING) -> OrderedByteQueue[Any]:
+        return OrderedByteQueue(self.queue_bytes, first=first, most_items=most_items, share=3)
 
     def number(self, item: PlannedBatch) -> int:
         """Returns a batch's number among all stored ones."""
@@ -171,14 +180,14 @@ class DiskSource:
                 graphs.admit(item.position, num_bytes)
             graphs.put(item.position, (blocks, ledger), num_bytes)
 
-    def _load_rows(self, planned: list[PlannedBatch], staged: OrderedByteQueue[Staged]) -> None:
-        loader = self.open_loader()
+    def _load_rows(self, which: int, planned: list[PlannedBatch], staged: OrderedByteQueue[Staged]) -> None:
+        loader, lane = self.open_loader(), f"{FEATURE} {which}"
         try:
-            for item in planned:
+            for item in planned[which::NUM_LOADERS]:
                 num_bytes = loader.num_bytes(self.number(item))
-                with self.timeline.span(FEATURE, WAIT, item.position):
+                with self.timeline.span(lane, WAIT, item.position):
                     staged.admit(item.position, num_bytes)
-                with self.timeline.span(FEATURE, "load rows", item.position):
+                with self.timeline.span(lane, "load rows", item.position):
                     rows = loader.load(self.number(item))
                 staged.put(item.position, rows, num_bytes)
         finally:
@@ -193,7 +202,7 @@ class DiskSource:
         for item in planned:
             with self.timeline.span(ASSEMBLE, WAIT, item.position):
                 rows, staged_bytes = staged.take(item.position)
-                x_bytes = 4 * len(rows.slots) * self.width
+                x_bytes = room(4 * len(rows.slots) * self.width)
                 ready.admit(item.position, x_bytes)
             with self.timeline.span(ASSEMBLE, "assemble", item.position):
                 x = self.gather(rows)
@@ -209,8 +218,8 @@ class DiskSource:
         x = lent_rows(self._inputs, len(staged.slots), self.width)
         tiers = Tiers(device=self.device_rows.numpy(), host=self.host_rows, staged=staged.rows)
         gather_tiered(staged.slots, tiers, x.numpy(), threads=self.threads)
-        tier = np.bincount(staged.slots[staged.slots >= 0] >> ROW_BITS, minlength=3)
-        device, host = int(tier[DEVICE]), int(tier[HOST])
+        tier = staged.slots >> ROW_BITS
+        device, host = (int(np.count_nonzero(tier == each)) for each in (DEVICE, HOST))
         ledger, crossed = staged.ledger, (host + len(staged.rows)) * self.row_bytes
         ledger.count("hits_device", 0, device)
         ledger.count("hits_host", 0, host)

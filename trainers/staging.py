@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 
 from assets.stored_chunks import ChunkPlace, Chunks, damaged, staging_capacity
-from kernels.aligned import AlignedBuffer, BufferPool
+from kernels.aligned import AlignedBuffer, BufferPool, room
 from kernels.direct_io import DirectFile, PageReader, ReadExecution
 from kernels.pages import padded_bytes
 from kernels.types import Array
@@ -61,7 +61,7 @@ class ChunkLoader:
 
     def num_bytes(self, number: int) -> int:
         """Returns the bytes that staging a batch takes."""
-        return staging_capacity(self.chunks.place(number), self.row_bytes)
+        return room(staging_capacity(self.chunks.place(number), self.row_bytes))
 
     def load(self, number: int) -> Staged:
         """Returns the rows of a batch.
@@ -99,9 +99,8 @@ class ChunkLoader:
         end = packed.stop + place.num_cached * row_bytes
         rows = buffer.data[packed.start : end].reshape(-1, row_bytes)
         if place.num_cached:
-            wanted = (
-                content[places].view(np.int32).copy()
-            )  # the rows may lie over the end of what was read, never over this
+            # The rows may lie over the end of what was read, never over the places.
+            wanted = content[places].view(np.int32).copy()
             _, moved = self.reader.read_rows(
                 self._open_cache(place),
                 wanted,

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import direct_io
-from kernels.aligned import BufferPool, aligned_empty
+from kernels.aligned import BufferPool, aligned_empty, room
 from kernels.direct_io import (
     Faults,
     PageReader,
@@ -333,6 +333,23 @@ def test_the_pool_lends_aligned_memory_again():
     assert pool.take(4096).data.ctypes.data == address
     pool.take(100_000).release()  # too large to be kept
     assert pool.kept_bytes == 8192
+
+
+@given(st.integers(0, 1 << 40))
+def test_a_buffer_of_the_pool_is_an_eighth_too_large_at_most(num_bytes):
+    size = room(num_bytes)
+    assert size % 4096 == 0 and num_bytes <= size < num_bytes + max(4096, num_bytes / 8)
+    assert room(size) == size and room(num_bytes + 1) >= size
+
+
+def test_batches_that_differ_a_little_share_a_buffer():
+    pool = BufferPool(keep_bytes=1 << 30)
+    sizes = (33_000_000, 33_100_000, 33_540_000)
+    addresses = set()
+    for size in sizes:
+        with pool.take(size) as buffer:
+            addresses.add(buffer.data.ctypes.data)
+    assert len(addresses) == 1 and pool.kept_bytes == room(max(sizes))
 
 
 def test_the_pool_keeps_the_larger_buffers_where_it_cannot_keep_all():

@@ -19,6 +19,7 @@ from tests.trainers.runs import TABLE, train_packed
 from trainers.batches import StoredInputs
 from trainers.config import TrainTable
 from trainers.devices import OverBudget
+from trainers.disk import NUM_LOADERS
 from trainers.run import train_table
 
 EPOCHS = 3
@@ -136,7 +137,8 @@ def test_a_queue_that_is_too_small_says_what_would_do(packed: Packed, tmp_path: 
 
 def test_stages_overlap_on_the_time_line(packed: Packed, tmp_path: Path) -> None:
     record = train(packed, tmp_path).run_record()["timeline"]
-    assert {span[0] for span in record["spans"]} == {"step", "graph loader", "feature loader", "assembler"}
+    loaders = {f"feature loader {number}" for number in range(NUM_LOADERS)}
+    assert {span[0] for span in record["spans"]} == {"step", "graph loader", *loaders, "assembler"}
 
 
 def flip(path: Path, byte: int) -> None:
