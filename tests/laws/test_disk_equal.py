@@ -26,31 +26,41 @@ TIERS = {
 }
 
 
-def assert_equal(packed: Packed, home: Path, **options: Any) -> None:
-    online, disk = (train_packed(packed, home, trainer, **options) for trainer in ("minibatch", "disk"))
-    for name in ("weights.safetensors", "metrics.jsonl"):
-        assert disk.files[name]["digest"] == online.files[name]["digest"], name
+CONTENT = ("weights.safetensors", "metrics.jsonl")
+
+
+def digests(packed: Packed, home: Path, trainer: str, **options: Any) -> list[str]:
+    model = train_packed(packed, home, trainer, **options)
+    return [model.files[name]["digest"] for name in CONTENT]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store: the graph and three epochs of samples are the same for all tiers."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def online(home: Path) -> list[str]:
+    """What `minibatch` learns; it knows no tiers."""
+    return digests(build_packed(home, epochs=3, memory=TIERS["nothing cached"]), home, "minibatch", epochs=4)
 
 
 @pytest.mark.parametrize("memory", TIERS.values(), ids=TIERS.keys())
-def test_any_tiers_and_three_sampling_epochs(tmp_path: Path, memory: dict[str, Any]) -> None:
-    packed = build_packed(tmp_path, epochs=3, memory=memory)
-    assert_equal(packed, tmp_path, epochs=4)
+def test_any_tiers_and_three_sampling_epochs(
+    home: Path, online: list[str], tmp_path: Path, memory: dict[str, Any]
+) -> None:
+    packed = build_packed(home, epochs=3, memory=memory)
+    assert digests(packed, tmp_path, "disk", epochs=4) == online
 
 
-@pytest.mark.skipif(
-    not os.environ.get("GRAPHMILL_TEST_DATA"), reason="GRAPHMILL_TEST_DATA names no folder of real graphs"
-)
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["sage", "gcn"])
-def test_photo(tmp_path: Path, model: str) -> None:
+@pytest.fixture(scope="module")
+def photo(tmp_path_factory: pytest.TempPathFactory) -> Packed:
     """A real graph whose rows of 2,980 bytes straddle pages."""
-    pipeline, store = load_pipeline("photo", TrainTable), Store(tmp_path)
-    (table,) = (table for table in pipeline.train if table.name == model)
-    sampling = pipeline.sampling
-    assert sampling is not None
+    pipeline, store = load_pipeline("photo", TrainTable), Store(tmp_path_factory.mktemp("photo"))
+    assert pipeline.sampling is not None
     graph = materialize(store, GRAPH, pipeline.graph, GraphExecution(threads=1), {})
-    config = samples_config(SamplesTable(epochs=3), sampling, 5)
+    config = samples_config(SamplesTable(epochs=3), pipeline.sampling, 5)
     samples = materialize(store, SAMPLES, config, SamplesExecution(threads=1), {"graph": graph})
     memory = BudgetsConfig(memory=MemoryConfig(device="5%", host="10%", disk="4x"))
     budgets = materialize(store, BudgetsStage(), memory, BudgetsExecution(), {"graph": graph})
@@ -59,6 +69,17 @@ def test_photo(tmp_path: Path, model: str) -> None:
     cache_plan = materialize(store, CACHE_PLAN, plan, CachePlanExecution(threads=1), inputs)
     inputs = {"graph": graph, "samples": samples, "cache_plan": cache_plan}
     chunks = materialize(store, PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=1), inputs)
+    return Packed(graph, samples, cache_plan, chunks)
+
+
+@pytest.mark.skipif(
+    not os.environ.get("GRAPHMILL_TEST_DATA"), reason="GRAPHMILL_TEST_DATA names no folder of real graphs"
+)
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+def test_photo(photo: Packed, tmp_path: Path, model: str) -> None:
+    pipeline = load_pipeline("photo", TrainTable)
+    (table,) = (table for table in pipeline.train if table.name == model)
     shape = {"model": model, "layers": 2, "hidden": table.hidden, "norm": "layer", "residual": True, "lr": 0.005}
-    packed = Packed(graph, samples, cache_plan, chunks)
-    assert_equal(packed, tmp_path, sampling=sampling, epochs=4, eval_every=2, accumulate=1, **shape)
+    options: dict[str, Any] = {"sampling": pipeline.sampling, "epochs": 4, "eval_every": 2, "accumulate": 1, **shape}
+    assert digests(photo, tmp_path, "disk", **options) == digests(photo, tmp_path, "minibatch", **options)
