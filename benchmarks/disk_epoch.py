@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import time
-from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,32 +19,63 @@ from trainers.ledger import Ledger
 from trainers.offline import StoredSampler
 from trainers.timeline import STEP, WAIT, Timeline
 
-TIMES = (0.0, 1.0, 2.0)
-"""Length of the emulated step, as a multiple of the longest other stage run alone."""
+TIMES = (0.0, 0.5, 1.0, 2.0)
+"""Length of the emulated step, as a multiple of the longest other stage; 0 is no device at all."""
+
+BATCHES = 100
+STAGES = (GRAPH, FEATURE, ASSEMBLE, STEP)
+RATIOS = ("times_the_longest_stage", "speedup_over_sequential", "sum_by_longest", "of_sum_by_longest")
 
 
-def measure_epochs(case: Case, chunks: Chunks) -> list[dict[str, Any]]:
-    """Runs an epoch for each length of the step, and the same stages one after the other before it."""
-    drop_pages(case.samples)
-    alone = one_after_the_other(case, chunks)
-    longest, found = max(alone.values()), []
+class Run(NamedTuple):
+    """Busy seconds by stage, seconds, and seconds of the processors."""
+
+    busy: dict[str, float]
+    seconds: float
+    cpu: float
+
+
+def measure_epochs(case: Case, chunks: Chunks, rounds: int = 3) -> list[dict[str, Any]]:
+    """Runs the end of an epoch for each length of the step, with one stage after the other and overlapped in turn: the same work in both.
+
+    One source runs all of them, as in training, and some batches before them, which fault its memory in. Stored batches are read through
+    the page cache, so it forgets them before each run. A stage of several threads is busy for the mean of theirs. Medians of the rounds.
+    """
+    source = make_source(case, chunks, Timeline())
+    start = max(0, chunks.num_batches - BATCHES)
+    overlapped(source, 0.0, start)
+    longest, found = 0.0, []
     for times in TIMES:
-        sleep = times * longest
-        busy, seconds, batches = overlapped(case, chunks, sleep)
-        most, sequential = max(busy.values()), (sum(alone.values()) + sleep) * batches
-        entry = {
-            "step_seconds": round(sleep, 5),
-            "batches": batches,
-            "epoch_seconds": round(seconds, 3),
-            "times_the_longest_stage": round(seconds / most, 3),
-            "speedup_over_sequential": round(sequential / seconds, 3),
-            "of_sum_by_longest": round(sequential / seconds / ((sum(alone.values()) + sleep) / max(longest, sleep)), 3),
-            "busy_seconds": {name: round(value, 3) for name, value in busy.items()},
-            "alone_seconds": {name: round(value * batches, 3) for name, value in alone.items()},
-        }
+        sleep, runs = times * longest, []
+        for _ in range(rounds):
+            drop_pages(case.samples)
+            one = one_after_the_other(source, sleep, start)
+            drop_pages(case.samples)
+            runs.append(_compared(one, overlapped(source, sleep, start)))
+        longest = longest or max(statistics.median(each["alone_seconds"][name] for each in runs) for name in STAGES) / (
+            chunks.num_batches - start
+        )
+        entry = {"step_seconds": round(sleep, 5), "times_longest": times, "batches": chunks.num_batches - start}
+        entry |= {name: statistics.median(each[name] for each in runs) for name in RATIOS}
         print(f"overlap: {entry}")
-        found.append(entry)
+        found.append(entry | {"rounds": runs})
     return found
+
+
+def _compared(one: Run, other: Run) -> dict[str, Any]:
+    """Returns the figures of a run of one stage after the other and of an overlapped one."""
+    speedup, most = one.seconds / other.seconds, sum(one.busy.values()) / max(one.busy.values())
+    return {
+        "epoch_seconds": round(other.seconds, 3),
+        "sequential_seconds": round(one.seconds, 3),
+        "times_the_longest_stage": round(other.seconds / max(other.busy.values()), 3),
+        "speedup_over_sequential": round(speedup, 3),
+        "sum_by_longest": round(most, 3),
+        "of_sum_by_longest": round(speedup / most, 3),
+        "cpu_seconds": round(other.cpu, 3),
+        "busy_seconds": {name: round(value, 3) for name, value in other.busy.items()},
+        "alone_seconds": {name: round(value, 3) for name, value in one.busy.items()},
+    }
 
 
 def make_source(case: Case, chunks: Chunks, timeline: Timeline, queue_bytes: int = 1 << 30) -> DiskSource:
@@ -69,37 +100,38 @@ def make_source(case: Case, chunks: Chunks, timeline: Timeline, queue_bytes: int
     )
 
 
-def one_after_the_other(case: Case, chunks: Chunks) -> dict[str, float]:
-    """Mean seconds a batch of each stage when nothing else runs; a quarter of the epoch."""
-    source, spent = make_source(case, chunks, Timeline()), dict.fromkeys((GRAPH, FEATURE, ASSEMBLE), 0.0)
-    loader, count = source.open_loader(), 0
-    for item in islice(source.plan.batches(0), max(10, chunks.num_batches // 4)):
+def one_after_the_other(source: DiskSource, sleep: float, start: int) -> Run:
+    """Runs the batches from one on, and nothing overlaps."""
+    spent: dict[str, float] = dict.fromkeys(STAGES, 0.0)
+    loader, began, cpu = source.open_loader(), time.perf_counter(), time.process_time()
+    for item in source.plan.batches(0, start):
         marks = [time.perf_counter()]
-        kept: list[Any] = [source.load_graph(item)]
+        graph = source.load_graph(item)
         marks.append(time.perf_counter())
         staged = loader.load(source.number(item))
         marks.append(time.perf_counter())
-        kept.append(source.gather(staged))
+        x = source.gather(staged)
         staged.release()
         marks.append(time.perf_counter())
-        if count or chunks.num_batches == 1:  # the first batch warms buffers up
-            for name, seconds in zip(spent, np.diff(marks).tolist(), strict=True):
-                spent[name] += seconds
-        count += 1
+        time.sleep(sleep)
+        marks.append(time.perf_counter())
+        del graph, x
+        for name, seconds in zip(spent, np.diff(marks).tolist(), strict=True):
+            spent[name] += seconds
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     loader.close()
-    return {name: seconds / max(1, count - 1) for name, seconds in spent.items()}
+    return Run(spent, seconds, cpu)
 
 
-def overlapped(case: Case, chunks: Chunks, sleep: float) -> tuple[dict[str, float], float, int]:
-    """Returns (busy seconds by stage, seconds, batches) of an epoch."""
-    timeline = Timeline()
-    source, batches = make_source(case, chunks, timeline), 0
+def overlapped(source: DiskSource, sleep: float, start: int) -> Run:
+    """Runs the batches from one on as the trainer does."""
+    timeline, cpu = source.timeline, time.process_time()
     timeline.start(0)
-    for batch in source.batches(0):
+    for batch in source.batches(0, start):
         with timeline.span(STEP, "emulated device", batch.position):
             time.sleep(sleep)
-        batches += 1
     timeline.finish()
-    record = timeline.record
-    busy = {lane: float(sum(v for k, v in sums.items() if k != WAIT)) for lane, sums in record["busy_seconds"].items()}
-    return busy, record["seconds"], batches
+    record, cpu = timeline.record, time.process_time() - cpu
+    lanes = {lane: sum(v for k, v in sums.items() if k != WAIT) for lane, sums in record["busy_seconds"].items()}
+    threads = {name: [seconds for lane, seconds in lanes.items() if lane.startswith(name)] for name in STAGES}
+    return Run({name: sum(seconds) / len(seconds) for name, seconds in threads.items()}, record["seconds"], cpu)

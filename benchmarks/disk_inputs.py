@@ -70,6 +70,11 @@ def build_case(store: Store, size: dict[str, Any], train_ratio: float, fanouts: 
     """Builds a graph and the batches of one epoch."""
     semantic = config_class("rmat")(seed=1, train_ratio=train_ratio, **size)
     graph = materialize(store, GRAPH, semantic, GraphExecution(threads=THREADS), {})
+    return draw_batches(store, graph, fanouts, batch)
+
+
+def draw_batches(store: Store, graph: Artifact, fanouts: tuple[int, ...], batch: int) -> Case:
+    """Builds the batches of one epoch."""
     config = SamplesConfig(seed=SEED, method="uniform", fanouts=fanouts, batch_size=batch, epochs=1)
     samples = materialize(store, SAMPLES, config, SamplesExecution(threads=THREADS), {"graph": graph})
     return Case(store=store, graph=graph, samples=samples)

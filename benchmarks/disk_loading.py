@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,32 +19,38 @@ from kernels.direct_io import PageReader, ReadExecution
 from kernels.pages import PAGE_BYTES
 from kernels.slots import STAGED, unpack
 from kernels.types import Array
+from trainers.disk import NUM_LOADERS
 from trainers.staging import ChunkLoader
 
 DEPTHS = (64, 256)
 BASIS = "packed only"
+CHUNKS_A_BATCH = 4
+SECTOR_BYTES = 512
 
 
 def measure_loading(case: Case, chunks: Mapping[str, Chunks], rounds: int, batches: int) -> dict[str, Any]:
-    """Loads other batches in each round, every contestant in turn; the first round is not counted.
+    """Loads other batches in each round, every contestant in turn, another one first; the first round is not counted.
 
     Every contestant's rows must be the features. Ratios are of seconds a row that comes from disk, so that a setup with a larger tier
-    is not credited for the rows that it does not load.
+    is not credited for the rows that it does not load. A chunk is quickly read, so chunks are loaded `CHUNKS_A_BATCH` times as many.
     """
-    contestants: dict[str, Callable[[int], int]] = {name: _ours(case, each) for name, each in chunks.items()}
+    contestants: dict[str, Callable[[list[int]], int]] = {name: _ours(case, each) for name, each in chunks.items()}
     contestants |= {f"a request a row, depth {depth}": _rows(case, chunks[BASIS], depth) for depth in DEPTHS}
     roofline = {"sequential": _sequential(chunks[BASIS])}
     roofline |= {f"random, depth {depth}": _random(case, depth) for depth in DEPTHS}
     rates: dict[str, list[float]] = {name: [] for name in (*contestants, *roofline)}
     numbers = np.random.default_rng(0).permutation(chunks[BASIS].num_batches)
+    names = list(rates)
     for turn in range(rounds + 1):
-        chosen = numbers[np.arange(turn * batches, (turn + 1) * batches) % len(numbers)].tolist()
-        for name, load in contestants.items():
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            if name in roofline:
+                rates[name].append(roofline[name](turn))
+                continue
+            count = batches * (CHUNKS_A_BATCH if name in chunks else 1)
+            chosen = numbers[np.arange(turn * count, (turn + 1) * count) % len(numbers)].tolist()
             started = time.perf_counter()
-            rows = sum(load(number) for number in chosen)
+            rows = contestants[name](chosen)
             rates[name].append(rows / (time.perf_counter() - started))
-        for name, rate in roofline.items():
-            rates[name].append(rate(turn))
     medians = {name: statistics.median(values[1:]) for name, values in rates.items()}
     return _compare(case, medians, list(chunks))
 
@@ -64,26 +72,35 @@ def _compare(case: Case, medians: dict[str, float], names: list[str]) -> dict[st
     return found
 
 
-def _ours(case: Case, chunks: Chunks) -> Callable[[int], int]:
+def _ours(case: Case, chunks: Chunks) -> Callable[[list[int]], int]:
+    """Loads as the trainer does: its threads take the batches in turn."""
     table = case.opened.features
-    loader = ChunkLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(256 << 20), ReadExecution())
+    shape, pool = (table.width, table.dtype, table.row_bytes), BufferPool(256 << 20)
+    loaders = [ChunkLoader(chunks, *shape, pool, ReadExecution()) for _ in range(NUM_LOADERS)]
     samples, rows = open_samples(case.samples), table.open()
     ids = samples.record(0, 0).blocks[0].src_ids
-    staged = loader.load(0)
+    staged = loaders[0].load(0)
     tier, place = unpack(staged.slots)
     here = tier == STAGED
     assert np.array_equal(staged.rows[place[here]], rows[ids[here]])
     staged.release()
 
-    def load(number: int) -> int:
-        staged = loader.load(number)
-        staged.release()
-        return len(staged.rows)
+    def loaded(which: int, numbers: list[int]) -> int:
+        rows = 0
+        for number in numbers[which::NUM_LOADERS]:
+            staged = loaders[which].load(number)
+            rows += len(staged.rows)
+            staged.release()
+        return rows
+
+    def load(numbers: list[int]) -> int:
+        with ThreadPoolExecutor(NUM_LOADERS) as threads:
+            return sum(threads.map(partial(loaded, numbers=numbers), range(NUM_LOADERS)))
 
     return load
 
 
-def _rows(case: Case, chunks: Chunks, depth: int) -> Callable[[int], int]:
+def _rows(case: Case, chunks: Chunks, depth: int) -> Callable[[list[int]], int]:
     """The rows that miss the hot set, in the order of the batch."""
     table, samples = case.opened.features, open_samples(case.samples, verify=False)
     loader = ChunkLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(256 << 20), ReadExecution())
@@ -100,12 +117,13 @@ def _rows(case: Case, chunks: Chunks, depth: int) -> Callable[[int], int]:
 
     wanted = [missed(number) for number in range(chunks.num_batches)]
 
-    def load(number: int) -> int:
-        ids = wanted[number]
-        assert len(ids) <= len(out)
-        options: dict[str, Any] = {"row_bytes": table.row_bytes, "offset": table.offset, "merge": False}
-        reader.read_rows(file, ids, out=out[: len(ids)], **options)
-        return len(ids)
+    def load(numbers: list[int]) -> int:
+        for number in numbers:
+            ids = wanted[number]
+            assert len(ids) <= len(out)
+            options: dict[str, Any] = {"row_bytes": table.row_bytes, "offset": table.offset, "merge": False}
+            reader.read_rows(file, ids, out=out[: len(ids)], **options)
+        return sum(len(wanted[number]) for number in numbers)
 
     return load
 
@@ -129,17 +147,17 @@ def _sequential(chunks: Chunks) -> Callable[[int], float]:
 
 
 def _random(case: Case, depth: int) -> Callable[[int], float]:
-    """Random pages a second of the feature table."""
-    table, count = case.opened.features, 40_000
+    """Random pages a second of the feature table. Of a page that came only a sector is copied: the device is asked, not the memory."""
+    table, count = case.opened.features, 100_000
     reader = PageReader(ReadExecution(depth=depth, fallback="error"))
     file = reader.open(table.path)
     pages = table.num_rows * table.row_bytes // PAGE_BYTES
-    out = np.zeros((count, PAGE_BYTES), np.uint8)
+    out = np.zeros((count, SECTOR_BYTES), np.uint8)
 
     def rate(turn: int) -> float:
-        ids = np.random.default_rng([turn, depth]).integers(0, pages, count)
+        ids = np.random.default_rng([turn, depth]).integers(0, pages, count) * (PAGE_BYTES // SECTOR_BYTES)
         started = time.perf_counter()
-        reader.read_rows(file, ids, row_bytes=PAGE_BYTES, offset=table.offset, out=out, merge=False)
+        reader.read_rows(file, ids, row_bytes=SECTOR_BYTES, offset=table.offset, out=out, merge=False)
         return count / (time.perf_counter() - started)
 
     return rate
