@@ -80,7 +80,7 @@ class Chunks:
         others = [role for role, version in inputs.items() if artifact.inputs[role]["version"] != version]
         if others:
             problem = f"{artifact.label} was packed from another {' and '.join(others)}"
-            raise InputError(problem, "run the pipeline again: what is missing is built")
+            raise InputError(problem, "run `graphmill run PIPELINE`: what is missing is built")
         self.artifact = artifact
         self._part_of, self._offsets = np.array(artifact.array("part_of")), np.array(artifact.array("offsets"))
         self._num_bytes, self._digests = np.array(artifact.array("num_bytes")), np.array(artifact.array("digests"))
@@ -133,5 +133,5 @@ def damaged(artifact: Artifact, place: ChunkPlace, what: str) -> InputError:
     path = place.extent.path
     return InputError(
         f"{artifact.label}: the chunk of batch {place.number} ({path}, byte {place.extent.offset}) {what}",
-        f"remove the folder {path.parent} and run the pipeline again: it will be packed again",
+        f"remove the folder {path.parent}, then run `graphmill run PIPELINE`: it will be packed again",
     )

@@ -1,0 +1,114 @@
+"""Accuracy of training from disk on Amazon Photo, paired by seed: with stored samples in rotation, and online.
+
+    disk                      rows from packed chunks, ten stored sampling epochs in rotation
+    minibatch, same samples   online, the same ten sampling epochs in rotation: every file of the model must have the same bytes
+    minibatch                 online, new samples in every epoch: what rotation costs, if anything
+
+The recipe is the GraphSAGE of jobs/pipelines/photo.toml. Test scores are those of the epoch that was best on validation. Needs the folder
+that GRAPHMILL_TEST_DATA names.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assets.artifact import Artifact
+from assets.budgets import BudgetsConfig, BudgetsExecution, BudgetsStage, MemoryConfig
+from assets.cache_plan import CACHE_PLAN, CachePlanExecution, CachePlanTable, cache_plan_config
+from assets.graph import GRAPH, GraphExecution
+from assets.packed_chunks import PACKED_CHUNKS, PackedConfig, PackedExecution
+from assets.pipeline import load_pipeline
+from assets.samples import SAMPLES, SamplesExecution, SamplesTable, samples_config
+from assets.sampling import SamplingConfig
+from assets.stage import materialize
+from assets.store import Store
+from benchmarks.record import record
+from trainers.batches import StoredInputs
+from trainers.config import TrainTable
+from trainers.run import train_table
+
+REUSE, TABLE, NUM_SEEDS = 10, "sage", 5
+MEMORY = MemoryConfig(device="5%", host="10%", disk="4x")
+
+
+def main(quick: bool) -> None:
+    if not os.environ.get("GRAPHMILL_TEST_DATA"):
+        print("disk_quality: skipped, GRAPHMILL_TEST_DATA names no folder with the graphs")
+        return
+    pipeline = load_pipeline("photo", TrainTable)
+    (table,) = (table for table in pipeline.train if table.name == TABLE)
+    sampling, scores = pipeline.sampling, []
+    assert sampling is not None
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        graph = materialize(store, GRAPH, pipeline.graph, GraphExecution(threads=2), {})
+        for seed in range(1 if quick else NUM_SEEDS):
+            scores.append(compare(store, graph, table, sampling, seed))
+            print(f"seed {seed}: test accuracy {scores[-1]}")
+    found = summarise(scores)
+    for name, value in found.items():
+        print(f"  {name}: {value}")
+    scale = "quick" if quick else "full"
+    record(
+        "disk_quality",
+        {"scale": scale, "graph": "photo", "epochs": table.epochs, "reuse": REUSE, "scores": scores} | found,
+    )
+
+
+def compare(store: Store, graph: Artifact, table: TrainTable, sampling: SamplingConfig, seed: int) -> dict[str, float]:
+    """Returns the test score of each contestant.
+
+    Raises:
+        AssertionError: training from disk gives another model than `minibatch` on the same samples.
+    """
+    rotating, stored = replace(sampling, reuse=REUSE), store_rows(store, graph, sampling, seed)
+    models = {}
+    for name, trainer, how in (
+        ("disk", "disk", rotating),
+        ("minibatch, same samples", "minibatch", rotating),
+        ("minibatch", "minibatch", sampling),
+    ):
+        given: Any = {"stored": stored} if trainer == "disk" else {}
+        wanted = replace(table, trainer=trainer)
+        (models[name],) = train_table(store, graph, wanted, how, seed, report=lambda line: None, **given)
+    for file in ("weights.safetensors", "metrics.jsonl"):
+        assert models["disk"].files[file]["digest"] == models["minibatch, same samples"].files[file]["digest"], (
+            seed,
+            file,
+        )
+    return {name: round(100 * model.summary["numbers"]["test_accuracy"], 3) for name, model in models.items()}
+
+
+def store_rows(store: Store, graph: Artifact, sampling: SamplingConfig, seed: int) -> StoredInputs:
+    """Samples, plans and packs."""
+    config = samples_config(SamplesTable(epochs=REUSE), replace(sampling, reuse=REUSE), seed)
+    samples = materialize(store, SAMPLES, config, SamplesExecution(threads=2), {"graph": graph})
+    budgets = materialize(store, BudgetsStage(), BudgetsConfig(memory=MEMORY), BudgetsExecution(), {"graph": graph})
+    inputs = {"graph": graph, "samples": samples, "budgets": budgets}
+    plan = materialize(
+        store, CACHE_PLAN, cache_plan_config(CachePlanTable(), seed), CachePlanExecution(threads=2), inputs
+    )
+    inputs = {"graph": graph, "samples": samples, "cache_plan": plan}
+    chunks = materialize(store, PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=2), inputs)
+    return StoredInputs(samples=samples, cache_plan=plan, packed_chunks=chunks)
+
+
+def summarise(scores: list[dict[str, float]]) -> dict[str, Any]:
+    """Returns means, deviations, and the paired difference of rotation against new samples."""
+    columns = {name: [each[name] for each in scores] for name in scores[0]}
+    found: dict[str, Any] = {
+        name: {"mean": round(statistics.fmean(values), 3), "deviation": round(statistics.pstdev(values), 3)}
+        for name, values in columns.items()
+    }
+    differences = np.subtract(columns["disk"], columns["minibatch"])
+    error = float(differences.std(ddof=1) / len(differences) ** 0.5) if len(differences) > 1 else 0.0
+    return found | {
+        "disk minus minibatch": {"mean": round(float(differences.mean()), 3), "standard_error": round(error, 3)}
+    }
