@@ -42,6 +42,12 @@ def create_array(path: Path, shape: int | tuple[int, ...], dtype: DTypeLike) -> 
     Raises:
         InputError: the disk has no room; no file is left behind.
     """
+    reserve_array(path, shape, dtype)
+    return np.memmap(path, dtype=np.dtype(dtype).newbyteorder("<"), mode="r+", offset=DATA_OFFSET, shape=shape)
+
+
+def reserve_array(path: Path, shape: int | tuple[int, ...], dtype: DTypeLike) -> int:
+    """Makes the file of `create_array` without mapping it; same rules. Returns its bytes, the header included."""
     shape = (shape,) if isinstance(shape, int | np.integer) else shape
     shape = tuple(int(length) for length in shape)
     dtype = np.dtype(dtype).newbyteorder("<")
@@ -57,7 +63,7 @@ def create_array(path: Path, shape: int | tuple[int, ...], dtype: DTypeLike) -> 
             raise
         finally:
             os.close(descriptor)
-    return np.memmap(path, dtype=dtype, mode="r+", offset=DATA_OFFSET, shape=shape)
+    return num_bytes
 
 
 def write_array(path: Path, array: ArrayLike) -> np.memmap[Any, Any]:

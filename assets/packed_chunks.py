@@ -13,14 +13,16 @@ Parts `segments-A-B`:
     digests u64[n]        xxh3-64 of each chunk
     caches u8[bytes]      the disk cache of each segment, rows in the plan's order, padded to whole pages
     cache_bounds i64[s+1] byte of the file at which each cache starts, and the end
+    device_image, host_image [rows, F]   rows of the static tiers, stored type; in the part of segment 0 only, whose pass brings them along
 The parent, for all B batches and S segments, by epoch and step:
-    part_of i32[B], offsets i64[B], num_bytes i64[B], num_cached i64[B], digests u64[B]; cache_offsets i64[S]
-    device_image, host_image [rows, F]   rows of the static tiers, stored type
+    part_of i32[B], offsets i64[B], num_bytes i64[B], num_cached i64[B], digests u64[B]; cache_offsets i64[S], cache_bytes i64[S]
 
 A slot on the staged tier is a row of the batch's own staging: packed rows first, then its cached rows in the order of `places`. The
 topology stays in the samples, which are laid out for the same kind of read.
 
-Peak memory of a part, N nodes: two ranges of the table, 12 N bytes, 4 bytes for each stored row (8 for cached ones), and one batch.
+Peak memory of a part, N nodes, T threads: `memory` (ranges, buffers and windows; assets/dealing.py), or 2 MiB and a page for each of its
+batches where that is more; 4 N bytes; 4 bytes for each stored row, 8 for those of caches and images; and for each of T + 4 threads 4 MiB
+and a batch with 60 bytes for each input that comes from disk.
 """
 
 from __future__ import annotations
@@ -79,20 +81,20 @@ class PackedExecution(Workers):
 
     # Processes that pack groups side by side, at most; each reads the features once a group.
     workers: int = 1
-    # Features in memory at a time, of all processes together; half of it is being read while the other is dealt.
+    # Features in memory at a time, of all processes together: ranges of the table, and what is collected to be written in large pieces.
     memory: str = "512MiB"
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
         super().__post_init__()
-        if self.range_bytes < 1 << 20:
+        if self.process_bytes < 2 << 20:
             problem = f"memory = {self.memory!r} is less than 2 MiB for each of {self.workers} workers"
             raise InputError(problem, "a pass over the features reads and deals 1 MiB at a time, or more")
 
     @property
-    def range_bytes(self) -> int:
-        """Bytes of one range of one process."""
-        return parse_size(self.memory) // (2 * self.workers)
+    def process_bytes(self) -> int:
+        """Bytes of one process."""
+        return parse_size(self.memory) // self.workers
 
 
 class Group(NamedTuple):
@@ -118,7 +120,7 @@ class PackedStage:
     """Packs rows into chunks and segment caches; `PACKED_CHUNKS` is the one instance."""
 
     name = "packed_chunks"
-    code_version = 1
+    code_version = 2  # 2: the images are in the first part
     work_unit = "MiB"
     Semantic = PackedConfig
     Execution = PackedExecution
@@ -172,11 +174,11 @@ class PackedStage:
         if part is None:
             from assets.packed_index import build_index
 
-            return build_index(inputs, self.parts(inputs, semantic), execution.threads, writer, progress)
+            return build_index(inputs, self.parts(inputs, semantic), writer)
         from assets.packing import pack_group
 
         threads = execution.threads_each
-        return pack_group(inputs, Group.of(part), threads, execution.range_bytes, writer, progress)
+        return pack_group(inputs, Group.of(part), threads, execution.process_bytes, writer, progress)
 
 
 PACKED_CHUNKS = PackedStage()

@@ -1,4 +1,4 @@
-"""The parent of packed chunks: where each chunk and each segment's cache is, and the images of the static tiers.
+"""The parent of packed chunks: where each chunk and each segment's cache is.
 
 assets/packed_chunks.py says what is written.
 """
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assets.graph import open_graph
-from assets.stage import Check, Progress, Summary
-from assets.verified import read_rows
+from assets.stage import Check, Summary
 from kernels.pages import PAGE_BYTES
 from kernels.types import Array
 
@@ -20,28 +19,17 @@ if TYPE_CHECKING:
     from assets.artifact import Artifact
     from assets.writer import Writer
 
-TIERS = ("device", "host")
 
-
-def build_index(
-    inputs: Mapping[str, Artifact], names: Sequence[str], threads: int, writer: Writer, progress: Progress
-) -> Summary:
+def build_index(inputs: Mapping[str, Artifact], names: Sequence[str], writer: Writer) -> Summary:
     """Writes the parent over the parts, which are among the inputs under their names.
 
     Raises:
-        InputError: the feature table is damaged, or the disk is full.
+        InputError: the disk is full.
     """
     parts, plan, table = [inputs[name] for name in names], inputs["cache_plan"], open_graph(inputs["graph"]).features
     index = _index(parts)
     for name, values in index.items():
         writer.save(name, values)
-    progress.start("cache images", None, "rows")
-    wanted = []
-    for tier in TIERS:
-        node_ids = np.array(plan.array(f"{tier}_ids"))
-        wanted.append((node_ids, writer.create(f"{tier}_image", (len(node_ids), table.width), table.dtype)))
-    read_rows(table, wanted)
-    progress.done()
     return Summary(numbers=_numbers(index, parts, plan, table.row_bytes), checks=_checks(index, plan))
 
 

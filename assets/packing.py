@@ -1,28 +1,32 @@
-"""Packing one group of segments: addresses batch by batch, then rows by one pass over the features.
+"""Packing one group of segments: everything that its batches want from disk, by one pass over the features.
 
-First every batch of the group is read and each of its inputs gets its slot; that decides how long each chunk is. Then the files are made,
-and the rows come range by range (kernels/pack.py). assets/packed_chunks.py says what the files hold.
+The plan says how many rows a batch has in each tier, so the place of every chunk is known before anything is read. While the first range
+of the table is on its way, each batch of the group is read and its inputs get their slots (assets/packed_addresses.py), which go in front
+of its rows; then the rows come range by range (assets/dealing.py), those of caches and images to be put in order at the end
+(assets/placed_rows.py). assets/packed_chunks.py says what the files hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import xxhash
 
-from assets.arrays import DATA_OFFSET, forget_pages
+from assets.arrays import DATA_OFFSET
+from assets.batch_record import input_ids_place
+from assets.dealing import WAITING_THREADS, Dealer, Memory, Streamed, deal
+from assets.direct_array import DirectArray, RegionWriter
 from assets.graph import open_graph
+from assets.packed_addresses import CachedNodes, addresses
+from assets.placed_rows import Placing
 from assets.stage import Check, Progress, Summary
 from assets.stored_samples import Samples, open_samples
-from assets.table_ranges import read_ranges
+from assets.table_ranges import table_reader
 from kernels.errors import InputError
-from kernels.pack import PackLists, pack_range
 from kernels.pages import padded_bytes
-from kernels.slots import ELSEWHERE, STAGED, pack
 from kernels.types import Array, FeatureTable
 
 if TYPE_CHECKING:
@@ -30,70 +34,11 @@ if TYPE_CHECKING:
     from assets.packed_chunks import Group
     from assets.writer import Writer
 
-CHECKED_ROWS = 4096
-"""Packed and cached rows of a group that are compared with the table by another way."""
+CHECKED_LISTS, CHECKED_ROWS, CHECKED_BYTES = 64, 64, 1 << 20
+"""Chunks, caches and images of a group that are compared with the table by another way, and rows and bytes of each at most."""
 
-
-class Addresses:
-    """Says where each input of a batch will be; batches come segment by segment.
-
-    Memory: 8 bytes a node.
-
-    Args:
-        slot: i32[N] of the plan.
-    """
-
-    def __init__(self, slot: Array):
-        self.slot = slot
-        self._packed_row = np.zeros(len(slot), np.int32)
-        self._place = np.full(len(slot), -1, np.int32)
-        self._cached = np.zeros(0, np.int64)
-
-    def enter(self, cache_ids: Array) -> None:
-        """A segment begins, whose disk cache holds these nodes, in this order."""
-        self._place[self._cached] = -1
-        self._place[cache_ids] = np.arange(len(cache_ids), dtype=np.int32)
-        self._cached = cache_ids
-
-    def of(self, input_ids: Array, packed_ids: Array) -> tuple[Array, Array]:
-        """Returns (slots i32[n], places i32[c]) of a batch: places ascending, rows of the segment's cache.
-
-        Args:
-            input_ids: ids[n] global, each once.
-            packed_ids: ids[p] ascending, what is packed with the batch.
-
-        Raises:
-            InputError: an input is in no tier, or a packed row is no input.
-        """
-        slots = self.slot[input_ids]
-        from_disk = np.flatnonzero(slots == ELSEWHERE)
-        ids = input_ids[from_disk]
-        places = self._place[ids]
-        cached = places >= 0
-        self._packed_row[packed_ids] = np.arange(len(packed_ids), dtype=np.int32)
-        packed = self._packed_row[ids[~cached]]
-        inside = (packed < len(packed_ids)) & (len(packed) == len(packed_ids))
-        if not (inside.all() and np.array_equal(packed_ids[packed], ids[~cached])):
-            problem = f"a batch needs {len(packed)} rows packed, the plan packs {len(packed_ids)} for it, or others"
-            raise InputError(problem, "build the cache plan for these samples")
-        rows = np.empty(len(ids), np.int64)
-        rows[~cached] = packed
-        order = np.argsort(places[cached], kind="stable")
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order))
-        rows[cached] = len(packed) + rank
-        slots[from_disk] = pack(STAGED, rows)
-        return slots, places[cached][order]
-
-
-class _Layout(NamedTuple):
-    """What the first pass found out: where the sections of each chunk begin."""
-
-    chunks: Array  # i64[n+1] bytes of the file
-    places: Array  # i64[n]
-    rows: Array  # i64[n]
-    num_cached: Array  # i64[n]
-    sections: Path  # addresses and places of all chunks, one after the other
+CACHED_TIER = 2
+"""Column of the plan's `tier_rows` that counts a batch's rows in the disk cache."""
 
 
 class _Plan(NamedTuple):
@@ -105,6 +50,7 @@ class _Plan(NamedTuple):
     cache_ids: Array
     packed_ptr: Array
     packed_ids: Array
+    num_cached: Array
 
     def packed(self, batch: int) -> Array:
         return self.packed_ids[self.packed_ptr[batch] : self.packed_ptr[batch + 1]]
@@ -113,8 +59,26 @@ class _Plan(NamedTuple):
         return self.cache_ids[self.cache_ptr[segment] : self.cache_ptr[segment + 1]]
 
 
+class _Layout(NamedTuple):
+    """Where the sections of each chunk begin, and where each cache does; bytes of the files."""
+
+    chunks: Array  # i64[n+1]
+    places: Array  # i64[n]
+    rows: Array  # i64[n]
+    caches: Array  # i64[s+1]
+
+
+class _Region(NamedTuple):
+    """Rows as they should lie in a file."""
+
+    file: DirectArray
+    start: int
+    end: int
+    node_ids: Array
+
+
 def pack_group(
-    inputs: Mapping[str, Artifact], group: Group, threads: int, range_bytes: int, writer: Writer, progress: Progress
+    inputs: Mapping[str, Artifact], group: Group, threads: int, memory_bytes: int, writer: Writer, progress: Progress
 ) -> Summary:
     """Builds the part of one group; see assets/packed_chunks.py.
 
@@ -122,22 +86,39 @@ def pack_group(
         InputError: the plan is not one of these samples, something that is read is damaged, or the disk is full.
     """
     table, samples = open_graph(inputs["graph"]).features, open_samples(inputs["samples"])
-    plan = _part_of(inputs["cache_plan"], group)
-    layout = _lay_out(np.array(inputs["cache_plan"].array("slot")), plan, samples, table.row_bytes, writer)
-    chunks = writer.create("chunks", int(layout.chunks[-1]) - DATA_OFFSET, np.uint8)
-    _copy_sections(layout, chunks)
-    cache_bytes = padded_bytes(np.diff(plan.cache_ptr) * table.row_bytes)
-    cache_bounds = DATA_OFFSET + np.cumsum(np.concatenate([[0], cache_bytes]))
-    caches = writer.create("caches", int(cache_bounds[-1]) - DATA_OFFSET, np.uint8)
-    deals = [(_chunk_lists(plan, layout), chunks), (_cache_lists(plan, cache_bounds), caches)]
-    num_rows = deal(table, range_bytes, deals, threads, progress)
+    plan, memory = _part_of(inputs["cache_plan"], group), Memory.of(memory_bytes)
+    layout = _lay_out(plan, samples, table.row_bytes)
+    chunk_file = writer.create_direct("chunks", int(layout.chunks[-1]) - DATA_OFFSET, np.uint8)
+    chunks = _chunk_sinks(plan, layout, chunk_file)
+    regions = _placed_regions(inputs["cache_plan"], plan, layout, table, group, writer)
+    placing = Placing(table.row_bytes, memory.window_bytes)
+    for region in regions:
+        placing.add(*region)
+    dealer = Dealer([*chunks, *placing.windows], table.row_bytes, memory.buffer_bytes)
+    heads = _heads(np.array(inputs["cache_plan"].array("slot")), plan, samples, dealer, threads)
+    clock = time.perf_counter()
+    deal(table, dealer, memory.range_bytes, threads, progress, heads)
+    dealt = time.perf_counter()
+    placing.settle(dealer, threads)
+    settled = time.perf_counter()
     writer.save("bounds", layout.chunks)
-    writer.save("num_cached", layout.num_cached)
-    writer.save("digests", _digests(layout.chunks, chunks, threads))
-    writer.save("cache_bounds", cache_bounds)
-    wrong = _compare(table, plan, layout, chunks, caches, cache_bounds)
+    writer.save("num_cached", plan.num_cached)
+    writer.save("digests", np.array([chunk.region.digest for chunk in chunks], np.uint64))
+    writer.save("cache_bounds", layout.caches)
+    packed = [
+        _Region(chunk_file, int(start), 0, plan.packed(batch)) for batch, start in enumerate(layout.rows.tolist())
+    ]
+    wrong = _compare(table, [*packed, *regions])
+    writer.note(
+        phase_seconds={"deal": dealt - clock, "settle": settled - dealt, "compare": time.perf_counter() - settled}
+    )
     return Summary(
-        numbers={"first_segment": group.low, "first_batch": plan.first, "num_batches": len(layout.num_cached), "num_rows": num_rows},
+        numbers={
+            "first_segment": group.low,
+            "first_batch": plan.first,
+            "num_batches": len(chunks),
+            "num_rows": len(dealer.lists.ids),
+        },
         checks=[Check(name="rows are the features", passed=not wrong, detail=wrong or "drawn rows compared byte by byte")],
     )  # fmt: skip
 
@@ -151,122 +132,107 @@ def _part_of(plan: Artifact, group: Group) -> _Plan:
         first=first,
         segment_of=np.array(segment_of[first:last]) - group.low,
         cache_ptr=cache_ptr - cache_ptr[0],
-        cache_ids=np.array(plan.array("cache_ids")[cache_ptr[0] : cache_ptr[-1]]),
+        cache_ids=np.asarray(plan.array("cache_ids")[cache_ptr[0] : cache_ptr[-1]]),
         packed_ptr=ptr - ptr[0],
-        packed_ids=np.array(plan.array("packed_ids")[ptr[0] : ptr[-1]]),
+        packed_ids=np.asarray(plan.array("packed_ids")[ptr[0] : ptr[-1]]),
+        num_cached=np.array(plan.array("tier_rows")[first:last, CACHED_TIER]),
     )
 
 
-def _lay_out(slot: Array, plan: _Plan, samples: Samples, row_bytes: int, writer: Writer) -> _Layout:
-    """Computes the addresses of all batches, keeps them in a scratch file, and adds the lengths up."""
-    addresses, sections, lengths, segment = Addresses(slot), writer.scratch() / "sections", [], -1
-    with sections.open("wb") as file:
-        for batch, input_ids in enumerate(_inputs(samples, plan.first, len(plan.segment_of))):
+def _lay_out(plan: _Plan, samples: Samples, row_bytes: int) -> _Layout:
+    count = len(plan.segment_of)
+    lengths = (
+        4 * np.array(samples.num_inputs[plan.first : plan.first + count]),
+        4 * plan.num_cached,
+        np.diff(plan.packed_ptr) * row_bytes,
+    )
+    slots, places, rows = (padded_bytes(each.astype(np.int64)) for each in lengths)
+    chunks = DATA_OFFSET + np.cumsum(np.concatenate([[0], slots + places + rows]))
+    caches = padded_bytes(np.diff(plan.cache_ptr) * row_bytes)
+    return _Layout(
+        chunks=chunks,
+        places=chunks[:-1] + slots,
+        rows=chunks[:-1] + slots + places,
+        caches=DATA_OFFSET + np.cumsum(np.concatenate([[0], caches])),
+    )
+
+
+def _chunk_sinks(plan: _Plan, layout: _Layout, file: DirectArray) -> list[Streamed]:
+    bounds, rows = layout.chunks.tolist(), layout.rows.tolist()
+    return [
+        Streamed(
+            plan.packed(batch),
+            rows[batch] - bounds[batch],
+            RegionWriter(file, bounds[batch], bounds[batch + 1], keep_digest=True),
+        )
+        for batch in range(len(rows))
+    ]
+
+
+def _placed_regions(
+    artifact: Artifact, plan: _Plan, layout: _Layout, table: FeatureTable, group: Group, writer: Writer
+) -> list[_Region]:
+    """Makes the files of the caches and, in the first part, of the images; returns what belongs there."""
+    bounds = layout.caches.tolist()
+    caches = writer.create_direct("caches", bounds[-1] - DATA_OFFSET, np.uint8)
+    found = [_Region(caches, *bounds[each : each + 2], plan.cache(each)) for each in range(len(bounds) - 1)]
+    for tier in ("device", "host") if group.low == 0 else ():
+        node_ids = np.asarray(artifact.array(f"{tier}_ids"))
+        image = writer.create_direct(f"{tier}_image", (len(node_ids), table.width), table.dtype)
+        found.append(_Region(image, DATA_OFFSET, image.num_bytes, node_ids))
+    return found
+
+
+def _heads(slot: Array, plan: _Plan, samples: Samples, dealer: Dealer, threads: int) -> list[Callable[[], None]]:
+    """Returns the work of putting addresses and places in front of the rows of every chunk, cut for some threads."""
+
+    def put(batch: int, cached: CachedNodes) -> None:
+        input_ids = _input_ids(samples, plan.first + batch)
+        slots, places = addresses(slot[input_ids], input_ids, plan.packed(batch), cached)
+        if len(places) != plan.num_cached[batch] or dealer.sinks[batch].head_bytes != sum(
+            int(padded_bytes(each.nbytes)) for each in (slots, places)
+        ):
+            problem = f"batch {plan.first + batch} has {len(slots)} inputs, {len(places)} of them in the disk cache"
+            raise InputError(f"{problem}; the plan expects others", "build the cache plan for these samples")
+        for values in (slots, places):
+            dealer.put(batch, values.view(np.uint8))
+            dealer.put(batch, np.zeros(int(padded_bytes(values.nbytes)) - values.nbytes, np.uint8))
+
+    def put_all(batches: Array) -> None:
+        segment, cached = -1, CachedNodes.of(plan.cache_ids[:0])
+        for batch in batches.tolist():
             if plan.segment_of[batch] != segment:
                 segment = int(plan.segment_of[batch])
-                addresses.enter(plan.cache(segment))
-            packed_ids = plan.packed(batch)
-            slots, places = addresses.of(input_ids, packed_ids)
-            for values in (slots, places):
-                file.write(values.tobytes())
-                file.write(bytes(int(padded_bytes(values.nbytes)) - values.nbytes))
-            lengths.append((slots.nbytes, places.nbytes, len(packed_ids) * row_bytes))
-    sizes = padded_bytes(np.array(lengths, np.int64).reshape(-1, 3))
-    chunks = DATA_OFFSET + np.cumsum(np.concatenate([[0], sizes.sum(axis=1)]))
-    places = chunks[:-1] + sizes[:, 0]
-    return _Layout(
-        chunks, places, places + sizes[:, 1], np.array([each[1] // 4 for each in lengths], np.int64), sections
-    )
+                cached = CachedNodes.of(plan.cache(segment))
+            put(batch, cached)
+
+    pieces = np.array_split(np.arange(len(plan.segment_of)), threads + WAITING_THREADS)
+    return [partial(put_all, piece) for piece in pieces if len(piece)]
 
 
-def _inputs(samples: Samples, first: int, count: int) -> Iterator[Array]:
-    """Yields the input ids of consecutive batches; the next one is read meanwhile."""
-
-    def read(number: int) -> Array:
-        return samples.record(*divmod(number, samples.num_batches)).blocks[0].src_ids
-
-    with ThreadPoolExecutor(1) as ahead:
-        coming = ahead.submit(read, first)
-        for number in range(first, first + count):
-            input_ids = coming.result()
-            if number + 1 < first + count:
-                coming = ahead.submit(read, number + 1)
-            yield input_ids
+def _input_ids(samples: Samples, number: int) -> Array:
+    """Returns ids[n] of a batch; its whole record is compared with its digest, but only they are decoded."""
+    data = samples.bytes(*divmod(number, samples.num_batches))
+    start, length, dtype = input_ids_place(data)
+    return data[start : start + length * np.dtype(dtype).itemsize].view(dtype)
 
 
-def _copy_sections(layout: _Layout, chunks: Array) -> None:
-    """Moves addresses and places to the beginning of each chunk."""
-    with layout.sections.open("rb") as file:
-        for start, end in zip(layout.chunks[:-1], layout.rows, strict=True):
-            chunks[start - DATA_OFFSET : end - DATA_OFFSET] = np.frombuffer(file.read(end - start), np.uint8)
-            forget_pages(chunks)
-
-
-def _chunk_lists(plan: _Plan, layout: _Layout) -> PackLists:
-    return PackLists(ptr=plan.packed_ptr, ids=plan.packed_ids, offsets=layout.rows - DATA_OFFSET)
-
-
-def _cache_lists(plan: _Plan, bounds: Array) -> PackLists:
-    """Returns the caches' rows by node id, with their places in the plan's order."""
-    places = [np.argsort(plan.cache(segment), kind="stable") for segment in range(len(plan.cache_ptr) - 1)]
-    ids = [plan.cache(segment)[place] for segment, place in enumerate(places)]
-    return PackLists(
-        ptr=plan.cache_ptr,
-        ids=np.concatenate([plan.cache_ids[:0], *ids]),
-        offsets=bounds[:-1] - DATA_OFFSET,
-        places=np.concatenate([np.zeros(0, np.int64), *places]).astype(np.int32),
-    )
-
-
-def deal(
-    table: FeatureTable, range_bytes: int, deals: list[tuple[PackLists, Any]], threads: int, progress: Progress
-) -> int:
-    """Deals all rows of the table; returns how many were stored.
-
-    Raises:
-        InputError: the table is damaged, or the lists name rows that it does not have.
-    """
-    written, total = 0, (table.num_rows * table.row_bytes >> 20) + 1
-    progress.start("pack", total, "MiB")
-    told = 0
-    for first_row, rows in read_ranges(table, range_bytes):
-        for lists, out in deals:
-            written += pack_range(rows, first_row, lists, out, threads)
-            forget_pages(out)
-        now = (first_row + len(rows)) * table.row_bytes >> 20
-        progress.advance(now - told)
-        told = now
-    progress.advance(total - told)
-    progress.done()
-    if not all(lists.done for lists, _ in deals):
-        raise InputError("the plan names nodes that the feature table does not have", "build the plan for this graph")
-    return written
-
-
-def _digests(bounds: Array, chunks: Any, threads: int) -> Array:
-    def digest(batch: int) -> int:
-        value = xxhash.xxh3_64_intdigest(chunks[bounds[batch] - DATA_OFFSET : bounds[batch + 1] - DATA_OFFSET].data)
-        forget_pages(chunks)
-        return value
-
-    with ThreadPoolExecutor(threads) as pool:
-        return np.array(list(pool.map(digest, range(len(bounds) - 1))), np.uint64)
-
-
-def _compare(table: FeatureTable, plan: _Plan, layout: _Layout, chunks: Array, caches: Array, bounds: Array) -> str:
+def _compare(table: FeatureTable, regions: list[_Region]) -> str:
     """Compares rows at drawn places with the table, found by the plan's lists alone. Returns what is wrong, or ""."""
-    rows, row_bytes = table.open().view(np.uint8).reshape(table.num_rows, -1), table.row_bytes
-    cases = (
-        (plan.packed_ptr, plan.packed_ids, layout.rows, chunks),
-        (plan.cache_ptr, plan.cache_ids, bounds[:-1], caches),
-    )
-    for ptr, ids, starts, out in cases:
-        entries = np.unique(np.linspace(0, max(0, len(ids) - 1), min(len(ids), CHECKED_ROWS)).astype(np.int64))
-        for entry in entries.tolist():
-            number = int(np.searchsorted(ptr, entry, side="right")) - 1
-            start = int(starts[number]) - DATA_OFFSET + (entry - int(ptr[number])) * row_bytes
-            if not np.array_equal(out[start : start + row_bytes], rows[ids[entry]]):
-                return f"row {int(ids[entry])} is another one at byte {start + DATA_OFFSET}"
-    forget_pages(chunks)
-    forget_pages(caches)
+    regions = [each for each in regions if len(each.node_ids)]
+    reader, row_bytes = table_reader(), table.row_bytes
+    most = max(1, min(CHECKED_ROWS, CHECKED_BYTES // row_bytes))
+    drawn = np.unique(np.linspace(0, len(regions) - 1, min(len(regions), CHECKED_LISTS)).astype(np.int64))
+    with reader.open(table.path) as features:
+        for region in (regions[number] for number in drawn.tolist()):
+            count = len(region.node_ids)
+            entries = np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+            ids = np.asarray(region.node_ids)[entries]
+            expected, _ = reader.read_rows(features, ids, row_bytes=row_bytes, offset=table.offset)
+            with reader.open(region.file.path) as file:
+                found, _ = reader.read_rows(file, entries, row_bytes=row_bytes, offset=region.start)
+            different = np.flatnonzero((found != expected).any(axis=1))
+            if len(different):
+                place = int(entries[different[0]])
+                return f"row {int(ids[different[0]])} is another one at byte {region.start + place * row_bytes} of {region.file.path.name}"
     return ""

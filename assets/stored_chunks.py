@@ -95,7 +95,7 @@ class Chunks:
         self._chunk_files, self._cache_files = (
             [part.file(f"{name}.npy") for part in parts] for name in ("chunks", "caches")
         )
-        self.device_image, self.host_image = artifact.array("device_image"), artifact.array("host_image")
+        self.device_image, self.host_image = (parts[0].array(f"{tier}_image") for tier in ("device", "host"))
 
     @property
     def num_batches(self) -> int:

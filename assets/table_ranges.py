@@ -28,7 +28,7 @@ def read_ranges(
     Args:
         table: with block digests; rows in their stored order.
         range_bytes: of a range at most, rounded down to blocks of 1 MiB, at least one.
-        execution: how the file is read.
+        execution: how the file is read; None takes `table_reader`.
 
     Raises:
         InputError: the file is missing, has another size, cannot be read, or a block does not match its digest.
@@ -40,7 +40,7 @@ def read_ranges(
     step = max(1, range_bytes // BLOCK_BYTES) * BLOCK_BYTES
     pad = padded_bytes(table.row_bytes)  # room in front of a range for the beginning of a row that straddles it
     buffers = [aligned_empty(pad + padded_bytes(min(step, end))) for _ in range(2)]
-    reader = PageReader(execution)
+    reader = table_reader() if execution is None else PageReader(execution)
     with reader.open(table.path) as file, ThreadPoolExecutor(1) as ahead:
         starts = list(range(0, end, step))
         coming = ahead.submit(_read, reader, file, table, starts[0], min(step, end), buffers[0][pad:])
@@ -61,6 +61,12 @@ def read_ranges(
             if count:
                 yield row, rows
             row += count
+
+
+def table_reader() -> PageReader:
+    """Returns a reader by io_uring, else by pread, past the page cache where the file system can do that."""
+    method = PageReader(ReadExecution()).method
+    return PageReader(ReadExecution(method=method, fallback="buffered"))
 
 
 def _read(reader: PageReader, file: DirectFile, table: FeatureTable, start: int, length: int, out: Array) -> Array:

@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from assets.arrays import create_array
 from assets.artifact import FORMAT, MANIFEST, OWN_FILES, RUN, WORDS, Artifact, describe_file, read_artifact
 from assets.digests import block_digests, words_digest
+from assets.direct_array import DirectArray
 from assets.disk import (
     full_disk,
     full_errno,
@@ -63,6 +64,7 @@ class Writer:
         self.target = root / stage / version
         self._root = root
         self._mapped: list[np.memmap[Any, Any]] = []
+        self._direct: dict[Path, DirectArray] = {}
         self._notes: dict[str, Any] = {}
         self._staging = Staging(root)
 
@@ -73,6 +75,8 @@ class Writer:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._mapped.clear()
+        for each in self._direct.values():
+            each.close()
         self._staging.close()
         code = None if isinstance(error, InputError) else full_errno(error)
         if code is not None:
@@ -87,6 +91,12 @@ class Writer:
         mapped = create_array(self.path(f"{name}.npy"), shape, dtype)
         self._mapped.append(mapped)
         return mapped
+
+    def create_direct(self, name: str, shape: int | tuple[int, ...], dtype: DTypeLike) -> DirectArray:
+        """Makes the array `name` for writing past the page cache, every byte of it, before `publish`; else as `create`."""
+        path = self.path(f"{name}.npy")
+        self._direct[path] = DirectArray(path, shape, dtype)
+        return self._direct[path]
 
     def save(self, name: str, array: ArrayLike) -> None:
         """Stores a whole array under `name`; rules as for `create`."""
@@ -176,8 +186,10 @@ class Writer:
         folder, files, words, first = self._staging.folder, {}, [np.zeros(0, "<u8")], 0
         for path in sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()):
             assert path.is_file() and not path.is_symlink(), f"{path} is not a plain file"
+            direct = self._direct.get(path)
+            blocks = direct.finish(self.threads) if direct else None
             sync_path(path)
-            blocks = block_digests(path, self.threads)
+            blocks = block_digests(path, self.threads) if blocks is None else blocks
             facts = {"digest": words_digest(blocks), "first_block": first, "num_blocks": len(blocks)}
             files[path.relative_to(folder).as_posix()] = describe_file(path) | facts
             words.append(blocks)

@@ -220,12 +220,13 @@ def pack_range(
     first_row: int,
     ptr: Array,
     ids: Array,
-    offsets: Array,
-    places: Array | None,
-    cursor: Array,
-    out: Array,
-    threads: int,
-) -> int: ...
+    done: Array,
+    memory: Array,
+    starts: Array,
+    used: Array,
+    low: int,
+    high: int,
+) -> bool: ...
 def pick_exponents(
     indptr: Array,
     rates: Array,

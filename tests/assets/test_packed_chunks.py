@@ -1,22 +1,31 @@
 """Packed chunks: every row of every batch where its address says, the same bytes however they are built, and no damage goes unseen."""
 
+import errno
+import os
+import shutil
+import tracemalloc
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from assets import direct_array, packing
 from assets.artifact import Artifact
+from assets.dealing import Dealer, Memory, deal
 from assets.graph import open_graph
-from assets.packed_chunks import PACKED_CHUNKS, PackedConfig, PackedExecution
-from assets.packing import Addresses, deal
+from assets.packed_addresses import CachedNodes, addresses
+from assets.packed_chunks import PACKED_CHUNKS, Group, PackedConfig, PackedExecution
+from assets.placed_rows import Placing
 from assets.stage import ChecksFailedError, Silent, materialize
 from assets.store import Store
 from assets.stored_chunks import Chunks
 from assets.stored_samples import open_samples
 from assets.table_ranges import read_ranges
+from kernels import direct_io
 from kernels.errors import InputError
-from kernels.pack import PackLists, pack_range
+from kernels.pack import pack_range
 from kernels.pages import PAGE_BYTES
 from kernels.slots import DEVICE, ELSEWHERE, HOST, STAGED, unpack
 from tests.assets.packed import Packed, build_packed
@@ -84,16 +93,30 @@ def test_the_bytes_do_not_depend_on_how_they_are_built(tmp_path: Path) -> None:
 
 
 def test_a_batch_of_other_samples_is_refused() -> None:
-    slot = np.full(10, ELSEWHERE, np.int32)
-    addresses = Addresses(slot)
-    addresses.enter(np.array([7, 2]))
-    slots, places = addresses.of(np.array([2, 9, 7, 4]), np.array([4, 9]))
-    assert unpack(slots)[1].tolist() == [3, 1, 2, 0] and places.tolist() == [0, 1]
-    for packed in ([4], [4, 8], [3, 4, 9], []):
-        with pytest.raises(InputError, match="rows packed"):
-            addresses.of(np.array([2, 9, 7, 4]), np.array(packed, np.int64))
-    addresses.enter(np.array([9]))  # what the segment before cached is forgotten
-    assert addresses.of(np.array([2, 9]), np.array([2]))[1].tolist() == [0]
+    input_ids, cached = np.array([2, 9, 7, 4]), CachedNodes.of(np.array([7, 2]))
+
+    def found(packed_ids: list[int], cached: CachedNodes = cached) -> tuple[list[int], list[int]]:
+        slots, places = addresses(np.full(4, ELSEWHERE, np.int32), input_ids, np.array(packed_ids, np.int64), cached)
+        return unpack(slots)[1].tolist(), places.tolist()
+
+    assert found([4, 9]) == ([3, 1, 2, 0], [0, 1])
+    assert found([2, 4, 7, 9], CachedNodes.of(np.array([8]))) == ([0, 3, 2, 1], [])
+    assert found([], CachedNodes.of(np.array([4, 1, 9, 2, 7]))) == ([2, 1, 3, 0], [0, 2, 3, 4])
+    for packed in ([4], [4, 8], [3, 4, 9], [2, 4, 9], []):  # 2 is in the cache already
+        with pytest.raises(InputError, match="from disk"):
+            found(packed)
+
+
+def test_a_plan_that_counts_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = packing._part_of
+
+    def wrong(plan: Artifact, group: Group) -> Any:
+        part = right(plan, group)
+        return part._replace(num_cached=part.num_cached + 1)
+
+    monkeypatch.setattr(packing, "_part_of", wrong)
+    with pytest.raises(InputError, match="the plan expects others"):
+        build_packed(tmp_path, plan={"segment_size": 2}, memory={"disk": "10x"})
 
 
 @pytest.mark.parametrize("width", [1, 3, 300, 1500])
@@ -127,20 +150,98 @@ def test_a_flipped_bit_in_the_features_is_found_before_it_is_packed(tmp_path: Pa
 
 
 def test_a_row_at_the_wrong_place_fails_the_check_of_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def careless(rows: np.ndarray, first_row: int, lists: PackLists, out: np.ndarray, threads: int = 1) -> int:
-        return pack_range(rows[::-1].copy(), first_row, lists, out, threads)
+    def careless(rows: np.ndarray, *more: Any) -> bool:
+        return pack_range(rows[::-1].copy(), *more)
 
-    monkeypatch.setattr("assets.packing.pack_range", careless)
+    monkeypatch.setattr("assets.dealing.pack_range", careless)
     with pytest.raises(ChecksFailedError, match="rows are the features"):
         build_packed(tmp_path)
     assert not [each for each in Store(tmp_path).artifacts() if each.stage.startswith("packed_chunks")]
 
 
+class Kept:
+    """A list that is kept in memory."""
+
+    head_bytes, keeps_all = 0, True
+
+    def __init__(self, ids: np.ndarray):
+        self.ids = ids
+
+    def write(self, data: np.ndarray) -> None:
+        raise AssertionError("the buffer has room for everything")
+
+    def finish(self, buffer: np.ndarray, used: int) -> None:
+        self.content = buffer[:used]
+
+
 def test_a_plan_of_a_larger_graph_is_noticed(tmp_path: Path) -> None:
     table = open_graph(random_graph_artifact(tmp_path, width=4)).features
-    lists = PackLists(ptr=np.array([0, 2]), ids=np.array([1, table.num_rows]), offsets=np.array([0]))
-    with pytest.raises(InputError, match="feature table does not have"):
-        deal(table, 1 << 20, [(lists, np.zeros(64, np.uint8))], 1, Silent())
+    for last, fits in ((table.num_rows - 1, True), (table.num_rows, False)):
+        dealer = Dealer([Kept(np.array([1, last]))], table.row_bytes, 0)
+        with nullcontext() if fits else pytest.raises(InputError, match="feature table does not have"):
+            deal(table, dealer, 1 << 20, 1, Silent())
+
+
+def pack_again(home: Path, packed: Packed, **how: Any) -> Artifact:
+    """Removes chunks and builds them once more."""
+    for part in packed.packed_chunks.parts:
+        shutil.rmtree(packed.packed_chunks.open_part(part).path)
+    shutil.rmtree(packed.packed_chunks.path)
+    return build_packed(home, graph=packed.graph, **how).packed_chunks
+
+
+SMALL_SEGMENTS: dict[str, Any] = {"groups": 1, "plan": {"segment_size": 2}, "memory": {"host": "40%", "disk": "10x"}}
+"""Four segments with caches, and a large image."""
+
+
+def test_what_memory_holds_does_not_change_a_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From windows that stay in memory to windows of a few rows that are read back, and buffers of one page."""
+    packed = build_packed(tmp_path, width=301, **SMALL_SEGMENTS)
+    first, kept, add = contents(packed.packed_chunks), list[bool](), Placing.add
+
+    def counted(self: Placing, *region: Any) -> None:
+        add(self, *region)
+        kept.extend(window.keeps_all for window in self.windows)
+
+    monkeypatch.setattr(Placing, "add", counted)
+    for number, sizes in enumerate(((1, 1, 0), (1, 1 << 20, 1 << 17), (1 << 20, 1 << 16, 1 << 30))):
+        monkeypatch.setattr(Memory, "of", staticmethod(lambda _, sizes=sizes: Memory(*sizes)))
+        kept.clear()
+        again = pack_again(tmp_path, packed, threads=1 + number, width=301, **SMALL_SEGMENTS)
+        assert contents(again) == first
+        assert set(kept) == {0: {False}, 1: {False, True}, 2: {True}}[number]
+
+
+def test_packing_stays_within_its_memory(tmp_path: Path) -> None:
+    """Features and chunks are many times larger than what NumPy holds while they are packed."""
+    packed = build_packed(tmp_path, width=16384, **SMALL_SEGMENTS)
+    table, numbers = open_graph(packed.graph).features, packed.packed_chunks.summary["numbers"]
+    assert table.num_rows * table.row_bytes + numbers["chunk_bytes"] + numbers["cache_bytes"] > 50 << 20
+    tracemalloc.start()
+    try:
+        pack_again(tmp_path, packed, width=16384, **SMALL_SEGMENTS)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20  # the 4 MiB that it was given, 1 MiB for ranges of whole blocks, and pieces of small windows
+
+
+def test_without_direct_io_the_bytes_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = build_packed(tmp_path)
+    direct, opened = contents(packed.packed_chunks), os.open
+
+    def refuse(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "no O_DIRECT here")
+        return opened(path, flags, *more, **named)
+
+    direct_array._say_once.cache_clear()
+    direct_io._say_once.cache_clear()
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.warns(RuntimeWarning, match="has no O_DIRECT") as warned:
+        assert contents(pack_again(tmp_path, packed)) == direct
+    said = [str(each.message).partition("; ")[2] for each in warned]
+    assert set(said) == {"writing through the page cache", "reading through the page cache"}
 
 
 def test_chunks_of_another_plan_are_refused(tmp_path: Path) -> None:
