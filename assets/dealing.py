@@ -9,7 +9,7 @@ the table is read meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -120,6 +120,8 @@ class Dealer:
         starts = np.cumsum([0, *room])
         ids = np.concatenate([np.zeros(0, np.int32), *(sink.ids for sink in sinks)])
         self.lists = PackLists(ptr=ptr, ids=ids, memory=aligned_empty(int(starts[-1])), starts=starts)
+        for number, sink in enumerate(sinks):
+            sink.ids = ids[ptr[number] : ptr[number + 1]]  # not kept twice
 
     def bundles(self, count: int) -> list[tuple[int, int]]:
         """Returns about `count` slices (low, high) of the lists with about equally many rows."""
@@ -187,20 +189,21 @@ def deal(
     with ThreadPoolExecutor(workers) as pool:
         prepared = [pool.submit(work) for work in prepare]
         for first_row, rows in read_ranges(table, range_bytes):
-            while prepared:
-                prepared.pop().result()
-            dealt = [
-                pool.submit(dealer.deal, rows, first_row, *each) for each in dealer.bundles(BUNDLES_A_THREAD * workers)
-            ]
-            for each in dealt:
-                each.result()
+            _wait(prepared)
+            bundles = dealer.bundles(BUNDLES_A_THREAD * workers)
+            _wait([pool.submit(dealer.deal, rows, first_row, low, high) for low, high in bundles])
             now = (first_row + len(rows)) * table.row_bytes >> 20
             progress.advance(now - told)
             told = now
+        _wait(prepared)
         if not dealer.lists.complete(table.row_bytes):
-            raise InputError(
-                "the plan names nodes that the feature table does not have", "build the plan for this graph"
-            )
-        list(pool.map(dealer.finish, range(len(dealer.sinks))))
+            problem = "the plan names nodes that the feature table does not have"
+            raise InputError(problem, "build the plan for this graph")
+        _wait([pool.submit(dealer.finish, number) for number in range(len(dealer.sinks))])
     progress.advance(total - told)
     progress.done()
+
+
+def _wait(futures: Sequence[Future[None]]) -> None:
+    for each in futures:
+        each.result()

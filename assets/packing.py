@@ -175,7 +175,7 @@ def _placed_regions(
     """Makes the files of the caches and, in the first part, of the images; returns what belongs there."""
     bounds = layout.caches.tolist()
     caches = writer.create_direct("caches", bounds[-1] - DATA_OFFSET, np.uint8)
-    found = [_Region(caches, *bounds[each : each + 2], plan.cache(each)) for each in range(len(bounds) - 1)]
+    found = [_Region(caches, bounds[each], bounds[each + 1], plan.cache(each)) for each in range(len(bounds) - 1)]
     for tier in ("device", "host") if group.low == 0 else ():
         node_ids = np.asarray(artifact.array(f"{tier}_ids"))
         image = writer.create_direct(f"{tier}_image", (len(node_ids), table.width), table.dtype)

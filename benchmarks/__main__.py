@@ -10,6 +10,7 @@ NAMES = (
     "direct_io",
     "disk",
     "disk_graphs",
+    "disk_packing",
     "disk_widths",
     "epoch",
     "gather",
