@@ -5,16 +5,14 @@
     minibatch                 online, new samples in every epoch: what rotation costs, if anything
 
 The recipe is the GraphSAGE of jobs/pipelines/photo.toml. Test scores are those of the epoch that was best on validation. Needs the folder
-that GRAPHMILL_TEST_DATA names.
+that GRAPHMILL_TEST_DATA names. Models in the folder that GRAPHMILL_BENCH_DIR names are reused.
 """
 
 from __future__ import annotations
 
 import os
 import statistics
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +27,7 @@ from assets.samples import SAMPLES, SamplesExecution, SamplesTable, samples_conf
 from assets.sampling import SamplingConfig
 from assets.stage import materialize
 from assets.store import Store
+from benchmarks.disk_inputs import home
 from benchmarks.record import record
 from trainers.batches import StoredInputs
 from trainers.config import TrainTable
@@ -46,8 +45,7 @@ def main(quick: bool) -> None:
     (table,) = (table for table in pipeline.train if table.name == TABLE)
     sampling, scores = pipeline.sampling, []
     assert sampling is not None
-    with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder))
+    with home() as store:
         graph = materialize(store, GRAPH, pipeline.graph, GraphExecution(threads=2), {})
         for seed in range(1 if quick else NUM_SEEDS):
             scores.append(compare(store, graph, table, sampling, seed))
