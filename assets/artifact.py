@@ -41,7 +41,7 @@ class Artifact:
         stage, version: its address; the version has 64 hex digits.
         path: its directory.
         manifest: the manifest as plain JSON values; do not change it.
-        reused: whether it was there already when `materialize` was asked for it.
+        reused: whether it was there already, with all its parts, when `materialize` was asked for it.
     """
 
     stage: str

@@ -181,10 +181,10 @@ def materialize(
             about: dict[str, Any] = {"semantic": semantic, "execution": execution, "inputs": inputs, "raw": raw}
             job = Job(store=store, stage=stage, of=version, **about)  # pyright: ignore[reportArgumentType]
             parts = build_parts(job, stage.parts(inputs, semantic), listener)  # pyright: ignore[reportAttributeAccessIssue]
-            # Another process may have been faster, or only a part was missing.
+            # Another process may have been faster, or only a part was missing or damaged: that was built.
             found = store.find(stage.name, version) if parts else None
             if found is not None:
-                return replace(found, reused=True)
+                return found
             more = {"more": listed(parts), "parts": parts}
         address = (stage.name, version)
         return build_artifact(store, stage, semantic, execution, inputs, listener, address=address, raw=raw, **more)

@@ -109,8 +109,8 @@ def _train_for_dagster() -> int:
             )
             models = train(order)
         except InputError as error:
+            # The step raises it again; printed here as well, a user would read it twice.
             pipes.report_custom_message({"problem": error.problem, "remedy": error.remedy})
-            print(f"python -m trainers: {error}", file=sys.stderr)
             return EXIT_INPUT
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
