@@ -23,6 +23,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import threading
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,7 +211,8 @@ class PageReader:
                 remedy = 'move the file, or set fallback = "buffered" to read through the page cache'
                 raise InputError(reason, remedy)
             self.reason = reason
-            _say_once(f"{reason}; reading through the page cache")
+            with _SAYING:
+                _say_once(f"{reason}; reading through the page cache")
         return DirectFile(path, os.open(path, flags), False)
 
     def read_rows(
@@ -284,7 +286,8 @@ class PageReader:
             remedy = 'allow io_uring (a container: its seccomp profile; sysctl kernel.io_uring_disabled), or set fallback = "pread"'
             raise InputError(reason, remedy)
         self.method, self.reason = self.execution.fallback, reason
-        _say_once(f"{reason}; using {self.method}")
+        with _SAYING:
+            _say_once(f"{reason}; using {self.method}")
 
 
 def chunk_capacity(offset: int, length: int) -> int:
@@ -292,6 +295,10 @@ def chunk_capacity(offset: int, length: int) -> int:
     if length == 0:
         return 0
     return padded_bytes(offset + length) - offset // PAGE_BYTES * PAGE_BYTES
+
+
+_SAYING = threading.Lock()
+"""Threads that make their readers at the same time say it once, too."""
 
 
 @functools.cache

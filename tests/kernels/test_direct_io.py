@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -210,6 +211,25 @@ def test_without_io_uring_the_second_choice_is_taken_and_said_once(table, monkey
         assert file.direct
         np.testing.assert_array_equal(readers[0].read_rows(file, [3], row_bytes=7)[0][0], whole[21:28])
     direct_io._say_once.cache_clear()
+
+
+def test_threads_that_find_no_io_uring_together_say_it_once(monkeypatch):
+    said = []
+
+    def warn(message, *_, **__):
+        time.sleep(0.05)  # the others come meanwhile
+        said.append(message)
+
+    monkeypatch.setattr(direct_io._native, "ring_errno", lambda: 1)
+    monkeypatch.setattr(direct_io.warnings, "warn", warn)
+    direct_io._say_once.cache_clear()
+    threads = [threading.Thread(target=PageReader) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    direct_io._say_once.cache_clear()
+    assert len(said) == 1
 
 
 def test_without_o_direct_only_the_page_cache_is_left(table, monkeypatch):
