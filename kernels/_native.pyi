@@ -20,6 +20,7 @@ def choose(row_key: int, degree: int, taken: int, replace: bool, anywhere: bool)
 def absorb_ids(key: int, ids: Array, out: Array, threads: int) -> None: ...
 def normal_int(key: int, ids: Array, out: Array, threads: int) -> None: ...
 def random_gather(indptr: Array, indices: Array, dst_ids: Array, positions: Array, map: Array, threads: int) -> int: ...
+def row_traffic(table: Array, ids: Array, out: Array, threads: int) -> float: ...
 def transpose(num_src: int, start: Array, end: Array, indices: Array) -> tuple[Array, Array, Array]: ...
 def gather(table: Array, node_ids: Array, out: Array, threads: int) -> None: ...
 def check_slots(slots: Array, counts: list[int], peer_counts: list[int], peer_stride: int) -> None: ...
@@ -86,11 +87,14 @@ def attend(
     out: Array,
     threads: int,
 ) -> None: ...
-def attend_backward_rows(
+def attend_backward(
     start: Array,
     end: Array,
     indices: Array,
     dst_pos: Array | None,
+    t_start: Array,
+    t_edge: Array,
+    t_dst: Array,
     z: Array,
     left: Array,
     right: Array,
@@ -100,22 +104,9 @@ def attend_backward_rows(
     alpha: Array,
     grad: Array,
     grad_score: Array,
-    grad_right: Array,
-    threads: int,
-) -> None: ...
-def attend_backward_sources(
-    dst_pos: Array | None,
-    t_start: Array,
-    t_edge: Array,
-    t_dst: Array,
-    kept: Array | None,
-    scale: float,
-    alpha: Array,
-    grad: Array,
-    grad_score: Array,
     grad_z: Array,
     grad_left: Array,
-    num_edges: int,
+    grad_right: Array,
     threads: int,
 ) -> None: ...
 def dropout(x: Array, node_ids: Array, key: int, threshold: int, out: Array, threads: int) -> None: ...

@@ -9,11 +9,12 @@ when `out` is given, which matters: fresh memory costs a page fault every 4 KiB.
 `self_weight` is the destination's own term of a weighted sum (GCN); it is added last.
 
 Rows are float32, float64, float16 or bfloat16 (uint16 holds its bits). The result has their type; sums of the last two are kept in
-float32 and rounded once, to nearest even. The bound is memory: on one core rows of 64 to 1,024 columns, on two cores rows of 256 and
-more, are read at the speed of a random gather of rows, and neither stores past the caches, wider tiles, huge pages nor another prefetch
-distance changed a time. Indices are checked piece by
-piece, just before their rows are read, so a block that is refused may have written some rows of `out`. A row with more than 8,192 edges is
-shared by threads column-wise, which leaves the order of its sums alone.
+float32 and rounded once, to nearest even. The bound is memory: a loop that only reads the rows and streams as many bytes out as there are
+results is the roofline of `benchmarks/aggregate.py`. Outputs of 4 MiB and more are written past the caches (native/row_stream.h). Indices
+are checked piece by piece, just before their rows are read, so a block that is refused may have written some rows of `out`.
+
+Threads take pieces of about 512 edges. A row with more than 8,192 edges is shared by 32 columns at a time (16 of float64; a row of less
+than two such parts is not shared), which leaves the order of its sums alone.
 """
 
 from __future__ import annotations

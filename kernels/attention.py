@@ -11,14 +11,18 @@ its weight is row nnz + i of the edge arrays.
 
 Backward, with g = grad_out: d alpha_e = m_e <g[i], z[s]>; d score_e = alpha_e (d alpha_e - sum of alpha d alpha over the row), times the
 slope of leaky; destinations sum it to grad_right, and sources pull grad_left and grad_z = sum of m_e alpha_e g[i] over the transpose.
-Every row is written once, by one thread, in edge order: the same bits at any thread count.
+The sources go first: beside the row z[s], one visit to g[i] serves both <g[i], z[s]> and grad_z. Then the destinations turn those
+products into gradients of scores, looking at no row, and the sources add them up. Every row is written once, by one thread, in edge order:
+the same bits at any thread count. A row with more than 8,192 edges is shared by 32 columns at a time (16 of float64), its products by
+8,192 edges.
 
 Rows are float32, float64, float16 or bfloat16 (uint16 holds its bits); of the last two, scores, weights and sums are float32 and each
 result is rounded once. exp is our own (kernels/native/vector_exp.h), so bits do not depend on the C library.
 
 Dropout is keyed by (destination, source, occurrence) in global ids, where occurrence counts equal edges of a row: an edge's mask is the
-same in whatever block, chunk or order it turns up. Cost: z is read once forward and once backward for each edge; alpha (nnz + num_dst) x H
-is kept for the backward pass, and a byte each for the mask.
+same in whatever block, chunk or order it turns up. Cost: each edge reads one row in each direction, a z forward and a g backward, and each
+source its own z once more; alpha (nnz + num_dst) x H is kept for the backward pass, which takes as much again for scores, and a byte each
+for the mask.
 """
 
 from __future__ import annotations
@@ -190,13 +194,10 @@ def attend_backward(
     threads, grad_score = check_threads(threads), np.empty_like(alpha)
     places, like = out or (None, None, None), (z, left, right)
     grad_z, grad_left, grad_right = (as_out(place, x.shape, x.dtype) for place, x in zip(places, like, strict=True))
-    _native.attend_backward_rows(
-        *_rows(block), z, left, right, slope, kept, scale, alpha, grad_out, grad_score, grad_right, threads
-    )
     turned = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", block.num_edges)
-    _native.attend_backward_sources(
-        _rows(block)[3], *turned, as_int32(block.t_dst, "t_dst", block.num_edges),
-        kept, scale, alpha, grad_out, grad_score, grad_z, grad_left, len(block.indices), threads,
+    _native.attend_backward(
+        *_rows(block), *turned, as_int32(block.t_dst, "t_dst", block.num_edges), z, left, right, slope, kept, scale,
+        alpha, grad_out, grad_score, grad_z, grad_left, grad_right, threads,
     )  # fmt: skip
     return grad_z, grad_left, grad_right
 

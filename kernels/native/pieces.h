@@ -11,6 +11,7 @@ namespace graphmill {
 
 constexpr int64_t PIECE_EDGES = 512;     // work of a piece: its edges and its rows
 constexpr int64_t HUB_EDGES = 8 * 1024;  // a row with more is shared by threads
+constexpr int64_t HUB_VECTORS = 2;       // of columns that a thread takes of such a row at a time
 
 // Rows from..to; of a hub, one row, only a part of its columns. A column is summed in edge order all the same.
 struct Piece {
@@ -45,6 +46,15 @@ inline std::vector<Piece> cut_rows(int64_t num_rows, const int32_t* begins, cons
     }
     close(num_rows);
     return pieces;
+}
+
+// The rows that are shared, each once and whole.
+inline std::vector<Piece> hubs_of(const std::vector<Piece>& pieces, int64_t width) {
+    std::vector<Piece> hubs;
+    for (const Piece& piece : pieces) {
+        if (piece.column == 0 && piece.column_end < width) hubs.push_back({piece.from, piece.to, 0, width});
+    }
+    return hubs;
 }
 
 // Throws InputError unless the ids of the edges of these rows are in 0 .. num_ids-1.

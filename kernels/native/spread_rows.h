@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "lanes.h"
@@ -65,16 +65,18 @@ struct Edges {
     }
 };
 
-template <int LENGTH, class T>
+// Columns of one output row, LENGTH vectors of them, as the sum of factor * input[row of the edge] over the edges from begin to end, in
+// order. With `more` they are added to what `out` holds. Where AHEAD, the rows of later edges are asked for.
+template <int LENGTH, bool AHEAD, class T, class Out>
 inline void spread_tile(const T* input, const Heads<Sum<T>>& heads, const Edges<Sum<T>>& edges, int64_t begin, int64_t end,
-                        int64_t column, int64_t tail, T* out) {
+                        int64_t column, int64_t tail, Out* out, bool more = false) {
     const auto place = [=](int v) { return v + 1 < LENGTH ? column + v * LANES<T> : tail; };
     const auto* picks = heads.picks.data() + column / LANES<T>;
     const int64_t last = edges.rows.size();
     Vector<T> sum[LENGTH];
-    for (int v = 0; v < LENGTH; ++v) sum[v] = Vector<T>{};
+    for (int v = 0; v < LENGTH; ++v) sum[v] = more ? load(out + place(v)) : Vector<T>{};
     for (int64_t e = begin; e < end; ++e) {
-        if (e + EDGES_AHEAD < last) {
+        if (AHEAD && e + EDGES_AHEAD < last) {
             const T* next = input + edges.rows[e + EDGES_AHEAD] * heads.width;
             for (int v = 0; v < LENGTH; ++v) __builtin_prefetch(next + place(v));
         }
@@ -85,61 +87,62 @@ inline void spread_tile(const T* input, const Heads<Sum<T>>& heads, const Edges<
     for (int v = 0; v < LENGTH; ++v) store(out + place(v), sum[v]);
 }
 
-// out[i] = sum over the edges of row i of the piece of factor * input[row of the edge], in edge order.
+// Rows narrower than a vector: the same operations in the same order.
 template <class T>
-inline void spread_rows(const T* input, const Heads<Sum<T>>& heads, const Edges<Sum<T>>& edges, T* out) {
-    const int64_t width = heads.width;
-    for (size_t i = 0; i + 1 < edges.begins.size(); ++i, out += width) {
+inline void spread_narrow(const T* input, const Heads<Sum<T>>& heads, const Edges<Sum<T>>& edges, int64_t i, T* out) {
+    Sum<T> sum[LANES<T>] = {};
+    for (int64_t e = edges.begins[i]; e < edges.begins[i + 1]; ++e) {
+        const T* row = input + edges.rows[e] * heads.width;
+        const Sum<T>* factors = edges.factors.data() + e * heads.heads;
+        for (int64_t c = 0; c < heads.width; ++c) sum[c] += widen(row[c]) * factors[c / heads.depth];
+    }
+    for (int64_t c = 0; c < heads.width; ++c) out[c] = narrow<T>(sum[c]);
+}
+
+struct Nothing {
+    void operator()(int64_t, int64_t) const {}
+};
+
+constexpr int64_t NEAR_BYTES = 16 * 1024;  // of rows that stay in the first cache
+
+// Output row first_row + i = sum over the edges of row i of the piece of factor * input[row of the edge], in edge order. before(first, last)
+// is called just before the edges from first to last are summed; if it does anything, it asks for the rows of later ones, and leaves
+// those of these edges in the first cache.
+template <class T, class Before = Nothing>
+inline void spread_rows(const T* input, const Heads<Sum<T>>& heads, const Edges<Sum<T>>& edges, int64_t first_row,
+                        int64_t output_rows, T* output, const Before& before = {}) {
+    RowStream<T> stream(output, heads.width, output_rows * heads.width * sizeof(T));
+    constexpr bool AHEAD = std::is_same_v<Before, Nothing>;
+    const auto& begins = edges.begins;
+    const int64_t width = heads.width, num_rows = begins.size() - 1;
+    const int64_t most = AHEAD ? edges.rows.size() + num_rows : std::max<int64_t>(1, NEAR_BYTES / (width * sizeof(T) + 1));
+    for (int64_t from = 0, to; from < num_rows; from = to) {
+        for (to = from + 1; to < num_rows && to - from + begins[to + 1] - begins[from] <= most;) ++to;
+        before(begins[from], begins[to]);
         if (width < LANES<T>) {
-            Sum<T> sum[LANES<T>] = {};
-            for (int64_t e = edges.begins[i]; e < edges.begins[i + 1]; ++e) {
-                for (int64_t c = 0; c < width; ++c)
-                    sum[c] += widen(input[edges.rows[e] * width + c]) * edges.factors[e * heads.heads + c / heads.depth];
-            }
-            for (int64_t c = 0; c < width; ++c) out[c] = narrow<T>(sum[c]);
+            for (int64_t i = from; i < to; ++i) spread_narrow(input, heads, edges, i, output + (first_row + i) * width);
             continue;
         }
-        each_tile<T>(0, width, [&](auto length, int64_t column, int64_t tail) {
-            spread_tile<length.value>(input, heads, edges, edges.begins[i], edges.begins[i + 1], column, tail, out);
+        each_group(Piece{first_row + from, first_row + to, 0, width}, stream,
+                   [&](auto length, int64_t row, int64_t column, int64_t tail, T* out) {
+                       const int64_t i = row - first_row;
+                       spread_tile<length.value, AHEAD>(input, heads, edges, begins[i], begins[i + 1], column, tail, out);
+                   });
+    }
+}
+
+// The same for one row with very many edges and a part of its columns: next() puts the row's next edges into `edges`, few enough to stay
+// in the cache, and returns false when there are no more. Sums are kept in `partial`, as long as a row.
+template <class T, class Next>
+inline void spread_hub(const T* input, const Heads<Sum<T>>& heads, Edges<Sum<T>>& edges, const Piece& piece,
+                       std::vector<Sum<T>>& partial, T* out, const Next& next) {
+    partial.assign(heads.width, 0);
+    while (next()) {
+        each_tile<T>(piece.column, piece.column_end, [&](auto length, int64_t column, int64_t tail) {
+            spread_tile<length.value, true>(input, heads, edges, 0, edges.rows.size(), column, tail, partial.data(), true);
         });
     }
-}
-
-// All lanes of a vector. Halves are added up: a fixed order, and short chains.
-template <class S>
-inline S total(typename Wide<S>::Vector vector) {
-    typedef S Half2 __attribute__((vector_size(32)));
-    typedef S Half4 __attribute__((vector_size(16)));
-    Half2 halves[2];
-    std::memcpy(halves, &vector, sizeof vector);
-    const Half2 two = halves[0] + halves[1];
-    Half4 quarters[2];
-    std::memcpy(quarters, &two, sizeof two);
-    const Half4 four = quarters[0] + quarters[1];
-    if constexpr (sizeof(S) == 8) return four[0] + four[1];
-    else return (four[0] + four[2]) + (four[1] + four[3]);
-}
-
-// The other direction: dots[h] = sum over the columns of head h of a * b.
-template <class T>
-inline void head_dots(const T* a, const T* b, const Heads<Sum<T>>& heads, Sum<T>* dots) {
-    using S = Sum<T>;
-    for (int64_t h = 0; h < heads.heads; ++h) {
-        const T *left = a + h * heads.depth, *right = b + h * heads.depth;
-        int64_t c = 0;
-        S dot = 0;
-        if (heads.depth >= LANES<T>) {
-            Vector<T> sum = load(left) * load(right);
-            for (c = LANES<T>; c + LANES<T> <= heads.depth; c += LANES<T>) sum += load(left + c) * load(right + c);
-            dot = total<S>(sum);
-        }
-        S rest[4] = {};
-        for (; c + 4 <= heads.depth; c += 4) {
-            for (int64_t k = 0; k < 4; ++k) rest[k] += widen(left[c + k]) * widen(right[c + k]);
-        }
-        for (int64_t k = 0; c < heads.depth; ++c, ++k) rest[k] += widen(left[c]) * widen(right[c]);
-        dots[h] = dot + ((rest[0] + rest[1]) + (rest[2] + rest[3]));
-    }
+    for (int64_t c = piece.column; c < piece.column_end; ++c) out[c] = narrow<T>(partial[c]);
 }
 
 }  // namespace graphmill

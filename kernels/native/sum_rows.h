@@ -1,4 +1,4 @@
-// The inner loop of the aggregation: one output row as the sum of rows that a list of edges names.
+// The inner loops of the aggregation: output rows as sums of rows that a list of edges names.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +6,8 @@
 #include <type_traits>
 
 #include "lanes.h"
+#include "pieces.h"
+#include "row_stream.h"
 
 namespace graphmill {
 
@@ -21,37 +23,42 @@ struct Finish {
     Sum<T> own_factor = 0;
 };
 
-// The rows that are summed: those that source(e) names, times scale(e), for the edges begin to end. Prefetching may look on to `last`.
-template <class T, class Source, class Scale>
-struct Terms {
+// Output row i is the sum over its edges e, from begins[i] to ends[i], of the input row source(e) times scale(e), and then finish(i).
+// Prefetching may look on to edge `last`.
+template <class T, class Source, class Scale, class Finishing>
+struct Sums {
     const T* input;
-    int64_t width, begin, end, last;
-    const Source& source;
-    const Scale& scale;
+    T* output;
+    int64_t num_rows, width, last;
+    const int32_t *begins, *ends;
+    Source source;
+    Scale scale;
+    Finishing finish;
     const T* row(int64_t e) const { return input + int64_t{source(e)} * width; }
 };
 
-// LENGTH vectors of columns stay in registers while the edges go by. They lie side by side from `column` on, but for the last one,
-// which begins at `tail`: moved back to end with the row, it computes some columns twice instead of a rest one by one.
-template <int LENGTH, class T, class Source, class Scale>
-inline void sum_tile(const Terms<T, Source, Scale>& terms, Finish<T> finish, int64_t column, int64_t tail, T* out) {
+// LENGTH vectors of columns of row i stay in registers while its edges go by. They lie side by side from `column` on, but for the last
+// one, which begins at `tail`: moved back to end with the row, it computes some columns twice instead of a rest one by one.
+template <int LENGTH, class T, class Source, class Scale, class Finishing>
+inline void sum_tile(const Sums<T, Source, Scale, Finishing>& sums, int64_t i, int64_t column, int64_t tail, T* out) {
     const auto place = [=](int v) { return v + 1 < LENGTH ? column + v * LANES<T> : tail; };
     Vector<T> sum[LENGTH];
     for (int v = 0; v < LENGTH; ++v) sum[v] = Vector<T>{};
-    for (int64_t e = terms.begin; e < terms.end; ++e) {
-        if (e + EDGES_AHEAD < terms.last) {
-            const T* next = terms.row(e + EDGES_AHEAD);
+    for (int64_t e = sums.begins[i]; e < sums.ends[i]; ++e) {
+        if (e + EDGES_AHEAD < sums.last) {
+            const T* next = sums.row(e + EDGES_AHEAD);
             constexpr int A_LINE = sizeof(Sum<T>) / sizeof(T);  // vectors that one cache line fills
             for (int v = 0; v < LENGTH; v += A_LINE) __builtin_prefetch(next + place(v));
         }
-        const T* row = terms.row(e);
+        const T* row = sums.row(e);
         if constexpr (std::is_same_v<Scale, Unscaled>) {
             for (int v = 0; v < LENGTH; ++v) sum[v] += load(row + place(v));
         } else {
-            const Sum<T> factor = terms.scale(e);
+            const Sum<T> factor = sums.scale(e);
             for (int v = 0; v < LENGTH; ++v) sum[v] += load(row + place(v)) * factor;
         }
     }
+    const Finish<T> finish = sums.finish(i);
     if (finish.divisor != 0) {
         for (int v = 0; v < LENGTH; ++v) sum[v] /= finish.divisor;
     }
@@ -62,22 +69,23 @@ inline void sum_tile(const Terms<T, Source, Scale>& terms, Finish<T> finish, int
 }
 
 // Rows narrower than a vector: the same operations in the same order.
-template <class T, class Source, class Scale>
-inline void sum_narrow(const Terms<T, Source, Scale>& terms, Finish<T> finish, T* out) {
+template <class T, class Source, class Scale, class Finishing>
+inline void sum_narrow(const Sums<T, Source, Scale, Finishing>& sums, int64_t i) {
     Sum<T> sum[LANES<T>] = {};
-    for (int64_t e = terms.begin; e < terms.end; ++e) {
-        const T* row = terms.row(e);
+    for (int64_t e = sums.begins[i]; e < sums.ends[i]; ++e) {
+        const T* row = sums.row(e);
         if constexpr (std::is_same_v<Scale, Unscaled>) {
-            for (int64_t c = 0; c < terms.width; ++c) sum[c] += widen(row[c]);
+            for (int64_t c = 0; c < sums.width; ++c) sum[c] += widen(row[c]);
         } else {
-            const Sum<T> factor = terms.scale(e);
-            for (int64_t c = 0; c < terms.width; ++c) sum[c] += widen(row[c]) * factor;
+            const Sum<T> factor = sums.scale(e);
+            for (int64_t c = 0; c < sums.width; ++c) sum[c] += widen(row[c]) * factor;
         }
     }
-    for (int64_t c = 0; c < terms.width; ++c) {
+    const Finish<T> finish = sums.finish(i);
+    for (int64_t c = 0; c < sums.width; ++c) {
         if (finish.divisor != 0) sum[c] /= finish.divisor;
         if (finish.own) sum[c] += widen(finish.own[c]) * finish.own_factor;
-        out[c] = narrow<T>(sum[c]);
+        sums.output[i * sums.width + c] = narrow<T>(sum[c]);
     }
 }
 
@@ -99,12 +107,36 @@ inline void each_tile(int64_t from, int64_t to, const Tile& tile) {
     }
 }
 
-// Columns from..to of one row: the whole row, or at least a vector.
-template <class T, class Source, class Scale>
-inline void sum_row(const Terms<T, Source, Scale>& terms, Finish<T> finish, int64_t from, int64_t to, T* out) {
-    if (terms.width < LANES<T>) return sum_narrow(terms, finish, out);
-    each_tile<T>(from, to, [&](auto length, int64_t column, int64_t tail) {
-        sum_tile<length.value>(terms, finish, column, tail, out);
+// Calls tile(number of vectors as a constant, row, first column, column of the last vector, where the row is made) for the rows and columns
+// of a piece, which go to the stream. Where one tile holds a row, which loop runs is decided once for all of them: rows are short, and
+// deciding it row by row cost more than the sums of two edges.
+template <class T, class Tile>
+inline void each_group(const Piece& piece, RowStream<T>& stream, const Tile& tile) {
+    const int64_t width = stream.width(), step = width <= MOST_VECTORS * LANES<T> ? piece.to - piece.from : 1;
+    for (int64_t row = piece.from; row < piece.to; row += step) {
+        each_tile<T>(piece.column, piece.column_end, [&](auto length, int64_t column, int64_t tail) {
+            for (int64_t first = row, last; first < row + step; first = last) {
+                last = std::min(row + step, first + stream.group());
+                T* const out = stream.make(first);
+                for (int64_t i = first; i < last; ++i) tile(length, i, column, tail, out + (i - first) * width);
+                if (column + length.value * LANES<T> >= piece.column_end) stream.write(first, last);
+            }
+        });
+    }
+}
+
+// The rows and columns of a piece: whole rows, or at least a vector of one.
+template <class T, class Source, class Scale, class Finishing>
+inline void sum_rows(const Sums<T, Source, Scale, Finishing>& sums, const Piece& piece) {
+    const int64_t width = sums.width;
+    if (width < LANES<T>) {
+        for (int64_t i = piece.from; i < piece.to; ++i) sum_narrow(sums, i);
+        return;
+    }
+    const bool whole = piece.column_end - piece.column == width;
+    RowStream<T> stream(sums.output, width, whole ? sums.num_rows * width * sizeof(T) : 0);
+    each_group(piece, stream, [&](auto length, int64_t i, int64_t column, int64_t tail, T* out) {
+        sum_tile<length.value>(sums, i, column, tail, out);
     });
 }
 

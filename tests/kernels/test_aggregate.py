@@ -88,6 +88,41 @@ def test_a_hub_is_summed_in_edge_order_however_it_is_shared(dtype):
     np.testing.assert_array_equal(results[0][5], narrow(total, dtype))
 
 
+def test_a_million_edges_of_one_row_are_shared_and_summed_in_order():
+    generator = np.random.default_rng(4)
+    ends = np.array([1_000_000, 1_000_003], np.int32)
+    block = Block(
+        num_dst=2, num_src=3000, start=np.array([0, 1_000_000], np.int32), end=ends,
+        indices=generator.integers(0, 3000, ends[-1]).astype(np.int32), src_ids=np.arange(3000),
+    )  # fmt: skip
+    h = generator.standard_normal((3000, 64), np.float32)
+    results = [aggregate(block, h, "mean", threads=threads) for threads in (1, 2, 8)]
+    assert len({result.tobytes() for result in results}) == 1
+    total = np.zeros((1, 64), np.float32)
+    for first in range(0, 1_000_000, 10_000):
+        total = np.cumsum(np.concatenate([total, h[block.indices[first : first + 10_000]]]), axis=0)[-1:]
+    np.testing.assert_array_equal(results[0][0], total[0] / np.float32(1_000_000))
+
+
+@pytest.mark.parametrize("reduce", REDUCES)
+@pytest.mark.parametrize("width", [16, 65, 300, 5000])
+def test_outputs_that_are_streamed_hold_what_small_ones_do(reduce, width):
+    """Rows begin anywhere in a line, and the widest are not streamed."""
+    rng, num = np.random.default_rng(width), 6_000_000 // (4 * width) + 9
+    ends = np.cumsum(rng.integers(0, 3, num)).astype(np.int32)
+    block = transpose(Block(
+        num_dst=num, num_src=num, start=np.concatenate([[0], ends[:-1]]).astype(np.int32), end=ends,
+        indices=rng.integers(0, num, ends[-1]).astype(np.int32), src_ids=np.arange(num),
+        weight=rng.standard_normal(ends[-1]).astype(np.float32),
+    ))  # fmt: skip
+    h = rows(num, width, np.float32)
+    parts = [slice(c, min(c + 50, width)) for c in range(0, width, 50)]
+    for operate in (aggregate, aggregate_backward):
+        whole = operate(block, h, reduce, threads=2)
+        for part in (parts[0], parts[-1]):
+            np.testing.assert_array_equal(whole[:, part], operate(block, h[:, part], reduce))
+
+
 @pytest.mark.parametrize("dtype", [np.float16, BFLOAT16])
 def test_every_value_of_16_bits_is_rounded_to_nearest_even(dtype):
     """A weighted sum of one edge is the float32 product, rounded once: torch rounds the same way."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -100,6 +101,50 @@ def test_bits_do_not_depend_on_threads() -> None:
         grads = attend_backward(block, *given_, alpha, out, mask=mask, threads=threads)
         results.append([array.tobytes() for array in (mask.kept, out, alpha, *grads)])
     assert results[0] == results[1] == results[2]
+
+
+def hub_block(num_edges: int, num_dst: int) -> Block:
+    """Destination 0 has num_edges edges, the others one each from source 5."""
+    generator = np.random.default_rng(6)
+    ends = num_edges + np.arange(num_dst, dtype=np.int32)
+    indices = np.concatenate([generator.integers(0, num_dst, num_edges), np.full(num_dst - 1, 5)]).astype(np.int32)
+    return transpose(Block(
+        num_dst=num_dst, num_src=num_dst, start=np.concatenate([[0], ends[:-1]]).astype(np.int32), end=ends,
+        indices=indices, src_ids=np.arange(num_dst),
+    ))  # fmt: skip
+
+
+def test_a_million_edges_of_one_row_have_the_same_bits_on_any_team() -> None:
+    block, results = hub_block(1_000_000, 20_000), []
+    given_ = inputs(block, 4, 16, np.float32)
+    mask = edge_mask(block, 4, 11, 0.3, threads=2)
+    for threads in (1, 2, 8):
+        out, alpha = attend(block, *given_, mask=mask, threads=threads)
+        grads = attend_backward(block, *given_, alpha, given_[0], mask=mask, threads=threads)
+        results.append([array.tobytes() for array in (out, alpha, *grads)])
+    assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize(("heads", "depth"), [(4, 25), (1, 64), (2, 8), (3, 21), (5, 100)])
+def test_hubs_and_streamed_rows_equal_a_dense_formula(heads: int, depth: int) -> None:
+    block = hub_block(9_000, 9_500)
+    given_ = inputs(block, heads, depth)
+    mask = edge_mask(block, heads, 5, 0.4)
+    rows = np.arange(block.num_dst)
+    sources = torch.from_numpy(np.concatenate([block.indices, rows])).long()
+    dsts = torch.from_numpy(np.concatenate([np.repeat(rows, block.end - block.start), rows]))
+    z, left, right = (torch.from_numpy(array).requires_grad_() for array in given_)
+    power = torch.exp(torch.nn.functional.leaky_relu(left[sources] + right[dsts], 0.2))
+    weights = power / torch.zeros_like(right).index_add(0, dsts, power)[dsts]
+    kept = torch.from_numpy(mask.kept).double() * mask.scale
+    products = (weights * kept)[:, :, None] * z.view(-1, heads, depth)[sources]
+    expected = torch.zeros(block.num_dst, heads, depth, dtype=z.dtype).index_add(0, dsts, products).flatten(1)
+    expected.backward(z.detach())
+    out, alpha = attend(block, *given_, mask=mask, threads=2)
+    grads = attend_backward(block, *given_, alpha, given_[0], mask=mask, threads=2)
+    np.testing.assert_allclose(out, expected.detach().numpy(), rtol=1e-11, atol=1e-12)
+    for mine, tensor in zip(grads, (z, left, right), strict=True):
+        np.testing.assert_allclose(mine, tensor.grad.numpy(), rtol=1e-10, atol=1e-11)  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def test_weights_of_a_row_sum_to_one_even_when_scores_are_huge() -> None:
