@@ -5,13 +5,16 @@ of GATConv, own terms as self-loops) there. DGL has 64-bit ids (32-bit ones end 
 the clock starts. It runs twice: as a user starts it, and with the C library told to keep freed memory as our trainer does, so that
 the reader sees what that alone is worth. Each contestant is a process of its own. Results and gradients must agree first.
 
-The roofline beside it: an operator must gather a row an edge in each direction (two an edge for attention's backward) and write each
-result once; the time of those bytes at the speeds of a random gather of rows of that width and of a large copy, both measured in the same
-run, is compared with ours.
+The roofline beside it, in turn with the others and on the same memory, is the traffic that no operator can do without: each direction
+reads a row an edge, in the block's own order, and writes each result once, past the caches (`row_traffic`). Attention's backward reads
+the sources' own rows as well. Nothing is computed there but one sum.
+
+`python -m benchmarks.aggregate --threads 1 --widths 64 100` measures some cases of the full run, and records a row for them.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import tempfile
@@ -30,8 +33,8 @@ from assets.stage import materialize
 from assets.store import Store
 from benchmarks.record import record
 from benchmarks.worker import Worker
+from kernels import _native
 from kernels.aggregate import Reduce
-from kernels.gather import gather
 from kernels.sample import Sampler
 from kernels.types import BatchKey, Block, Stream
 from trainers import ops
@@ -45,14 +48,17 @@ FANOUTS, BATCH_SIZE = (15, 10, 5), 1024
 WIDTHS = (16, 64, 100, 128, 172, 256, 300, 512, 602, 1024)
 OPERATORS = ("sum", "mean", "weighted", "attention")
 CONTESTANTS = ("dgl", "dgl, memory kept", "graphmill")
+BARE = "bare traffic"
 MOST_ERROR = 1e-6
+NO_ROWS = np.empty((0, 0), np.float32)
 
 Case = tuple[str, int, int]
 
 
-def main(quick: bool) -> None:
+def main(quick: bool, widths: Sequence[int] | None = None, threads: Sequence[int] | None = None) -> None:
     size, rounds = (QUICK, 3) if quick else (FULL, 5)
-    widths, threads = ((64, 256), (2,)) if quick else (WIDTHS, (1, 2))
+    widths = widths or ((64, 256) if quick else WIDTHS)
+    threads = threads or ((2,) if quick else (1, 2))
     with tempfile.TemporaryDirectory() as home:
         semantic = config_class("rmat")(seed=1, features=1, **size, **CORNERS)
         artifact = materialize(Store(home), GraphStage(), semantic, GraphExecution(threads=2), {})
@@ -60,7 +66,7 @@ def main(quick: bool) -> None:
         with workers["dgl"], workers["dgl, memory kept"], workers["graphmill"]:
             edges = workers["graphmill"].ask(("edges",))
             print(f"{edges:,} sampled edges, fanouts {list(FANOUTS)}, batch {BATCH_SIZE}; ms forward + backward")
-            print("threads width operator     dgl    kept    ours   ratio  (kept)  of roofline   difference")
+            print("threads width operator     dgl    kept    ours    bare   ratio  (kept)  of roofline   difference")
             rows = [measure(workers, (op, w, t), rounds) for t in threads for w in widths for op in OPERATORS]
     record(
         "aggregate",
@@ -80,14 +86,14 @@ def measure(workers: Mapping[str, Worker], case: Case, rounds: int) -> dict[str,
     found = {name: worker.ask(("results", case)) for name, worker in workers.items() if name != "dgl, memory kept"}
     error = max(difference(*pair) for pair in zip(found["graphmill"], found["dgl"], strict=True))
     assert error < MOST_ERROR, f"graphmill and DGL disagree in {case}: {error}"
-    seconds: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
-    bounds = []
+    seconds: dict[str, list[float]] = {name: [] for name in (*CONTESTANTS, BARE)}
+    turns = [(name, worker, "run") for name, worker in workers.items()] + [(BARE, workers["graphmill"], "bare")]
     for turn in range(rounds + 1):
-        for name, worker in workers.items():
-            taken = worker.ask(("run", case))
+        first = turn % len(turns)
+        for name, worker, question in turns[first:] + turns[:first]:
+            taken = worker.ask((question, case))
             if turn:
                 seconds[name].append(taken)
-        bounds.append(workers["graphmill"].ask(("roofline", case)))
     median = {name: statistics.median(values) for name, values in seconds.items()}
     ours = median["graphmill"]
     row = {
@@ -97,10 +103,10 @@ def measure(workers: Mapping[str, Worker], case: Case, rounds: int) -> dict[str,
         "milliseconds": {name: round(1000 * value, 3) for name, value in median.items()},
         "ratio": round(median["dgl"] / ours, 3),
         "ratio_memory_kept": round(median["dgl, memory kept"] / ours, 3),
-        "roofline_ratio": round(statistics.median(bounds) / ours, 3),
+        "roofline_ratio": round(median[BARE] / ours, 3),
         "error": error,
     }
-    times = "".join(f"{1000 * median[name]:8.2f}" for name in CONTESTANTS)
+    times = "".join(f"{1000 * value:8.2f}" for value in median.values())
     print(
         f"{case[2]:7} {case[1]:5} {case[0]:9}{times} {row['ratio']:7.2f} {row['ratio_memory_kept']:7.2f}"
         f" {row['roofline_ratio']:12.0%}   {error:.1e}",
@@ -193,45 +199,27 @@ class Contestant:
 
 
 class Ours(Contestant):
+    def __init__(self, blocks: Sequence[Block]):
+        super().__init__(blocks)
+        self.in_order = np.arange(max(block.num_src for block in blocks), dtype=np.int32)
+
     def operate(self, number: int, rows: Sequence[Tensor]) -> Tensor:
         assert self.case
         if self.case[0] == "attention":
             return ops.attend(self.blocks[number], *rows)
         return ops.aggregate(self.blocks[number], rows[0], cast(Reduce, self.case[0]))
 
-    def roofline(self, case: Case) -> float:
-        """Returns the seconds that the rows would take at the speed of a plain gather, and what is written at that of a copy.
-
-        A gather also writes the rows that it reads; that part is taken off at the speed of the copy.
-        """
+    def bare(self, case: Case) -> float:
+        """Returns the seconds of the traffic alone, both ways over all blocks, into new memory as an operator's results are."""
         self.prepare(case)
-        width, threads = case[1], case[2]
-        block = self.blocks[0]
-        table, grads = self.rows[0][0].detach().numpy(), self.grads[0].numpy()
-        scratch = np.empty((block.num_edges, width), np.float32)
-        size = scratch.nbytes
-        copied = torch.from_numpy(np.empty_like(scratch))
-        copy = least(lambda: copied.copy_(torch.from_numpy(scratch)))
-        forward = least(lambda: gather(table, block.indices, scratch, threads=threads))
-        backward = least(lambda: gather(grads, cast(np.ndarray, block.t_dst), scratch, threads=threads))
-        written = copy / 2 / size  # seconds a byte
-        reads = [max(each / size - written, written) for each in (forward, backward)]
-        passes = (2 if case[0] == "attention" else 1, 1)
-        total = 0.0
-        for each in self.blocks:
-            total += 4 * width * each.num_edges * (passes[0] * reads[0] + passes[1] * reads[1])
-            total += 4 * width * (each.num_dst + each.num_src) * written
-        return total
-
-
-def least(run: Callable[[], object]) -> float:
-    """Returns the least seconds of three runs, after one that is not counted."""
-    taken = []
-    for _ in range(4):
         began = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - began)
-    return min(taken[1:])
+        for block, rows, grad in zip(self.blocks, self.rows, self.grads, strict=True):
+            table, out, back = rows[0].detach(), torch.empty_like(grad), torch.empty_like(rows[0], requires_grad=False)
+            _native.row_traffic(table.numpy(), block.indices, out.numpy(), case[2])
+            _native.row_traffic(grad.numpy(), cast(np.ndarray, block.t_dst), back.numpy(), case[2])
+            if case[0] == "attention":
+                _native.row_traffic(table.numpy(), self.in_order[: block.num_src], NO_ROWS, case[2])
+        return time.perf_counter() - began
 
 
 class Dgl(Contestant):
@@ -271,3 +259,11 @@ class Dgl(Contestant):
         scores = ops.u_add_v(graph, left[:, :, None], right[:, :, None])
         weights = dgl.nn.functional.edge_softmax(graph, torch.nn.functional.leaky_relu(scores, 0.2))
         return ops.u_mul_e_sum(graph, z.view(len(z), heads, -1), weights).flatten(1)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.aggregate", description="Some cases of the full run.")
+    parser.add_argument("--widths", type=int, nargs="+")
+    parser.add_argument("--threads", type=int, nargs="+")
+    options = parser.parse_args()
+    main(quick=False, widths=options.widths, threads=options.threads)
