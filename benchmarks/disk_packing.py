@@ -10,11 +10,14 @@ and half after it; its seconds are scaled by rows. Addresses, checks, the images
 time and not in that of one by one, so the ratios are, if anything, too small.
 
 What the disk itself takes is measured right after the stage: all bytes of table and batches at the rate of sequential reads, and all bytes
-that are stored at the rate of large writes by four threads, one after the other.
+that are stored at the rate of large writes by four threads, one after the other. `others_cpu` is the share of all cores that other
+processes had during the stage, which computes for about as long as the disk works.
 """
 
 from __future__ import annotations
 
+import os
+import resource
 import tempfile
 import time
 from collections.abc import Sequence
@@ -83,9 +86,9 @@ def measure_packing(case: Case, packs: Store, plan: Artifact, sampled: int) -> t
     for artifact in (case.samples, case.graph, plan):
         drop_pages(artifact)
     inputs = {"graph": case.graph, "samples": case.samples, "cache_plan": plan}
-    started = time.perf_counter()
+    others, started = _others_seconds(), time.perf_counter()
     packed = materialize(packs, PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=THREADS), inputs)
-    batched = time.perf_counter() - started
+    batched, others = time.perf_counter() - started, _others_seconds() - others
     read_rate, write_rate = _read_rate(case), _write_rate(case)
     drop_pages(packed)
     times.append(_one_by_one(case, after))
@@ -98,6 +101,7 @@ def measure_packing(case: Case, packs: Store, plan: Artifact, sampled: int) -> t
         "volume": round(all_rows / table.num_rows, 3),
         "cached": round(len(segments.cache_ids) / all_rows, 3),
         "stage_seconds": round(batched, 2),
+        "others_cpu": round(others / batched / (os.cpu_count() or 1), 2),
         "one_by_one_seconds": round(seconds, 1),
         "of_these_reading": round(reading, 1),
         "sampled_rows": sampled_rows,
@@ -146,6 +150,16 @@ def _one_by_one(case: Case, lists: Sequence[Array]) -> tuple[float, float]:
         file.finish(THREADS)
         sync_path(file.path)
         return time.perf_counter() - started, reading
+
+
+def _others_seconds() -> float:
+    """CPU seconds of all processes but this one since the machine was started; 0 where the system does not tell."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return 0.0
+    user, nice, system, _, _, irq, softirq = (int(word) for word in stat.read_text().split()[1:8])
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK") - own.ru_utime - own.ru_stime
 
 
 def _read_rate(case: Case, piece_bytes: int = 64 << 20) -> float:
