@@ -11,9 +11,7 @@ through the page cache, and a warning says so once.
 
 from __future__ import annotations
 
-import functools
 import os
-import warnings
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +27,7 @@ from kernels.aligned import aligned_empty
 from kernels.direct_io import NO_DIRECT
 from kernels.pages import PAGE_BYTES, padded_bytes
 from kernels.types import Array
+from kernels.warn_once import warn_once
 
 
 class DirectArray:
@@ -59,7 +58,7 @@ class DirectArray:
             if error.errno not in NO_DIRECT:
                 raise
             self._descriptor, self.direct = os.open(path, flags), False
-            _say_once(f"the file system of {path.parent} has no O_DIRECT; writing through the page cache")
+            warn_once(f"the file system of {path.parent} has no O_DIRECT; writing through the page cache")
 
     def close(self) -> None:
         """Closes the file; a second call does nothing."""
@@ -187,8 +186,3 @@ class RegionWriter:
             at, taken = at + len(piece), taken + len(piece)
             if at == end and self._block is not None:
                 self.file.know(block, self._block.intdigest())
-
-
-@functools.cache
-def _say_once(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=4)

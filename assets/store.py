@@ -17,7 +17,8 @@ from assets.artifact import Artifact, read_artifact
 from assets.home import home_folder
 from assets.leases import Address, Leases
 from assets.recipe import SHORT_DIGITS, short
-from assets.writer import STAGING, Staging, Writer, sweep
+from assets.staging import STAGING, Staging, sweep
+from assets.writer import Writer
 from kernels.errors import InputError
 
 __all__ = ["Artifact", "Store", "Writer"]

@@ -21,10 +21,7 @@ refuse these reads (EINVAL, reported); tmpfs accepts O_DIRECT on newer kernels a
 from __future__ import annotations
 
 import errno
-import functools
 import os
-import threading
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -37,6 +34,7 @@ from kernels.arrays import as_ids
 from kernels.errors import InputError
 from kernels.pages import PAGE_BYTES, padded_bytes
 from kernels.types import Array
+from kernels.warn_once import warn_once
 
 Method = Literal["io_uring", "pread", "buffered"]
 Fallback = Literal["pread", "buffered", "error"]
@@ -211,8 +209,7 @@ class PageReader:
                 remedy = 'move the file, or set fallback = "buffered" to read through the page cache'
                 raise InputError(reason, remedy)
             self.reason = reason
-            with _SAYING:
-                _say_once(f"{reason}; reading through the page cache")
+            warn_once(f"{reason}; reading through the page cache")
         return DirectFile(path, os.open(path, flags), False)
 
     def read_rows(
@@ -286,8 +283,7 @@ class PageReader:
             remedy = 'allow io_uring (a container: its seccomp profile; sysctl kernel.io_uring_disabled), or set fallback = "pread"'
             raise InputError(reason, remedy)
         self.method, self.reason = self.execution.fallback, reason
-        with _SAYING:
-            _say_once(f"{reason}; using {self.method}")
+        warn_once(f"{reason}; using {self.method}")
 
 
 def chunk_capacity(offset: int, length: int) -> int:
@@ -295,12 +291,3 @@ def chunk_capacity(offset: int, length: int) -> int:
     if length == 0:
         return 0
     return padded_bytes(offset + length) - offset // PAGE_BYTES * PAGE_BYTES
-
-
-_SAYING = threading.Lock()
-"""Threads that make their readers at the same time say it once, too."""
-
-
-@functools.cache
-def _say_once(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=4)

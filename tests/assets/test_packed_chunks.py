@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets import direct_array, packing
+from assets import packing
 from assets.artifact import Artifact
 from assets.dealing import Dealer, Memory, deal
 from assets.graph import open_graph
@@ -23,7 +23,7 @@ from assets.store import Store
 from assets.stored_chunks import Chunks
 from assets.stored_samples import open_samples
 from assets.table_ranges import read_ranges
-from kernels import direct_io
+from kernels import warn_once
 from kernels.errors import InputError
 from kernels.pack import pack_range
 from kernels.pages import PAGE_BYTES
@@ -235,8 +235,7 @@ def test_without_direct_io_the_bytes_are_the_same(tmp_path: Path, monkeypatch: p
             raise OSError(errno.EINVAL, "no O_DIRECT here")
         return opened(path, flags, *more, **named)
 
-    direct_array._say_once.cache_clear()
-    direct_io._say_once.cache_clear()
+    warn_once.forget()
     monkeypatch.setattr(os, "open", refuse)
     with pytest.warns(RuntimeWarning, match="has no O_DIRECT") as warned:
         assert contents(pack_again(tmp_path, packed)) == direct

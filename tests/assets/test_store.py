@@ -6,8 +6,9 @@ import pytest
 
 from assets.disk import take_lock
 from assets.recipe import version_of
+from assets.staging import STAGING
 from assets.store import Store
-from assets.writer import REPLACE_LOCK, STAGING
+from assets.writer import REPLACE_LOCK
 from kernels.errors import InputError
 
 

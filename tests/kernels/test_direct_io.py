@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import direct_io
+from kernels import direct_io, warn_once
 from kernels.aligned import BufferPool, aligned_empty, room
 from kernels.direct_io import (
     Faults,
@@ -200,7 +200,7 @@ def test_what_does_not_fit_is_refused(table):
 def test_without_io_uring_the_second_choice_is_taken_and_said_once(table, monkeypatch):
     path, whole = table
     monkeypatch.setattr(direct_io._native, "ring_errno", lambda: 1)
-    direct_io._say_once.cache_clear()
+    warn_once.forget()
     with pytest.raises(InputError, match="io_uring is not available here"):
         PageReader(ReadExecution(fallback="error"))
     with pytest.warns(RuntimeWarning, match="using pread") as caught:
@@ -210,7 +210,7 @@ def test_without_io_uring_the_second_choice_is_taken_and_said_once(table, monkey
     with readers[0].open(path) as file:
         assert file.direct
         np.testing.assert_array_equal(readers[0].read_rows(file, [3], row_bytes=7)[0][0], whole[21:28])
-    direct_io._say_once.cache_clear()
+    warn_once.forget()
 
 
 def test_threads_that_find_no_io_uring_together_say_it_once(monkeypatch):
@@ -221,14 +221,14 @@ def test_threads_that_find_no_io_uring_together_say_it_once(monkeypatch):
         said.append(message)
 
     monkeypatch.setattr(direct_io._native, "ring_errno", lambda: 1)
-    monkeypatch.setattr(direct_io.warnings, "warn", warn)
-    direct_io._say_once.cache_clear()
+    monkeypatch.setattr(warnings, "warn", warn)
+    warn_once.forget()
     threads = [threading.Thread(target=PageReader) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    direct_io._say_once.cache_clear()
+    warn_once.forget()
     assert len(said) == 1
 
 
@@ -242,7 +242,7 @@ def test_without_o_direct_only_the_page_cache_is_left(table, monkeypatch):
         return opened(path, flags)
 
     monkeypatch.setattr(direct_io.os, "open", refuse)
-    direct_io._say_once.cache_clear()
+    warn_once.forget()
     for fallback in ("pread", "error"):
         with pytest.raises(InputError, match="has no O_DIRECT"):
             PageReader(ReadExecution(method="pread", fallback=fallback)).open(path)
@@ -255,7 +255,7 @@ def test_without_o_direct_only_the_page_cache_is_left(table, monkeypatch):
         warnings.simplefilter("error")
         pages.open(path).close()
     file.close()
-    direct_io._say_once.cache_clear()
+    warn_once.forget()
 
 
 FORBID = """

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from assets.stage import materialize
+from assets.staging import STAGING
 from assets.store import Store
-from assets.writer import STAGING
 from kernels.errors import InputError
 from tests.assets.limits import file_size_limit
 from tests.assets.toy_stage import Execution, Semantic, ToyStage

@@ -1,0 +1,24 @@
+"""Says what a machine lacks once a process, however many threads find it out."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+
+_lock = threading.Lock()
+_said: set[str] = set()
+
+
+def warn_once(message: str) -> None:
+    """Warns with a RuntimeWarning, unless this text was said before. It blames the line that made the reader or the array."""
+    with _lock:
+        if message in _said:
+            return
+        _said.add(message)
+    warnings.warn(message, RuntimeWarning, stacklevel=4)
+
+
+def forget() -> None:
+    """Forgets what was said; for tests."""
+    with _lock:
+        _said.clear()
