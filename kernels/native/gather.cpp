@@ -1,8 +1,4 @@
 // Copies chosen rows of tables and converts them on the way; see kernels/gather.py.
-#ifdef __AVX2__
-#include <immintrin.h>
-#endif
-
 #include <array>
 #include <cstring>
 #include <optional>
@@ -11,6 +7,7 @@
 #include "arrays.h"
 #include "half.h"
 #include "parallel.h"
+#include "stream.h"
 
 namespace graphmill {
 
@@ -109,31 +106,10 @@ struct SameBytes {
     static void copy(const char* row, char* out, int64_t row_bytes) { std::memcpy(out, row, row_bytes); }
 };
 
-// The same for an output that the caches could not hold: a line that is written whole need not be read from memory first.
+// The same for an output that the caches could not hold.
 struct StreamedBytes {
-    static void copy(const char* row, char* out, int64_t row_bytes) {
-#ifdef __AVX2__
-        int64_t at = std::min<int64_t>(row_bytes, -reinterpret_cast<intptr_t>(out) & 63);
-        std::memcpy(out, row, at);
-        for (; at + 64 <= row_bytes; at += 64) {
-            const __m256i* from = reinterpret_cast<const __m256i*>(row + at);
-            __m256i* to = reinterpret_cast<__m256i*>(out + at);
-            _mm256_stream_si256(to, _mm256_loadu_si256(from));
-            _mm256_stream_si256(to + 1, _mm256_loadu_si256(from + 1));
-        }
-        std::memcpy(out + at, row + at, row_bytes - at);
-#else
-        std::memcpy(out, row, row_bytes);
-#endif
-    }
+    static void copy(const char* row, char* out, int64_t row_bytes) { stream_bytes(out, row, row_bytes); }
 };
-
-// Streamed stores reach other threads only after this.
-static inline void publish_stores() {
-#ifdef __AVX2__
-    _mm_sfence();
-#endif
-}
 
 template <class From, class To>
 struct Convert {
@@ -183,7 +159,7 @@ static void copy_rows(const Find& find, const Target& to) {
             if (row) Copy::copy(row, out, to.row_bytes);
             else std::memset(out, 0, to.out_row_bytes);
         }
-        publish_stores();
+        publish_streamed();
     });
 }
 

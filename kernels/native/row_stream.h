@@ -7,37 +7,14 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
-#ifdef __SSE2__
-#include <immintrin.h>
-#endif
+#include "stream.h"
 
 namespace graphmill {
 
 constexpr int64_t STREAMED_BYTES = 4 << 20;      // outputs from here on are streamed; smaller ones may still be cached when they are read
 constexpr int64_t WIDEST_BYTES = 16 * 1024;      // rows that are wider fill the caches by themselves and are written as they are made
 constexpr int64_t GROUP_BYTES = 1024;            // of rows that are streamed at once: more lines at a time hold up the reads behind them
-
-// Copies bytes that have the same place in their lines on both sides.
-inline void stream_bytes(char* to, const char* from, int64_t bytes) {
-#ifdef __SSE2__
-    const int64_t head = std::min(bytes, static_cast<int64_t>(-reinterpret_cast<uintptr_t>(to) & 63));
-    std::memcpy(to, from, head);
-    int64_t at = head;
-    for (; at + 64 <= bytes; at += 64) {
-#ifdef __AVX512F__
-        _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), _mm512_load_si512(from + at));
-#else
-        for (int64_t part = at; part < at + 64; part += 16)
-            _mm_stream_si128(reinterpret_cast<__m128i*>(to + part), _mm_load_si128(reinterpret_cast<const __m128i*>(from + part)));
-#endif
-    }
-    std::memcpy(to + at, from + at, bytes - at);
-#else
-    std::memcpy(to, from, bytes);
-#endif
-}
 
 // Rows of an output. Several threads may write different ones, each through a RowStream of its own.
 template <class T>
@@ -50,9 +27,7 @@ class RowStream {
           streamed_(output_bytes >= STREAMED_BYTES && width * int64_t(sizeof(T)) <= WIDEST_BYTES) {}
     // Other threads see what was streamed.
     ~RowStream() {
-#ifdef __SSE2__
-        if (streamed_) _mm_sfence();
-#endif
+        if (streamed_) publish_streamed();
     }
 
     int64_t width() const { return width_; }

@@ -4,7 +4,7 @@
 #include "arrays.h"
 #include "lanes.h"
 #include "parallel.h"
-#include "row_stream.h"
+#include "stream.h"
 
 namespace graphmill {
 
