@@ -30,7 +30,7 @@ def build_index(inputs: Mapping[str, Artifact], names: Sequence[str], writer: Wr
     index = _index(parts)
     for name, values in index.items():
         writer.save(name, values)
-    return Summary(numbers=_numbers(index, parts, plan, table.row_bytes), checks=_checks(index, plan))
+    return Summary(numbers=_numbers(index, parts, plan, table.row_bytes), checks=_checks(index, parts, plan))
 
 
 def _index(parts: Sequence[Artifact]) -> dict[str, Array]:
@@ -68,11 +68,12 @@ def _numbers(index: Mapping[str, Array], parts: Sequence[Artifact], plan: Artifa
     }
 
 
-def _checks(index: Mapping[str, Array], plan: Artifact) -> list[Check]:
+def _checks(index: Mapping[str, Array], parts: Sequence[Artifact], plan: Artifact) -> list[Check]:
     segment_of = np.asarray(plan.array("segment_of"))
+    compared = all(check["passed"] for part in parts for check in part.summary["checks"])
     aligned = not (index["offsets"] % PAGE_BYTES).any() and not (index["num_bytes"] % PAGE_BYTES).any()
     return [
         Check(name="one chunk a batch", passed=len(index["offsets"]) == len(segment_of), detail=f"{len(segment_of)} batches"),
         Check(name="chunks begin on pages", passed=aligned, detail=f"of {PAGE_BYTES} bytes"),
-        Check(name="rows are the features", passed=True, detail="tested in each part"),
+        Check(name="rows are the features", passed=compared, detail="tested in each part"),
     ]  # fmt: skip

@@ -1,16 +1,15 @@
-"""Training from disk: bytes, feature loading, packing and overlap, on the stages' own artifacts (DiskGNN, Figures 5 to 8 and 14).
+"""Training from disk: bytes, feature loading, peak memory and overlap, on the stages' own artifacts (DiskGNN, Figures 5 to 8).
 
 R-MAT with 4M nodes and 58M edges, 5% training nodes, an epoch of 196 batches of [20, 15, 10], rows of 512 bytes: a table of 2 GB. The page
-cache is out of play: features, chunks and caches are read with O_DIRECT by us and by the baselines; what is written is synced inside the
-timing and forgotten. What a host below a virtual disk caches cannot be seen from here, so rounds take other batches.
+cache is out of play: features, chunks and caches are read with O_DIRECT by us and by the baselines, and forgotten
+when they are written. What a host below a virtual disk caches cannot be seen from here, so rounds take other batches.
 
     bytes     an epoch's ledger equals the plan, to the byte and the request; against other systems by counting (disk_bytes.py)
     loading   seconds to load rows of batches against one request a row, beside the rooflines of the same run (disk_loading.py)
-    packing   the stage against packing batch by batch (disk_packing.py)
     memory    its peak, seen from outside, against what was promised (disk_memory.py)
     overlap   an epoch with an emulated device against its longest stage and against no overlap (disk_epoch.py)
 
-Packs go into a store of their own, so that packing is always measured. They take up to 20 GB until the end of the run.
+Packs go into a store of their own and take up to 20 GB until the end of the run. Packing them is measured by `disk_packing`.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ from typing import Any
 from assets.store import Store
 from benchmarks.disk_bytes import against_systems, check_ledger
 from benchmarks.disk_epoch import measure_epochs
-from benchmarks.disk_inputs import FULL, QUICK, Case, build_case, home
+from benchmarks.disk_inputs import FULL, QUICK, Case, build_case, drop_pages, home
 from benchmarks.disk_loading import measure_loading
 from benchmarks.disk_memory import measure_memory
-from benchmarks.disk_packing import measure_packing
 from benchmarks.record import record
 from trainers.memory import keep_freed_memory
 
@@ -69,17 +67,15 @@ def run(case: Case, packs: Store, quick: bool) -> dict[str, Any]:
             "moved_bytes": found["moved_bytes"],
         }
         print(f"{name}: {planned[name]}")
-    packing, chunks = {}, {}
-    for name in PACKED:
-        packing[name], chunks[name] = measure_packing(case, packs, plans[name], 2 if quick else 5)
-        print(f"packing, {name}: {packing[name]}")
+    chunks = {name: case.pack(packs, plans[name]) for name in PACKED}
+    for each in chunks.values():
+        drop_pages(each.artifact)
     checked = {name: check_ledger(case, plans[name], chunks[name]) for name in PACKED}
     systems = against_systems(case, plans["packed only"])
     loading = measure_loading(case, chunks, rounds=2 if quick else 3, batches=2 if quick else 5)
     epochs = measure_epochs(case, chunks["packed only"])
     return {
         "planned": planned,
-        "packing": packing,
         "read": checked,
         "systems": systems,
         "loading": loading,

@@ -23,9 +23,7 @@ from typing import Any
 import numpy as np
 
 from assets.artifact import Artifact
-from assets.packed_chunks import PACKED_CHUNKS, PackedConfig, PackedExecution
 from assets.sampling import SamplingConfig
-from assets.stage import materialize
 from assets.store import Store
 from assets.stored_chunks import Chunks
 from benchmarks.disk_bytes import check_ledger
@@ -142,8 +140,7 @@ def _planned(setup: str, plan: Artifact) -> dict[str, Any]:
 def _pack(case: Case, packs: Store, plan: Artifact) -> Artifact:
     for artifact in (case.samples, case.graph):
         drop_pages(artifact)
-    inputs = {"graph": case.graph, "samples": case.samples, "cache_plan": plan}
-    packed = materialize(packs, PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=THREADS), inputs)
+    packed = case.pack(packs, plan).artifact
     drop_pages(packed)
     return packed
 

@@ -19,9 +19,11 @@ from assets.artifact import Artifact
 from assets.budgets import BudgetsConfig, BudgetsExecution, BudgetsStage, MemoryConfig
 from assets.cache_plan import CACHE_PLAN, CachePlanExecution, CachePlanTable, cache_plan_config
 from assets.graph import GRAPH, Graph, GraphExecution, config_class, open_graph
+from assets.packed_chunks import PACKED_CHUNKS, PackedConfig, PackedExecution
 from assets.samples import SAMPLES, SamplesConfig, SamplesExecution
 from assets.stage import materialize
 from assets.store import Store
+from assets.stored_chunks import Chunks
 from assets.stored_samples import open_samples
 from benchmarks.sampled_batches import Batches
 
@@ -56,6 +58,12 @@ class Case:
         return materialize(
             self.store, CACHE_PLAN, cache_plan_config(table, SEED), CachePlanExecution(threads=THREADS), inputs
         )
+
+    def pack(self, packs: Store, plan: Artifact) -> Chunks:
+        """Packs what a plan wants packed, into a store of its own; the pages stay in memory until `drop_pages`."""
+        inputs = {"graph": self.graph, "samples": self.samples, "cache_plan": plan}
+        packed = materialize(packs, PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=THREADS), inputs)
+        return Chunks(packed, plan, self.samples)
 
     def batches(self) -> Batches:
         """Reads the input ids of all batches."""

@@ -32,8 +32,6 @@ from assets.artifact import Artifact
 from assets.cache_plan import open_segment_plan
 from assets.direct_array import DirectArray, RegionWriter
 from assets.disk import sync_path
-from assets.packed_chunks import PACKED_CHUNKS, PackedConfig, PackedExecution
-from assets.stage import materialize
 from assets.store import Store
 from assets.stored_chunks import Chunks
 from benchmarks.disk_inputs import FULL, QUICK, THREADS, Case, build_case, drop_pages, home
@@ -85,11 +83,11 @@ def measure_packing(case: Case, packs: Store, plan: Artifact, sampled: int) -> t
     times = [_one_by_one(case, before)]
     for artifact in (case.samples, case.graph, plan):
         drop_pages(artifact)
-    inputs = {"graph": case.graph, "samples": case.samples, "cache_plan": plan}
     others, started = _others_seconds(), time.perf_counter()
-    packed = materialize(packs, PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=THREADS), inputs)
+    chunks = case.pack(packs, plan)
     batched, others = time.perf_counter() - started, _others_seconds() - others
     read_rate, write_rate = _read_rate(case), _write_rate(case)
+    packed = chunks.artifact
     drop_pages(packed)
     times.append(_one_by_one(case, after))
     all_rows, sampled_rows = len(segments.packed_ids) + len(segments.cache_ids), sum(map(len, wanted))
@@ -112,7 +110,7 @@ def measure_packing(case: Case, packs: Store, plan: Artifact, sampled: int) -> t
         "ratio": round(seconds / batched, 2),
         "largest_ratio": round(seconds / least, 2),
     }
-    return found, Chunks(packed, plan, case.samples)
+    return found, chunks
 
 
 def remove(packed: Artifact) -> None:

@@ -23,9 +23,8 @@ import numpy as np
 
 from assets.artifact import Artifact
 from assets.cache_plan import open_placement
-from assets.packed_chunks import PACKED_CHUNKS, PackedConfig, PackedExecution
 from assets.recipe import version_of
-from assets.stage import Summary, materialize
+from assets.stage import Summary
 from assets.store import Store
 from assets.stored_chunks import Chunks
 from assets.stored_samples import open_samples
@@ -89,12 +88,8 @@ def measure(case: Case, budgets: dict[str, Any]) -> dict[str, Any]:
     table = case.opened.features
     plan = case.plan(**budgets)
     with tempfile.TemporaryDirectory(dir=case.store.home) as folder:
-        inputs = {"graph": case.graph, "samples": case.samples, "cache_plan": plan}
-        packed = materialize(
-            Store(Path(folder)), PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=THREADS), inputs
-        )
-        drop_pages(packed)
-        chunks = Chunks(packed, plan, case.samples)
+        chunks = case.pack(Store(Path(folder)), plan)
+        drop_pages(chunks.artifact)
         rows = check_rows(case, chunks)
         before = _bytes_from_disk()
         read = check_ledger(case, plan, chunks)
