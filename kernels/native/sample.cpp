@@ -2,12 +2,12 @@
 
 #include <atomic>
 #include <cstring>
-#include <limits>
 #include <vector>
 
 #include "choose.h"
 #include "layer.h"
 #include "parallel.h"
+#include "rows.h"
 #include "seats.h"
 #include "two_step.h"
 
@@ -21,11 +21,10 @@ class Sampler {
   public:
     Sampler(Array<int64_t> indptr, Array<Id> indices, std::vector<int64_t> fanouts, bool replace, int threads,
             bool fused)
-        : keep_indptr_(indptr), keep_indices_(indices), indptr_(indptr.data()), indices_(indices.data()),
-          num_nodes_(indptr.size() - 1), seats_(indptr.size() - 1), fanouts_(std::move(fanouts)), replace_(replace),
+        : topology_(indptr, indices), seats_(topology_.num_nodes()), fanouts_(std::move(fanouts)), replace_(replace),
           threads_(threads), fused_(fused) {
         py::gil_scoped_release unlocked;
-        check_topology(indices.size());
+        topology_.check();
     }
 
     py::tuple sample(uint64_t batch_key, Array<Id> seeds, int transposed, bool positions) {
@@ -53,7 +52,9 @@ class Sampler {
                 }
             }
             src_ids = Buffer<Id>(count_);
-            std::memcpy(src_ids.data(), nodes_.data(), count_ * sizeof(Id));
+            parallel_for(count_, 1 << 16, threads_, [&](int64_t begin, int64_t end) {
+                std::memcpy(src_ids.data() + begin, nodes_.data() + begin, (end - begin) * sizeof(Id));
+            });
         }
         py::list blocks;
         for (Layer& layer : layers) blocks.append(layer.release());
@@ -73,30 +74,11 @@ class Sampler {
     }
 
   private:
-    struct Row {
-        int64_t begin, degree;
-    };
-    static constexpr int64_t LOCAL_IDS = std::numeric_limits<int32_t>::max();
-    static constexpr const char* SMALLER = "use a smaller batch size or smaller fanouts";
     static constexpr int64_t LAG = 16;    // rows between two steps: their reads are in flight together
-    static constexpr int64_t PIECE = 64;  // rows that one thread takes
+    static constexpr int64_t SHORTEST = 128, LONGEST = 1024;  // rows that one thread takes: a pipeline is filled for each piece
     static constexpr int64_t AHEAD = 24;  // edges between the prefetch of a node's entry and its use
     static constexpr int64_t NEAR = 64;   // edges of a row that are prefetched a step ahead
     static constexpr int64_t LINE = 64 / sizeof(Id);
-
-    void check_topology(int64_t num_edges) {
-        if (num_nodes_ < 0 || indptr_[0] != 0 || indptr_[num_nodes_] != num_edges) {
-            throw InputError("indptr does not run from 0 to the " + std::to_string(num_edges) + " entries of indices",
-                             "rebuild the graph with build_csc");
-        }
-        for (int64_t v = 0; v < num_nodes_; ++v) {
-            const int64_t degree = indptr_[v + 1] - indptr_[v];
-            if (degree < 0 || degree > LOCAL_IDS) {
-                throw InputError("node " + std::to_string(v) + " has the row length " + std::to_string(degree) +
-                                     "; it must be in 0..2147483647", "rebuild the graph with build_csc");
-            }
-        }
-    }
 
     // Starts a new stamp, so that every entry of the map is stale, and gives the seeds the first local ids. The front door has
     // checked that they are in range.
@@ -123,15 +105,16 @@ class Sampler {
         layer.key = layer_key;
         layer.num_dst = count_;
         layer.replace = replace_ && fanout >= 0;  // all neighbours are all, once
-        const int64_t num_edges = size_rows(layer, fanout);
+        const int64_t num_edges = size_rows(topology_, nodes_.data(), fanout, threads_, layer);
         layer.indices = Buffer<int32_t>(num_edges);
         if (positions) layer.position = Buffer<int64_t>(num_edges);
         if constexpr (sizeof(Id) != sizeof(int32_t)) picked_.grow(num_edges);
-        nodes_.grow(std::min(count_ + num_edges, num_nodes_) + 1);
-        if (threads_ == 1 || layer.num_dst <= PIECE) {
+        nodes_.grow(std::min(count_ + num_edges, topology_.num_nodes()) + 1);
+        const int64_t piece = std::clamp(layer.num_dst / (8 * threads_), SHORTEST, LONGEST);
+        if (threads_ == 1 || layer.num_dst <= piece) {
             pick_rows<true>(layer, 0, layer.num_dst);
         } else {
-            ordered_for(layer.num_dst, PIECE, threads_,
+            ordered_for(layer.num_dst, piece, threads_,
                         [&](int64_t begin, int64_t end) { pick_rows<false>(layer, begin, end); },
                         [&](int64_t begin, int64_t end) { relabel<0>(layer, layer.start[begin], layer.end[end - 1]); });
         }
@@ -144,11 +127,11 @@ class Sampler {
     Layer sample_in_two_steps(uint64_t layer_key, int64_t fanout, bool positions) {
         Layer layer;
         layer.num_dst = count_;
-        auto edges = sample_edges(indptr_, indices_, nodes_.data(), count_, fanout, replace_ && fanout >= 0, layer_key,
+        auto edges = sample_edges(topology_.indptr(), topology_.indices(), nodes_.data(), count_, fanout, replace_ && fanout >= 0, layer_key,
                                   positions, threads_);
-        nodes_.grow(std::min(count_ + edges.src.size(), num_nodes_) + 1);
+        nodes_.grow(std::min(count_ + edges.src.size(), topology_.num_nodes()) + 1);
         const auto local_of = [&](Id node) {
-            if (node < 0 || node >= num_nodes_) refuse(node);
+            if (node < 0 || node >= topology_.num_nodes()) topology_.refuse(node);
             uint64_t& entry = seats_.entry(node);
             if (!seats_.taken(entry)) {
                 entry = seats_.seated(entry, count_);
@@ -162,25 +145,7 @@ class Sampler {
     }
 
     // Of destination i. Reading it again, from a near cache, is cheaper than keeping it: 16 bytes a destination.
-    Row row_of(int64_t i) const {
-        const int64_t begin = indptr_[nodes_[i]];
-        return {begin, indptr_[nodes_[i] + 1] - begin};
-    }
-
-    // Reads where each row lies and how much of it is taken; start and end follow by a running sum.
-    int64_t size_rows(Layer& layer, int64_t fanout) {
-        layer.start = Buffer<int32_t>(layer.num_dst);
-        layer.end = Buffer<int32_t>(layer.num_dst);
-        int64_t total = 0;
-        for (int64_t i = 0; i < layer.num_dst; ++i) {
-            if (i + AHEAD < layer.num_dst) __builtin_prefetch(indptr_ + nodes_[i + AHEAD]);
-            layer.start[i] = static_cast<int32_t>(total);
-            total += num_taken(row_of(i).degree, fanout, layer.replace);
-            if (total > LOCAL_IDS) throw InputError("a block would have more than 2147483647 edges", SMALLER);
-            layer.end[i] = static_cast<int32_t>(total);
-        }
-        return total;
-    }
+    Row row_of(int64_t i) const { return topology_.row(nodes_[i]); }
 
     // Three steps a row, each LAG rows behind the one before, so that what it reads is on its way: choose positions, read the
     // ids there, rename them. Misses of one row overlap the arithmetic of others. If not NAMING, renaming is left to ordered_for.
@@ -191,7 +156,7 @@ class Sampler {
         for (int64_t i = begin; i < end + 2 * LAG; ++i) {
             const int64_t read = i - LAG, named = read - LAG;
             if (read >= begin && read < end) read_row<NAMING>(layer, read, chosen[read % LAG].data());
-            if (i + LAG < end) __builtin_prefetch(indptr_ + nodes_[i + LAG]);
+            if (i + LAG < end) topology_.prefetch(nodes_[i + LAG]);
             if (i < end) choose_row(layer, i, choose, chosen[i % LAG]);
             if (NAMING && named >= begin && named < end) relabel<NEAR>(layer, layer.start[named], layer.end[named]);
         }
@@ -203,7 +168,7 @@ class Sampler {
     void choose_row(const Layer& layer, int64_t i, Chooser& choose, std::vector<uint32_t>& chosen) {
         const int64_t taken = layer.end[i] - layer.start[i];
         const Row lies = row_of(i);
-        const Id* row = indices_ + lies.begin;
+        const Id* row = topology_.indices() + lies.begin;
         if (whole(layer, taken, lies)) {
             for (int64_t j = 0; j < std::min(taken, NEAR); j += LINE) __builtin_prefetch(row + j);
             if (taken > 0) __builtin_prefetch(row + std::min(taken, NEAR) - 1);
@@ -228,16 +193,17 @@ class Sampler {
     void read_row(Layer& layer, int64_t i, const uint32_t* chosen) {
         const int64_t taken = layer.end[i] - layer.start[i];
         const Row row = row_of(i);
+        const Id* ids = topology_.indices() + row.begin;
         Id* out = picked(layer) + layer.start[i];
         const bool all = whole(layer, taken, row);
         Id largest = 0, smallest = 0;
         for (int64_t j = 0; j < taken; ++j) {
-            const Id node = indices_[row.begin + (all ? j : chosen[j])];
+            const Id node = ids[all ? j : chosen[j]];
             out[j] = node;
             largest = std::max(largest, node);
             smallest = std::min(smallest, node);
         }
-        if (smallest < 0 || largest >= num_nodes_) refuse(smallest < 0 ? smallest : largest);
+        if (smallest < 0 || largest >= topology_.num_nodes()) topology_.refuse(smallest < 0 ? smallest : largest);
         if (NAMING) {
             for (int64_t j = 0; j < std::min(taken, NEAR); ++j) seats_.prefetch(out[j]);
         }
@@ -245,12 +211,6 @@ class Sampler {
             int64_t* position = layer.position.data() + layer.start[i];
             for (int64_t j = 0; j < taken; ++j) position[j] = row.begin + (all ? j : chosen[j]);
         }
-    }
-
-    [[noreturn]] void refuse(Id node) const {
-        throw InputError("the graph has an edge from node " + std::to_string(node) + ", but only " +
-                             std::to_string(num_nodes_) + " nodes",
-                         "run graphmill verify on the graph, then build it again");
     }
 
     static void turn(Layer& layer) {
@@ -284,11 +244,7 @@ class Sampler {
         count_ = static_cast<int64_t>(count);
     }
 
-    Array<int64_t> keep_indptr_;
-    Array<Id> keep_indices_;
-    const int64_t* indptr_;
-    const Id* indices_;
-    int64_t num_nodes_;
+    Rows<Id> topology_;
     SeatMap seats_;
     std::vector<int64_t> fanouts_;
     bool replace_;

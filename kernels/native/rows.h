@@ -1,0 +1,98 @@
+// The rows of a topology in compressed columns, and how much of each a layer of a block takes.
+#pragma once
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "arrays.h"
+#include "choose.h"
+#include "layer.h"
+#include "parallel.h"
+
+namespace graphmill {
+
+constexpr int64_t LOCAL_IDS = std::numeric_limits<int32_t>::max();
+constexpr const char* SMALLER = "use a smaller batch size or smaller fanouts";
+
+struct Row {
+    int64_t begin, degree;
+};
+
+template <class Id>
+class Rows {
+  public:
+    Rows(Array<int64_t> indptr, Array<Id> indices)
+        : keep_indptr_(indptr), keep_indices_(indices), indptr_(indptr.data()), indices_(indices.data()),
+          num_nodes_(indptr.size() - 1), num_edges_(indices.size()) {}
+
+    const int64_t* indptr() const { return indptr_; }
+    const Id* indices() const { return indices_; }
+    int64_t num_nodes() const { return num_nodes_; }
+    Row row(Id node) const { return {indptr_[node], indptr_[node + 1] - indptr_[node]}; }
+    void prefetch(Id node) const { __builtin_prefetch(indptr_ + node); }
+
+    // Throws InputError unless the rows follow each other and each has at most LOCAL_IDS entries.
+    void check() const {
+        if (num_nodes_ < 0 || indptr_[0] != 0 || indptr_[num_nodes_] != num_edges_) {
+            throw InputError("indptr does not run from 0 to the " + std::to_string(num_edges_) + " entries of indices",
+                             "rebuild the graph with build_csc");
+        }
+        for (int64_t v = 0; v < num_nodes_; ++v) {
+            const int64_t degree = indptr_[v + 1] - indptr_[v];
+            if (degree < 0 || degree > LOCAL_IDS) {
+                throw InputError("node " + std::to_string(v) + " has the row length " + std::to_string(degree) +
+                                     "; it must be in 0..2147483647", "rebuild the graph with build_csc");
+            }
+        }
+    }
+
+    [[noreturn]] void refuse(Id node) const {
+        throw InputError("the graph has an edge from node " + std::to_string(node) + ", but only " +
+                             std::to_string(num_nodes_) + " nodes",
+                         "run graphmill verify on the graph, then build it again");
+    }
+
+  private:
+    Array<int64_t> keep_indptr_;
+    Array<Id> keep_indices_;
+    const int64_t* indptr_;
+    const Id* indices_;
+    int64_t num_nodes_, num_edges_;
+};
+
+// Fills start and end of a layer whose destinations are `nodes`, and returns its edges: running sums of what is taken of each row,
+// first of each piece of rows, then of all.
+template <class Id>
+int64_t size_rows(const Rows<Id>& topology, const Id* nodes, int64_t fanout, int threads, Layer& layer) {
+    constexpr int64_t PIECE = 1 << 13, AHEAD = 24;
+    const auto check = [](int64_t edges) {
+        if (edges > LOCAL_IDS) throw InputError("a block would have more than 2147483647 edges", SMALLER);
+    };
+    layer.start = Buffer<int32_t>(layer.num_dst);
+    layer.end = Buffer<int32_t>(layer.num_dst);
+    std::vector<int64_t> before(layer.num_dst / PIECE + 2);  // edges in front of each piece
+    parallel_for(layer.num_dst, PIECE, threads, [&](int64_t begin, int64_t end) {
+        int64_t total = 0;
+        for (int64_t i = begin; i < end; ++i) {
+            if (i + AHEAD < layer.num_dst) topology.prefetch(nodes[i + AHEAD]);
+            layer.start[i] = static_cast<int32_t>(total);
+            total += num_taken(topology.row(nodes[i]).degree, fanout, layer.replace);
+            check(total);
+            layer.end[i] = static_cast<int32_t>(total);
+        }
+        before[begin / PIECE + 1] = total;
+    });
+    for (size_t piece = 1; piece < before.size(); ++piece) before[piece] += before[piece - 1];
+    check(before.back());
+    parallel_for(layer.num_dst, PIECE, threads, [&](int64_t begin, int64_t end) {
+        const int32_t shift = static_cast<int32_t>(before[begin / PIECE]);
+        for (int64_t i = begin; shift && i < end; ++i) {
+            layer.start[i] += shift;
+            layer.end[i] += shift;
+        }
+    });
+    return before.back();
+}
+
+}  // namespace graphmill
