@@ -113,17 +113,17 @@ class Artifact:
         return array
 
     def table(self, name: str) -> FeatureTable:
-        """Describes the two-dimensional array `name` as a table of fixed-size rows with its block digests.
+        """Describes the array `name`, of one or two dimensions, as a table of fixed-size rows with its block digests.
 
         Raises:
-            InputError: there is no such array, or it has no rows and columns.
+            InputError: there is no such array, or it has another number of dimensions.
         """
         entry = self._entry(f"{name}.npy")
-        if len(entry["shape"]) != 2:
+        if len(entry["shape"]) not in (1, 2):
             raise InputError(
                 f"{name} of {self.label} has shape {entry['shape']}, a table has rows and columns", self.remedy
             )
-        num_rows, width = entry["shape"]
+        num_rows, width = (*entry["shape"], 1)[:2]
         first = entry["first_block"]
         return FeatureTable(
             path=self.path / f"{name}.npy",

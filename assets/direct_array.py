@@ -25,7 +25,7 @@ from assets.digests import BLOCK_BYTES
 from assets.disk import reporting_full_disk
 from kernels.aligned import aligned_empty
 from kernels.direct_io import NO_DIRECT
-from kernels.pages import PAGE_BYTES, padded_bytes
+from kernels.pages import PAGE_BYTES, padded_bytes, page_digests
 from kernels.types import Array
 from kernels.warn_once import warn_once
 
@@ -135,13 +135,17 @@ class RegionWriter:
         file: what it is a region of.
         start, end: first byte and the byte behind; the first is a multiple of 4,096, and so is the other but at the end of the file.
         keep_digest: compute the digest of the region as well.
+        page_words: u64[pages of the region or more], gets `page_digests` of its pages; None computes none.
 
     Attributes:
         position: byte that is written next.
     """
 
-    def __init__(self, file: DirectArray, start: int, end: int, *, keep_digest: bool = False):
+    def __init__(
+        self, file: DirectArray, start: int, end: int, *, keep_digest: bool = False, page_words: Array | None = None
+    ):
         self.file, self.position, self.end = file, start, end
+        self._page_words = page_words
         self._region = xxhash.xxh3_64() if keep_digest else None
         self._block: xxhash.xxh3_64 | None = None  # of the block that was begun, if it began in this region
 
@@ -159,6 +163,9 @@ class RegionWriter:
         """
         assert self.position + len(data) <= padded_bytes(self.end), "more than the region has room for"
         self._digest(data[: self.end - self.position])
+        if self._page_words is not None:
+            words = page_digests(data)
+            self._page_words[: len(words)], self._page_words = words, self._page_words[len(words) :]
         self.file.write(self.position, data)
         self.position += len(data)
 

@@ -13,6 +13,7 @@ Parts `segments-A-B`:
     digests u64[n]        xxh3-64 of each chunk
     caches u8[bytes]      the disk cache of each segment, rows in the plan's order, padded to whole pages
     cache_bounds i64[s+1] byte of the file at which each cache starts, and the end
+    cache_digests u64[p]  XXH64 of each page of the caches, since they are read by pages
     device_image, host_image [rows, F]   rows of the static tiers, stored type; in the part of segment 0 only, whose pass brings them along
 The parent, for all B batches and S segments, by epoch and step:
     part_of i32[B], offsets i64[B], num_bytes i64[B], num_cached i64[B], digests u64[B]; cache_offsets i64[S], cache_bytes i64[S]
@@ -21,8 +22,8 @@ A slot on the staged tier is a row of the batch's own staging: packed rows first
 topology stays in the samples, which are laid out for the same kind of read.
 
 Peak memory of a part, N nodes, T threads: `memory` (ranges, buffers and windows; assets/dealing.py), or 2 MiB and a page for each of its
-batches where that is more; 4 N bytes; 4 bytes for each stored row, 8 for those of caches and images; and for each of T + 4 threads 4 MiB
-and a batch with 60 bytes for each input that comes from disk.
+batches where that is more; 4 N bytes; 4 bytes for each stored row, 8 for those of caches and images, 8 for each page of a cache; and for
+each of T + 4 threads 4 MiB and a batch with 60 bytes for each input that comes from disk.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class PackedStage:
     """Packs rows into chunks and segment caches; `PACKED_CHUNKS` is the one instance."""
 
     name = "packed_chunks"
-    code_version = 2  # 2: the images are in the first part
+    code_version = 3  # 2: the images are in the first part; 3: pages of caches have digests
     work_unit = "MiB"
     Semantic = PackedConfig
     Execution = PackedExecution

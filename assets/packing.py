@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from assets.stage import Check, Progress, Summary
 from assets.stored_samples import Samples, open_samples
 from assets.table_ranges import table_reader
 from kernels.errors import InputError
-from kernels.pages import padded_bytes
+from kernels.pages import PAGE_BYTES, padded_bytes
 from kernels.types import Array, FeatureTable
 
 if TYPE_CHECKING:
@@ -69,12 +70,13 @@ class _Layout(NamedTuple):
 
 
 class _Region(NamedTuple):
-    """Rows as they should lie in a file."""
+    """Rows as they should lie in a file, and where the digests of its pages go."""
 
     file: DirectArray
     start: int
     end: int
     node_ids: Array
+    page_words: Array | None = None
 
 
 def pack_group(
@@ -90,7 +92,8 @@ def pack_group(
     layout = _lay_out(plan, samples, table.row_bytes)
     chunk_file = writer.create_direct("chunks", int(layout.chunks[-1]) - DATA_OFFSET, np.uint8)
     chunks = _chunk_sinks(plan, layout, chunk_file)
-    regions = _placed_regions(inputs["cache_plan"], plan, layout, table, group, writer)
+    cache_words = np.zeros((layout.caches[-1] - DATA_OFFSET) // PAGE_BYTES, np.uint64)
+    regions = _placed_regions(inputs["cache_plan"], plan, layout, cache_words, table, group, writer)
     placing = Placing(table.row_bytes, memory.window_bytes)
     for region in regions:
         placing.add(*region)
@@ -105,6 +108,7 @@ def pack_group(
     writer.save("num_cached", plan.num_cached)
     writer.save("digests", np.array([chunk.region.digest for chunk in chunks], np.uint64))
     writer.save("cache_bounds", layout.caches)
+    writer.save("cache_digests", cache_words)
     packed = [
         _Region(chunk_file, int(start), 0, plan.packed(batch)) for batch, start in enumerate(layout.rows.tolist())
     ]
@@ -170,12 +174,15 @@ def _chunk_sinks(plan: _Plan, layout: _Layout, file: DirectArray) -> list[Stream
 
 
 def _placed_regions(
-    artifact: Artifact, plan: _Plan, layout: _Layout, table: FeatureTable, group: Group, writer: Writer
+    artifact: Artifact, plan: _Plan, layout: _Layout, words: Array, table: FeatureTable, group: Group, writer: Writer
 ) -> list[_Region]:
     """Makes the files of the caches and, in the first part, of the images; returns what belongs there."""
     bounds = layout.caches.tolist()
     caches = writer.create_direct("caches", bounds[-1] - DATA_OFFSET, np.uint8)
-    found = [_Region(caches, bounds[each], bounds[each + 1], plan.cache(each)) for each in range(len(bounds) - 1)]
+    found = [
+        _Region(caches, low, high, plan.cache(segment), words[(low - DATA_OFFSET) // PAGE_BYTES :])
+        for segment, (low, high) in enumerate(pairwise(bounds))
+    ]
     for tier in ("device", "host") if group.low == 0 else ():
         node_ids = np.asarray(artifact.array(f"{tier}_ids"))
         image = writer.create_direct(f"{tier}_image", (len(node_ids), table.width), table.dtype)

@@ -33,12 +33,15 @@ class Window:
         start, end: first byte, on a page, and the byte behind; whole pages but at the end of the file.
         node_ids: ids[n], rows of the table in the order of the file.
         keeps_all: they stay in memory during the pass.
+        page_words: u64[pages or more], gets the digests of its pages; None computes none.
     """
 
     head_bytes = 0
 
-    def __init__(self, file: DirectArray, start: int, end: int, node_ids: Array, *, keeps_all: bool):
-        self.file, self.start, self.end, self.keeps_all = file, start, end, keeps_all
+    def __init__(
+        self, file: DirectArray, start: int, end: int, node_ids: Array, *, keeps_all: bool, page_words: Array | None
+    ):
+        self.file, self.start, self.end, self.keeps_all, self.page_words = file, start, end, keeps_all, page_words
         order = np.argsort(node_ids)
         self.ids = node_ids[order]
         self.place = np.empty(len(order), np.int32)  # of each row of the file among the ascending ones
@@ -72,7 +75,7 @@ class Window:
         rows = kept[:size].reshape(num_rows, row_bytes)
         step = max(1, (MOST_BUFFER_BYTES - PAGE_BYTES) // row_bytes)
         piece = aligned_empty(int(padded_bytes(PAGE_BYTES + min(step, num_rows) * row_bytes)))
-        region, used = RegionWriter(self.file, self.start, self.end), 0
+        region, used = RegionWriter(self.file, self.start, self.end, page_words=self.page_words), 0
         for first in range(0, num_rows, step):
             places = self.place[first : first + step]
             out = piece[used : used + len(places) * row_bytes]
@@ -100,13 +103,14 @@ class Placing:
         self.row_bytes, self._rows, self._left = row_bytes, max(1, fitting) * granule, window_bytes
         self.windows: list[Window] = []
 
-    def add(self, file: DirectArray, start: int, end: int, node_ids: Array) -> None:
+    def add(self, file: DirectArray, start: int, end: int, node_ids: Array, page_words: Array | None = None) -> None:
         """Adds a region, which ends with its rows or with padding behind them.
 
         Args:
             file: where it is.
             start, end: its first byte, on a page, and the byte behind.
             node_ids: ids[n], rows of the table in the order of the region.
+            page_words: u64[pages of the region], gets the digests of its pages; None computes none.
         """
         for first in range(0, len(node_ids), self._rows):
             ids = node_ids[first : first + self._rows]
@@ -116,7 +120,8 @@ class Placing:
             self._left -= size if keeps_all else 0
             low = start + first * self.row_bytes
             high = end if stop == len(node_ids) else start + stop * self.row_bytes
-            self.windows.append(Window(file, low, high, ids, keeps_all=keeps_all))
+            words = None if page_words is None else page_words[(low - start) // PAGE_BYTES :]
+            self.windows.append(Window(file, low, high, ids, keeps_all=keeps_all, page_words=words))
 
     def settle(self, dealer: Dealer, threads: int) -> None:
         """Writes all windows in order, those in memory first; empties the dealer's buffers.

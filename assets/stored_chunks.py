@@ -1,4 +1,8 @@
-"""Where the rows of each batch are in packed chunks, for whoever reads them; needs NumPy only."""
+"""Where the rows of each batch are in packed chunks, for whoever reads them.
+
+The index is read whole and verified; so are the images of the static tiers by whoever takes them. Chunks and pages of segment caches are
+read at random and have digests of their own, which come with each `ChunkPlace`.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from assets.arrays import DATA_OFFSET
 from assets.artifact import Artifact
 from assets.needs import require
+from assets.verified import read_vector
 from kernels.errors import InputError
-from kernels.pages import padded_bytes
+from kernels.pages import PAGE_BYTES, padded_bytes
+from kernels.types import Array
 
 
 class Extent(NamedTuple):
@@ -30,6 +37,7 @@ class ChunkPlace(NamedTuple):
         digest: xxh3-64 of it.
         num_inputs, num_cached, num_packed: inputs of the batch, and of these what is in its segment's cache and in the chunk.
         cache: the segment's disk cache.
+        cache_digests: u64[pages], XXH64 of each of its pages; mapped.
     """
 
     number: int
@@ -39,6 +47,7 @@ class ChunkPlace(NamedTuple):
     num_cached: int
     num_packed: int
     cache: Extent
+    cache_digests: Array
 
     def sections(self, row_bytes: int) -> tuple[slice, slice, slice]:
         """Returns the bytes of the chunk that hold addresses, places and rows, without their padding.
@@ -64,7 +73,7 @@ class Chunks:
         samples: the `samples` it was made from.
 
     Attributes:
-        device_image, host_image: [rows, F] of the static tiers, mapped.
+        device_image, host_image: [rows, F] of the static tiers.
 
     Raises:
         InputError: an artifact is of another stage, belongs to others, or a part is missing or damaged.
@@ -82,20 +91,29 @@ class Chunks:
             problem = f"{artifact.label} was packed from another {' and '.join(others)}"
             raise InputError(problem, "run `graphmill run PIPELINE`: what is missing is built")
         self.artifact = artifact
-        self._part_of, self._offsets = np.array(artifact.array("part_of")), np.array(artifact.array("offsets"))
-        self._num_bytes, self._digests = np.array(artifact.array("num_bytes")), np.array(artifact.array("digests"))
-        self._num_cached, self._num_inputs = (
-            np.array(artifact.array("num_cached")),
-            np.array(samples.array("num_inputs")),
+        (
+            self._part_of,
+            self._offsets,
+            self._num_bytes,
+            self._digests,
+            self._num_cached,
+            self._cache_offsets,
+            self._cache_bytes,
+        ) = (
+            read_vector(artifact, name)
+            for name in ("part_of", "offsets", "num_bytes", "digests", "num_cached", "cache_offsets", "cache_bytes")
         )
-        self._num_packed = np.diff(plan.array("packed_ptr"))
-        self._segment_of = np.array(plan.array("segment_of"))
-        self._cache_offsets, self._cache_bytes = artifact.array("cache_offsets"), artifact.array("cache_bytes")
+        self._num_inputs = read_vector(samples, "num_inputs")
+        self._segment_of, self._num_packed = (
+            read_vector(plan, "segment_of"),
+            np.diff(read_vector(plan, "packed_ptr")),
+        )
         parts = [artifact.open_part(name) for name in artifact.parts]
         self._chunk_files, self._cache_files = (
             [part.file(f"{name}.npy") for part in parts] for name in ("chunks", "caches")
         )
-        self.device_image, self.host_image = (parts[0].array(f"{tier}_image") for tier in ("device", "host"))
+        self._cache_digests = [part.array("cache_digests") for part in parts]
+        self.device_image, self.host_image = (parts[0].table(f"{tier}_image") for tier in ("device", "host"))
 
     @property
     def num_batches(self) -> int:
@@ -109,7 +127,8 @@ class Chunks:
             number: epoch * batches an epoch + step.
         """
         part, segment = int(self._part_of[number]), int(self._segment_of[number])
-        cache = Extent(self._cache_files[part], int(self._cache_offsets[segment]), int(self._cache_bytes[segment]))
+        offset, num_bytes = int(self._cache_offsets[segment]), int(self._cache_bytes[segment])
+        page = (offset - DATA_OFFSET) // PAGE_BYTES
         extent = Extent(self._chunk_files[part], int(self._offsets[number]), int(self._num_bytes[number]))
         return ChunkPlace(
             number=number,
@@ -118,7 +137,8 @@ class Chunks:
             num_inputs=int(self._num_inputs[number]),
             num_cached=int(self._num_cached[number]),
             num_packed=int(self._num_packed[number]),
-            cache=cache,
+            cache=Extent(self._cache_files[part], offset, num_bytes),
+            cache_digests=self._cache_digests[part][page : page + num_bytes // PAGE_BYTES],
         )
 
 
@@ -128,10 +148,9 @@ def staging_capacity(place: ChunkPlace, row_bytes: int) -> int:
     return int(padded_bytes(max(place.extent.num_bytes, rows.stop + place.num_cached * row_bytes)))
 
 
-def damaged(artifact: Artifact, place: ChunkPlace, what: str) -> InputError:
-    """Returns the error of a chunk that cannot be trusted."""
-    path = place.extent.path
+def damaged(artifact: Artifact, file: Extent, what: str) -> InputError:
+    """Returns the error of a chunk or cache that cannot be trusted; `what` says which, and what is wrong."""
     return InputError(
-        f"{artifact.label}: the chunk of batch {place.number} ({path}, byte {place.extent.offset}) {what}",
-        f"remove the folder {path.parent}, then run `graphmill run PIPELINE`: it will be packed again",
+        f"{artifact.label}: {what} ({file.path}, from byte {file.offset})",
+        f"remove the folder {file.path.parent}, then run `graphmill run PIPELINE`: it will be packed again",
     )

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import xxhash
 
+from assets.artifact import Artifact
 from assets.digests import BLOCK_BYTES, SPAN_BLOCKS
 from kernels.errors import InputError
 from kernels.types import Array, FeatureTable
@@ -52,6 +53,15 @@ def read_table(table: FeatureTable, threads: int = 1) -> Array:
     with ThreadPoolExecutor(max(1, threads)) as pool:
         list(pool.map(span, range(0, len(words), SPAN_BLOCKS)))
     return content[table.offset :].view(table.dtype).reshape(table.num_rows, table.width)
+
+
+def read_vector(artifact: Artifact, name: str) -> Array:
+    """Returns the one-dimensional array `name` of an artifact, dtype[n]; every byte of its file is verified.
+
+    Raises:
+        InputError: there is no such array, or its file is damaged.
+    """
+    return read_table(artifact.table(name))[:, 0]
 
 
 def read_rows(table: FeatureTable, wanted: Sequence[tuple[Array, Array]]) -> None:

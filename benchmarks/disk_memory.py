@@ -42,7 +42,7 @@ def measure_memory(case: Case, plan: Artifact, chunks: Chunks) -> dict[str, Any]
     semantic = ModelConfig(seed=SEED, train=config, sampling=fanouts)
     batches = EpochPlan(np.asarray(graph.train_ids), fanouts.batch_size, seed=SEED, reuse=1)
     step = simulated_peak(graph, semantic, batches, MappedSource(graph.features), None)
-    tiers = int(chunks.device_image.nbytes + chunks.host_image.nbytes)
+    tiers = sum(image.num_rows * image.row_bytes for image in (chunks.device_image, chunks.host_image))
     with Worker(trained, case, plan, chunks.artifact, config) as worker:
         base, pid = worker.ask("base"), worker.process.pid
         assert pid is not None

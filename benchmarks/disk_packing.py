@@ -6,8 +6,8 @@
 
 One by one, the rows of a chunk or of a cache are read by io_uring at depth 64, one request a row as in the paper, then digested and
 written past the page cache like the stage does it, and synced. Only a sample of chunks and caches is packed so, half of it before the stage
-and half after it; its seconds are scaled by rows. Addresses, checks, the images of the static tiers and publication are in the stage's
-time and not in that of one by one, so the ratios are, if anything, too small.
+and half after it; its seconds are scaled by rows. Its bytes must be those that the stage wrote, or there is no row. Addresses, checks, the
+images of the static tiers and publication are in the stage's time and not in that of one by one, so the ratios are, if anything, too small.
 
 What the disk itself takes is measured right after the stage: all bytes of table and batches at the rate of sequential reads, and all bytes
 that are stored at the rate of large writes by four threads, one after the other. `others_cpu` is the share of all cores that other
@@ -22,10 +22,12 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import xxhash
 
 from assets.arrays import DATA_OFFSET
 from assets.artifact import Artifact
@@ -39,7 +41,7 @@ from benchmarks.record import record
 from kernels.aligned import aligned_empty
 from kernels.direct_io import PageReader, ReadExecution
 from kernels.pages import padded_bytes
-from kernels.types import Array
+from kernels.types import Array, SegmentPlan
 
 SETUPS: dict[str, dict[str, Any]] = {
     "1.5x": {"device": "0", "host": "5%", "disk": "1.5x"},
@@ -76,8 +78,8 @@ def measure_packing(case: Case, packs: Store, plan: Artifact, sampled: int) -> t
         sampled: chunks, and as many caches, that are packed one by one.
     """
     segments, table = open_segment_plan(plan), case.opened.features
-    wanted = _sample(segments.packed_ptr, segments.packed_ids, sampled)
-    wanted += _sample(segments.cache_ptr, segments.cache_ids, sampled)
+    wanted = _sample("chunk", segments.packed_ptr, segments.packed_ids, sampled)
+    wanted += _sample("cache", segments.cache_ptr, segments.cache_ids, sampled)
     # By turns, so that both halves have chunks and caches.
     before, after = wanted[::2], wanted[1::2]
     times = [_one_by_one(case, before)]
@@ -90,8 +92,10 @@ def measure_packing(case: Case, packs: Store, plan: Artifact, sampled: int) -> t
     packed = chunks.artifact
     drop_pages(packed)
     times.append(_one_by_one(case, after))
-    all_rows, sampled_rows = len(segments.packed_ids) + len(segments.cache_ids), sum(map(len, wanted))
-    seconds, reading = (sum(each) * all_rows / sampled_rows for each in zip(*times, strict=True))
+    for piece, digest in zip([*before, *after], [*times[0][2], *times[1][2]], strict=True):
+        assert digest == _stage_digest(chunks, segments, piece, table.row_bytes), f"{piece} differs from the stage's"
+    all_rows, sampled_rows = len(segments.packed_ids) + len(segments.cache_ids), sum(len(each.ids) for each in wanted)
+    seconds, reading = (sum(each[part] for each in times) * all_rows / sampled_rows for part in (0, 1))
     read_bytes = table.num_rows * table.row_bytes + case.samples.summary["numbers"]["sample_bytes"]
     stored = sum(packed.open_part(name).num_bytes for name in packed.parts)
     least = read_bytes / read_rate + stored / write_rate
@@ -121,33 +125,61 @@ def remove(packed: Artifact) -> None:
         path.rmdir()
 
 
-def _sample(ptr: Array, ids: Array, count: int) -> list[Array]:
+class _Piece(NamedTuple):
+    """The first rows of a chunk or cache."""
+
+    kind: Literal["chunk", "cache"]
+    number: int
+    ids: Array
+
+
+def _sample(kind: Literal["chunk", "cache"], ptr: Array, ids: Array, count: int) -> list[_Piece]:
     drawn = np.unique(np.linspace(0, len(ptr) - 2, min(count, len(ptr) - 1)).astype(int)).tolist()
-    lists = [np.array(ids[ptr[number] : ptr[number + 1]][:MOST_ROWS]) for number in drawn]
-    return [each for each in lists if len(each)]
+    pieces = [_Piece(kind, number, np.array(ids[ptr[number] : ptr[number + 1]][:MOST_ROWS])) for number in drawn]
+    return [each for each in pieces if len(each.ids)]
 
 
-def _one_by_one(case: Case, lists: Sequence[Array]) -> tuple[float, float]:
-    """Returns seconds of packing lists of rows, and of reading alone."""
+def _one_by_one(case: Case, pieces: Sequence[_Piece]) -> tuple[float, float, list[int]]:
+    """Returns seconds of packing lists of rows, and of reading alone; and the digest of the rows of each."""
     table = case.opened.features
-    bounds = DATA_OFFSET + np.cumsum([0, *(int(padded_bytes(len(ids) * table.row_bytes)) for ids in lists)])
+    bounds = DATA_OFFSET + np.cumsum([0, *(int(padded_bytes(len(each.ids) * table.row_bytes)) for each in pieces)])
     buffer = aligned_empty(int(np.diff(bounds).max()))
     buffer[:] = 0
-    reader, reading = PageReader(ReadExecution(depth=64, fallback="error")), 0.0
+    reader, reading, digests = PageReader(ReadExecution(depth=64, fallback="error")), 0.0, []
     with reader.open(table.path) as source, tempfile.TemporaryDirectory(dir=case.store.home) as folder:
         started = time.perf_counter()
         file = DirectArray(Path(folder) / "packed.npy", int(bounds[-1]) - DATA_OFFSET, np.uint8)
-        for ids, start, end in zip(lists, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            out = buffer[: len(ids) * table.row_bytes].reshape(len(ids), table.row_bytes)
+        for piece, (start, end) in zip(pieces, pairwise(bounds.tolist()), strict=True):
+            out = buffer[: len(piece.ids) * table.row_bytes].reshape(-1, table.row_bytes)
             asked = time.perf_counter()
-            reader.read_rows(source, ids, row_bytes=table.row_bytes, offset=table.offset, out=out, merge=False)
+            reader.read_rows(source, piece.ids, row_bytes=table.row_bytes, offset=table.offset, out=out, merge=False)
             reading += time.perf_counter() - asked
             region = RegionWriter(file, start, end, keep_digest=True)
             region.fill_up(buffer, out.size)
             assert region.digest
         file.finish(THREADS)
         sync_path(file.path)
-        return time.perf_counter() - started, reading
+        seconds = time.perf_counter() - started
+        for piece, start in zip(pieces, bounds.tolist(), strict=False):
+            digests.append(_digest(file.path, start, len(piece.ids) * table.row_bytes))
+        return seconds, reading, digests
+
+
+def _stage_digest(chunks: Chunks, segments: SegmentPlan, piece: _Piece, row_bytes: int) -> int:
+    """Returns the digest of the same rows where the stage wrote them."""
+    num_bytes = len(piece.ids) * row_bytes
+    if piece.kind == "chunk":
+        place = chunks.place(piece.number)
+        *_, rows = place.sections(row_bytes)
+        return _digest(place.extent.path, place.extent.offset + rows.start, num_bytes)
+    cache = chunks.place(int(np.searchsorted(segments.segment_of, piece.number))).cache
+    return _digest(cache.path, cache.offset, num_bytes)
+
+
+def _digest(path: Path, start: int, num_bytes: int) -> int:
+    with open(path, "rb") as file:
+        file.seek(start)
+        return xxhash.xxh3_64_intdigest(file.read(num_bytes))
 
 
 def _others_seconds() -> float:

@@ -28,6 +28,7 @@ from assets.stage import Summary
 from assets.store import Store
 from assets.stored_chunks import Chunks
 from assets.stored_samples import open_samples
+from assets.verified import read_table
 from benchmarks.disk_baselines import one_read_a_row
 from benchmarks.disk_bytes import check_ledger
 from benchmarks.disk_inputs import SKEW, THREADS, Case, build_case, draw_batches, drop_pages, home
@@ -108,10 +109,11 @@ def check_rows(case: Case, chunks: Chunks) -> int:
     table, samples, total = case.opened.features, open_samples(case.samples, verify=False), 0
     loader = ChunkLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(256 << 20), ReadExecution())
     rows = table.open()
+    device, host = read_table(chunks.device_image), read_table(chunks.host_image)
     for number in range(chunks.num_batches):
         ids = samples.record(*divmod(number, samples.num_batches)).blocks[0].src_ids
         staged = loader.load(number)
-        tiers = Tiers(device=chunks.device_image, host=chunks.host_image, staged=staged.rows)
+        tiers = Tiers(device=device, host=host, staged=staged.rows)
         out = np.empty((len(ids), table.width), table.dtype)
         gather_tiered(staged.slots, tiers, out, threads=THREADS)
         assert np.array_equal(out, rows[ids]), f"batch {number}"

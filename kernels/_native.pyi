@@ -132,13 +132,22 @@ class PageReader:
     def __init__(self, depth: int, run_bytes: int, ring: bool, faults: tuple[int, int, int]) -> None: ...
     def state(self) -> tuple[int, bool, int]: ...
     def read_rows(
-        self, file: int, path: str, row_ids: Array, row_bytes: int, offset: int, merge: bool, out: Array
+        self,
+        file: int,
+        path: str,
+        row_ids: Array,
+        row_bytes: int,
+        offset: int,
+        merge: bool,
+        out: Array,
+        digests: Array | None,
     ) -> tuple[int, int, int]: ...
     def read_pages(
         self, file: int, path: str, begin: int, end: int, needed: int, piece_bytes: int, memory: Array
     ) -> int: ...
 
 def ring_errno() -> int: ...
+def page_digests(pages: Array, out: Array) -> None: ...
 def gray_order(
     ptr: Array, ids: Array, row_bytes: int, page_bytes: int, window: int, piece: int, threads: int
 ) -> Array: ...

@@ -7,6 +7,8 @@ Rows are never padded, so a row may straddle pages, and one wider than a page do
 sequential read, and of the segment cache the pages that the batch's rows touch, each once, adjacent pages as one request (a run). What
 is moved is therefore whole pages, known before anything is written; `moved bytes / asked bytes` is the amplification.
 
+A page is also the least that can be checked when it is read at random: `page_digests` is XXH64, 8 bytes a page.
+
 `touched_pages` marks pages in a bitmap a batch: O(rows + pages / 64), no sorting.
 
 Source: DiskGNN, sections 2 (pages and amplification) and 4 (feature assembling).
@@ -17,6 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from kernels import _native
 from kernels.arrays import as_ids, check_threads
@@ -29,6 +32,27 @@ PAGE_BYTES = 4096
 def padded_bytes(num_bytes: Any) -> Any:
     """Returns bytes rounded up to whole pages; integers, or an integer array."""
     return -(-num_bytes // PAGE_BYTES) * PAGE_BYTES
+
+
+def page_digests_reference(pages: Array) -> Array:
+    """Returns what `page_digests` does, by the Python package."""
+    return np.array([xxhash.xxh64_intdigest(page.data) for page in pages.reshape(-1, PAGE_BYTES)], np.uint64)
+
+
+def page_digests(pages: Array) -> Array:
+    """Returns u64[p], the XXH64 (seed 0) of each page: what `PageReader.read_rows` compares pages with.
+
+    Args:
+        pages: u8[p * 4096], C-contiguous.
+
+    Raises:
+        InputError: the bytes are no whole pages.
+    """
+    if pages.dtype != np.uint8 or not pages.flags.c_contiguous or pages.nbytes % PAGE_BYTES:
+        raise InputError(f"pages are {pages.dtype}{list(pages.shape)}", f"give uint8[p * {PAGE_BYTES}] in C order")
+    out = np.empty(pages.nbytes // PAGE_BYTES, np.uint64)
+    _native.page_digests(pages.reshape(-1), out)
+    return out
 
 
 def touched_pages_reference(ptr: Array, rows: Array, row_bytes: int) -> tuple[Array, Array]:

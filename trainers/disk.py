@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from assets.stored_chunks import Chunks
+from assets.verified import read_rows, read_table
 from kernels.aligned import BufferPool, room
 from kernels.direct_io import ReadExecution
 from kernels.gather import gather_tiered
@@ -101,10 +102,10 @@ class DiskSource:
         self.transpose: Transposes = transpose
         self.edge_weight, self.ledger, self.queue_bytes = edge_weight, ledger, queue_bytes
         self.reading, self.link, self.threads, self.timeline = reading, link, threads, timeline or Timeline()
-        image = np.asarray(chunks.device_image)
-        self.device_rows = device.alloc_rows(len(image), width, image.dtype)
-        self.device_rows.numpy()[...] = image
-        self.host_rows = np.array(chunks.host_image)
+        image = chunks.device_image
+        self.device_rows = device.alloc_rows(image.num_rows, width, np.dtype(image.dtype))
+        read_rows(image, [(np.arange(image.num_rows), self.device_rows.numpy())])
+        self.host_rows = read_table(chunks.host_image)
         self._pool, self._inputs = BufferPool(queue_bytes // 3), BufferPool(queue_bytes // 3)
 
     def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:

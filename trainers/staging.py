@@ -1,8 +1,8 @@
 """Loading the rows of a batch from packed chunks: one sequential read of the chunk, page runs of the segment's cache (DiskGNN, 5.3).
 
 A chunk lands in a page-aligned buffer of a pool, is compared with its digest, and says by its addresses where each input is. Rows of the
-segment's cache follow its packed rows in the same buffer, so that all rows of a batch that come from disk are one tier: `STAGED`.
-Rows of the cache are read at random and carry no digest: `graphmill verify` checks them.
+segment's cache follow its packed rows in the same buffer, so that all rows of a batch that come from disk are one tier: `STAGED`. Every
+page of the cache that arrives is compared with its digest before a row is taken from it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import xxhash
 
-from assets.stored_chunks import ChunkPlace, Chunks, damaged, staging_capacity
+from assets.stored_chunks import ChunkPlace, Chunks, Extent, damaged, staging_capacity
 from kernels.aligned import AlignedBuffer, BufferPool, room
-from kernels.direct_io import DirectFile, PageReader, ReadExecution
+from kernels.direct_io import DirectFile, Moved, PageReader, ReadExecution
+from kernels.errors import InputError
 from kernels.pages import padded_bytes
 from kernels.types import Array
 from trainers.ledger import Ledger, Line
@@ -87,10 +88,8 @@ class ChunkLoader:
         self._files.clear()
 
     def _load(self, place: ChunkPlace, buffer: AlignedBuffer) -> Staged:
-        ledger, extent, row_bytes = Ledger(), place.extent, self.row_bytes
-        content, moved = self.reader.read_chunk(self._open(place), extent.offset, extent.num_bytes, buffer.data)
-        if xxhash.xxh3_64_intdigest(content.data) != place.digest:
-            raise damaged(self.chunks.artifact, place, "does not match its digest")
+        ledger, row_bytes = Ledger(), self.row_bytes
+        content, moved = self._read_chunk(place, buffer.data)
         addresses, places, packed = place.sections(row_bytes)
         asked = packed.stop - packed.start
         ids_bytes = addresses.stop + places.stop - places.start
@@ -100,27 +99,39 @@ class ChunkLoader:
         rows = buffer.data[packed.start : end].reshape(-1, row_bytes)
         if place.num_cached:
             # The rows may lie over the end of what was read, never over the places.
-            wanted = content[places].view(np.int32).copy()
-            _, moved = self.reader.read_rows(
-                self._open_cache(place),
-                wanted,
-                row_bytes=row_bytes,
-                offset=place.cache.offset,
-                out=rows[place.num_packed :],
-            )
+            moved = self._read_cached(place, content[places].view(np.int32).copy(), rows[place.num_packed :])
             ledger.move(FEATURES, requests=moved.requests, asked_bytes=moved.asked_bytes, moved_bytes=moved.moved_bytes)
         ledger.count("hits_packed", 0, place.num_packed)
         ledger.count("hits_disk_cache", 0, place.num_cached)
         typed = rows.reshape(-1).view(self.dtype).reshape(-1, self.width)
         return Staged(slots=content[addresses].view(np.int32), rows=typed, ledger=ledger, buffer=buffer)
 
-    def _open(self, place: ChunkPlace) -> DirectFile:
-        return self._file(str(place.extent.path))
+    def _read_chunk(self, place: ChunkPlace, out: Array) -> tuple[Array, Moved]:
+        """Reads and checks a chunk; returns u8[bytes], a view of `out`, and what moved."""
+        extent = place.extent
+        try:
+            content, moved = self.reader.read_chunk(self._open(extent), extent.offset, extent.num_bytes, out)
+            if xxhash.xxh3_64_intdigest(content.data) != place.digest:
+                raise InputError("it does not match its digest")
+        except InputError as error:
+            what = f"the chunk of batch {place.number}: {error.problem}"
+            raise damaged(self.chunks.artifact, extent, what) from error
+        return content, moved
 
-    def _open_cache(self, place: ChunkPlace) -> DirectFile:
-        return self._file(str(place.cache.path))
+    def _read_cached(self, place: ChunkPlace, wanted: Array, out: Array) -> Moved:
+        """Reads rows `wanted` of the segment's cache to out: u8[c, row_bytes]."""
+        file, offset, digests = self._open(place.cache), place.cache.offset, place.cache_digests
+        try:
+            _, moved = self.reader.read_rows(
+                file, wanted, row_bytes=self.row_bytes, offset=offset, out=out, digests=digests
+            )
+        except InputError as error:
+            what = f"the disk cache of batch {place.number}'s segment: {error.problem}"
+            raise damaged(self.chunks.artifact, place.cache, what) from error
+        return moved
 
-    def _file(self, path: str) -> DirectFile:
+    def _open(self, extent: Extent) -> DirectFile:
+        path = str(extent.path)
         if path not in self._files:
             self._files[path] = self.reader.open(path)
         return self._files[path]

@@ -5,7 +5,9 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <optional>
 
+#include "page_digest.h"
 #include "ring.h"
 #include "row_requests.h"
 
@@ -50,10 +52,13 @@ class Reader {
 
     py::tuple state() const { return py::make_tuple(ring_errno_, registered_, num_resubmitted_); }
 
+    // digests: of the pages from `offset` on, which is the start of one; None compares nothing.
     template <class Id>
     py::tuple read_rows(int file, const std::string& path, Array<Id> ids, int64_t row_bytes, int64_t offset, bool merge,
-                        py::array_t<uint8_t> out) {
+                        py::array_t<uint8_t> out, std::optional<Array<uint64_t>> digests) {
         char* rows = reinterpret_cast<char*>(out.mutable_data());
+        const uint64_t* words = digests ? digests->data() : nullptr;
+        const int64_t num_pages = digests ? digests->size() : 0;
         const int64_t stride = out.shape(0) ? out.strides(0) : 0, count = ids.size();
         const Id* id = ids.data();
         py::gil_scoped_release unlocked;
@@ -62,9 +67,15 @@ class Reader {
         RowRequests wanted(id, count, row_bytes, offset, run_bytes_, merge);
         const auto next = [&](int64_t slot, Request* request) {
             request->memory = staging_.data() + slot * run_bytes_;
-            return wanted.next(request);
+            if (!wanted.next(request)) return false;
+            if (words) request->needed = request->end;  // part of a page has no digest
+            return true;
         };
-        run(file, path, registered_, next, [&](const Request& request) { wanted.deliver(request, rows, stride); });
+        const auto arrived = [&](const Request& request) {
+            if (words) check_pages(path, request, offset, words, num_pages);
+            wanted.deliver(request, rows, stride);
+        };
+        run(file, path, registered_, next, arrived);
         py::gil_scoped_acquire locked;
         return py::make_tuple(wanted.num_requests, count * row_bytes, wanted.moved_bytes);
     }
@@ -122,6 +133,17 @@ class Reader {
         throw InputError(path + ": bytes " + std::to_string(begin) + " to " + std::to_string(end) +
                              " could not be read: " + why,
                          "check the disk and `graphmill verify`; build the file again if it is damaged");
+    }
+
+    static void check_pages(const std::string& path, const Request& request, int64_t offset, const uint64_t* words,
+                            int64_t num_pages) {
+        for (int64_t byte = request.begin; byte < request.end; byte += PAGE_BYTES) {
+            const int64_t page = (byte - offset) / PAGE_BYTES;
+            if (page < num_pages && page_digest(request.memory + (byte - request.begin)) == words[page]) continue;
+            throw InputError(path + ": the page at byte " + std::to_string(byte) +
+                                 (page < num_pages ? " does not match its digest" : " has no digest"),
+                             "build the file again");
+        }
     }
 
     // Books the result of one read. Returns whether the request is complete; otherwise its rest must be asked for again.
@@ -236,16 +258,25 @@ static int ring_errno() {
     return ring.open(1);
 }
 
+static void page_digests(Array<uint8_t> pages, Array<uint64_t> out) {
+    const char* page = reinterpret_cast<const char*>(pages.data());
+    uint64_t* words = out.mutable_data();
+    const int64_t count = out.size();
+    py::gil_scoped_release unlocked;
+    for (int64_t i = 0; i < count; ++i) words[i] = page_digest(page + i * PAGE_BYTES);
+}
+
 void bind_direct_io(py::module_& m) {
     using py::arg;
     m.def("ring_errno", &ring_errno);
+    m.def("page_digests", &page_digests, arg("pages").noconvert(), arg("out").noconvert());
     py::class_<Reader> reader(m, "PageReader");
     reader.def(py::init<int64_t, int64_t, bool, std::array<int64_t, 3>>(), arg("depth"), arg("run_bytes"), arg("ring"),
                arg("faults"));
     reader.def("state", &Reader::state);
     const auto define = [&](auto function) {
         reader.def("read_rows", function, arg("file"), arg("path"), arg("row_ids").noconvert(), arg("row_bytes"),
-                   arg("offset"), arg("merge"), arg("out").noconvert());
+                   arg("offset"), arg("merge"), arg("out").noconvert(), arg("digests").noconvert());
     };
     define(&Reader::read_rows<int32_t>);
     define(&Reader::read_rows<int64_t>);

@@ -23,10 +23,11 @@ from assets.store import Store
 from assets.stored_chunks import Chunks
 from assets.stored_samples import open_samples
 from assets.table_ranges import read_ranges
+from assets.verified import read_table
 from kernels import warn_once
 from kernels.errors import InputError
 from kernels.pack import pack_range
-from kernels.pages import PAGE_BYTES
+from kernels.pages import PAGE_BYTES, page_digests_reference
 from kernels.slots import DEVICE, ELSEWHERE, HOST, STAGED, unpack
 from tests.assets.packed import Packed, build_packed
 from tests.assets.sampled import contents
@@ -56,11 +57,12 @@ def rows_of(packed: Packed, number: int) -> tuple[np.ndarray, np.ndarray]:
     assert place.extent.offset % PAGE_BYTES == 0 and len(chunk) == place.extent.num_bytes
     addresses, places, rows = (chunk[section] for section in place.sections(row_bytes))
     cache = np.fromfile(place.cache.path, np.uint8, place.cache.num_bytes, offset=place.cache.offset)
+    np.testing.assert_array_equal(place.cache_digests, page_digests_reference(cache))
     wanted = places.view(np.int32)
     assert (np.diff(wanted) > 0).all()
     cached = [cache[row * row_bytes : (row + 1) * row_bytes] for row in wanted]
     staged = np.concatenate([rows, *cached]).reshape(-1, row_bytes)
-    tiers = {DEVICE: chunks.device_image, HOST: chunks.host_image, STAGED: staged}
+    tiers = {DEVICE: read_table(chunks.device_image), HOST: read_table(chunks.host_image), STAGED: staged}
     tier, row = unpack(addresses.view(np.int32))
     found = np.zeros((len(node_ids), row_bytes), np.uint8)
     for number, image in tiers.items():

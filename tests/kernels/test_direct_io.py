@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from kernels.direct_io import (
     read_rows_reference,
 )
 from kernels.errors import InputError
+from kernels.pages import PAGE_BYTES, page_digests, page_digests_reference
 
 ROOT = Path(__file__).resolve().parents[2]
 METHODS = ("io_uring", "pread", "buffered")
@@ -75,6 +77,53 @@ def test_rows_and_counts_equal_the_reference(table, method, data):
     np.testing.assert_array_equal(out, read_rows_reference(path, ids, row_bytes, offset))
     assert not padded[:, row_bytes:].any()
     assert moved == count_requests_reference(ids, row_bytes, offset, options["run_pages"], merge)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+@pytest.mark.parametrize("method", METHODS)
+def test_every_page_with_a_wrong_bit_stops_the_reader(tmp_path_factory, method, data):
+    """A table of whole pages that starts on one: rows of intact pages come, and none of a page that is not as it was."""
+    path, num_pages = tmp_path_factory.mktemp("pages") / "table", 40
+    content = np.random.default_rng(1).integers(0, 256, (num_pages + 1) * PAGE_BYTES, np.uint8)
+    digests = page_digests(content[PAGE_BYTES:])
+    np.testing.assert_array_equal(digests, page_digests_reference(content[PAGE_BYTES:]))
+    byte, bit = data.draw(st.integers(PAGE_BYTES, len(content) - 1)), data.draw(st.integers(0, 7))
+    damaged = content.copy()
+    damaged[byte] ^= 1 << bit
+    damaged.tofile(path)
+    row_bytes = data.draw(st.sampled_from([1, 400, 512, 3000, 4096, 9000]))
+    ids = np.array(data.draw(st.lists(st.integers(0, num_pages * PAGE_BYTES // row_bytes - 1), max_size=50)), np.int64)
+    short = Faults(shorten_every=data.draw(st.integers(0, 2)), shorten_to=data.draw(st.sampled_from([512, 4096])))
+    pages = reader(method, short, run_pages=data.draw(st.sampled_from([1, 3, 16])), depth=3)
+    first, last = (PAGE_BYTES + edge for edge in (ids * row_bytes, (ids + 1) * row_bytes - 1))
+    touched = ((first // PAGE_BYTES <= byte // PAGE_BYTES) & (byte // PAGE_BYTES <= last // PAGE_BYTES)).any()
+    start = byte // PAGE_BYTES * PAGE_BYTES
+    with pages.open(path) as file:
+        with pytest.raises(InputError, match=f"the page at byte {start} does not match") if touched else nullcontext():
+            out, moved = pages.read_rows(file, ids, row_bytes=row_bytes, offset=PAGE_BYTES, digests=digests)
+            np.testing.assert_array_equal(out, read_rows_reference(path, ids, row_bytes, PAGE_BYTES))
+            assert moved == count_requests_reference(ids, row_bytes, PAGE_BYTES, pages.execution.run_pages)
+        damaged[byte] ^= 1 << bit
+        damaged.tofile(path)
+        whole, _ = pages.read_rows(file, ids, row_bytes=row_bytes, offset=PAGE_BYTES, digests=digests)
+    np.testing.assert_array_equal(whole, read_rows_reference(path, ids, row_bytes, PAGE_BYTES))
+
+
+def test_digests_that_do_not_belong_are_refused(tmp_path):
+    path, content = tmp_path / "table", np.zeros(3 * PAGE_BYTES, np.uint8)
+    content.tofile(path)
+    pages, digests = reader("pread"), page_digests(content)
+    with pages.open(path) as file:
+        with pytest.raises(InputError, match="the page at byte 8192 has no digest"):
+            pages.read_rows(file, [2], row_bytes=4096, digests=digests[:2])
+        with pytest.raises(InputError, match="offset = 100 is inside a page"):
+            pages.read_rows(file, [0], row_bytes=512, offset=100, digests=digests)
+        os.truncate(path, 2 * PAGE_BYTES + 600)  # row 16 is still there, its page is not
+        with pytest.raises(InputError, match=r"could not be read: .* byte 8792"):
+            pages.read_rows(file, [16], row_bytes=512, digests=digests)
+    with pytest.raises(InputError, match="in C order"):
+        page_digests(content[:100])
 
 
 @settings(max_examples=60, deadline=None)

@@ -149,27 +149,38 @@ def flip(path: Path, byte: int) -> None:
         file.write(bytes([value ^ 1]))
 
 
-@pytest.mark.parametrize("damage", ["bit", "truncated", "sample"])
+DAMAGES = ("bit", "truncated", "sample", "cache", "device_image", "host_image", "index")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_ends_the_run_before_a_wrong_row_is_used(tmp_path: Path, damage: str) -> None:
     packed = build_packed(tmp_path / "home", epochs=2)
     part = packed.packed_chunks.open_part(next(iter(packed.packed_chunks.parts)))
+    batches = packed.samples.open_part(next(iter(packed.samples.parts))).file("batches.npy")
     chunks, bounds = part.file("chunks.npy"), part.array("bounds")
-    chunks.chmod(0o644)
-    if damage == "bit":
-        flip(chunks, int(bounds[3]) - PAGE_BYTES - 7)
-    elif damage == "truncated":
+    images = {name: (part.file(f"{name}.npy"), PAGE_BYTES + 5) for name in ("device_image", "host_image")}
+    flipped = images | {
+        "bit": (chunks, int(bounds[3]) - PAGE_BYTES - 7),
+        "sample": (batches, PAGE_BYTES + 50),
+        "cache": (part.file("caches.npy"), int(part.array("cache_bounds")[0]) + 1000),
+        "index": (packed.packed_chunks.file("num_cached.npy"), PAGE_BYTES + 8),
+    }
+    if damage == "truncated":
+        chunks.chmod(0o644)
         with chunks.open("r+b") as file:
             file.truncate(int(bounds[2]) + 100)
     else:
-        batches = packed.samples.open_part(next(iter(packed.samples.parts))).file("batches.npy")
-        batches.chmod(0o644)
-        flip(batches, PAGE_BYTES + 50)
+        path, byte = flipped[damage]
+        path.chmod(0o644)
+        flip(path, byte)
     with pytest.raises(InputError) as caught:
         train(packed, tmp_path / "models")
     text = str(caught.value)
     assert "digest" in text or "instead of" in text
     assert "samples" in text or "packed_chunks" in text
     assert "again" in text or "graphmill build" in text
+    if damage == "cache":
+        assert "disk cache of batch" in text and "graphmill run PIPELINE" in text
 
 
 def test_without_packed_rows_or_with_other_samples_it_says_so(packed: Packed, tmp_path: Path) -> None:
