@@ -16,7 +16,7 @@ from assets.stored_samples import open_samples
 from benchmarks.disk_inputs import Case
 from kernels.aligned import BufferPool, aligned_empty
 from kernels.direct_io import PageReader, ReadExecution
-from kernels.pages import PAGE_BYTES
+from kernels.pages import PAGE_BYTES, padded_bytes
 from kernels.slots import STAGED, unpack
 from kernels.types import Array
 from trainers.disk import NUM_LOADERS
@@ -25,7 +25,7 @@ from trainers.staging import ChunkLoader
 DEPTHS = (64, 256)
 BASIS = "packed only"
 CHUNKS_A_BATCH = 4
-SECTOR_BYTES = 512
+SECTOR_BYTES, SEQUENTIAL_BYTES = 512, 512 << 20
 
 
 def measure_loading(case: Case, chunks: Mapping[str, Chunks], rounds: int, batches: int) -> dict[str, Any]:
@@ -129,19 +129,26 @@ def _rows(case: Case, chunks: Chunks, depth: int) -> Callable[[list[int]], int]:
 
 
 def _sequential(chunks: Chunks) -> Callable[[int], float]:
-    """Bytes a second of a long read of the chunks' file."""
-    reader, place = PageReader(ReadExecution(fallback="error")), chunks.place(0)
-    length = min(512 << 20, place.extent.path.stat().st_size // 2 // PAGE_BYTES * PAGE_BYTES)
-    out = aligned_empty(length)
-    out[:] = 0
-    file = reader.open(place.extent.path)
-    most = place.extent.path.stat().st_size - length
+    """Bytes a second of long reads of the chunks by as many threads as load, each into a buffer as large as a chunk, unchecked."""
+    place = chunks.place(0)
+    size = int(padded_bytes(max(chunks.place(number).extent.num_bytes for number in range(chunks.num_batches))))
+    pieces = place.extent.path.stat().st_size // size
+    count = NUM_LOADERS * max(1, min(SEQUENTIAL_BYTES // size, pieces) // NUM_LOADERS)
+    readers = [PageReader(ReadExecution(fallback="error")) for _ in range(NUM_LOADERS)]
+    files = [reader.open(place.extent.path) for reader in readers]
+    buffers = [aligned_empty(size) for _ in readers]
+    for buffer in buffers:
+        buffer[:] = 0
+
+    def read(which: int, turn: int) -> None:
+        for piece in range(turn * count + which, (turn + 1) * count, NUM_LOADERS):
+            readers[which].read_chunk(files[which], piece % pieces * size, size, buffers[which])
 
     def rate(turn: int) -> float:
-        offset = (turn * length) % max(1, most) // PAGE_BYTES * PAGE_BYTES
         started = time.perf_counter()
-        reader.read_chunk(file, offset, length, out)
-        return length / (time.perf_counter() - started)
+        with ThreadPoolExecutor(NUM_LOADERS) as threads:
+            list(threads.map(partial(read, turn=turn), range(NUM_LOADERS)))
+        return count * size / (time.perf_counter() - started)
 
     return rate
 

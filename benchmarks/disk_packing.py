@@ -41,7 +41,8 @@ from benchmarks.record import record
 from kernels.aligned import aligned_empty
 from kernels.direct_io import PageReader, ReadExecution
 from kernels.pages import padded_bytes
-from kernels.types import Array, SegmentPlan
+from kernels.segments import SegmentPlan
+from kernels.types import Array
 
 SETUPS: dict[str, dict[str, Any]] = {
     "1.5x": {"device": "0", "host": "5%", "disk": "1.5x"},

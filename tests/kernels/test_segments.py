@@ -94,6 +94,18 @@ def test_rows_of_every_size_equal_a_recount(seed, num_batches, num_nodes, dtype,
         assert sizes.smallest(budget, above=2) == (later[0] if later else None)
 
 
+@pytest.mark.parametrize("threads", [2, 5])
+def test_batches_that_threads_share_count_alike(threads):
+    """Large enough for several pieces a batch."""
+    rng = np.random.default_rng(0)
+    batches = [rng.choice(900_000, 600_000, replace=False) for _ in range(6)]
+    ptr, ids, slot = np.arange(7) * 600_000, np.concatenate(batches), np.full(900_000, ELSEWHERE, np.int32)
+    sizes = SegmentSizes(slot, 6, exact_sizes=2)
+    sizes.add(ptr, ids, threads)
+    for size in sizes.sizes():
+        assert sizes.rows(size) == stored_rows_reference(ptr, ids, slot, size)
+
+
 @given(st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 100), st.integers(0, 400))
 def test_the_printed_algorithm_extrapolates_the_first_segment(seed, num_batches, num_nodes, budget):
     ptr, ids, slot = draw_batches(seed, num_batches, num_nodes, 40)
