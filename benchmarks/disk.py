@@ -10,13 +10,17 @@ when they are written. What a host below a virtual disk caches cannot be seen fr
     overlap   an epoch with an emulated device against its longest stage and against no overlap (disk_epoch.py)
 
 Packs go into a store of their own and take up to 20 GB until the end of the run. Packing them is measured by `disk_packing`.
+`python -m benchmarks.disk --parts loading overlap` measures some parts at full size, and records a row for them.
 """
 
 from __future__ import annotations
 
+import argparse
 import tempfile
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from assets.artifact import Artifact
 from assets.store import Store
 from benchmarks.disk_bytes import against_systems, check_ledger
 from benchmarks.disk_epoch import measure_epochs
@@ -42,7 +46,10 @@ PACKED = ("packed only", "3x", "segments of 50")
 """What is packed and read; the others are planned only."""
 
 
-def main(quick: bool) -> None:
+PARTS = ("planned", "read", "systems", "loading", "overlap", "memory")
+
+
+def main(quick: bool, parts: Sequence[str] = PARTS) -> None:
     keep_freed_memory()
     size, ratio, fanouts, batch = (QUICK, 0.1, (10, 10), 200) if quick else (FULL, 0.05, (20, 15, 10), 1024)
     with home() as store, tempfile.TemporaryDirectory(dir=store.home) as folder:
@@ -50,35 +57,41 @@ def main(quick: bool) -> None:
         numbers = case.graph.summary["numbers"]
         print(f"R-MAT {numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges, {case.num_batches} batches")
         row = {"scale": "quick" if quick else "full", "graph": size, "batches": case.num_batches}
-        row |= run(case, Store(store.home / folder), quick)
+        row |= run(case, Store(store.home / folder), quick, parts)
     record("disk", row)
 
 
-def run(case: Case, packs: Store, quick: bool) -> dict[str, Any]:
-    """Measures everything, in an order in which each part finds what it reads."""
+def run(case: Case, packs: Store, quick: bool, parts: Sequence[str]) -> dict[str, Any]:
+    """Measures in an order in which each part finds what it reads."""
     plans = {name: case.plan(**setup) for name, setup in SETUPS.items()}
-    planned = {}
-    for name, plan in plans.items():
-        found = plan.summary["numbers"]
-        planned[name] = {
-            "amplification": round(found["amplification"], 6),
-            "space": round(found["disk_bytes"] / found["feature_bytes"], 3),
-            "segment_size": found["segment_size"],
-            "moved_bytes": found["moved_bytes"],
-        }
-        print(f"{name}: {planned[name]}")
+    planned = {name: _planned(name, plan) for name, plan in plans.items()}
     chunks = {name: case.pack(packs, plans[name]) for name in PACKED}
     for each in chunks.values():
         drop_pages(each.artifact)
-    checked = {name: check_ledger(case, plans[name], chunks[name]) for name in PACKED}
-    systems = against_systems(case, plans["packed only"])
-    loading = measure_loading(case, chunks, rounds=2 if quick else 3, batches=2 if quick else 5)
-    epochs = measure_epochs(case, chunks["packed only"])
-    return {
-        "planned": planned,
-        "read": checked,
-        "systems": systems,
-        "loading": loading,
-        "overlap": epochs,
-        "memory": measure_memory(case, plans["packed only"], chunks["packed only"]),
+    measures: dict[str, Callable[[], Any]] = {
+        "planned": lambda: planned,
+        "read": lambda: {name: check_ledger(case, plans[name], chunks[name]) for name in PACKED},
+        "systems": lambda: against_systems(case, plans["packed only"]),
+        "loading": lambda: measure_loading(case, chunks, rounds=2 if quick else 3, batches=2 if quick else 5),
+        "overlap": lambda: measure_epochs(case, chunks["packed only"]),
+        "memory": lambda: measure_memory(case, plans["packed only"], chunks["packed only"]),
     }
+    return {part: measures[part]() for part in PARTS if part in parts}
+
+
+def _planned(name: str, plan: Artifact) -> dict[str, Any]:
+    found = plan.summary["numbers"]
+    row = {
+        "amplification": round(found["amplification"], 6),
+        "space": round(found["disk_bytes"] / found["feature_bytes"], 3),
+        "segment_size": found["segment_size"],
+        "moved_bytes": found["moved_bytes"],
+    }
+    print(f"{name}: {row}")
+    return row
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.disk", description="Some parts of the full run.")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    main(quick=False, parts=parser.parse_args().parts)
