@@ -12,7 +12,7 @@ namespace graphmill {
 constexpr int64_t PAGE = 4096;
 constexpr int64_t AHEAD = 24;     // ids between the prefetch of a state and its use
 constexpr int64_t PIECE = 32768;  // ids a thread takes at once
-constexpr int64_t GAPS_PIECE = 1 << 18;  // the same where a team is made for each batch: for less it waits more than it works
+constexpr int64_t GAPS_PIECE = 1 << 16;  // at least, where a team is made for each batch: for less it waits more than it works
 
 template <class Id>
 static void check_range(const Id* ids, int64_t count, int64_t limit, const char* what) {
@@ -189,7 +189,8 @@ static void count_gaps(int64_t first_batch, Array<int64_t> ptr, Array<Id> node_i
         const int64_t batch = first_batch + b, group = batch / unit;
         int32_t *near_row = near_rows + b * band, *far_row = far_rows + group * far_band;
         std::atomic<int64_t> twice{-1};
-        parallel_for(begins[b + 1] - begins[b], GAPS_PIECE, threads, [&](int64_t first, int64_t last) {
+        const int64_t count = begins[b + 1] - begins[b], piece = std::max(GAPS_PIECE, count / (2 * threads) + 1);
+        parallel_for(count, piece, threads, [&](int64_t first, int64_t last) {
             // No branch depends on what a node did before: gaps that do not count go to the last place.
             std::vector<int32_t> near_own(band + 1), far_own(far_band + 1);
             int64_t fresh = 0, used = 0;
