@@ -25,7 +25,8 @@ from trainers.staging import ChunkLoader
 DEPTHS = (64, 256)
 BASIS = "packed only"
 CHUNKS_A_BATCH = 4
-SECTOR_BYTES, SEQUENTIAL_BYTES = 512, 512 << 20
+SECTOR_BYTES, SEQUENTIAL = 512, 20
+"""What is copied of a random page, and chunks that a sequential turn reads."""
 
 
 def measure_loading(case: Case, chunks: Mapping[str, Chunks], rounds: int, batches: int) -> dict[str, Any]:
@@ -129,26 +130,28 @@ def _rows(case: Case, chunks: Chunks, depth: int) -> Callable[[list[int]], int]:
 
 
 def _sequential(chunks: Chunks) -> Callable[[int], float]:
-    """Bytes a second of long reads of the chunks by as many threads as load, each into a buffer as large as a chunk, unchecked."""
-    place = chunks.place(0)
-    size = int(padded_bytes(max(chunks.place(number).extent.num_bytes for number in range(chunks.num_batches))))
-    pieces = place.extent.path.stat().st_size // size
-    count = NUM_LOADERS * max(1, min(SEQUENTIAL_BYTES // size, pieces) // NUM_LOADERS)
+    """Bytes a second of reading drawn chunks by as many threads as load, each into a buffer of its own; nothing is checked or copied."""
+    extents = [chunks.place(number).extent for number in range(chunks.num_batches)]
+    drawn = np.random.default_rng(1).permutation(len(extents))
     readers = [PageReader(ReadExecution(fallback="error")) for _ in range(NUM_LOADERS)]
-    files = [reader.open(place.extent.path) for reader in readers]
-    buffers = [aligned_empty(size) for _ in readers]
+    files = {path: readers[0].open(path) for path in {extent.path for extent in extents}}
+    buffers = [aligned_empty(max(int(padded_bytes(extent.num_bytes)) for extent in extents)) for _ in readers]
     for buffer in buffers:
         buffer[:] = 0
 
-    def read(which: int, turn: int) -> None:
-        for piece in range(turn * count + which, (turn + 1) * count, NUM_LOADERS):
-            readers[which].read_chunk(files[which], piece % pieces * size, size, buffers[which])
+    def read(which: int, turn: int) -> int:
+        moved = 0
+        for number in drawn[np.arange(turn * SEQUENTIAL + which, (turn + 1) * SEQUENTIAL, NUM_LOADERS) % len(drawn)]:
+            extent = extents[number]
+            readers[which].read_chunk(files[extent.path], extent.offset, extent.num_bytes, buffers[which])
+            moved += extent.num_bytes
+        return moved
 
     def rate(turn: int) -> float:
         started = time.perf_counter()
         with ThreadPoolExecutor(NUM_LOADERS) as threads:
-            list(threads.map(partial(read, turn=turn), range(NUM_LOADERS)))
-        return count * size / (time.perf_counter() - started)
+            moved = sum(threads.map(partial(read, turn=turn), range(NUM_LOADERS)))
+        return moved / (time.perf_counter() - started)
 
     return rate
 
