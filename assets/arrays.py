@@ -14,6 +14,7 @@ import mmap
 import os
 import struct
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,10 @@ def forget_pages(array: Array) -> None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
+BAD_HEADER = (ValueError, EOFError, SyntaxError, TypeError, OverflowError, TokenError)
+"""What NumPy raises for a header with wrong bytes: it is Python text, parsed by Python's own tokenizer."""
+
+
 def open_array(path: Path) -> Array:
     """Maps a `.npy` file read-only. Random reads through the mapping are not verified against digests.
 
@@ -131,7 +136,7 @@ def open_array(path: Path) -> Array:
     """
     try:
         return np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, *BAD_HEADER) as error:
         raise InputError(
             f"{path} cannot be mapped as an array: {error}", "`graphmill verify` tells what is damaged"
         ) from error
@@ -144,8 +149,11 @@ def read_header(path: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
         ValueError: not a C-ordered `.npy` file of version 1.
     """
     with open(path, "rb") as file:
-        np.lib.format.read_magic(file)
-        shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
+        try:
+            np.lib.format.read_magic(file)
+            shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
+        except BAD_HEADER as error:
+            raise ValueError(f"{path} has a damaged header: {error}") from error
         if fortran_order and len(shape) > 1:
             raise ValueError(f"{path} is in Fortran order")
         return shape, dtype, file.tell()

@@ -1,4 +1,5 @@
 import os
+from contextlib import suppress
 
 import hypothesis.extra.numpy as hnp
 import numpy as np
@@ -84,3 +85,18 @@ def test_direct_reads_find_the_rows(tmp_path):
     assert os.preadv(descriptor, [page], DATA_OFFSET) == 4096
     os.close(descriptor)
     assert np.array_equal(np.frombuffer(page, np.int64), values[:512])
+
+
+def test_a_wrong_bit_in_a_header_is_one_error(tmp_path):
+    """The header is Python text that NumPy gives to Python's parser, which has errors of its own."""
+    path = tmp_path / "values.npy"
+    write_array(path, np.arange(7)).flush()
+    content = path.read_bytes()
+    for bit in range(8 * 80):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with suppress(InputError):
+            open_array(path)
+        with suppress(ValueError):
+            read_header(path)
