@@ -6,10 +6,13 @@
 
 The recipe is the GraphSAGE of jobs/pipelines/photo.toml. Test scores are those of the epoch that was best on validation. Needs the folder
 that GRAPHMILL_TEST_DATA names. Models in the folder that GRAPHMILL_BENCH_DIR names are reused.
+
+`python -m benchmarks.disk_quality --seeds 3` runs some of the pairs, and records a row for them.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 from dataclasses import replace
@@ -37,7 +40,7 @@ REUSE, TABLE, NUM_SEEDS = 10, "sage", 5
 MEMORY = MemoryConfig(device="5%", host="10%", disk="4x")
 
 
-def main(quick: bool) -> None:
+def main(quick: bool, seeds: int = NUM_SEEDS) -> None:
     if not os.environ.get("GRAPHMILL_TEST_DATA"):
         print("disk_quality: skipped, GRAPHMILL_TEST_DATA names no folder with the graphs")
         return
@@ -47,9 +50,9 @@ def main(quick: bool) -> None:
     assert sampling is not None
     with home() as store:
         graph = materialize(store, GRAPH, pipeline.graph, GraphExecution(threads=2), {})
-        for seed in range(1 if quick else NUM_SEEDS):
+        for seed in range(1 if quick else seeds):
             scores.append(compare(store, graph, table, sampling, seed))
-            print(f"seed {seed}: test accuracy {scores[-1]}")
+            print(f"seed {seed}: test accuracy {scores[-1]}", flush=True)
     found = summarise(scores)
     for name, value in found.items():
         print(f"  {name}: {value}")
@@ -110,3 +113,11 @@ def summarise(scores: list[dict[str, float]]) -> dict[str, Any]:
     return found | {
         "disk minus minibatch": {"mean": round(float(differences.mean()), 3), "standard_error": round(error, 3)}
     }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.disk_quality", description="Some pairs of the full run."
+    )
+    parser.add_argument("--seeds", type=int, default=NUM_SEEDS)
+    main(quick=False, seeds=parser.parse_args().seeds)
