@@ -91,12 +91,15 @@ def test_a_wrong_bit_in_a_header_is_one_error(tmp_path):
     """The header is Python text that NumPy gives to Python's parser, which has errors of its own."""
     path = tmp_path / "values.npy"
     write_array(path, np.arange(7)).flush()
-    content = path.read_bytes()
+    content, found = path.read_bytes(), 0
     for bit in range(8 * 80):
         damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(damaged)
+        found += 1
         with suppress(InputError):
             open_array(path)
+            found -= 1
         with suppress(ValueError):
             read_header(path)
+    assert found > 300  # the others are spaces, or shapes and types that are possible as well

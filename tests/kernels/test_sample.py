@@ -78,6 +78,27 @@ def test_both_id_types_and_all_teams_give_the_same_blocks(fanouts, threads):
         assert [block.src_ids.tolist() for block in blocks] == [block.src_ids.tolist() for block in expected]
 
 
+@pytest.mark.parametrize("threads", [2, 8])
+def test_blocks_that_are_cut_into_many_pieces_are_those_of_one_thread(threads):
+    """Lengths of more rows than one thread reads, several pieces of rows, and more sources than one thread copies."""
+    graph = random_topology(120_000, 500_000)
+    seeds = np.arange(0, 120_000, 3)
+    alone = Sampler(graph, (3, -1), seed=1).sample(KEY, seeds, transpose="all")
+    blocks = Sampler(graph, (3, -1), seed=1, threads=threads).sample(KEY, seeds, transpose="all")
+    assert blocks[0].num_dst > 1 << 16 and blocks[0].num_src > 1 << 16
+    assert_same_blocks(blocks, alone, ("start", "end", "indices", "src_ids", "t_start", "t_edge", "t_dst"))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    "fanout", [200_000, 400_000]
+)  # too many edges in all rows, or already in those that one thread reads
+def test_more_edges_than_a_block_can_number_are_refused(threads, fanout):
+    graph = topology([[0]] * 12_000)
+    with pytest.raises(InputError, match="more than 2147483647 edges"):
+        Sampler(graph, [fanout], seed=1, replace=True, threads=threads).sample(KEY, np.arange(12_000))
+
+
 def test_a_hub_of_a_million_neighbours_costs_its_fanout():
     degree = 10**6
     indptr = np.array([0, degree] + [degree] * (degree - 1), np.int64)
