@@ -6,7 +6,9 @@ distribution; a ratio is that of the medians.
 
 - `ours` returns what DGL's sample_blocks returns: blocks in compressed columns and the input nodes, no transposes. `ours_transposed`
   also builds the transposes that a backward pass needs, which DGL puts off to that pass.
-- DGL runs with 64-bit ids: 1.1.3 dies on sampled blocks of 32-bit ids. `ours_int64` is ours on the very arrays that DGL uses.
+- Ours samples the graph as training does, from mapped files (in the page cache after the warm-up). DGL's graph is in memory, its indices
+  in large pages where the system has them, as NumPy asks for. DGL runs with 64-bit ids: 1.1.3 dies on sampled blocks of 32-bit ids.
+  `ours_int64` is ours on the very indices that DGL uses.
 - `two_step` is kernels/two_step.py: the same choice and map, by way of an edge list.
 - `roofline` reads and writes what a sampler must, at the addresses of real batches that were recorded before, and does nothing else:
   two entries of indptr a destination, one of indices and one 8-byte entry of the map an edge, all asked for ahead.
@@ -16,11 +18,14 @@ from __future__ import annotations
 
 import os
 import statistics
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from assets.arrays import write_array
 from benchmarks.record import interleave, record
 from kernels import _native
 from kernels.csc import build_csc
@@ -48,10 +53,17 @@ def main(quick: bool) -> None:
 def run(
     graph: dict[str, int], batch_sizes: tuple[int, ...], threads: tuple[int, ...], repeats: int, scale: str
 ) -> None:
-    """Measures one graph and records a row."""
+    """Makes one graph and measures it."""
     keep_freed_memory()  # as the trainer does; it spares DGL's page faults as well as ours
     csc = make_graph(**graph)
-    field = Field(*csc)
+    with tempfile.TemporaryDirectory() as folder:
+        measure(Field(*csc, Path(folder)), graph, batch_sizes, threads, repeats, scale)
+
+
+def measure(
+    field: Field, graph: dict[str, int], batch_sizes: tuple[int, ...], threads: tuple[int, ...], repeats: int, scale: str
+) -> None:
+    """Compares in every setting and records a row."""
     edges = len(field.narrow.indices)
     print(f"R-MAT {graph['nodes']:,} nodes, {edges:,} edges (made undirected, duplicates kept)")
     print("ms a batch; x: times as fast as DGL; roof: rate against the recorded memory accesses alone")
@@ -85,15 +97,19 @@ def make_graph(nodes: int, edges: int) -> tuple[np.ndarray, np.ndarray]:
 class Field:
     """One graph in both id widths and in DGL, and the seeds of batches."""
 
-    def __init__(self, indptr: np.ndarray, indices: np.ndarray):
+    def __init__(self, indptr: np.ndarray, indices: np.ndarray, folder: Path):
         os.environ.setdefault("DGLBACKEND", "pytorch")
         import dgl
         import torch
 
         empty = np.empty(0, np.int32)
+        mapped = []
+        for name, array in (("indptr", indptr), ("indices", indices)):
+            write_array(folder / name, array).flush()
+            mapped.append(np.load(folder / name, mmap_mode="r"))
         self.narrow, self.wide = (
-            Topology(indptr=indptr, indices=ids, in_degree=empty, out_degree=empty)
-            for ids in (indices, indices.astype(np.int64))
+            Topology(indptr=first, indices=ids, in_degree=empty, out_degree=empty)
+            for first, ids in (mapped, (indptr, indices.astype(np.int64)))
         )
         arrays = (torch.from_numpy(indptr), torch.from_numpy(self.wide.indices), [])
         self.dgl_graph = dgl.graph(("csc", arrays), num_nodes=len(indptr) - 1)

@@ -8,7 +8,7 @@ is converted.
 Choosing: a row of d neighbours with fanout k < d is cut down by Floyd's algorithm, k draws however large d is, each a pure
 function of (seed, stream, epoch, step, layer, node). Positions are ascending, so a row's bytes are canonical. Up to 32 of them are
 drawn and sorted in vector registers where the processor has AVX-512; the bytes are the same without. Rows pass through a
-pipeline of three steps (choose, read, rename), 16 rows apart, each step asking memory for what the next one needs.
+pipeline of three steps (choose, read, rename), 8 rows apart, each step asking memory for what the next one needs.
 
 Renaming: the map has one 64-bit entry a node: a stamp of the batch, the local id, and in how many batches the node had one. A new
 batch is a new stamp; the map is cleared every 65,536 batches only and nothing is hashed. So visits (kernels/visits.py) are counted
@@ -20,8 +20,9 @@ Cost: O(sampled edges); one random read of the topology and one of the map an ed
 node (touched pages only, of 2 MiB where the system has them), and 4 bytes a source (8, and 8 an edge of the largest layer, with
 64-bit ids); `scratch_bytes` says how much.
 
-Threads share the choosing in pieces of 64 rows. Renaming is in edge order, by one thread at a time, beside the choosing of later
-pieces: two threads gain most of a core, more of them wait for it. To use many cores run one Sampler a thread side by side.
+One thread does all of it in one pass. Threads need the rows' lengths before they begin, and share the choosing in pieces of 128 to 1,024
+rows. Renaming is then in edge order, by one thread at a time, beside the choosing of later pieces: two threads gain most of a core, more of
+them wait for it. To use many cores run one Sampler a thread side by side.
 """
 
 from __future__ import annotations

@@ -78,6 +78,13 @@ class Buffer {
         size_ = size;
     }
 
+    // Forgets the last elements and gives their memory back.
+    void shrink(int64_t size) {
+        if (size >= size_) return;
+        if (T* smaller = static_cast<T*>(std::realloc(data_, size > 0 ? static_cast<size_t>(size) * sizeof(T) : 1))) data_ = smaller;
+        size_ = size;
+    }
+
     // Forgets the last elements; their memory stays until the buffer goes.
     void truncate(int64_t size) { size_ = size < size_ ? size : size_; }
 

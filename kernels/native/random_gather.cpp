@@ -21,7 +21,10 @@ static uint64_t random_gather(Array<int64_t> indptr, Array<Id> indices, Array<Id
     parallel_for(num_dst, 1 << 12, threads, [&](int64_t begin, int64_t end) {
         uint64_t mine = 0;
         for (int64_t i = begin; i < end; ++i) {
-            if (i + NEAR < end) __builtin_prefetch(starts + node[i + NEAR]);
+            if (i + NEAR < end) {
+                __builtin_prefetch(starts + node[i + NEAR]);
+                __builtin_prefetch(starts + node[i + NEAR] + 1);  // may lie on the next line
+            }
             mine += static_cast<uint64_t>(starts[node[i] + 1] - starts[node[i]]);
         }
         sum += mine;

@@ -30,7 +30,13 @@ class Rows {
     const Id* indices() const { return indices_; }
     int64_t num_nodes() const { return num_nodes_; }
     Row row(Id node) const { return {indptr_[node], indptr_[node + 1] - indptr_[node]}; }
-    void prefetch(Id node) const { __builtin_prefetch(indptr_ + node); }
+    int64_t num_edges() const { return num_edges_; }
+
+    // Both ends of a row: one in eight rows ends on the next line.
+    void prefetch(Id node) const {
+        __builtin_prefetch(indptr_ + node);
+        __builtin_prefetch(indptr_ + node + 1);
+    }
 
     // Throws InputError unless the rows follow each other and each has at most LOCAL_IDS entries.
     void check() const {

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <vector>
 
-#include "choose.h"
 #include "layer.h"
 #include "parallel.h"
+#include "picked_row.h"
 #include "rows.h"
 #include "seats.h"
 #include "two_step.h"
@@ -74,11 +74,10 @@ class Sampler {
     }
 
   private:
-    static constexpr int64_t LAG = 16;    // rows between two steps: their reads are in flight together
+    static constexpr int64_t LAG = 8;     // rows between two steps: their reads are in flight together
     static constexpr int64_t SHORTEST = 128, LONGEST = 1024;  // rows that one thread takes: a pipeline is filled for each piece
     static constexpr int64_t AHEAD = 24;  // edges between the prefetch of a node's entry and its use
-    static constexpr int64_t NEAR = 64;   // edges of a row that are prefetched a step ahead
-    static constexpr int64_t LINE = 64 / sizeof(Id);
+    static constexpr int64_t NEAR = PickedRow<Id>::NEAR;  // entries of a row's nodes that are prefetched a step ahead
 
     // Starts a new stamp, so that every entry of the map is stale, and gives the seeds the first local ids. The front door has
     // checked that they are in range.
@@ -105,22 +104,42 @@ class Sampler {
         layer.key = layer_key;
         layer.num_dst = count_;
         layer.replace = replace_ && fanout >= 0;  // all neighbours are all, once
-        const int64_t num_edges = size_rows(topology_, nodes_.data(), fanout, threads_, layer);
-        layer.indices = Buffer<int32_t>(num_edges);
-        if (positions) layer.position = Buffer<int64_t>(num_edges);
-        if constexpr (sizeof(Id) != sizeof(int32_t)) picked_.grow(num_edges);
-        nodes_.grow(std::min(count_ + num_edges, topology_.num_nodes()) + 1);
         const int64_t piece = std::clamp(layer.num_dst / (8 * threads_), SHORTEST, LONGEST);
         if (threads_ == 1 || layer.num_dst <= piece) {
-            pick_rows<true>(layer, 0, layer.num_dst);
+            pick_in_one_pass(layer, fanout, positions);
         } else {
+            make_room(layer, size_rows(topology_, nodes_.data(), fanout, threads_, layer), positions);
+            const int64_t num_edges = layer.indices.size();
+            if constexpr (sizeof(Id) != sizeof(int32_t)) picked_.grow(num_edges);
+            nodes_.grow(std::min(count_ + num_edges, topology_.num_nodes()) + 1);
             ordered_for(layer.num_dst, piece, threads_,
-                        [&](int64_t begin, int64_t end) { pick_rows<false>(layer, begin, end); },
-                        [&](int64_t begin, int64_t end) { relabel<0>(layer, layer.start[begin], layer.end[end - 1]); });
+                        [&](int64_t begin, int64_t end) { pick_rows<false>(layer, fanout, begin, end); },
+                        [&](int64_t begin, int64_t end) {
+                            const int64_t first = layer.start[begin];
+                            relabel<0>(picked(layer) + first, layer.end[end - 1] - first, layer.indices.data() + first);
+                        });
         }
         if (count_ > LOCAL_IDS) throw InputError("a block would have more than 2147483647 sources", SMALLER);
         layer.num_src = count_;
         return layer;
+    }
+
+    // One thread needs no lengths before it begins, only room: rows differ, so each edge is taken at most once without replacement.
+    void pick_in_one_pass(Layer& layer, int64_t fanout, bool positions) {
+        int64_t room = fanout < 0 ? LOCAL_IDS + 1 : layer.num_dst * fanout;
+        if (!layer.replace) room = std::min(room, topology_.num_edges());
+        if (fanout < 0 || room > LOCAL_IDS) room = size_rows(topology_, nodes_.data(), fanout, threads_, layer);
+        layer.start = Buffer<int32_t>(layer.num_dst);
+        layer.end = Buffer<int32_t>(layer.num_dst);
+        make_room(layer, room, positions);
+        const int64_t num_edges = pick_rows<true>(layer, fanout, 0, layer.num_dst);
+        layer.indices.shrink(num_edges);
+        layer.position.shrink(num_edges);
+    }
+
+    static void make_room(Layer& layer, int64_t num_edges, bool positions) {
+        layer.indices = Buffer<int32_t>(num_edges);
+        if (positions) layer.position = Buffer<int64_t>(num_edges);
     }
 
     // The ablation: see kernels/two_step.py.
@@ -144,40 +163,42 @@ class Sampler {
         return layer;
     }
 
-    // Of destination i. Reading it again, from a near cache, is cheaper than keeping it: 16 bytes a destination.
-    Row row_of(int64_t i) const { return topology_.row(nodes_[i]); }
-
     // Three steps a row, each LAG rows behind the one before, so that what it reads is on its way: choose positions, read the
-    // ids there, rename them. Misses of one row overlap the arithmetic of others. If not NAMING, renaming is left to ordered_for.
+    // ids there, rename them. Misses of one row overlap the arithmetic of others. Returns the edges.
+    // If not NAMING, renaming is left to ordered_for, and the rows' lengths are known.
     template <bool NAMING>
-    void pick_rows(Layer& layer, int64_t begin, int64_t end) {
-        std::vector<uint32_t> chosen[LAG];
-        Chooser choose;
+    int64_t pick_rows(Layer& layer, int64_t fanout, int64_t begin, int64_t end) {
+        PickedRow<Id> rows[LAG];
+        std::vector<Id> ids[LAG];  // that wait for their names
+        Chooser chooser;
+        int64_t num_edges = 0;
         for (int64_t i = begin; i < end + 2 * LAG; ++i) {
             const int64_t read = i - LAG, named = read - LAG;
-            if (read >= begin && read < end) read_row<NAMING>(layer, read, chosen[read % LAG].data());
+            if (NAMING && named >= begin && named < end) name_row(layer, named, ids[named % LAG].data());
+            if (read >= begin && read < end) read_row<NAMING>(layer, read, rows[read % LAG], ids[read % LAG]);
             if (i + LAG < end) topology_.prefetch(nodes_[i + LAG]);
-            if (i < end) choose_row(layer, i, choose, chosen[i % LAG]);
-            if (NAMING && named >= begin && named < end) relabel<NEAR>(layer, layer.start[named], layer.end[named]);
+            if (i >= end) continue;
+            const int64_t taken = rows[i % LAG].choose(topology_, layer, fanout, nodes_[i], chooser);
+            if (NAMING) layer.start[i] = static_cast<int32_t>(num_edges);
+            num_edges += taken;
+            if (NAMING) layer.end[i] = static_cast<int32_t>(num_edges);
         }
+        return num_edges;
     }
 
-    // Whether a row is taken as it is, without choosing.
-    static bool whole(const Layer& layer, int64_t taken, const Row& row) { return !layer.replace && taken == row.degree; }
+    template <bool NAMING>
+    void read_row(Layer& layer, int64_t i, const PickedRow<Id>& row, std::vector<Id>& kept) {
+        const int64_t taken = row.taken(), first = layer.start[i];
+        if (NAMING && kept.size() < static_cast<size_t>(taken)) kept.resize(taken);
+        Id* out = NAMING ? kept.data() : picked(layer) + first;
+        row.read(topology_, out, layer.position.data() ? layer.position.data() + first : nullptr);
+        for (int64_t j = 0; NAMING && j < std::min(taken, NEAR); ++j) seats_.prefetch(out[j]);
+    }
 
-    void choose_row(const Layer& layer, int64_t i, Chooser& choose, std::vector<uint32_t>& chosen) {
-        const int64_t taken = layer.end[i] - layer.start[i];
-        const Row lies = row_of(i);
-        const Id* row = topology_.indices() + lies.begin;
-        if (whole(layer, taken, lies)) {
-            for (int64_t j = 0; j < std::min(taken, NEAR); j += LINE) __builtin_prefetch(row + j);
-            if (taken > 0) __builtin_prefetch(row + std::min(taken, NEAR) - 1);
-            return;
-        }
-        if (chosen.size() < static_cast<size_t>(taken + Chooser::ROOM)) chosen.resize(taken + Chooser::ROOM);
-        choose(absorb(layer.key, nodes_[i]), static_cast<uint32_t>(lies.degree), taken, layer.replace,
-               chosen.data());
-        for (int64_t j = 0; j < taken; ++j) __builtin_prefetch(row + chosen[j]);
+    void name_row(Layer& layer, int64_t i, const Id* ids) {
+        const int64_t first = layer.start[i], taken = layer.end[i] - first;
+        nodes_.grow(count_ + taken + 1);
+        relabel<NEAR>(ids, taken, layer.indices.data() + first);
     }
 
     // Global ids of the layer's edges until they are renamed: in place where an id is as wide as a local one.
@@ -189,48 +210,22 @@ class Sampler {
         }
     }
 
-    template <bool NAMING>
-    void read_row(Layer& layer, int64_t i, const uint32_t* chosen) {
-        const int64_t taken = layer.end[i] - layer.start[i];
-        const Row row = row_of(i);
-        const Id* ids = topology_.indices() + row.begin;
-        Id* out = picked(layer) + layer.start[i];
-        const bool all = whole(layer, taken, row);
-        Id largest = 0, smallest = 0;
-        for (int64_t j = 0; j < taken; ++j) {
-            const Id node = ids[all ? j : chosen[j]];
-            out[j] = node;
-            largest = std::max(largest, node);
-            smallest = std::min(smallest, node);
-        }
-        if (smallest < 0 || largest >= topology_.num_nodes()) topology_.refuse(smallest < 0 ? smallest : largest);
-        if (NAMING) {
-            for (int64_t j = 0; j < std::min(taken, NEAR); ++j) seats_.prefetch(out[j]);
-        }
-        if (layer.position.data()) {
-            int64_t* position = layer.position.data() + layer.start[i];
-            for (int64_t j = 0; j < taken; ++j) position[j] = row.begin + (all ? j : chosen[j]);
-        }
-    }
-
     static void turn(Layer& layer) {
         layer.transpose = build_transpose(layer.num_dst, layer.num_src, layer.start.data(), layer.end.data(),
                                           layer.indices.data());
     }
 
-    // The second loop of Algorithm 1, over edges first .. last-1. It is called in edge order, so new sources have the same order
+    // The second loop of Algorithm 1: local_ids may be ids. It is called in edge order, so new sources have the same order
     // for any team. Whether a node is new is not to be guessed, so there is no branch: an old one is written again.
     // Entries from number READY on are prefetched here; who calls has asked for those before.
     template <int64_t READY>
-    void relabel(Layer& layer, int64_t first, int64_t last) {
-        const Id* ids = picked(layer);
-        int32_t* local_ids = layer.indices.data();
+    void relabel(const Id* ids, int64_t num_edges, int32_t* local_ids) {
         const Seats seats = seats_.view();
         Id* nodes = nodes_.data();
         uint64_t count = count_;
-        for (int64_t e = first; e < last; ++e) {
-            if (READY == 0 || e + AHEAD >= first + READY) {
-                if (e + AHEAD < last) seats.prefetch(ids[e + AHEAD]);
+        for (int64_t e = 0; e < num_edges; ++e) {
+            if (READY == 0 || e + AHEAD >= READY) {
+                if (e + AHEAD < num_edges) seats.prefetch(ids[e + AHEAD]);
             }
             const Id node = ids[e];
             const uint64_t entry = seats.entry(node);
