@@ -7,13 +7,12 @@
 #include "arrays.h"
 #include "half.h"
 #include "parallel.h"
+#include "row_prefetch.h"
 #include "stream.h"
 
 namespace graphmill {
 
-constexpr int64_t AHEAD = 4;          // rows between the prefetch of a row and its copy
-constexpr int64_t PREFETCHED = 1024;  // bytes of a row that are asked for; the hardware follows up
-constexpr int64_t STREAMED = 8 << 20; // outputs from so many bytes on are written past the caches
+constexpr int64_t STREAMED = 8 << 20;  // outputs from so many bytes on are written past the caches
 
 // Rows that lie one stride apart.
 struct Rows {
@@ -146,13 +145,11 @@ struct Target {
 // find(i) is the row of output row i, or nullptr for zeros. Every output row is written once.
 template <class Copy, class Find>
 static void copy_rows(const Find& find, const Target& to) {
-    const int64_t asked = std::min<int64_t>(to.row_bytes, PREFETCHED);
     const int64_t piece = std::max<int64_t>(16, 65536 / std::max<int64_t>(1, to.out_row_bytes));
     parallel_for(to.count, piece, to.threads, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
-            if (i + AHEAD < end) {
-                const char* next = find(i + AHEAD);
-                for (int64_t byte = 0; next && byte < asked; byte += 64) __builtin_prefetch(next + byte);
+            if (i + ROWS_AHEAD < end) {
+                if (const char* next = find(i + ROWS_AHEAD)) prefetch_row(next, to.row_bytes);
             }
             const char* row = find(i);
             char* out = to.out + i * to.out_row_bytes;

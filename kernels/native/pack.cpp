@@ -2,11 +2,9 @@
 #include <cstring>
 
 #include "arrays.h"
+#include "row_prefetch.h"
 
 namespace graphmill {
-
-constexpr int64_t AHEAD = 4;          // rows between the prefetch of a row and its copy
-constexpr int64_t PREFETCHED = 1024;  // bytes of a row that are asked for; the hardware follows up
 
 // The range that is in memory.
 struct Range {
@@ -16,8 +14,7 @@ struct Range {
     int64_t last() const { return first + count; }
     const char* row(int64_t id) const { return rows + (id - first) * row_bytes; }
     void prefetch(int64_t id) const {
-        if (id < first || id >= last()) return;
-        for (int64_t byte = 0; byte < std::min(row_bytes, PREFETCHED); byte += 64) __builtin_prefetch(row(id) + byte);
+        if (id >= first && id < last()) prefetch_row(row(id), row_bytes);
     }
 };
 
@@ -34,7 +31,7 @@ static int64_t deal(const Range& range, const Id* ids, int64_t count, char* out,
     while (entry < count && used < room && ids[entry] < range.last()) {
         const int64_t id = ids[entry];
         if (id < range.first || id <= before) refuse(id);
-        if (entry + AHEAD < count) range.prefetch(ids[entry + AHEAD]);
+        if (entry + ROWS_AHEAD < count) range.prefetch(ids[entry + ROWS_AHEAD]);
         const int64_t bytes = std::min(range.row_bytes - within, room - used);
         std::memcpy(out + used, range.row(id) + within, bytes);
         used += bytes;
