@@ -61,7 +61,12 @@ def run(
 
 
 def measure(
-    field: Field, graph: dict[str, int], batch_sizes: tuple[int, ...], threads: tuple[int, ...], repeats: int, scale: str
+    field: Field,
+    graph: dict[str, int],
+    batch_sizes: tuple[int, ...],
+    threads: tuple[int, ...],
+    repeats: int,
+    scale: str,
 ) -> None:
     """Compares in every setting and records a row."""
     edges = len(field.narrow.indices)

@@ -26,6 +26,7 @@ class ZeroPages {
     ZeroPages& operator=(const ZeroPages&) = delete;
 
     T* data() { return data_; }
+    const T* data() const { return data_; }
     T& operator[](int64_t index) { return data_[index]; }
 
   private:

@@ -1,9 +1,9 @@
-// The rows of a topology in compressed columns, and how much of each a layer of a block takes.
+// The rows of a topology in compressed columns, and how many edges a layer of a block takes.
 #pragma once
 
+#include <atomic>
 #include <limits>
 #include <string>
-#include <vector>
 
 #include "arrays.h"
 #include "choose.h"
@@ -67,38 +67,21 @@ class Rows {
     int64_t num_nodes_, num_edges_;
 };
 
-// Fills start and end of a layer whose destinations are `nodes`, and returns its edges: running sums of what is taken of each row,
-// first of each piece of rows, then of all.
+// Returns the edges of a layer whose destinations are `nodes`.
 template <class Id>
-int64_t size_rows(const Rows<Id>& topology, const Id* nodes, int64_t fanout, int threads, Layer& layer) {
+int64_t count_edges(const Rows<Id>& topology, const Id* nodes, const Layer& layer, int64_t fanout, int threads) {
     constexpr int64_t PIECE = 1 << 13, AHEAD = 24;
-    const auto check = [](int64_t edges) {
-        if (edges > LOCAL_IDS) throw InputError("a block would have more than 2147483647 edges", SMALLER);
-    };
-    layer.start = Buffer<int32_t>(layer.num_dst);
-    layer.end = Buffer<int32_t>(layer.num_dst);
-    std::vector<int64_t> before(layer.num_dst / PIECE + 2);  // edges in front of each piece
+    std::atomic<int64_t> total{0};
     parallel_for(layer.num_dst, PIECE, threads, [&](int64_t begin, int64_t end) {
-        int64_t total = 0;
+        int64_t mine = 0;
         for (int64_t i = begin; i < end; ++i) {
             if (i + AHEAD < layer.num_dst) topology.prefetch(nodes[i + AHEAD]);
-            layer.start[i] = static_cast<int32_t>(total);
-            total += num_taken(topology.row(nodes[i]).degree, fanout, layer.replace);
-            check(total);
-            layer.end[i] = static_cast<int32_t>(total);
+            mine += num_taken(topology.row(nodes[i]).degree, fanout, layer.replace);
         }
-        before[begin / PIECE + 1] = total;
+        total += mine;
     });
-    for (size_t piece = 1; piece < before.size(); ++piece) before[piece] += before[piece - 1];
-    check(before.back());
-    parallel_for(layer.num_dst, PIECE, threads, [&](int64_t begin, int64_t end) {
-        const int32_t shift = static_cast<int32_t>(before[begin / PIECE]);
-        for (int64_t i = begin; shift && i < end; ++i) {
-            layer.start[i] += shift;
-            layer.end[i] += shift;
-        }
-    });
-    return before.back();
+    if (total > LOCAL_IDS) throw InputError("a block would have more than 2147483647 edges", SMALLER);
+    return total;
 }
 
 }  // namespace graphmill

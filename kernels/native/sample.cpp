@@ -22,7 +22,7 @@ class Sampler {
     Sampler(Array<int64_t> indptr, Array<Id> indices, std::vector<int64_t> fanouts, bool replace, int threads,
             bool fused)
         : topology_(indptr, indices), seats_(topology_.num_nodes()), fanouts_(std::move(fanouts)), replace_(replace),
-          threads_(threads), fused_(fused) {
+          threads_(threads), fused_(fused), nodes_(topology_.num_nodes() + 1) {
         py::gil_scoped_release unlocked;
         topology_.check();
     }
@@ -52,6 +52,7 @@ class Sampler {
                 }
             }
             src_ids = Buffer<Id>(count_);
+            most_nodes_ = std::max(most_nodes_, count_);
             parallel_for(count_, 1 << 16, threads_, [&](int64_t begin, int64_t end) {
                 std::memcpy(src_ids.data() + begin, nodes_.data() + begin, (end - begin) * sizeof(Id));
             });
@@ -61,10 +62,8 @@ class Sampler {
         return py::make_tuple(src_ids.release(), blocks);
     }
 
-    // What stays allocated between batches; pages of the map that were never touched are counted too.
-    int64_t scratch_bytes() const {
-        return seats_.num_bytes() + (nodes_.size() + picked_.size()) * sizeof(Id);
-    }
+    // What stays between batches; pages of the map that were never touched are counted too.
+    int64_t scratch_bytes() const { return seats_.num_bytes() + most_nodes_ * static_cast<int64_t>(sizeof(Id)); }
 
     // Adds the visits since the last call to `counts`, and forgets them.
     void take_visits(Array<uint32_t> counts) {
@@ -84,7 +83,6 @@ class Sampler {
     void seat_seeds(const Id* seeds, int64_t num_seeds) {
         if (num_seeds >= LOCAL_IDS) throw InputError("a batch has 2147483647 seeds or more", SMALLER);
         seats_.begin_batch();
-        nodes_.grow(num_seeds);
         for (int64_t i = 0; i < num_seeds; ++i) {
             uint64_t& entry = seats_.entry(seeds[i]);
             if (seats_.taken(entry)) {
@@ -104,42 +102,58 @@ class Sampler {
         layer.key = layer_key;
         layer.num_dst = count_;
         layer.replace = replace_ && fanout >= 0;  // all neighbours are all, once
+        const int64_t room = find_room(layer, fanout);
+        layer.start = Buffer<int32_t>(layer.num_dst);
+        layer.end = Buffer<int32_t>(layer.num_dst);
+        layer.indices = Buffer<int32_t>(room);
+        if (positions) layer.position = Buffer<int64_t>(room);
         const int64_t piece = std::clamp(layer.num_dst / (8 * threads_), SHORTEST, LONGEST);
-        if (threads_ == 1 || layer.num_dst <= piece) {
-            pick_in_one_pass(layer, fanout, positions);
-        } else {
-            make_room(layer, size_rows(topology_, nodes_.data(), fanout, threads_, layer), positions);
-            const int64_t num_edges = layer.indices.size();
-            if constexpr (sizeof(Id) != sizeof(int32_t)) picked_.grow(num_edges);
-            nodes_.grow(std::min(count_ + num_edges, topology_.num_nodes()) + 1);
-            ordered_for(layer.num_dst, piece, threads_,
-                        [&](int64_t begin, int64_t end) { pick_rows<false>(layer, fanout, begin, end); },
-                        [&](int64_t begin, int64_t end) {
-                            const int64_t first = layer.start[begin];
-                            relabel<0>(picked(layer) + first, layer.end[end - 1] - first, layer.indices.data() + first);
-                        });
-        }
+        const int64_t num_edges = threads_ == 1 || layer.num_dst <= piece ? pick_rows<true>(layer, fanout, 0, layer.num_dst, nullptr)
+                                                                          : pick_pieces(layer, fanout, piece);
+        layer.indices.shrink(num_edges);
+        layer.position.shrink(num_edges);
         if (count_ > LOCAL_IDS) throw InputError("a block would have more than 2147483647 sources", SMALLER);
         layer.num_src = count_;
         return layer;
     }
 
-    // One thread needs no lengths before it begins, only room: rows differ, so each edge is taken at most once without replacement.
-    void pick_in_one_pass(Layer& layer, int64_t fanout, bool positions) {
-        int64_t room = fanout < 0 ? LOCAL_IDS + 1 : layer.num_dst * fanout;
-        if (!layer.replace) room = std::min(room, topology_.num_edges());
-        if (fanout < 0 || room > LOCAL_IDS) room = size_rows(topology_, nodes_.data(), fanout, threads_, layer);
-        layer.start = Buffer<int32_t>(layer.num_dst);
-        layer.end = Buffer<int32_t>(layer.num_dst);
-        make_room(layer, room, positions);
-        const int64_t num_edges = pick_rows<true>(layer, fanout, 0, layer.num_dst);
-        layer.indices.shrink(num_edges);
-        layer.position.shrink(num_edges);
+    // No fewer edges than the layer will have; pages that are not used are never touched. Rows differ, so that without replacement an edge
+    // is taken once at most. Lengths are added up beforehand only where this does not keep to local ids.
+    int64_t find_room(const Layer& layer, int64_t fanout) const {
+        const int64_t most = fanout < 0 ? topology_.num_edges() : layer.num_dst * fanout;
+        const int64_t room = layer.replace ? most : std::min(most, topology_.num_edges());
+        return fanout < 0 || room > LOCAL_IDS ? count_edges(topology_, nodes_.data(), layer, fanout, threads_) : room;
     }
 
-    static void make_room(Layer& layer, int64_t num_edges, bool positions) {
-        layer.indices = Buffer<int32_t>(num_edges);
-        if (positions) layer.position = Buffer<int64_t>(num_edges);
+    // Edges of a piece of rows until they are renamed, which is when their place in the layer is known.
+    struct Waiting {
+        Buffer<Id> ids;
+        Buffer<int64_t> position;
+    };
+
+    int64_t pick_pieces(Layer& layer, int64_t fanout, int64_t piece) {
+        std::vector<Waiting> waiting(layer.num_dst / piece + 1);
+        int64_t num_edges = 0;
+        const auto pick = [&](int64_t begin, int64_t end) {
+            Waiting& edges = waiting[begin / piece];
+            edges.ids.grow((end - begin) * std::clamp<int64_t>(fanout, 1, NEAR));  // mostly enough
+            pick_rows<false>(layer, fanout, begin, end, &edges);
+        };
+        const auto name = [&](int64_t begin, int64_t end) {
+            const Waiting edges = std::move(waiting[begin / piece]);
+            const int64_t count = layer.end[end - 1];
+            relabel<0>(edges.ids.data(), count, layer.indices.data() + num_edges);
+            if (count && layer.position.data()) {
+                std::memcpy(layer.position.data() + num_edges, edges.position.data(), count * sizeof(int64_t));
+            }
+            for (int64_t i = begin; i < end; ++i) {
+                layer.start[i] += static_cast<int32_t>(num_edges);
+                layer.end[i] += static_cast<int32_t>(num_edges);
+            }
+            num_edges += count;
+        };
+        ordered_for(layer.num_dst, piece, threads_, pick, name);
+        return num_edges;
     }
 
     // The ablation: see kernels/two_step.py.
@@ -148,7 +162,6 @@ class Sampler {
         layer.num_dst = count_;
         auto edges = sample_edges(topology_.indptr(), topology_.indices(), nodes_.data(), count_, fanout, replace_ && fanout >= 0, layer_key,
                                   positions, threads_);
-        nodes_.grow(std::min(count_ + edges.src.size(), topology_.num_nodes()) + 1);
         const auto local_of = [&](Id node) {
             if (node < 0 || node >= topology_.num_nodes()) topology_.refuse(node);
             uint64_t& entry = seats_.entry(node);
@@ -164,50 +177,46 @@ class Sampler {
     }
 
     // Three steps a row, each LAG rows behind the one before, so that what it reads is on its way: choose positions, read the
-    // ids there, rename them. Misses of one row overlap the arithmetic of others. Returns the edges.
-    // If not NAMING, renaming is left to ordered_for, and the rows' lengths are known.
+    // ids there, rename them. Misses of one row overlap the arithmetic of others. Rows start at the first edge of this call, of
+    // which there are as many as it returns. If not NAMING, the edges wait for their names.
     template <bool NAMING>
-    int64_t pick_rows(Layer& layer, int64_t fanout, int64_t begin, int64_t end) {
+    int64_t pick_rows(Layer& layer, int64_t fanout, int64_t begin, int64_t end, Waiting* waiting) {
         PickedRow<Id> rows[LAG];
-        std::vector<Id> ids[LAG];  // that wait for their names
+        std::vector<Id> ids[LAG];  // of rows that are named here
         Chooser chooser;
         int64_t num_edges = 0;
         for (int64_t i = begin; i < end + 2 * LAG; ++i) {
             const int64_t read = i - LAG, named = read - LAG;
-            if (NAMING && named >= begin && named < end) name_row(layer, named, ids[named % LAG].data());
-            if (read >= begin && read < end) read_row<NAMING>(layer, read, rows[read % LAG], ids[read % LAG]);
+            if (NAMING && named >= begin && named < end) {
+                const int64_t first = layer.start[named];
+                relabel<NEAR>(ids[named % LAG].data(), layer.end[named] - first, layer.indices.data() + first);
+            }
+            if (read >= begin && read < end) {
+                if (NAMING) read_row(layer, read, rows[read % LAG], ids[read % LAG]);
+                else read_row(layer, read, rows[read % LAG], *waiting);
+            }
             if (i + LAG < end) topology_.prefetch(nodes_[i + LAG]);
             if (i >= end) continue;
-            const int64_t taken = rows[i % LAG].choose(topology_, layer, fanout, nodes_[i], chooser);
-            if (NAMING) layer.start[i] = static_cast<int32_t>(num_edges);
-            num_edges += taken;
-            if (NAMING) layer.end[i] = static_cast<int32_t>(num_edges);
+            layer.start[i] = static_cast<int32_t>(num_edges);
+            num_edges += rows[i % LAG].choose(topology_, layer, fanout, nodes_[i], chooser);
+            layer.end[i] = static_cast<int32_t>(num_edges);
         }
         return num_edges;
     }
 
-    template <bool NAMING>
-    void read_row(Layer& layer, int64_t i, const PickedRow<Id>& row, std::vector<Id>& kept) {
-        const int64_t taken = row.taken(), first = layer.start[i];
-        if (NAMING && kept.size() < static_cast<size_t>(taken)) kept.resize(taken);
-        Id* out = NAMING ? kept.data() : picked(layer) + first;
-        row.read(topology_, out, layer.position.data() ? layer.position.data() + first : nullptr);
-        for (int64_t j = 0; NAMING && j < std::min(taken, NEAR); ++j) seats_.prefetch(out[j]);
+    // For naming it soon.
+    void read_row(Layer& layer, int64_t i, const PickedRow<Id>& row, std::vector<Id>& ids) {
+        const int64_t taken = row.taken();
+        if (ids.size() < static_cast<size_t>(taken)) ids.resize(taken);
+        row.read(topology_, ids.data(), layer.position.data() ? layer.position.data() + layer.start[i] : nullptr);
+        for (int64_t j = 0; j < std::min(taken, NEAR); ++j) seats_.prefetch(ids[j]);
     }
 
-    void name_row(Layer& layer, int64_t i, const Id* ids) {
-        const int64_t first = layer.start[i], taken = layer.end[i] - first;
-        nodes_.grow(count_ + taken + 1);
-        relabel<NEAR>(ids, taken, layer.indices.data() + first);
-    }
-
-    // Global ids of the layer's edges until they are renamed: in place where an id is as wide as a local one.
-    Id* picked(Layer& layer) {
-        if constexpr (sizeof(Id) == sizeof(int32_t)) {
-            return layer.indices.data();
-        } else {
-            return picked_.data();
-        }
+    void read_row(Layer& layer, int64_t i, const PickedRow<Id>& row, Waiting& waiting) {
+        const int64_t first = layer.start[i], last = layer.end[i];
+        waiting.ids.grow(last);
+        if (layer.position.data()) waiting.position.grow(last);
+        row.read(topology_, waiting.ids.data() + first, waiting.position.data() ? waiting.position.data() + first : nullptr);
     }
 
     static void turn(Layer& layer) {
@@ -215,7 +224,7 @@ class Sampler {
                                           layer.indices.data());
     }
 
-    // The second loop of Algorithm 1: local_ids may be ids. It is called in edge order, so new sources have the same order
+    // The second loop of Algorithm 1. It is called in edge order, so new sources have the same order
     // for any team. Whether a node is new is not to be guessed, so there is no branch: an old one is written again.
     // Entries from number READY on are prefetched here; who calls has asked for those before.
     template <int64_t READY>
@@ -246,9 +255,9 @@ class Sampler {
     int threads_;
     bool fused_;
     std::atomic<bool> busy_{false};
-    int64_t count_ = 0;   // nodes seated in this batch
-    Buffer<Id> nodes_;    // their global ids; every block's sources are a prefix of it
-    Buffer<Id> picked_;   // global ids of one layer's edges, where they do not fit into its indices
+    int64_t count_ = 0;       // nodes seated in this batch
+    int64_t most_nodes_ = 0;  // of any batch
+    ZeroPages<Id> nodes_;     // their global ids; every block's sources are a prefix of it. It never moves: other threads read it
 };
 
 template <class Id>

@@ -1,5 +1,6 @@
 """The sampler gives the blocks of its reference, to the byte, and refuses what it cannot sample."""
 
+import dataclasses
 import threading
 from itertools import pairwise
 
@@ -79,14 +80,34 @@ def test_both_id_types_and_all_teams_give_the_same_blocks(fanouts, threads):
 
 
 @pytest.mark.parametrize("threads", [2, 8])
-def test_blocks_that_are_cut_into_many_pieces_are_those_of_one_thread(threads):
-    """Lengths of more rows than one thread reads, several pieces of rows, and more sources than one thread copies."""
-    graph = random_topology(120_000, 500_000)
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_blocks_that_are_cut_into_many_pieces_are_those_of_one_thread(threads, dtype):
+    """Lengths of more rows than one thread adds up, several pieces of rows, and more sources than one thread copies."""
+    graph = random_topology(120_000, 500_000, dtype=dtype)
+    graph = dataclasses.replace(graph, edge_ids=np.arange(500_000)[::-1].copy())
     seeds = np.arange(0, 120_000, 3)
-    alone = Sampler(graph, (3, -1), seed=1).sample(KEY, seeds, transpose="all")
-    blocks = Sampler(graph, (3, -1), seed=1, threads=threads).sample(KEY, seeds, transpose="all")
-    assert blocks[0].num_dst > 1 << 16 and blocks[0].num_src > 1 << 16
-    assert_same_blocks(blocks, alone, ("start", "end", "indices", "src_ids", "t_start", "t_edge", "t_dst"))
+    for fanouts in ((3, -1), (2**30, 4)):
+        alone = Sampler(graph, fanouts, seed=1).sample(KEY, seeds, transpose="all", edge_ids=True)
+        blocks = Sampler(graph, fanouts, seed=1, threads=threads).sample(KEY, seeds, transpose="all", edge_ids=True)
+        assert blocks[0].num_dst > 1 << 16 and blocks[0].num_src > 1 << 16
+        fields = ("start", "end", "indices", "src_ids", "edge_id", "t_start", "t_edge", "t_dst")
+        assert_same_blocks(blocks, alone, fields)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_sampler_is_as_before_after_a_batch_that_failed(threads):
+    """The bad neighbour is found while other pieces wait for their names."""
+    graph = random_topology(20_000, 100_000)
+    bad = int(graph.indptr[15_000]), int(graph.indptr[15_001])
+    sampler = Sampler(graph, (2, 3), seed=1, threads=threads)
+    seeds = np.arange(0, 20_000, 2)
+    expected = sampler.sample(KEY, seeds)
+    kept = graph.indices[bad[0] : bad[1]].copy()
+    graph.indices[bad[0] : bad[1]] = 20_000
+    with pytest.raises(InputError, match="node 20000, but only 20000 nodes"):
+        sampler.sample(KEY, seeds)
+    graph.indices[bad[0] : bad[1]] = kept
+    assert_same_blocks(sampler.sample(KEY, seeds), expected, ("start", "end", "indices", "src_ids"))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
