@@ -24,8 +24,8 @@ from trainers.staging import ChunkLoader
 
 DEPTHS = (64, 256)
 BASIS = "packed only"
-CHUNKS_A_BATCH = 5
-SECTOR_BYTES, SEQUENTIAL = 512, 10
+CHUNKS_A_BATCH = 12
+SECTOR_BYTES, SEQUENTIAL = 512, 24
 """What is copied of a random page, and chunks that a sequential turn reads."""
 
 

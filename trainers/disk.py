@@ -4,7 +4,7 @@
     feature loaders  chunk and cache pages from disk, checked                 ->  staged                    |
     assembler        one gather from device, host and staged rows             ->  ready    -> training step +
 
-A thread a stage, but three that load features, in turn: while one compares its chunk with the digest or takes rows out of cache pages the
+A thread a stage, but four that load features, in turn: while one compares its chunk with the digest or takes rows out of cache pages the
 others read, which leaves the disk no pause. Pieces of one chunk would not do: where a device reports all reads that it was given
 together at once, as a virtual disk was seen to do, the first piece is there no earlier than the last one.
 
@@ -50,7 +50,7 @@ from trainers.timeline import STEP, WAIT, Timeline
 MOST_WAITING = 2
 """Batches in a queue (DiskGNN, section 6)."""
 
-NUM_LOADERS = 3
+NUM_LOADERS = 4
 """Threads that load features."""
 
 TOPOLOGY = Line("disk", "topology")
