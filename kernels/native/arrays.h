@@ -85,9 +85,6 @@ class Buffer {
         size_ = size;
     }
 
-    // Forgets the last elements; their memory stays until the buffer goes.
-    void truncate(int64_t size) { size_ = size < size_ ? size : size_; }
-
     // Hands the memory to a NumPy array (needs the GIL); None when the buffer was never made.
     py::object release() {
         if (!data_) return py::none();

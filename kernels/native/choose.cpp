@@ -14,7 +14,7 @@ static Array<uint32_t> choose(uint64_t row_key, uint32_t degree, int64_t taken, 
     } else {
         chooser(row_key, degree, taken, replace, out.data());
     }
-    out.truncate(taken);
+    out.shrink(taken);
     return out.release();
 }
 

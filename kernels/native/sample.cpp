@@ -120,9 +120,9 @@ class Sampler {
     // No fewer edges than the layer will have; pages that are not used are never touched. Rows differ, so that without replacement an edge
     // is taken once at most. Lengths are added up beforehand only where this does not keep to local ids.
     int64_t find_room(const Layer& layer, int64_t fanout) const {
-        const int64_t most = fanout < 0 ? topology_.num_edges() : layer.num_dst * fanout;
-        const int64_t room = layer.replace ? most : std::min(most, topology_.num_edges());
-        return fanout < 0 || room > LOCAL_IDS ? count_edges(topology_, nodes_.data(), layer, fanout, threads_) : room;
+        const int64_t most = layer.replace ? layer.num_dst * fanout : std::min(layer.num_dst * fanout, topology_.num_edges());
+        if (fanout >= 0 && most <= LOCAL_IDS) return most;
+        return count_edges(topology_, nodes_.data(), layer, fanout, threads_);
     }
 
     // Edges of a piece of rows until they are renamed, which is when their place in the layer is known.

@@ -24,7 +24,7 @@ Transpose build_transpose(int64_t num_dst, int64_t num_src, const int32_t* start
             result.dst[place] = static_cast<int32_t>(i);
         }
     }
-    result.start.truncate(num_src + 1);
+    result.start.shrink(num_src + 1);
     return result;
 }
 
