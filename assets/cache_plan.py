@@ -3,6 +3,7 @@
     slot i32[N], device_ids, host_ids ids[n]       the static tiers: the nodes that most batches need, within the budgets
     segment_of i32[B]                              which segment a batch is in, B = K x batches an epoch, by epoch and step
     cache_ptr i64[S+1], cache_ids ids[m]           rows of each segment's disk cache, in the order of its file
+    member_ptr i64[B+1], members i32[q]            rows of its segment's disk cache that each batch reads
     packed_ptr i64[B+1], packed_ids ids[p]         rows of each batch's chunk, ascending
     tier_rows i64[B, 4]                            rows that a batch takes from device, host, disk cache and chunk
     pages, runs, pages_by_id i64[B]                pages and page runs it reads of the disk cache; pages were it ordered by id
@@ -10,7 +11,8 @@
 
 A row that a batch needs comes from the tier that holds it, else from its segment's cache, else from its chunk: exactly one. The size of
 a segment is the smallest whose rows fit the disk budget (kernels/segment_size.py: Algorithm 2 on exact numbers of all segments), checked
-against the bytes of whole pages before anything is written. Every number of the summary is exact: the packer writes and the trainer reads
+against the bytes of whole pages before anything is written. Where that reads many bytes that nobody wants, segments are longer and hold a
+row several times (assets/segment_layout.py). Every number of the summary is exact: the packer writes and the trainer reads
 these bytes. The disk budget counts feature bytes of all K epochs.
 
 Samples are read three times at most, a segment at a time, each batch verified. Peak memory with N nodes, T threads, R the bytes of a
@@ -19,6 +21,7 @@ record, and P (batch, node) pairs from disk in the largest segment, of which m n
     16 N (slots, working memory, visits; 28 N while nodes are ranked) + T R + 8 B min(B, 1024)
     + ids of the segment 2 x 4 x (its inputs) + 12 P + m (16 ceil(s / 64) + 40)
 
+and with copies 60 P, of segments of 2^26 pairs, instead of the last two.
 Ids and features are never held for more than one segment; ids take 8 bytes instead of 4 from 2^31 nodes on.
 """
 
@@ -56,11 +59,11 @@ class CachePlanTable:
         InputError: a value is outside its range.
     """
 
-    order: Literal["filled", "gray", "minhash"] = "filled"
+    order: Literal["auto", "filled", "gray", "minhash", "grouped"] = "auto"
     # Of the rows of a segment's disk cache: Gray-code order of the memberships in batches, with pages filled from it or as it is;
-    # or DiskGNN's Algorithm 1.
+    # DiskGNN's Algorithm 1; or with copies of a row for groups of batches. "auto" is "filled" or "grouped", which moves fewer bytes.
     segment_size: int = 0
-    # Batches that share a disk cache; 0 = the fewest that the disk budget allows.
+    # Batches that share a disk cache; 0 = the fewest that the disk budget allows, for "grouped" as many as memory does.
 
     def __post_init__(self) -> None:
         """Checks the range."""
@@ -91,7 +94,7 @@ class CachePlanStage:
     """Plans the tiers; `CACHE_PLAN` is the one instance."""
 
     name = "cache_plan"
-    code_version = 2
+    code_version = 3  # 3: members, and copies
     Semantic = CachePlanConfig
     Execution = CachePlanExecution
 
@@ -114,7 +117,8 @@ class CachePlanStage:
         """Ranks, sizes, splits, orders and counts.
 
         Raises:
-            InputError: the disk budget is smaller than one segment of all batches needs, or a batch is damaged.
+            InputError: the disk budget is smaller than one segment of all batches needs, or than copies do where they are asked
+                for, or a batch is damaged.
         """
         table, budgets = inputs["graph"].table("features"), open_budgets(inputs["budgets"])
         samples = open_samples(inputs["samples"])
@@ -130,7 +134,7 @@ class CachePlanStage:
         return Summary(
             numbers=plan_numbers(planned, placement, choice) | {"feature_bytes": table.num_rows * table.row_bytes},
             checks=plan_checks(planned, placement, choice, budgets, np.asarray(samples.num_inputs)),
-            figures=_draw(planned, asked.order, writer),
+            figures=_draw(planned, writer),
         )
 
 
@@ -153,12 +157,14 @@ def place_visited(visits: Array, row_bytes: int, budgets: Budgets) -> Placement:
     return place_rows(order, *rows)
 
 
-def _draw(planned: Planned, order: str, writer: Writer) -> dict[str, str]:
+def _draw(planned: Planned, writer: Writer) -> dict[str, str]:
     """Draws the figures and returns title -> file."""
     from assets.figures import page_curves, tier_shares
 
     tier_shares(writer.path("tiers.png"), planned.tier_rows)
-    page_curves(writer.path("cache_io.png"), {"ordered by node id": planned.pages_by_id, f'"{order}"': planned.pages})
+    page_curves(
+        writer.path("cache_io.png"), {"ordered by node id": planned.pages_by_id, f'"{planned.order}"': planned.pages}
+    )
     return {"rows by tier": "tiers.png", "disk cache pages by batch": "cache_io.png"}
 
 
@@ -175,15 +181,15 @@ def open_placement(artifact: Artifact) -> Placement:
 def open_segment_plan(artifact: Artifact) -> SegmentPlan:
     """Returns the segments of a cache_plan artifact, mapped; raises as `open_placement`."""
     _require(artifact)
-    names = ("segment_of", "cache_ptr", "cache_ids", "packed_ptr", "packed_ids")
+    names = ("segment_of", "cache_ptr", "cache_ids", "member_ptr", "members", "packed_ptr", "packed_ids")
     return SegmentPlan(**{name: artifact.array(name) for name in names})
 
 
 def _require(artifact: Artifact) -> None:
     from assets.needs import require
 
-    arrays: dict[str, Any] = {name: {"dtype": "int32", "ndim": 1} for name in ("slot", "segment_of")}
-    arrays |= {name: {"dtype": "int64", "ndim": 1} for name in ("cache_ptr", "packed_ptr")}
+    arrays: dict[str, Any] = {name: {"dtype": "int32", "ndim": 1} for name in ("slot", "segment_of", "members")}
+    arrays |= {name: {"dtype": "int64", "ndim": 1} for name in ("cache_ptr", "member_ptr", "packed_ptr")}
     ids = ("device_ids", "host_ids", "cache_ids", "packed_ids")
     arrays |= {name: {"dtype": ("int32", "int64"), "ndim": 1} for name in ids}
     require(artifact, {"stage": CachePlanStage.name, "arrays": arrays})

@@ -1,7 +1,8 @@
 """Where each input of a batch will be found: its slot in a static tier, in the batch's chunk, or in the disk cache of its segment.
 
-Inputs that the device or the host holds keep the slot of the plan. The others are looked up among the batch's packed nodes and the nodes
-of its segment's cache, both ascending, after they were sorted: all look-ups go from left to right, nothing as long as the graph is needed.
+Inputs that the device or the host holds keep the slot of the plan. The others are looked up among the batch's packed nodes and those that
+the plan has it read from its segment's cache, both ascending, after they were sorted: all look-ups go from left to right, and nothing as
+long as the graph is needed.
 """
 
 from __future__ import annotations
@@ -16,21 +17,22 @@ from kernels.types import Array
 
 
 class CachedNodes(NamedTuple):
-    """The nodes of a segment's disk cache.
+    """What a batch reads from its segment's disk cache.
 
     Attributes:
-        ids: ids[m] ascending.
-        rows: i64[m], where each is in the cache.
+        ids: ids[c] ascending, each once.
+        rows: i64[c], where each is in the cache.
     """
 
     ids: Array
     rows: Array
 
     @staticmethod
-    def of(cache_ids: Array) -> CachedNodes:
-        """Sorts ids[m], which are in the order of the cache."""
-        rows = np.argsort(cache_ids)
-        return CachedNodes(cache_ids[rows], rows)
+    def of(cache_ids: Array, members: Array) -> CachedNodes:
+        """Sorts a batch's rows of a cache, i32[c], by their node; cache_ids: ids[m], in the order of the cache."""
+        ids = cache_ids[members]
+        order = np.argsort(ids)
+        return CachedNodes(ids[order], members[order].astype(np.int64))
 
 
 def addresses(slots: Array, input_ids: Array, packed_ids: Array, cached: CachedNodes) -> tuple[Array, Array]:
@@ -40,7 +42,7 @@ def addresses(slots: Array, input_ids: Array, packed_ids: Array, cached: CachedN
         slots: i32[n] of the plan, of the inputs; it is written to.
         input_ids: ids[n] global, each once.
         packed_ids: ids[p] ascending, what is packed with the batch.
-        cached: the cache of its segment.
+        cached: what the plan has it read from the cache of its segment.
 
     Raises:
         InputError: an input is in no tier, or a packed row is no input.

@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 CHECKED_LISTS, CHECKED_ROWS, CHECKED_BYTES = 64, 64, 1 << 20
 """Chunks, caches and images of a group that are compared with the table by another way, and rows and bytes of each at most."""
 
-CACHED_TIER = 2
-"""Column of the plan's `tier_rows` that counts a batch's rows in the disk cache."""
-
 
 class _Plan(NamedTuple):
     """The part of the plan that a group needs, numbered from its first batch and segment."""
@@ -51,10 +48,19 @@ class _Plan(NamedTuple):
     cache_ids: Array
     packed_ptr: Array
     packed_ids: Array
-    num_cached: Array
+    member_ptr: Array
+    members: Array
 
     def packed(self, batch: int) -> Array:
         return self.packed_ids[self.packed_ptr[batch] : self.packed_ptr[batch + 1]]
+
+    @property
+    def num_cached(self) -> Array:
+        return np.diff(self.member_ptr)
+
+    def cached(self, batch: int) -> CachedNodes:
+        members = self.members[self.member_ptr[batch] : self.member_ptr[batch + 1]]
+        return CachedNodes.of(self.cache(int(self.segment_of[batch])), members)
 
     def cache(self, segment: int) -> Array:
         return self.cache_ids[self.cache_ptr[segment] : self.cache_ptr[segment + 1]]
@@ -128,10 +134,10 @@ def pack_group(
 
 
 def _part_of(plan: Artifact, group: Group) -> _Plan:
-    segment_of, ptr, cache_ptr = (np.asarray(plan.array(name)) for name in ("segment_of", "packed_ptr", "cache_ptr"))
+    segment_of = np.asarray(plan.array("segment_of"))
     first, last = (int(place) for place in np.searchsorted(segment_of, [group.low, group.high]))
-    cache_ptr = np.array(cache_ptr[group.low : group.high + 1])
-    ptr = np.array(ptr[first : last + 1])
+    cache_ptr = np.array(plan.array("cache_ptr")[group.low : group.high + 1])
+    ptr, member_ptr = (np.array(plan.array(name)[first : last + 1]) for name in ("packed_ptr", "member_ptr"))
     return _Plan(
         first=first,
         segment_of=np.array(segment_of[first:last]) - group.low,
@@ -139,7 +145,8 @@ def _part_of(plan: Artifact, group: Group) -> _Plan:
         cache_ids=np.asarray(plan.array("cache_ids")[cache_ptr[0] : cache_ptr[-1]]),
         packed_ptr=ptr - ptr[0],
         packed_ids=np.asarray(plan.array("packed_ids")[ptr[0] : ptr[-1]]),
-        num_cached=np.array(plan.array("tier_rows")[first:last, CACHED_TIER]),
+        member_ptr=member_ptr - member_ptr[0],
+        members=np.asarray(plan.array("members")[member_ptr[0] : member_ptr[-1]]),
     )
 
 
@@ -193,9 +200,9 @@ def _placed_regions(
 def _heads(slot: Array, plan: _Plan, samples: Samples, dealer: Dealer, threads: int) -> list[Callable[[], None]]:
     """Returns the work of putting addresses and places in front of the rows of every chunk, cut for some threads."""
 
-    def put(batch: int, cached: CachedNodes) -> None:
+    def put(batch: int) -> None:
         input_ids = _input_ids(samples, plan.first + batch)
-        slots, places = addresses(slot[input_ids], input_ids, plan.packed(batch), cached)
+        slots, places = addresses(slot[input_ids], input_ids, plan.packed(batch), plan.cached(batch))
         if len(places) != plan.num_cached[batch] or dealer.sinks[batch].head_bytes != sum(
             int(padded_bytes(each.nbytes)) for each in (slots, places)
         ):
@@ -206,12 +213,8 @@ def _heads(slot: Array, plan: _Plan, samples: Samples, dealer: Dealer, threads: 
             dealer.put(batch, np.zeros(int(padded_bytes(values.nbytes)) - values.nbytes, np.uint8))
 
     def put_all(batches: Array) -> None:
-        segment, cached = -1, CachedNodes.of(plan.cache_ids[:0])
         for batch in batches.tolist():
-            if plan.segment_of[batch] != segment:
-                segment = int(plan.segment_of[batch])
-                cached = CachedNodes.of(plan.cache(segment))
-            put(batch, cached)
+            put(batch)
 
     pieces = np.array_split(np.arange(len(plan.segment_of)), threads + WAITING_THREADS)
     return [partial(put_all, piece) for piece in pieces if len(piece)]

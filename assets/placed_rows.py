@@ -1,8 +1,8 @@
-"""Rows that a file holds in another order than the table: segment caches, and images of the static tiers.
+"""Rows that a file holds in another order than the table, some of them more than once: segment caches, and images of the static tiers.
 
 They come in ascending order, as one pass over the table brings them, and belong all over a region. Writing each at its place would touch
 every page of the region once for every range. So a region is cut into windows, each of which is a list of its own: its rows gather in
-ascending order, and when all are there the window is put in order in memory and written in large pieces. A window that memory has no room
+ascending order, each once, and when all are there the window is put in order in memory and written in large pieces. A window that memory has no room
 for during the pass is kept in its own place of the file, which is as large, and read back: its bytes are written twice and read once, all
 of it in large pieces.
 """
@@ -42,10 +42,8 @@ class Window:
         self, file: DirectArray, start: int, end: int, node_ids: Array, *, keeps_all: bool, page_words: Array | None
     ):
         self.file, self.start, self.end, self.keeps_all, self.page_words = file, start, end, keeps_all, page_words
-        order = np.argsort(node_ids)
-        self.ids = node_ids[order]
-        self.place = np.empty(len(order), np.int32)  # of each row of the file among the ascending ones
-        self.place[order] = np.arange(len(order), dtype=np.int32)
+        self.ids, place = np.unique(node_ids, return_inverse=True)
+        self.place = place.astype(np.int32)  # of each row of the file among the ascending ones
         self._kept = start
 
     def write(self, data: Array) -> None:
@@ -62,17 +60,17 @@ class Window:
         """Writes the rows in their order.
 
         Args:
-            kept: u8[...], the ascending rows; None reads them back.
+            kept: u8[...], the ascending rows, each once; None reads them back.
             row_bytes: of a row.
 
         Raises:
             InputError: the disk is full.
         """
-        num_rows, size = len(self.ids), len(self.ids) * row_bytes
+        num_rows, size = len(self.place), len(self.ids) * row_bytes
         if kept is None:
             kept = aligned_empty(int(padded_bytes(size)))
             self.file.read(self.start, kept)
-        rows = kept[:size].reshape(num_rows, row_bytes)
+        rows = kept[:size].reshape(-1, row_bytes)
         step = max(1, (MOST_BUFFER_BYTES - PAGE_BYTES) // row_bytes)
         piece = aligned_empty(int(padded_bytes(PAGE_BYTES + min(step, num_rows) * row_bytes)))
         region, used = RegionWriter(self.file, self.start, self.end, page_words=self.page_words), 0

@@ -1,6 +1,6 @@
 """The work of the cache_plan stage: segments are read, planned and written one after the other, and counted by batch.
 
-What is written and the peak memory stand in assets/cache_plan.py.
+Which layout they get is decided in assets/segment_layout.py; what is written and the peak memory stand in assets/cache_plan.py.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import numpy as np
 
 from assets.arrays import ArrayAppender
 from assets.segment_choice import SegmentBatches, SegmentChoice
+from assets.segment_layout import Layout, NoRoom, SegmentPlanner, choose_layout, one_copy
 from assets.stage import Progress
 from kernels.placement import Placement
-from kernels.segment_plan import Order, PlannedSegment, plan_segment
-from kernels.segments import disk_state
+from kernels.segment_plan import PlannedSegment
 from kernels.slots import DEVICE, HOST, unpack
 from kernels.types import Array
 
@@ -29,8 +29,9 @@ class Planned(NamedTuple):
         tier_rows: i64[B, 4], rows of each batch on the device, on the host, in the disk cache and in its chunk.
         pages, runs: i64[B], pages and page runs that each batch reads of the disk cache; pages_by_id: were it ordered by node id.
         packed_bytes: i64[B], of the rows section of each batch's chunk.
+        order: of the disk caches' rows, as it was decided.
         num_segments, num_cached, disk_bytes: segments, rows of all disk caches, bytes of all caches and rows sections.
-        overlaps: rows that a segment caches and packs as well.
+        overlaps: rows that a batch reads from the cache and from its chunk.
     """
 
     tier_rows: Array
@@ -38,6 +39,7 @@ class Planned(NamedTuple):
     runs: Array
     pages_by_id: Array
     packed_bytes: Array
+    order: str
     num_segments: int
     num_cached: int
     disk_bytes: int
@@ -48,7 +50,7 @@ def plan_all(
     batches: SegmentBatches,
     placement: Placement,
     choice: SegmentChoice,
-    order: Order,
+    order: str,
     seed: int,
     writer: Writer,
     progress: Progress,
@@ -59,29 +61,47 @@ def plan_all(
         batches: of all epochs.
         placement: the static tiers.
         choice: of the segment size.
-        order, seed: of the disk caches' rows, as in `plan_segment`.
+        order, seed: of the disk caches' rows, as the table gives them.
         writer, progress: of the stage.
+
+    Raises:
+        InputError: copies were asked for and the disk budget has no room for them.
     """
-    made = _Columns(batches.num_batches, len(placement.slot))
-    state, ids, cuts = disk_state(placement.slot), placement.device_ids.dtype, choice.segments(batches.num_batches)
-    progress.start("plan segments", batches.num_batches, "batches")
+    planner = SegmentPlanner(batches, placement.slot, choice, seed)
+    layout = choose_layout(planner, order)
+    try:
+        return _plan_layout(planner, layout, placement, writer, progress)
+    except NoRoom:
+        if order == "grouped":
+            raise
+        return _plan_layout(planner, one_copy(choice, "filled"), placement, writer, progress)
+
+
+def _plan_layout(
+    planner: SegmentPlanner, layout: Layout, placement: Placement, writer: Writer, progress: Progress
+) -> Planned:
+    num_batches, ids = planner.batches.num_batches, placement.device_ids.dtype
+    made = _Columns(num_batches, len(placement.slot), layout.order)
+    progress.start("plan segments", num_batches, "batches")
     with (
         ArrayAppender(writer.path("cache_ids.npy"), ids) as cache_file,
         ArrayAppender(writer.path("packed_ids.npy"), ids) as packed_file,
+        ArrayAppender(writer.path("members.npy"), np.dtype(np.int32)) as member_file,
     ):
-        for first, last in cuts:
-            ptr, node_ids = batches.load(first, last)
-            segment = plan_segment(
-                ptr, node_ids, state, choice.row_bytes, order=order, seed=seed, compare=True, threads=batches.threads
-            )
+        for first, last in layout.cuts:
+            ptr, node_ids = planner.load(first, last)
+            segment = planner.plan(layout, first, last)
             cache_file.append(segment.cache_ids)
             packed_file.append(segment.packed_ids)
+            member_file.append(segment.members)
             made.add(first, last, _tier_rows(ptr, node_ids, placement.slot, segment), segment)
             progress.advance(last - first)
     progress.done()
-    writer.save("segment_of", np.repeat(np.arange(len(cuts), dtype=np.int32), [last - first for first, last in cuts]))
+    sizes = [last - first for first, last in layout.cuts]
+    writer.save("segment_of", np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
     writer.save("cache_ptr", np.array(made.cache_ptr, np.int64))
-    writer.save("packed_ptr", np.concatenate([[0], np.cumsum(made.tier_rows[:, 3])]))
+    for name, column in (("member_ptr", 2), ("packed_ptr", 3)):
+        writer.save(name, np.concatenate([[0], np.cumsum(made.tier_rows[:, column])]))
     for name in ("tier_rows", "pages", "runs", "pages_by_id"):
         writer.save(name, getattr(made, name))
     return made.planned()
@@ -90,8 +110,11 @@ def plan_all(
 class _Columns:
     """Collects what is counted a batch."""
 
-    def __init__(self, num_batches: int, num_nodes: int):
-        self._cached = np.zeros(num_nodes, bool)
+    def __init__(self, num_batches: int, num_nodes: int, order: str):
+        self._reader, self.order = (
+            np.full(num_nodes, -1, np.int32),
+            order,
+        )  # the last batch that read a node from a cache
         self.tier_rows = np.zeros((num_batches, 4), np.int64)
         self.pages, self.runs, self.pages_by_id, self.packed_bytes = np.zeros((4, num_batches), np.int64)
         self.cache_ptr, self.disk_bytes, self.overlaps = [0], 0, 0
@@ -103,9 +126,10 @@ class _Columns:
             getattr(self, name)[first:last] = getattr(segment, name)
         self.cache_ptr.append(self.cache_ptr[-1] + len(segment.cache_ids))
         self.disk_bytes += segment.disk_bytes
-        self._cached[segment.cache_ids] = True
-        self.overlaps += int(np.count_nonzero(self._cached[segment.packed_ids]))
-        self._cached[segment.cache_ids] = False
+        cached, packed = (np.split(ids, ptr[1:-1]) for ids, ptr in segment.reads())
+        for batch in range(last - first):
+            self._reader[cached[batch]] = first + batch
+            self.overlaps += int(np.count_nonzero(self._reader[packed[batch]] == first + batch))
 
     def planned(self) -> Planned:
         """Returns everything."""
@@ -115,6 +139,7 @@ class _Columns:
             runs=self.runs,
             pages_by_id=self.pages_by_id,
             packed_bytes=self.packed_bytes,
+            order=self.order,
             num_segments=len(self.cache_ptr) - 1,
             num_cached=self.cache_ptr[-1],
             disk_bytes=self.disk_bytes,

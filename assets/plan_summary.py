@@ -18,7 +18,7 @@ from kernels.types import Array
 
 CACHE_PLAN_CHECKS = (
     "every row is in exactly one tier",
-    "no segment caches and packs a node",
+    "no batch reads a row twice",
     "device and host fit their budgets",
     "disk fits its budget",
 )
@@ -35,6 +35,7 @@ def plan_numbers(planned: Planned, placement: Placement, choice: SegmentChoice) 
     return {
         "row_bytes": row_bytes,
         "num_batches": len(planned.tier_rows),
+        "order": planned.order,
         "num_segments": planned.num_segments,
         "segment_size": choice.size,
         "segment_size_as_printed": choice.as_printed or 0,
@@ -62,11 +63,13 @@ def plan_checks(
 ) -> list[Check]:
     """Tests the plan against numbers that were counted another way: inputs by the sampler, rows by the gaps between uses."""
     short = int(np.count_nonzero(planned.tier_rows.sum(axis=1) != num_inputs))
+    short += int(np.count_nonzero(planned.tier_rows[:, 2:].sum(axis=1) != choice.pairs))
     stored = planned.num_cached + int(planned.tier_rows[:, 3].sum())
     on_disk = int(np.count_nonzero(placement.slot == ELSEWHERE))
     held = [len(ids) * choice.row_bytes for ids in (placement.device_ids, placement.host_ids)]
     places = len(placement.device_ids) + len(placement.host_ids) + on_disk
-    sound = short == 0 and stored == choice.rows and places == len(placement.slot)
+    rows_fit = stored <= choice.full_rows if planned.order == "grouped" else stored == choice.rows
+    sound = short == 0 and rows_fit and places == len(placement.slot)
     fits = held[0] <= budgets.device_bytes and held[1] <= budgets.host_bytes
     details = (
         (sound, f"{short} batches have other rows than inputs; {stored:,} rows stored, {choice.rows:,} counted"),

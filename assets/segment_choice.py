@@ -77,7 +77,8 @@ class SegmentChoice:
     Attributes:
         size: batches a segment; rows: what all segments store; full_rows: what packing alone would.
         as_printed: the size that Algorithm 2 takes as printed, None where it finds none; rows_as_printed: what that stores.
-        row_bytes, disk_budget: as in `Room`.
+        pairs: i64[B], rows that each batch needs from disk; full_rows is their sum.
+        row_bytes, disk_budget, asked_size: as in `Room`.
     """
 
     size: int
@@ -85,8 +86,10 @@ class SegmentChoice:
     full_rows: int
     as_printed: int | None
     rows_as_printed: int
+    pairs: Array
     row_bytes: int
     disk_budget: int
+    asked_size: int
 
     def segments(self, num_batches: int) -> Sequence[tuple[int, int]]:
         """Returns (first batch, one behind the last) of each segment."""
@@ -132,8 +135,10 @@ def choose_size(batches: SegmentBatches, slot: Array, visits: Array, room: Room,
         full_rows=sizes.rows(1),
         as_printed=printed,
         rows_as_printed=sizes.rows(known) if known else 0,
+        pairs=sizes.pairs(),
         row_bytes=room.row_bytes,
         disk_budget=room.disk_bytes,
+        asked_size=room.segment_size,
     )
 
 

@@ -49,7 +49,7 @@ class Case:
     def num_batches(self) -> int:
         return int(self.samples.summary["numbers"]["num_batches"])
 
-    def plan(self, *, segment_size: int = 0, order: str = "filled", **memory: str) -> Artifact:
+    def plan(self, *, segment_size: int = 0, order: str = "auto", **memory: str) -> Artifact:
         """Builds the cache plan under budgets, as `[memory]` gives them."""
         config = BudgetsConfig(memory=MemoryConfig(**memory))
         budgets = materialize(self.store, BudgetsStage(), config, BudgetsExecution(), {"graph": self.graph})

@@ -152,6 +152,16 @@ def gray_order(
     ptr: Array, ids: Array, row_bytes: int, page_bytes: int, window: int, piece: int, threads: int
 ) -> Array: ...
 def minhash_order(ptr: Array, ids: Array, permutations: Array) -> Array: ...
+def group_rows(
+    ptr: Array,
+    members: Array,
+    num_rows: int,
+    row_bytes: int,
+    page_bytes: int,
+    least_bytes: int,
+    window: int,
+    threads: int,
+) -> tuple[Array, Array]: ...
 def edge_order(
     rows: Array, src: Array, types: Array | None, ties: Array | None, num_rows: int, threads: int
 ) -> Array: ...

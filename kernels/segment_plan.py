@@ -1,10 +1,11 @@
 """The plan of one segment of batches: what is cached in which order, what is packed, and what each batch will read.
 
-A segment is split (kernels/segments.py), its cache is put in order (kernels/orders.py), and the pages that each batch then touches are
-counted (kernels/pages.py). Nothing is estimated: the packer writes these rows at these places, so the trainer reads these pages.
+A segment is split (kernels/segments.py), its cache is put in order (kernels/orders.py) or given copies (kernels/grouped.py), and the pages
+that each batch then touches are counted (kernels/pages.py). Nothing is estimated: the packer writes these rows at these places, so the
+trainer reads these pages.
 
-`order` is "filled", pages filled from the Gray-code order of the memberships in batches; "gray", that order itself; "minhash", DiskGNN's
-Algorithm 1 with two hashes; or "id", ascending node ids, which is what all are measured against.
+With one copy of each row, `order` is "filled", pages filled from the Gray-code order of the memberships in batches; "gray", that order
+itself; "minhash", DiskGNN's Algorithm 1 with two hashes; or "id", ascending node ids, which is what all are measured against.
 
 Source: DiskGNN, section 5.1, Algorithm 1 (order) and Algorithm 2 (segments).
 """
@@ -17,6 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from kernels.errors import InputError
+from kernels.grouped import PACKED
 from kernels.orders import WINDOW, gray_order, minhash_order, rows_of_page
 from kernels.pages import PAGE_BYTES, padded_bytes, touched_pages
 from kernels.segments import ALL, Segment, split_segment
@@ -32,20 +34,36 @@ class PlannedSegment:
     Attributes:
         cache_ids: ids[c], node of each row of the segment's disk cache, in file order.
         packed_ptr, packed_ids: i64[s+1], ids[p], rows of each batch's chunk, ascending in a batch.
-        cached_rows: i64[s], rows that each batch reads from the cache.
+        member_ptr, members: i64[s+1], i32[q], rows of the cache that each batch reads.
         pages, runs: i64[s], pages of the cache that each batch reads, and the runs of adjacent ones.
-        pages_by_id: i64[s], the pages were the cache ordered by node id; None where that was not asked for.
+        pages_by_id: i64[s], the pages were each row of the cache there once, by node id; None where that was not asked for.
         row_bytes: bytes of a row.
     """
 
     cache_ids: Array
     packed_ptr: Array
     packed_ids: Array
-    cached_rows: Array
+    member_ptr: Array
+    members: Array
     pages: Array
     runs: Array
     pages_by_id: Array | None
     row_bytes: int
+
+    def reads(self) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        """Returns (ids, ptr) of what the batches read from the cache, and of what is packed with them."""
+        return (self.cache_ids[self.members], self.member_ptr), (self.packed_ids, self.packed_ptr)
+
+    @property
+    def amplification(self) -> float:
+        """Bytes that the batches read for each byte that they need."""
+        asked = int(self.asked_bytes.sum())
+        return int(self.moved_bytes.sum()) / asked if asked else 1.0
+
+    @property
+    def cached_rows(self) -> Array:
+        """i64[s]: rows that each batch reads from the cache."""
+        return np.diff(self.member_ptr)
 
     @property
     def packed_rows(self) -> Array:
@@ -115,18 +133,48 @@ def plan_segment(
     places = _order_rows(segment, row_bytes, order, seed, threads)
     row_of = np.empty(len(places), np.int32)
     row_of[places] = np.arange(len(places), dtype=np.int32)
-    pages, runs = touched_pages(segment.member_ptr, row_of[segment.members], len(places), row_bytes, threads)
-    by_id = touched_pages(segment.member_ptr, segment.members, len(places), row_bytes, threads)[0] if compare else None
+    return planned(segment, places, row_of[segment.members], row_bytes, compare, threads)
+
+
+def planned(
+    segment: Segment, rows: Array, places: Array, row_bytes: int, compare: bool, threads: int
+) -> PlannedSegment:
+    """Counts what a layout of a segment's cache takes.
+
+    Args:
+        segment: as it was split.
+        rows: i32[c], which of the segment's `cache_ids` stands at each place of the file.
+        places: i32[q], the place where each of the segment's `members` is read, or `kernels.grouped.PACKED`.
+        row_bytes, compare, threads: as in `plan_segment`.
+    """
+    batch = np.repeat(np.arange(len(segment.member_ptr) - 1), np.diff(segment.member_ptr))
+    cached = places != PACKED
+    member_ptr, members, nodes = segment.member_ptr, places, segment.members
+    packed_ptr, packed_ids = segment.packed_ptr, segment.packed_ids
+    if not cached.all():
+        member_ptr, members, nodes = _pointers(batch[cached], len(member_ptr) - 1), places[cached], nodes[cached]
+        alone = np.repeat(np.arange(len(packed_ptr) - 1), np.diff(packed_ptr))
+        owner = np.concatenate([alone, batch[~cached]])
+        ids = np.concatenate([packed_ids, segment.cache_ids[segment.members[~cached]]])
+        packed_ids, packed_ptr = ids[np.lexsort((ids, owner))], _pointers(owner, len(packed_ptr) - 1)
+    pages, runs = touched_pages(member_ptr, members, len(rows), row_bytes, threads)
+    by_id = touched_pages(member_ptr, nodes, len(segment.cache_ids), row_bytes, threads)[0] if compare else None
     return PlannedSegment(
-        cache_ids=segment.cache_ids[places],
-        packed_ptr=segment.packed_ptr,
-        packed_ids=segment.packed_ids,
-        cached_rows=np.diff(segment.member_ptr),
+        cache_ids=segment.cache_ids[rows],
+        packed_ptr=packed_ptr,
+        packed_ids=packed_ids,
+        member_ptr=member_ptr,
+        members=members,
         pages=pages,
         runs=runs,
         pages_by_id=by_id,
         row_bytes=row_bytes,
     )
+
+
+def _pointers(owner: Array, count: int) -> Array:
+    """Returns i64[count+1], where each owner's entries begin once they are sorted by owner."""
+    return np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))])
 
 
 def _order_rows(segment: Segment, row_bytes: int, order: Order, seed: int, threads: int) -> Array:

@@ -117,6 +117,10 @@ class SegmentSizes:
         index = np.arange(len(gaps))
         return int(self._uses[:, 1].sum()) - int(gaps[index, index % step].sum(dtype=np.int64))
 
+    def pairs(self) -> Array:
+        """Returns i64[B], the rows that each batch needs from disk."""
+        return self._uses[:, 1].copy()
+
     def smallest(self, most_rows: int, above: int = 0) -> int | None:
         """Returns the smallest size above `above` whose rows fit, or None.
 

@@ -56,12 +56,15 @@ class SegmentPlan:
     Attributes:
         segment_of: i32[B], segment of each batch.
         cache_ptr, cache_ids: i64[S+1], ids[m], rows of each segment's disk cache, in the order of its file.
+        member_ptr, members: i64[B+1], i32[q], rows of its segment's cache that each batch reads, counted from the segment's first.
         packed_ptr, packed_ids: i64[B+1], ids[p], rows of each batch's chunk, ascending in a batch.
     """
 
     segment_of: Array
     cache_ptr: Array
     cache_ids: Array
+    member_ptr: Array
+    members: Array
     packed_ptr: Array
     packed_ids: Array
 

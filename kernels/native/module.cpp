@@ -24,6 +24,7 @@ void bind_segments(py::module_& m);
 void bind_visits(py::module_& m);
 void bind_push(py::module_& m);
 void bind_pack(py::module_& m);
+void bind_grouped(py::module_& m);
 void bind_hazard(py::module_& m);
 
 static void translate(std::exception_ptr thrown) {
@@ -62,5 +63,6 @@ PYBIND11_MODULE(_native, m) {
     graphmill::bind_visits(m);
     graphmill::bind_push(m);
     graphmill::bind_pack(m);
+    graphmill::bind_grouped(m);
     graphmill::bind_hazard(m);
 }

@@ -59,19 +59,17 @@ def recount(samples, found):
     packed = np.split(segments.packed_ids, segments.packed_ptr[1:-1])
     disk = sum(int(padded_bytes(len(ids) * ROW_BYTES)) for ids in (*caches, *packed))
     moved, asked = 0, 0
-    row_of = [{int(node): row for row, node in enumerate(ids)} for ids in caches]
+    members = np.split(segments.members, segments.member_ptr[1:-1])
     for number, ids in enumerate(batches_of(samples)):
-        wanted = set(ids.tolist()) - held
-        chunk, rows = packed[number].tolist(), row_of[segments.segment_of[number]]
-        assert chunk == sorted(chunk) and set(chunk) == wanted - set(rows) and len(set(chunk)) == len(chunk)
-        moved += int(padded_bytes(len(chunk) * ROW_BYTES)) + PAGE_BYTES * len(
-            pages_of(rows[v] for v in wanted & set(rows))
-        )
+        wanted, rows = set(ids.tolist()) - held, members[number].tolist()
+        chunk, cached = packed[number].tolist(), caches[segments.segment_of[number]][rows].tolist()
+        assert chunk == sorted(chunk) and sorted(chunk + cached) == sorted(wanted)
+        moved += int(padded_bytes(len(chunk) * ROW_BYTES)) + PAGE_BYTES * len(pages_of(rows))
         asked += len(wanted) * ROW_BYTES
     return disk, moved, asked
 
 
-@pytest.mark.parametrize("order", ["filled", "gray", "minhash"])
+@pytest.mark.parametrize("order", ["auto", "filled", "gray", "minhash", "grouped"])
 @pytest.mark.parametrize(("epochs", "disk"), [(1, "100x"), (3, "100x"), (1, "2x"), (3, "2x")])
 def test_predictions_equal_a_recount_of_the_arrays(made, epochs, disk, order):
     found = plan(made, epochs, disk=disk, order=order)
@@ -79,6 +77,7 @@ def test_predictions_equal_a_recount_of_the_arrays(made, epochs, disk, order):
     assert recount(made[0][epochs], found) == tuple(numbers[f"{name}_bytes"] for name in ("disk", "moved", "asked"))
     assert numbers["disk_bytes"] <= numbers["disk_budget_bytes"]
     assert (numbers["segment_size"] > 1) == (disk == "2x")
+    assert numbers["order"] == order or (order == "auto" and numbers["order"] in ("filled", "grouped"))
     assert numbers["num_batches"] == 7 * epochs and all(check["passed"] for check in found.summary["checks"])
     assert found.verify() == []
     assert all((found.path / name).stat().st_size < 100_000 for name in found.summary["figures"].values())
@@ -127,7 +126,7 @@ def test_a_given_size_is_taken_or_refused(made):
         CachePlanTable(segment_size=-1)
 
 
-@pytest.mark.parametrize("order", ["filled", "minhash"])
+@pytest.mark.parametrize("order", ["filled", "minhash", "grouped"])
 def test_bytes_are_equal_at_any_number_of_threads(made, tmp_path, order):
     contents = []
     for threads in (1, 2, 8):
@@ -137,8 +136,8 @@ def test_bytes_are_equal_at_any_number_of_threads(made, tmp_path, order):
 
 
 def test_only_minhash_depends_on_the_seed():
-    filled, gray, minhash = (CachePlanTable(order=order) for order in ("filled", "gray", "minhash"))
-    for order in (filled, gray):
+    minhash, *others = (CachePlanTable(order=order) for order in ("minhash", "auto", "filled", "gray", "grouped"))
+    for order in others:
         assert cache_plan_config(order, 1) == cache_plan_config(order, 2)
     assert cache_plan_config(minhash, 1) != cache_plan_config(minhash, 2)
 

@@ -13,6 +13,7 @@ import pytest
 
 from assets import packing
 from assets.artifact import Artifact
+from assets.cache_plan import open_segment_plan
 from assets.dealing import Dealer, Memory, deal
 from assets.graph import open_graph
 from assets.packed_addresses import CachedNodes, addresses
@@ -42,6 +43,8 @@ CASES: tuple[dict[str, Any], ...] = (
     {"memory": {"disk": "100x"}},  # everything is packed
     {"epochs": 3, "plan": {"order": "minhash"}},
     {"plan": {"segment_size": 7}},  # one segment
+    {"epochs": 3, "width": 128, "memory": {"disk": "6x"}, "plan": {"order": "grouped"}},
+    {"epochs": 3, "memory": {"disk": "8x"}, "plan": {"order": "grouped", "segment_size": 10}},
 )
 
 
@@ -82,6 +85,10 @@ def test_every_row_of_every_batch_is_the_feature_row(tmp_path: Path, case: dict[
         node_ids, found = rows_of(packed, number)
         np.testing.assert_array_equal(found, table[node_ids].view(np.uint8).reshape(len(node_ids), -1))
     assert packed.packed_chunks.verify() == []
+    if packed.cache_plan.summary["numbers"]["order"] == "grouped":
+        plan = open_segment_plan(packed.cache_plan)
+        caches = np.split(plan.cache_ids, plan.cache_ptr[1:-1])
+        assert sum(len(ids) - len(np.unique(ids)) for ids in caches) > 100  # there are copies
 
 
 def test_the_bytes_do_not_depend_on_how_they_are_built(tmp_path: Path) -> None:
@@ -95,15 +102,19 @@ def test_the_bytes_do_not_depend_on_how_they_are_built(tmp_path: Path) -> None:
 
 
 def test_a_batch_of_other_samples_is_refused() -> None:
-    input_ids, cached = np.array([2, 9, 7, 4]), CachedNodes.of(np.array([7, 2]))
+    input_ids, cache = np.array([2, 9, 7, 4]), np.array([7, 3, 4, 1, 9, 7, 2, 7])  # three copies of 7
 
-    def found(packed_ids: list[int], cached: CachedNodes = cached) -> tuple[list[int], list[int]]:
+    def reads(*rows: int) -> CachedNodes:
+        return CachedNodes.of(cache, np.array(rows, np.int32))
+
+    def found(packed_ids: list[int], cached: CachedNodes = reads(0, 6)) -> tuple[list[int], list[int]]:
         slots, places = addresses(np.full(4, ELSEWHERE, np.int32), input_ids, np.array(packed_ids, np.int64), cached)
         return unpack(slots)[1].tolist(), places.tolist()
 
-    assert found([4, 9]) == ([3, 1, 2, 0], [0, 1])
-    assert found([2, 4, 7, 9], CachedNodes.of(np.array([8]))) == ([0, 3, 2, 1], [])
-    assert found([], CachedNodes.of(np.array([4, 1, 9, 2, 7]))) == ([2, 1, 3, 0], [0, 2, 3, 4])
+    assert found([4, 9]) == ([3, 1, 2, 0], [0, 6])
+    assert found([4, 9], reads(6, 5)) == ([3, 1, 2, 0], [5, 6])
+    assert found([2, 4, 7, 9], reads()) == ([0, 3, 2, 1], [])
+    assert found([], reads(7, 2, 6, 4)) == ([2, 1, 3, 0], [2, 4, 6, 7])
     for packed in ([4], [4, 8], [3, 4, 9], [2, 4, 9], []):  # 2 is in the cache already
         with pytest.raises(InputError, match="from disk"):
             found(packed)
@@ -114,10 +125,12 @@ def test_a_plan_that_counts_otherwise_is_refused(tmp_path: Path, monkeypatch: py
 
     def wrong(plan: Artifact, group: Group) -> Any:
         part = right(plan, group)
-        return part._replace(num_cached=part.num_cached + 1)
+        member_ptr = part.member_ptr.copy()
+        member_ptr[1] += 1  # one of the second batch
+        return part._replace(member_ptr=member_ptr)
 
     monkeypatch.setattr(packing, "_part_of", wrong)
-    with pytest.raises(InputError, match="the plan expects others"):
+    with pytest.raises(InputError, match="build the cache plan for these samples"):
         build_packed(tmp_path, plan={"segment_size": 2}, memory={"disk": "10x"})
 
 
