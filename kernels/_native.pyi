@@ -159,6 +159,7 @@ def group_rows(
     row_bytes: int,
     page_bytes: int,
     least_bytes: int,
+    least_run: int,
     window: int,
     threads: int,
 ) -> tuple[Array, Array]: ...

@@ -12,8 +12,9 @@ enough of it, `least_bytes`; its rows there are served. Where it wants less, it 
 page that no later batch takes is not written: its rows are packed with the batch that brought them.
 
 `least_bytes` trades space for bytes read, steadily: at a full page every page that is read is wanted whole; at one row every row is stored
-once. Between multiples of a row the bound differs from page to page, so that the trade has no steps. Widths that do not divide a page work
-too: a row is served where its batch takes all pages that the row lies on.
+once. Between multiples of a row the bound differs from page to page, so that the trade has no steps. Where there is room for more than full
+pages take, `least_run` makes a batch take only so many pages in a row, which makes reads long. Rows whose width does not divide a page are
+served where their batch takes all pages that they lie on; the ends of a run are then read in vain, and runs make them few.
 
 Cost: q uses of m rows, c copies that are stored. O(q + c (k + log(rows a batch brings))) with k the later uses of a row, and c * window * k
 for filling. Memory: 16 m + 16 q bytes, and for a batch 80 bytes a row, 12 a later use and a bit for each page and batch. Nothing depends on
@@ -45,7 +46,13 @@ _FILLED = 4096
 
 
 def group_rows_reference(
-    member_ptr: Array, members: Array, num_rows: int, row_bytes: int, least_bytes: int, window: int = 1
+    member_ptr: Array,
+    members: Array,
+    num_rows: int,
+    row_bytes: int,
+    least_bytes: int,
+    least_run: int = 1,
+    window: int = 1,
 ) -> tuple[Array, Array]:
     """Returns what `group_rows` does (the rule in plain Python)."""
     num_batches = len(member_ptr) - 1
@@ -64,7 +71,7 @@ def group_rows_reference(
         if window > 1:
             order = _fill_reference(order, later, len(file), row_bytes, window)
         pages = [_pages_of(len(file) + i, row_bytes) for i in range(len(order))]
-        taken = _taken_reference(order, later, len(file), row_bytes, least_bytes)
+        taken = _in_runs(_taken_reference(order, later, len(file), row_bytes, least_bytes), least_run)
         served = [
             {u for u in later[row] if all((page, u) in taken for page in pages[i])} for i, row in enumerate(order)
         ]
@@ -124,6 +131,19 @@ def _taken_reference(
     return {(page, u) for (page, u), count in wanted.items() if page < full and count >= bound[page]}
 
 
+def _in_runs(taken: set[tuple[int, int]], least_run: int) -> set[tuple[int, int]]:
+    """Returns the pairs whose page is one of at least so many that the batch takes one after the other."""
+    kept = set()
+    for page, batch in taken:
+        if (page - 1, batch) not in taken:
+            end = page
+            while (end, batch) in taken:
+                end += 1
+            if end - page >= least_run:
+                kept |= {(each, batch) for each in range(page, end)}
+    return kept
+
+
 def group_rows(
     member_ptr: Any,
     members: Array,
@@ -131,6 +151,7 @@ def group_rows(
     *,
     row_bytes: int,
     least_bytes: int = PAGE_BYTES,
+    least_run: int = 1,
     window: int = 1,
     threads: int = 1,
 ) -> tuple[Array, Array]:
@@ -142,6 +163,7 @@ def group_rows(
         num_rows: m, rows that any batch wants.
         row_bytes: of one row, 1 or more.
         least_bytes: of a page that a later batch must want in order to take it, 0 to a page.
+        least_run: pages one after the other that a later batch must take, 1 or more.
         window: rows that a page is filled from; 1 leaves the Gray order.
         threads: native threads; the result does not depend on it.
 
@@ -156,9 +178,9 @@ def group_rows(
         raise InputError(f"members are {members.dtype}", "give int32, one after the other")
     if len(members) and not 0 <= members.min() <= members.max() < num_rows:
         raise InputError(f"members run from {members.min()} to {members.max()}", f"give rows 0 to {num_rows - 1}")
-    if row_bytes < 1 or not 0 <= least_bytes <= PAGE_BYTES or not 1 <= window <= _FILLED:
-        problem = f"row_bytes = {row_bytes}, least_bytes = {least_bytes}, window = {window}"
-        raise InputError(problem, f"give 1 byte or more, 0 to {PAGE_BYTES}, and 1 to {_FILLED} rows")
+    if row_bytes < 1 or not 0 <= least_bytes <= PAGE_BYTES or least_run < 1 or not 1 <= window <= _FILLED:
+        problem = f"row_bytes = {row_bytes}, least_bytes = {least_bytes}, least_run = {least_run}, window = {window}"
+        raise InputError(problem, f"give 1 byte or more, 0 to {PAGE_BYTES}, 1 page or more, and 1 to {_FILLED} rows")
     return _native.group_rows(
-        member_ptr, members, num_rows, row_bytes, PAGE_BYTES, least_bytes, window, check_threads(threads)
+        member_ptr, members, num_rows, row_bytes, PAGE_BYTES, least_bytes, least_run, window, check_threads(threads)
     )

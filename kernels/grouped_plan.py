@@ -1,8 +1,9 @@
-"""The plan of a segment whose disk cache has copies: the densest pages that a disk budget allows (kernels/grouped.py).
+"""The plan of a segment whose disk cache has copies: the densest pages and the longest reads that a disk budget allows.
 
-How much of a page a batch must want decides both the space and the bytes moved; the less is asked for, the less space is taken. First
-full pages are tried. Where they do not fit, the bound is searched: each try lays the segment out, so that what is compared with
-the budget are the bytes that will be written. The next bound is interpolated between the largest known to fit and the least that does not.
+How much of a page a batch must want, and how many pages one after the other, decides both the space and what is read (kernels/grouped.py).
+Full pages are tried first, in longer runs as long as they fit. Where full pages do not fit, how much of a page is asked for is searched.
+Each try lays the segment out, so that what is compared with the budget are the bytes that will be written. The next bound is interpolated
+between the largest known to fit and the least that does not.
 
 Source: ours; see kernels/grouped.py.
 """
@@ -10,8 +11,7 @@ Source: ours; see kernels/grouped.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,17 +19,30 @@ from kernels.errors import InputError
 from kernels.grouped import PACKED, group_rows
 from kernels.pages import PAGE_BYTES
 from kernels.segment_plan import PlannedSegment, planned, stored_bytes
-from kernels.segments import split_segment
+from kernels.segments import Segment, split_segment
 from kernels.types import Array
 
 TRIES = 6
-"""Layouts that are tried at most."""
+"""Layouts with less than full pages that are tried at most."""
 
 ENOUGH = 0.96
 """Share of the budget from which on a layout is taken."""
 
+RUNS = (8, 32)
+"""Pages one after the other that are asked for where the budget has room for them, in steps."""
+
+ROOMY = 0.45
+"""Share of full packing from which on the first of them is tried before single pages; full pages were seen to take 0.4 to 0.47."""
+
 WINDOW = 32
-"""Rows that pages are filled from where less than full pages are asked for."""
+"""Rows that pages are filled from where less than full pages are asked for, and rows do not straddle."""
+
+
+class _Bound(NamedTuple):
+    """What a layout was asked for, and the bytes that it takes."""
+
+    least: int
+    space: int
 
 
 def plan_grouped(
@@ -52,67 +65,88 @@ def plan_grouped(
         threads: native threads; the result does not depend on it.
 
     Returns:
-        The plan that reads the densest pages of those tried, or None where none of them fits.
+        The plan that reads the densest pages, or the longest runs of full ones, of those tried; or None where none of them fits.
 
     Raises:
         InputError: an argument is out of range.
     """
     if disk_bytes < 0:
         raise InputError(f"disk_bytes = {disk_bytes} is negative", "give 0 or more")
-    segment = split_segment(ptr, node_ids, state, threads=threads)
+    tries = _Tries(split_segment(ptr, node_ids, state, threads=threads), row_bytes, disk_bytes, threads)
+    found = tries.full_pages() or tries.sparse_pages()
+    return found and planned(tries.segment, *found, row_bytes, compare, threads)
 
-    def lay_out(least: int) -> tuple[tuple[Array, Array], int]:
-        """Returns a layout and the bytes that it takes."""
+
+class _Tries:
+    """Layouts of one segment and what they take."""
+
+    def __init__(self, segment: Segment, row_bytes: int, disk_bytes: int, threads: int):
+        self.segment, self._row_bytes, self._disk_bytes, self._threads = segment, row_bytes, disk_bytes, threads
+        straddles = PAGE_BYTES % row_bytes != 0
+        self._run, self._window = (2, 1) if straddles else (1, WINDOW)  # the ends of runs cost rows that straddle pages
+        self._full_space = 0
+
+    def full_pages(self) -> tuple[Array, Array] | None:
+        """Returns the layout with the longest runs of full pages that fits, or None."""
+        steps = (self._run, *RUNS)
+        packing = (len(self.segment.members) + len(self.segment.packed_ids)) * self._row_bytes
+        first = int(self._disk_bytes >= ROOMY * packing)
+        found = None
+        for step in steps[first:]:
+            layout, space = self._lay_out(PAGE_BYTES, step)
+            if space > self._disk_bytes:
+                break
+            found = layout
+            if space >= ENOUGH * self._disk_bytes:
+                break
+        if found is None and first:
+            layout, space = self._lay_out(PAGE_BYTES, self._run)
+            found = layout if space <= self._disk_bytes else None
+        self._full_space = space
+        return found
+
+    def sparse_pages(self) -> tuple[Array, Array] | None:
+        """Returns the layout with the densest pages of those that fit, or None."""
+        once = (len(self.segment.cache_ids) + len(self.segment.packed_ids)) * self._row_bytes  # about
+        low, high = _Bound(min(self._row_bytes, PAGE_BYTES), once), _Bound(PAGE_BYTES, self._full_space)
+        found, wanted = None, (1 + ENOUGH) / 2 * self._disk_bytes
+        for turn in range(TRIES):
+            least = (_between if turn else _guess)(low, high, wanted)
+            if not low.least < least < high.least:
+                break
+            layout, space = self._lay_out(least, self._run, self._window)
+            if space > self._disk_bytes:
+                high = _Bound(least, space)
+                continue
+            low, found = _Bound(least, space), layout
+            if space >= ENOUGH * self._disk_bytes:
+                break
+        return found
+
+    def _lay_out(self, least: int, run: int, window: int = 1) -> tuple[tuple[Array, Array], int]:
+        segment = self.segment
         rows, places = group_rows(
             segment.member_ptr,
             segment.members,
             len(segment.cache_ids),
-            row_bytes=row_bytes,
+            row_bytes=self._row_bytes,
             least_bytes=least,
-            window=1 if least == PAGE_BYTES else WINDOW,
-            threads=threads,
+            least_run=run,
+            window=window,
+            threads=self._threads,
         )
-        packed = np.diff(segment.packed_ptr) + np.diff(
-            np.searchsorted(np.flatnonzero(places == PACKED), segment.member_ptr)
-        )
-        return (rows, places), stored_bytes(len(rows), packed, row_bytes)
-
-    found, space = lay_out(PAGE_BYTES)
-    if space > disk_bytes:
-        once = (len(segment.cache_ids) + len(segment.packed_ids)) * row_bytes  # about
-        found = _search(lay_out, (min(row_bytes, PAGE_BYTES), once), (PAGE_BYTES, space), disk_bytes)
-    return found and planned(segment, *found, row_bytes, compare, threads)
+        packed = np.diff(segment.packed_ptr)
+        packed += np.diff(np.searchsorted(np.flatnonzero(places == PACKED), segment.member_ptr))
+        return (rows, places), stored_bytes(len(rows), packed, self._row_bytes)
 
 
-def _search(
-    lay_out: Callable[[int], tuple[tuple[Array, Array], int]],
-    low: tuple[int, int],
-    high: tuple[int, int],
-    disk_bytes: int,
-) -> tuple[Array, Array] | None:
-    """Returns the layout with the densest pages of those that fit, or None; low and high are (bound, space)."""
-    found, wanted = None, (1 + ENOUGH) / 2 * disk_bytes
-    for turn in range(TRIES - 1):
-        least = (_between if turn else _guess)(low, high, wanted)
-        if not low[0] < least < high[0]:
-            break
-        tried, space = lay_out(least)
-        if space > disk_bytes:
-            high = least, space
-            continue
-        low, found = (least, space), tried
-        if space >= ENOUGH * disk_bytes:
-            break
-    return found
-
-
-def _guess(low: tuple[int, int], high: tuple[int, int], wanted: float) -> int:
+def _guess(low: _Bound, high: _Bound, wanted: float) -> int:
     """Returns the first bound to try: space was seen to grow as 1 - 1 / the rows of a page that must be wanted."""
-    share = (wanted - low[1]) / max(1, high[1] - low[1])
-    return round(min(0.95 * high[0], low[0] / (1 - min(0.9, max(0.1, share)))))
+    share = (wanted - low.space) / max(1, high.space - low.space)
+    return round(min(0.95 * high.least, low.least / (1 - min(0.9, max(0.1, share)))))
 
 
-def _between(low: tuple[int, int], high: tuple[int, int], wanted: float) -> int:
-    """Returns a bound between two (bound, space), linear in its logarithm, and not too close to either."""
-    share = min(0.9, max(0.1, (wanted - low[1]) / max(1, high[1] - low[1])))
-    return round(math.exp(math.log(low[0]) + share * (math.log(high[0]) - math.log(low[0]))))
+def _between(low: _Bound, high: _Bound, wanted: float) -> int:
+    """Returns a bound between two, linear in its logarithm, and not too close to either."""
+    share = min(0.9, max(0.1, (wanted - low.space) / max(1, high.space - low.space)))
+    return round(math.exp(math.log(low.least) + share * (math.log(high.least) - math.log(low.least))))

@@ -33,9 +33,9 @@ static uint64_t gray_rank(uint64_t bits) {
 
 class Grouping {
   public:
-    Grouping(Uses& uses, int64_t num_batches, int64_t row_bytes, int64_t page_bytes, int64_t least_bytes, int64_t window, int threads)
+    Grouping(Uses& uses, int64_t num_batches, int64_t row_bytes, int64_t page_bytes, int64_t least_bytes, int64_t least_run, int64_t window, int threads)
         : uses_(uses), num_batches_(num_batches), words_((num_batches + 63) / 64), row_bytes_(row_bytes),
-          page_bytes_(page_bytes), least_bytes_(least_bytes), window_(window), threads_(threads) {}
+          page_bytes_(page_bytes), least_bytes_(least_bytes), least_run_(least_run), window_(window), threads_(threads) {}
 
     // Places the rows that a batch still wants, behind those that are there.
     void place(int32_t batch, std::vector<Wanted>& wanted) {
@@ -43,6 +43,7 @@ class Grouping {
         sort(wanted);
         if (window_ > 1) fill_pages(wanted);
         accept(wanted);
+        keep_runs();
         share(wanted);
         settle(wanted);
     }
@@ -158,6 +159,21 @@ class Grouping {
         });
     }
 
+    // Drops pages of which a batch takes fewer than `least_run` one after the other: those that some such run covers stay.
+    void keep_runs() {
+        for (int64_t run = 1; run < least_run_; run *= 2) {
+            const int64_t step = std::min(run, least_run_ - run);  // page p holds what is true of p .. p + run - 1
+            for (int64_t p = 0; p < num_pages_; ++p)
+                for (int64_t w = 0; w < words_; ++w)
+                    accepted_[p * words_ + w] &= p + step < num_pages_ ? accepted_[(p + step) * words_ + w] : 0;
+        }
+        for (int64_t run = 1; run < least_run_; run *= 2) {
+            const int64_t step = std::min(run, least_run_ - run);
+            for (int64_t p = num_pages_ - 1; p >= step; --p)
+                for (int64_t w = 0; w < words_; ++w) accepted_[p * words_ + w] |= accepted_[(p - step) * words_ + w];
+        }
+    }
+
     bool takes(int64_t low, int64_t high, int32_t batch) const {
         for (int64_t p = low; p <= high; ++p)
             if (!(accepted_[p * words_ + batch / 64] >> (batch % 64) & 1)) return false;
@@ -220,7 +236,7 @@ class Grouping {
     }
 
     Uses& uses_;
-    const int64_t num_batches_, words_, row_bytes_, page_bytes_, least_bytes_, window_;
+    const int64_t num_batches_, words_, row_bytes_, page_bytes_, least_bytes_, least_run_, window_;
     const int threads_;
     std::vector<int32_t> later_batch_;
     std::vector<int64_t> later_use_;
@@ -245,13 +261,13 @@ static void collect(const Members& members, int64_t batch, std::vector<int64_t>&
 }
 
 static py::tuple group_rows(Array<int64_t> ptr, Array<int32_t> member_rows, int64_t num_rows, int64_t row_bytes, int64_t page_bytes,
-                            int64_t least_bytes, int64_t window, int threads) {
+                            int64_t least_bytes, int64_t least_run, int64_t window, int threads) {
     const Members members{ptr.data(), ptr.size() - 1, member_rows.data(), threads};
     Buffer<int32_t> rows, places(member_rows.size());
     {
         py::gil_scoped_release unlocked;
         Uses uses(members, num_rows);
-        Grouping grouping(uses, members.num_batches, row_bytes, page_bytes, least_bytes, window, threads);
+        Grouping grouping(uses, members.num_batches, row_bytes, page_bytes, least_bytes, least_run, window, threads);
         std::vector<int64_t> next = uses.begins();
         std::vector<Wanted> wanted;
         for (int64_t b = 0; b < members.num_batches; ++b) {
@@ -272,7 +288,7 @@ static py::tuple group_rows(Array<int64_t> ptr, Array<int32_t> member_rows, int6
 void bind_grouped(py::module_& m) {
     using py::arg;
     m.def("group_rows", &group_rows, arg("ptr").noconvert(), arg("members").noconvert(), arg("num_rows"), arg("row_bytes"),
-          arg("page_bytes"), arg("least_bytes"), arg("window"), arg("threads"));
+          arg("page_bytes"), arg("least_bytes"), arg("least_run"), arg("window"), arg("threads"));
 }
 
 }  // namespace graphmill

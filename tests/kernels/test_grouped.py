@@ -22,15 +22,15 @@ def draw_members(seed, num_batches, num_rows, share):
 @settings(deadline=None)
 @given(
     st.integers(0, 2**32), st.integers(1, 150), st.integers(1, 150), st.sampled_from([0.0, 0.05, 0.3, 0.9]), WIDTHS,
-    st.sampled_from([0, 700, 1024, 1300, 2048, 3900, 4096]), st.sampled_from([1, 8, 64]),
+    st.sampled_from([0, 700, 1024, 1300, 2048, 3900, 4096]), st.sampled_from([1, 2, 3, 4, 9]),
+    st.sampled_from([1, 8, 64]),
 )  # fmt: skip
-def test_it_equals_its_rule(seed, num_batches, num_rows, share, row_bytes, least, window):
+def test_it_equals_its_rule(seed, num_batches, num_rows, share, row_bytes, least, run, window):
     ptr, members = draw_members(seed, num_batches, num_rows, share)
-    expected = group_rows_reference(ptr, members, num_rows, row_bytes, least, window)
+    expected = group_rows_reference(ptr, members, num_rows, row_bytes, least, run, window)
+    options = {"row_bytes": row_bytes, "least_bytes": least, "least_run": run, "window": window}
     for threads in (1, 3):
-        found = group_rows(
-            ptr, members, num_rows, row_bytes=row_bytes, least_bytes=least, window=window, threads=threads
-        )
+        found = group_rows(ptr, members, num_rows, **options, threads=threads)
         for a, b in zip(found, expected, strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -68,6 +68,19 @@ def test_a_full_page_wastes_nothing_and_less_of_a_page_takes_less_space():
     assert found[0][1] == 1.0 and found[0][0] < 0.65 * len(members)
     assert sorted(found, key=lambda each: -each[0]) == found
     assert sorted(found, key=lambda each: each[1]) == found
+
+
+def test_longer_runs_take_more_space_and_fewer_reads():
+    ptr, members = draw_members(7, 100, 40_000, 0.05)
+    found = []
+    for run in (1, 2, 5, 12):
+        rows, places = group_rows(ptr, members, 40_000, row_bytes=512, least_run=run)
+        batch, cached = np.repeat(np.arange(100), np.diff(ptr)), places != PACKED
+        cached_ptr = np.concatenate([[0], np.cumsum(np.bincount(batch[cached], minlength=100))])
+        pages, runs = touched_pages(cached_ptr, places[cached], len(rows), 512)
+        assert pages.sum() >= run * runs.sum()
+        found.append((len(rows) + int(np.count_nonzero(~cached)), -int(runs.sum())))
+    assert found == sorted(found) and found[3][0] > found[0][0]
 
 
 def test_with_one_row_of_a_page_every_row_is_stored_once():
