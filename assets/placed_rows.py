@@ -2,9 +2,9 @@
 
 They come in ascending order, as one pass over the table brings them, and belong all over a region. Writing each at its place would touch
 every page of the region once for every range. So a region is cut into windows, each of which is a list of its own: its rows gather in
-ascending order, each once, and when all are there the window is put in order in memory and written in large pieces. A window that memory has no room
-for during the pass is kept in its own place of the file, which is as large, and read back: its bytes are written twice and read once, all
-of it in large pieces.
+ascending order, each once, and when all are there the window is put in order in memory and written in large pieces. A window that memory
+has no room for during the pass is kept in its own place of the file, which is at least as large, and read back: its bytes are written
+twice and read once, all of it in large pieces.
 """
 
 from __future__ import annotations

@@ -107,8 +107,9 @@ def test_a_batch_of_other_samples_is_refused() -> None:
     def reads(*rows: int) -> CachedNodes:
         return CachedNodes.of(cache, np.array(rows, np.int32))
 
-    def found(packed_ids: list[int], cached: CachedNodes = reads(0, 6)) -> tuple[list[int], list[int]]:
-        slots, places = addresses(np.full(4, ELSEWHERE, np.int32), input_ids, np.array(packed_ids, np.int64), cached)
+    def found(packed_ids: list[int], cached: CachedNodes | None = None) -> tuple[list[int], list[int]]:
+        slots, ids = np.full(4, ELSEWHERE, np.int32), np.array(packed_ids, np.int64)
+        slots, places = addresses(slots, input_ids, ids, cached or reads(0, 6))
         return unpack(slots)[1].tolist(), places.tolist()
 
     assert found([4, 9]) == ([3, 1, 2, 0], [0, 6])
