@@ -234,10 +234,13 @@ def _against_dgl(case: Case, chunks: Chunks) -> dict[str, Any]:
 
 
 def _preprocessing(seconds: dict[str, float], epochs: dict[str, Any]) -> dict[str, Any]:
-    """Sets the seconds of preprocessing against training."""
+    """Sets the seconds of preprocessing against training, where a model was trained."""
     spent = seconds["samples"] + seconds["plan"] + seconds["pack"]
+    rounded = {name: round(value, 2) for name, value in seconds.items()}
+    if epochs["model"] == "none":
+        print(f"  preprocessing {spent:.1f} s {rounded}")
+        return {"preprocessing_seconds": rounded}
     epoch = statistics.median(epochs["seconds"])
     shares = {str(count): round(spent / (count * epoch), 4) for count in PAPER_EPOCHS}
-    print(f"  preprocessing {spent:.1f} s {seconds}; an epoch {epoch:.1f} s; share of so many epochs: {shares}")
-    rounded = {name: round(value, 2) for name, value in seconds.items()}
+    print(f"  preprocessing {spent:.1f} s {rounded}; an epoch {epoch:.1f} s; share of so many epochs: {shares}")
     return {"preprocessing_seconds": rounded, "preprocessing_share_of_epochs": shares}
