@@ -5,6 +5,7 @@ Which layout they get is decided in assets/segment_layout.py; what is written an
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,6 +21,10 @@ from kernels.types import Array
 
 if TYPE_CHECKING:
     from assets.writer import Writer
+
+
+STREAMED = ("cache_ids", "packed_ids", "members")
+"""Arrays that are written segment by segment."""
 
 
 class Planned(NamedTuple):
@@ -74,6 +79,8 @@ def plan_all(
     except NoRoom:
         if order == "grouped":
             raise
+        for name in STREAMED:
+            writer.path(f"{name}.npy").unlink()
         return _plan_layout(planner, one_copy(choice, "filled"), placement, writer, progress)
 
 
@@ -83,17 +90,16 @@ def _plan_layout(
     num_batches, ids = planner.batches.num_batches, placement.device_ids.dtype
     made = _Columns(num_batches, len(placement.slot), layout.order)
     progress.start("plan segments", num_batches, "batches")
-    with (
-        ArrayAppender(writer.path("cache_ids.npy"), ids) as cache_file,
-        ArrayAppender(writer.path("packed_ids.npy"), ids) as packed_file,
-        ArrayAppender(writer.path("members.npy"), np.dtype(np.int32)) as member_file,
-    ):
+    with ExitStack() as opened:
+        files = {
+            name: opened.enter_context(ArrayAppender(writer.path(f"{name}.npy"), dtype))
+            for name, dtype in zip(STREAMED, (ids, ids, np.dtype(np.int32)), strict=True)
+        }
         for first, last in layout.cuts:
             ptr, node_ids = planner.load(first, last)
             segment = planner.plan(layout, first, last)
-            cache_file.append(segment.cache_ids)
-            packed_file.append(segment.packed_ids)
-            member_file.append(segment.members)
+            for name, file in files.items():
+                file.append(getattr(segment, name))
             made.add(first, last, _tier_rows(ptr, node_ids, placement.slot, segment), segment)
             progress.advance(last - first)
     progress.done()

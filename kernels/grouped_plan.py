@@ -82,8 +82,8 @@ class _Tries:
 
     def __init__(self, segment: Segment, row_bytes: int, disk_bytes: int, threads: int):
         self.segment, self._row_bytes, self._disk_bytes, self._threads = segment, row_bytes, disk_bytes, threads
-        straddles = PAGE_BYTES % row_bytes != 0
-        self._run, self._window = (2, 1) if straddles else (1, WINDOW)  # the ends of runs cost rows that straddle pages
+        self._straddles = PAGE_BYTES % row_bytes != 0
+        self._run = 2 if self._straddles else 1  # of full pages: the ends of runs cost rows that straddle pages
         self._full_space = 0
 
     def full_pages(self) -> tuple[Array, Array] | None:
@@ -108,13 +108,14 @@ class _Tries:
     def sparse_pages(self) -> tuple[Array, Array] | None:
         """Returns the layout with the densest pages of those that fit, or None."""
         once = (len(self.segment.cache_ids) + len(self.segment.packed_ids)) * self._row_bytes  # about
-        low, high = _Bound(min(self._row_bytes, PAGE_BYTES), once), _Bound(PAGE_BYTES, self._full_space)
+        least = min(self._row_bytes, PAGE_BYTES) // (4 if self._straddles else 1)  # a page may hold a bit of a row
+        low, high = _Bound(max(1, least), once), _Bound(PAGE_BYTES, self._full_space)
         found, wanted = None, (1 + ENOUGH) / 2 * self._disk_bytes
         for turn in range(TRIES):
             least = (_between if turn else _guess)(low, high, wanted)
             if not low.least < least < high.least:
                 break
-            layout, space = self._lay_out(least, self._run, self._window)
+            layout, space = self._lay_out(least, 1, 1 if self._straddles else WINDOW)
             if space > self._disk_bytes:
                 high = _Bound(least, space)
                 continue

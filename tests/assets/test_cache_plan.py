@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from assets import segment_layout
 from assets.budgets import BudgetsConfig, BudgetsExecution, BudgetsStage, MemoryConfig
 from assets.cache_plan import (
     CACHE_PLAN,
@@ -153,3 +154,47 @@ def test_a_damaged_batch_stops_the_plan(made, tmp_path):
     graph = Store(tmp_path).open("graph", samples.inputs["graph"]["version"])
     with pytest.raises(InputError, match=r"batch \d+ of epoch 0 of samples/.* is damaged"):
         plan(({1: samples}, graph), home=tmp_path)
+
+
+def test_auto_takes_the_layout_that_reads_fewer_bytes(made):
+    for disk in ("3x", "6x", "100x"):
+        numbers = {
+            order: plan(made, 3, host="0", device="0", disk=disk, order=order).summary["numbers"]
+            for order in ("auto", "filled", "grouped")
+        }
+        assert numbers["auto"]["moved_bytes"] == numbers[numbers["auto"]["order"]]["moved_bytes"]
+    assert numbers["auto"]["order"] == "filled"  # everything is packed
+
+
+def test_copies_in_several_segments_keep_to_their_shares(made, monkeypatch):
+    monkeypatch.setattr(segment_layout, "GROUPED_PAIRS", 1200)
+    found = plan(made, 3, disk="7x", order="grouped")
+    numbers = found.summary["numbers"]
+    assert 3 <= numbers["num_segments"] <= 10 and numbers["disk_bytes"] <= numbers["disk_budget_bytes"]
+    assert recount(made[0][3], found) == tuple(numbers[f"{name}_bytes"] for name in ("disk", "moved", "asked"))
+    assert all(check["passed"] for check in found.summary["checks"])
+
+
+def test_copies_that_do_not_fit_are_refused_or_not_made(made, monkeypatch):
+    monkeypatch.setattr(segment_layout, "plan_grouped", lambda *_, **__: None)
+    with pytest.raises(InputError, match=r"do not fit .* of the disk budget"):
+        plan(made, 3, disk="2x", host="7%", order="grouped")
+    assert plan(made, 3, disk="2x", host="7%").summary["numbers"]["order"] == "filled"
+
+
+def test_auto_falls_back_where_a_later_segment_has_no_room_for_copies(made, monkeypatch):
+    calls, real = [], segment_layout.plan_grouped
+
+    def fits_once(*arguments, **options):
+        calls.append(arguments)
+        return real(*arguments, **options) if len(calls) == 1 else None
+
+    monkeypatch.setattr(segment_layout, "GROUPED_PAIRS", 1200)
+    monkeypatch.setattr(segment_layout, "plan_grouped", fits_once)
+    monkeypatch.setattr(segment_layout, "GOOD", 0)
+    monkeypatch.setattr(
+        segment_layout.SegmentPlanner, "amplification", lambda self, layout: float(layout.order == "filled")
+    )
+    found = plan(made, 3, disk="7x", host="8%")
+    assert len(calls) == 2 and found.summary["numbers"]["order"] == "filled" and found.verify() == []
+    assert all(check["passed"] for check in found.summary["checks"])
