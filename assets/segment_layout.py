@@ -2,8 +2,9 @@
 
 One copy is DiskGNN's layout, in segments of the fewest batches that fit the budget (Algorithm 2). Where the budget is close to what
 packing takes, its pages are wanted whole. Where it is a third or a half of that, segments get long and pages sparse, and copies
-(kernels/grouped.py) move fewer bytes in the same space. "auto" plans the first segment of both and takes the better one; more than
-1 % of bytes that nobody asked for is what makes it look.
+(kernels/grouped.py) move fewer bytes in the same space. Below a quarter both read much that nobody wants, copies in more and shorter
+reads. So "auto" looks at copies from a quarter on, where one copy moves more than 1 % of bytes that nobody asked for: it plans the first
+segment of both and takes the better one.
 
 Segments with copies should be as long as memory allows, since longer ones have more groups to choose from. Each gets the share of the
 budget that it has of the rows.
@@ -25,11 +26,14 @@ from kernels.segment_plan import Order, PlannedSegment, plan_segment
 from kernels.segments import disk_state
 from kernels.types import Array
 
-GROUPED_PAIRS = 1 << 26
+GROUPED_PAIRS = 1 << 25
 """(batch, node) pairs of a segment with copies, at most, but for a single batch."""
 
 GOOD = 1.01
 """Amplification up to which no other layout is looked for."""
+
+WORTH = 0.25
+"""Share of full packing below which no other layout is looked for."""
 
 
 class NoRoom(InputError):
@@ -122,7 +126,8 @@ def choose_layout(planner: SegmentPlanner, order: str) -> Layout:
     choice = planner.choice
     if order == "auto":
         layout = one_copy(choice, "filled")
-        if choice.size == 1 or choice.asked_size or choice.row_bytes == 0:
+        worth = WORTH * choice.full_rows * choice.row_bytes
+        if choice.size == 1 or choice.asked_size or not 0 < worth <= choice.disk_budget:
             return layout
         filled = planner.amplification(layout)
         if filled <= GOOD:

@@ -33,7 +33,8 @@ static uint64_t gray_rank(uint64_t bits) {
 
 class Grouping {
   public:
-    Grouping(Uses& uses, int64_t num_batches, int64_t row_bytes, int64_t page_bytes, int64_t least_bytes, int64_t least_run, int64_t window, int threads)
+    Grouping(Uses& uses, int64_t num_batches, int64_t row_bytes, int64_t page_bytes, int64_t least_bytes, int64_t least_run,
+             int64_t window, int threads)
         : uses_(uses), num_batches_(num_batches), words_((num_batches + 63) / 64), row_bytes_(row_bytes),
           page_bytes_(page_bytes), least_bytes_(least_bytes), least_run_(least_run), window_(window), threads_(threads) {}
 
@@ -53,9 +54,10 @@ class Grouping {
   private:
     // Two runs are enough: merging more of them in turn takes as long as they save.
     void sort(std::vector<Wanted>& wanted) const {
-        const int64_t count = wanted.size(), half = (count + 1) / 2;
-        parallel_for(count, std::max(PIECE, half), std::min(threads_, 2), [&](int64_t begin, int64_t end) { std::sort(wanted.begin() + begin, wanted.begin() + end); });
-        if (threads_ > 1 && count > PIECE) std::inplace_merge(wanted.begin(), wanted.begin() + std::max(PIECE, half), wanted.end());
+        const int64_t count = wanted.size(), half = std::max(PIECE, (count + 1) / 2);
+        const auto begin = wanted.begin();
+        parallel_for(count, half, std::min(threads_, 2), [&](int64_t low, int64_t high) { std::sort(begin + low, begin + high); });
+        if (threads_ > 1 && count > half) std::inplace_merge(begin, begin + half, wanted.end());
     }
 
     void find_later(int32_t batch, std::vector<Wanted>& wanted) {
