@@ -73,7 +73,7 @@ def plan_all(
         InputError: copies were asked for and the disk budget has no room for them.
     """
     planner = SegmentPlanner(batches, placement.slot, choice, seed)
-    layout = choose_layout(planner, order)
+    layout = choose_layout(planner, order, progress)
     try:
         return _plan_layout(planner, layout, placement, writer, progress)
     except NoRoom:

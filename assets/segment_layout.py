@@ -20,6 +20,7 @@ import numpy as np
 
 from assets.segment_choice import SegmentBatches, SegmentChoice
 from assets.sizes import format_bytes
+from assets.stage import Progress
 from kernels.errors import InputError
 from kernels.grouped_plan import plan_grouped
 from kernels.segment_plan import Order, PlannedSegment, plan_segment
@@ -48,7 +49,7 @@ class Layout(NamedTuple):
 
 
 class SegmentPlanner:
-    """Plans segments of stored batches; remembers the last ones, so that deciding costs no second plan.
+    """Plans segments of stored batches; remembers the one that was planned last to decide, since it is often taken.
 
     Args:
         batches: of all epochs.
@@ -116,25 +117,29 @@ class SegmentPlanner:
         return found
 
 
-def choose_layout(planner: SegmentPlanner, order: str) -> Layout:
+def choose_layout(planner: SegmentPlanner, order: str, progress: Progress) -> Layout:
     """Returns the layout that was asked for, or the one whose first segment moves fewer bytes for each byte needed.
 
     Args:
         planner: of the segments.
         order: as the table gives it.
+        progress: listener.
     """
     choice = planner.choice
-    if order == "auto":
-        layout = one_copy(choice, "filled")
-        worth = WORTH * choice.full_rows * choice.row_bytes
-        if choice.size == 1 or choice.asked_size or not 0 < worth <= choice.disk_budget:
-            return layout
-        filled = planner.amplification(layout)
-        if filled <= GOOD:
-            return layout
-        copies = with_copies(choice)
-        return copies if planner.amplification(copies) < filled else layout
-    return with_copies(choice) if order == "grouped" and choice.row_bytes else one_copy(choice, order)
+    if order == "grouped" and choice.row_bytes:
+        return with_copies(choice)
+    single = one_copy(choice, "filled" if order == "auto" else order)
+    worth = WORTH * choice.full_rows * choice.row_bytes
+    if order != "auto" or choice.size == 1 or choice.asked_size or not 0 < worth <= choice.disk_budget:
+        return single
+    progress.start("compare layouts", 2, "layouts")
+    moved = planner.amplification(single)
+    progress.advance(1)
+    copies = with_copies(choice)
+    better = moved > GOOD and planner.amplification(copies) < moved
+    progress.advance(1)
+    progress.done()
+    return copies if better else single
 
 
 def one_copy(choice: SegmentChoice, order: str) -> Layout:
