@@ -21,7 +21,7 @@ record, and P (batch, node) pairs from disk in the largest segment, of which m n
     16 N (slots, working memory, visits; 28 N while nodes are ranked) + T R + 8 B min(B, 1024)
     + ids of the segment 2 x 4 x (its inputs) + 12 P + m (16 ceil(s / 64) + 40)
 
-and with copies 60 P, of segments of 2^25 pairs, instead of the last two.
+and with copies 40 P, of segments of 2^25 pairs, instead of the last two.
 Ids and features are never held for more than one segment; ids take 8 bytes instead of 4 from 2^31 nodes on.
 """
 
