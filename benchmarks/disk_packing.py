@@ -1,6 +1,6 @@
 """Packing all batches by the stage against packing them one by one (DiskGNN, Figure 14); both end with files and digests on the disk.
 
-    1.5x          host tier of 5%, a disk budget of 1.5 times the features: half of what is stored are disk caches of segments
+    1.5x          host tier of 5%, a disk budget of 1.5 times the features: most of what is stored are disk caches, with copies of rows
     3x            the same within 3 times the features
     packed only   the same without a bound: every row that a batch needs from disk is packed with it
 
