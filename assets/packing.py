@@ -202,8 +202,9 @@ def _heads(slot: Array, plan: _Plan, samples: Samples, dealer: Dealer, threads: 
 
     def put(batch: int) -> None:
         input_ids = _input_ids(samples, plan.first + batch)
-        slots, places = addresses(slot[input_ids], input_ids, plan.packed(batch), plan.cached(batch))
-        if len(places) != plan.num_cached[batch] or dealer.sinks[batch].head_bytes != sum(
+        cached = plan.cached(batch)
+        slots, places = addresses(slot[input_ids], input_ids, plan.packed(batch), cached)
+        if len(places) != len(cached.ids) or dealer.sinks[batch].head_bytes != sum(
             int(padded_bytes(each.nbytes)) for each in (slots, places)
         ):
             problem = f"batch {plan.first + batch} has {len(slots)} inputs, {len(places)} of them in the disk cache"

@@ -147,11 +147,11 @@ def planned(
         places: i32[q], the place where each of the segment's `members` is read, or `kernels.grouped.PACKED`.
         row_bytes, compare, threads: as in `plan_segment`.
     """
-    batch = np.repeat(np.arange(len(segment.member_ptr) - 1), np.diff(segment.member_ptr))
     cached = places != PACKED
     member_ptr, members, nodes = segment.member_ptr, places, segment.members
     packed_ptr, packed_ids = segment.packed_ptr, segment.packed_ids
     if not cached.all():
+        batch = np.repeat(np.arange(len(member_ptr) - 1), np.diff(member_ptr))
         member_ptr, members, nodes = _pointers(batch[cached], len(member_ptr) - 1), places[cached], nodes[cached]
         alone = np.repeat(np.arange(len(packed_ptr) - 1), np.diff(packed_ptr))
         owner = np.concatenate([alone, batch[~cached]])

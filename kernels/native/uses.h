@@ -19,8 +19,8 @@ struct Members {
     const int32_t* rows;
     int threads;
 
-    // Calls visit(begin, end) for pieces of a batch's members. `next` is the next use of each row, by batch; what stands there in
-    // `value` may lie anywhere and is asked for ahead.
+    // Calls visit(first, last, use_of) for pieces of a batch's members; use_of(i) is to be called once for each, in order. `next` is
+    // the next use of each row, by batch; what stands there in `value` may lie anywhere and is asked for ahead.
     template <class Visit>
     void pieces(int64_t batch, std::vector<int64_t>& next, const std::vector<int32_t>& value, Visit visit) const {
         parallel_for(ptr[batch + 1] - ptr[batch], MEMBERS, threads, [&](int64_t begin, int64_t end) {

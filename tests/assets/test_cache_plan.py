@@ -1,5 +1,8 @@
 """The cache plan: every row in one tier, budgets kept, the summary equal to a recount, the same bytes at any thread count."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,7 +16,8 @@ from assets.cache_plan import (
     open_placement,
     open_segment_plan,
 )
-from assets.stage import materialize
+from assets.segment_choice import SegmentChoice
+from assets.stage import Silent, materialize
 from assets.store import Store
 from assets.stored_samples import open_samples
 from kernels.errors import InputError
@@ -198,3 +202,13 @@ def test_auto_falls_back_where_a_later_segment_has_no_room_for_copies(made, monk
     found = plan(made, 3, disk="7x", host="8%")
     assert len(calls) == 2 and found.summary["numbers"]["order"] == "filled" and found.verify() == []
     assert all(check["passed"] for check in found.summary["checks"])
+
+
+def test_rows_without_columns_have_no_copies():
+    choice = SegmentChoice(
+        size=1, rows=5, full_rows=5, as_printed=None, rows_as_printed=0, pairs=np.array([2, 3]), row_bytes=0,
+        disk_budget=0, asked_size=0,
+    )  # fmt: skip
+    for order in ("auto", "grouped"):
+        planner: Any = SimpleNamespace(choice=choice)  # nothing is planned
+        assert segment_layout.choose_layout(planner, order, Silent()) == ("filled", [(0, 1), (1, 2)])

@@ -126,13 +126,14 @@ def test_a_plan_that_counts_otherwise_is_refused(tmp_path: Path, monkeypatch: py
 
     def wrong(plan: Artifact, group: Group) -> Any:
         part = right(plan, group)
-        member_ptr = part.member_ptr.copy()
-        member_ptr[1] += 1  # one of the second batch
-        return part._replace(member_ptr=member_ptr)
+        ids = part.cache(0)
+        unwanted = ~np.isin(ids, part.cached(0).ids) & ~np.isin(ids, part.packed(0))
+        members = np.insert(part.members, part.member_ptr[1], np.flatnonzero(unwanted)[0])
+        return part._replace(member_ptr=part.member_ptr + (np.arange(len(part.member_ptr)) > 0), members=members)
 
     monkeypatch.setattr(packing, "_part_of", wrong)
-    with pytest.raises(InputError, match="build the cache plan for these samples"):
-        build_packed(tmp_path, plan={"segment_size": 2}, memory={"disk": "10x"})
+    with pytest.raises(InputError, match="the plan expects others"):
+        build_packed(tmp_path, plan={"segment_size": 3}, memory={"disk": "10x"})
 
 
 @pytest.mark.parametrize("width", [1, 3, 300, 1500])
