@@ -2,22 +2,25 @@
 
     low skew          R-MAT with nearly equal corners, 1M nodes and 20M edges, 10% training nodes, 200 batches of [10, 10];
                       three epochs of a 2-layer GraphSAGE (hidden 256) by the trainer
-    low skew, 5%      the same with twice the nodes and edges and 5% training nodes, as the default corners have them
+    low skew, 5%      the same with twice the nodes and edges and 5% training nodes, as the default corners have them; loading as `disk`
+                      measures it, and one epoch of the trainer's source without a step
     default corners   R-MAT as the generator makes it, 4M nodes and 59M edges, 5% training nodes, 196 batches of [20, 15, 10];
-                      one epoch of the trainer's source without a step, for 196 steps on 2 cores would take minutes
+                      one epoch of the source without a step, for 196 steps on 2 cores would take minutes
 
 Plans are counted for several budgets; some are packed and read. The ledger must equal the plan. Loading is set against DGL on disk: a pread
 of O_DIRECT for each row of a batch, no row cached. Where a model is trained, the seconds of preprocessing (samples, plan, chunks) are set
 against its epochs: DiskGNN trains 50 epochs on two of its graphs and 20 on another, and says that preprocessing takes at most 5% of the
-training time (Fig. 8). A graph's row stands by itself; `measure` takes one.
+training time (Fig. 8). A graph's row stands by itself: `python -m benchmarks.disk_graphs --graphs "low skew, 5%"` measures some graphs.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +35,7 @@ from benchmarks.disk_baselines import merged_rows
 from benchmarks.disk_bytes import check_ledger
 from benchmarks.disk_epoch import make_source
 from benchmarks.disk_inputs import SEED, THREADS, Case, build_case, drop_pages, home
+from benchmarks.disk_loading import measure_loading
 from benchmarks.record import record
 from benchmarks.sampled_batches import LOW_SKEW
 from kernels.aligned import BufferPool
@@ -48,6 +52,7 @@ EQUAL_CORNERS = dict(zip("abc", LOW_SKEW, strict=False))
 SETUPS: dict[str, dict[str, Any]] = {
     "packed only": {"device": "0", "host": "5%", "disk": "100x"},
     "3x": {"device": "0", "host": "5%", "disk": "3x"},
+    "3x, one copy": {"device": "0", "host": "5%", "disk": "3x", "order": "filled"},
     "5x": {"device": "0", "host": "5%", "disk": "5x"},
     "segments of 50": {"device": "0", "host": "10%", "disk": "100x", "segment_size": 50},
 }
@@ -67,6 +72,7 @@ class Setting:
     packed: tuple[str, ...]
     epochs: int
     queue: str = "1GiB"
+    loading: bool = False
 
 
 GRAPHS = {
@@ -80,18 +86,19 @@ GRAPHS = {
     ),
     "low skew, 5%": Setting(
         size={"nodes": 2_000_000, "edges": 20_000_000} | EQUAL_CORNERS, train_ratio=0.05, fanouts=(10, 10), batch_size=500,
-        packed=("3x", "5x"), epochs=0,
+        packed=("packed only", "3x", "5x"), epochs=0, loading=True,
     ),
     "default corners": Setting(
         size={"nodes": 4_000_000, "edges": 30_000_000}, train_ratio=0.05, fanouts=(20, 15, 10), batch_size=1024,
         packed=("3x",), epochs=0, queue="4GiB",
     ),
 }  # fmt: skip
+LARGE = tuple(name for name in GRAPHS if name != "quick")
 
 
-def main(quick: bool) -> None:
+def main(quick: bool, graphs: Sequence[str] = LARGE) -> None:
     keep_freed_memory()
-    for name in ("quick",) if quick else ("low skew", "low skew, 5%", "default corners"):
+    for name in ("quick",) if quick else graphs:
         measure(name)
 
 
@@ -107,10 +114,10 @@ def measure(name: str) -> None:
         plans = {setup: case.plan(**budgets) for setup, budgets in SETUPS.items()}
         row: dict[str, Any] = {"planned": {setup: _planned(setup, plan) for setup, plan in plans.items()}}
         row["times_the_packed_bytes"] = _merged(case, plans["packed only"])
-        row["read"] = {}
+        row["read"], packs = {}, {}
         for setup in setting.packed:
             packed = _pack(case, Store(store.home / folder), plans[setup])
-            chunks = Chunks(packed, plans[setup], case.samples)
+            chunks = packs[setup] = Chunks(packed, plans[setup], case.samples)
             row["read"][setup] = check_ledger(case, plans[setup], chunks) | {"pack_seconds": _seconds(packed)}
             if setup == "3x":
                 row["dgl_on_disk"] = _against_dgl(case, chunks)
@@ -118,6 +125,8 @@ def measure(name: str) -> None:
                 row["epochs"] = (
                     _train(case, setting, plans[setup], packed) if setting.epochs else _source(case, chunks, setting)
                 )
+        if setting.loading:
+            row["loading"] = measure_loading(case, packs, rounds=7, batches=2)
         row |= _preprocessing(seconds, row["epochs"])
     record("disk_graphs", {"graph": name, "size": setting.size, "batches": case.num_batches} | row)
 
@@ -244,3 +253,11 @@ def _preprocessing(seconds: dict[str, float], epochs: dict[str, Any]) -> dict[st
     shares = {str(count): round(spent / (count * epoch), 4) for count in PAPER_EPOCHS}
     print(f"  preprocessing {spent:.1f} s {rounded}; an epoch {epoch:.1f} s; share of so many epochs: {shares}")
     return {"preprocessing_seconds": rounded, "preprocessing_share_of_epochs": shares}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.disk_graphs", description="Some graphs of the full run."
+    )
+    parser.add_argument("--graphs", nargs="+", choices=LARGE, default=LARGE)
+    main(quick=False, graphs=parser.parse_args().graphs)

@@ -1,8 +1,9 @@
 """Orders of segment disk caches: pages that batches touch under MinHash, Gray code, and Gray code with filled pages (the stage's default).
 
-R-MAT 4M nodes, 58M edges, 5% training nodes, fanouts [20, 15, 10], batches of 1,024, segments of 50 batches. The hottest nodes of the
-epoch (5% or 10%) are in memory; a segment's cache holds the other nodes that at least 1, 2 or 3 of its batches want. Equality
-first: each order equals its NumPy reference on a small segment, and holds every node of every segment once.
+The graphs of `cache_plan`: R-MAT 4M nodes, 59M edges, 5% training nodes, 200 batches of [20, 15, 10]; low skew 1M/20M with 10% and 2M/40M
+with 5% training nodes, 200 batches of [10, 10]; segments of 50. The hottest nodes of the epoch (5% or 10%) are in memory; a segment's cache
+holds the other nodes that at least 1, 2 or 3 of its batches want. Equality first: each order equals its NumPy reference on a small
+segment, and holds every node of every segment once.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cache_plan import GRAPHS, segments
 from benchmarks.record import record
-from kernels.csc import build_csc
-from kernels.generate import rmat_edges
+from benchmarks.sampled_batches import sample_batches
 from kernels.orders import (
     gray_order,
     gray_order_reference,
@@ -25,14 +26,10 @@ from kernels.orders import (
     pages_touched,
 )
 from kernels.pages import PAGE_BYTES
-from kernels.plan import EpochPlan
-from kernels.rng import key, permutation
-from kernels.sample import Sampler
-from kernels.types import Array, Stream, Topology
+from kernels.ranking import rank
+from kernels.types import Array
 
-FULL = {"nodes": 4_000_000, "edges": 58_000_000, "batch_size": 1024, "segment": 50}
-QUICK = {"nodes": 200_000, "edges": 2_900_000, "batch_size": 128, "segment": 50}
-FANOUTS, TRAIN_RATIO, SEED, THREADS = [20, 15, 10], 0.05, 1, 2
+SEGMENT, SEED, THREADS = 50, 1, 2
 HOT_RATIOS, LEAST_VISITS = (0.05, 0.1), (1, 2, 3)
 ROW_BYTES = (512, 400, 688, 1200, 1536)  # 128, 100, 172, 300 x f32 and 768 x f16
 ORDERS = {
@@ -43,59 +40,52 @@ ORDERS = {
 
 
 def main(quick: bool) -> None:
-    size = QUICK if quick else FULL
-    batches = sample_epoch(size)
-    visits = np.bincount(np.concatenate(batches), minlength=size["nodes"])
-    hottest = np.lexsort([np.arange(len(visits)), -visits])
-    check_equality(batches[: size["segment"]])
-    rows = []
+    scale = "quick" if quick else "full"
+    for name in GRAPHS[scale]:
+        measure(scale, name)
+
+
+def measure(scale: str, name: str) -> None:
+    """Records the row of one graph."""
+    batches = sample_batches(*GRAPHS[scale][name], threads=THREADS)
+    visits = np.bincount(batches.node_ids, minlength=batches.num_nodes)
+    hottest, whole, rows = rank(visits), list(segments(batches, SEGMENT)), []
+    print(f"{name}: {batches.num_nodes:,} nodes, {batches.num_edges:,} edges, {len(batches.ptr) - 1} batches")
+    check_equality(whole[0])
     for hot_ratio, least in itertools.product(HOT_RATIOS, LEAST_VISITS):
-        hot = np.zeros(size["nodes"], bool)
-        hot[hottest[: int(hot_ratio * size["nodes"])]] = True
-        starts = range(0, len(batches), size["segment"])
-        segments = [cached(batches[first : first + size["segment"]], hot, least) for first in starts]
+        hot = np.zeros(batches.num_nodes, bool)
+        hot[hottest[: int(hot_ratio * batches.num_nodes)]] = True
+        kept = [cached(*segment, hot, least) for segment in whole]
         for row_bytes in ROW_BYTES if (hot_ratio, least) == (0.1, 2) else ROW_BYTES[:1]:
-            rows.append({"hot_ratio": hot_ratio, "least_visits": least} | compare(segments, row_bytes))
+            rows.append({"hot_ratio": hot_ratio, "least_visits": least} | compare(kept, row_bytes))
             show(rows[-1])
-    record("orders", {"scale": "quick" if quick else "full", "graph": size, "rows": rows}, ("numpy",))
+    record("orders", {"scale": scale, "graph": name, "batches": len(batches.ptr) - 1, "rows": rows}, ("numpy",))
 
 
-def sample_epoch(size: dict[str, int]) -> list[Array]:
-    """The ascending input ids of every batch of an epoch."""
-    src, dst = rmat_edges(size["nodes"], size["edges"], SEED, threads=THREADS)
-    csc = build_csc(src, dst, size["nodes"], undirected=False, duplicates="merge", self_loops="drop", threads=THREADS)
-    del src, dst
-    graph = Topology(indptr=csc.indptr, indices=csc.indices, in_degree=csc.in_degree, out_degree=csc.out_degree)
-    train = permutation(key(SEED, Stream.SPLITS), size["nodes"])[: int(size["nodes"] * TRAIN_RATIO)]
-    plan, sampler = EpochPlan(train, size["batch_size"], seed=SEED), Sampler(graph, FANOUTS, seed=SEED, threads=THREADS)
-    planned = plan.batches(0)
-    return [np.sort(sampler.sample(each.key, each.seeds, transpose="none")[0].src_ids) for each in planned]
-
-
-def cached(batches: list[Array], hot: Array, least: int) -> tuple[Array, Array]:
+def cached(ptr: Array, node_ids: Array, hot: Array, least: int) -> tuple[Array, Array]:
     """(ptr, ids) of a segment's disk cache: what its batches want of nodes that are not hot and wanted often enough."""
-    visits = np.bincount(np.concatenate(batches), minlength=len(hot))
-    kept = [ids[(visits[ids] >= least) & ~hot[ids]] for ids in batches]
-    return np.concatenate([[0], np.cumsum([len(ids) for ids in kept])]), np.concatenate(kept)
+    kept = (np.bincount(node_ids, minlength=len(hot))[node_ids] >= least) & ~hot[node_ids]
+    return np.concatenate([[0], np.cumsum(kept)])[ptr], node_ids[kept]
 
 
-def check_equality(batches: list[Array]) -> None:
+def check_equality(segment: tuple[Array, Array]) -> None:
     """The native orders equal the references on 1,500 nodes."""
-    chosen = np.random.default_rng(0).choice(np.unique(np.concatenate(batches)), 1500, replace=False)
-    few = [ids[np.isin(ids, chosen)] for ids in batches]
-    segment = np.concatenate([[0], np.cumsum([len(ids) for ids in few])]), np.concatenate(few)
-    assert np.array_equal(minhash_order(*segment, seed=SEED), minhash_order_reference(*segment, SEED))
+    ptr, node_ids = segment
+    chosen = np.random.default_rng(0).choice(np.unique(node_ids), 1500, replace=False)
+    kept = np.isin(node_ids, chosen)
+    few = np.concatenate([[0], np.cumsum(kept)])[ptr], node_ids[kept]
+    assert np.array_equal(minhash_order(*few, seed=SEED), minhash_order_reference(*few, SEED))
     for row_bytes in (0, 512, 688):
-        order = gray_order(*segment, row_bytes=row_bytes)
-        assert np.array_equal(order, gray_order_reference(*segment, row_bytes))
+        order = gray_order(*few, row_bytes=row_bytes)
+        assert np.array_equal(order, gray_order_reference(*few, row_bytes))
 
 
-def compare(segments: list[tuple[Array, Array]], row_bytes: int) -> dict[str, Any]:
+def compare(kept: list[tuple[Array, Array]], row_bytes: int) -> dict[str, Any]:
     """Pages, runs and seconds of each order over all segments; amplification is moved over asked bytes."""
-    found: dict[str, Any] = {"row_bytes": row_bytes, "nodes": 0, "asked_rows": sum(int(ptr[-1]) for ptr, _ in segments)}
+    found: dict[str, Any] = {"row_bytes": row_bytes, "nodes": 0, "asked_rows": sum(int(ptr[-1]) for ptr, _ in kept)}
     for name, make in ORDERS.items():
         pages, runs, seconds = 0, 0, []
-        for ptr, ids in segments:
+        for ptr, ids in kept:
             started = time.perf_counter()
             order = make(ptr, ids, row_bytes)
             seconds.append(time.perf_counter() - started)
