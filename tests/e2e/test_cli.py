@@ -11,6 +11,8 @@ import pytest
 from assets.store import Store
 from tests.e2e.commands import COMMAND, SMALL, environment, graphmill
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Path:

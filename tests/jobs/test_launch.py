@@ -18,6 +18,8 @@ from kernels.errors import InputError
 from tests.jobs.processes import stubborn_pids, wait_for, wait_until_gone
 from tests.jobs.recipes import load_tiny, write_tiny
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch):

@@ -12,6 +12,8 @@ from kernels.errors import InputError
 from tests.jobs.recipes import write_tiny
 from trainers.config import TrainTable
 
+pytestmark = pytest.mark.slow
+
 
 def load(folder, samples="[samples]\n", train="", **changes):
     path = write_tiny(folder, **changes)
