@@ -60,8 +60,8 @@ class ReadExecution:
 
     method: Method = "io_uring"  # io_uring and pread are direct; buffered goes through the page cache
     fallback: Fallback = "pread"  # second choice where the method is missing; "error" takes none
-    depth: int = 64  # runs in flight (io_uring)
-    run_pages: int = 16  # pages in a run at most
+    depth: int = 32  # runs in flight (io_uring)
+    run_pages: int = 64  # pages in a run at most
     piece_bytes: int = 4 << 20  # of one read of a chunk, whole pages
 
     def __post_init__(self):

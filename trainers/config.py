@@ -135,8 +135,8 @@ class TrainExecution:
     io: Literal["io_uring", "pread", "buffered"] = "io_uring"
     # Where `io` is not to be had: pread or buffered is used instead, and said once; error = nothing is.
     io_fallback: Literal["pread", "buffered", "error"] = "pread"
-    # Reads that are in flight with io_uring.
-    io_depth: int = 64
+    # Reads that each loader has in flight with io_uring.
+    io_depth: int = 32
     # Optimiser steps from one checkpoint to the next inside an epoch; 0 = at epoch ends only.
     checkpoint_steps: int = 0
 
