@@ -30,6 +30,8 @@ from kernels.types import Array, Block
 
 Reduce = Literal["sum", "mean", "weighted"]
 
+_CODES = {reduce: code for code, reduce in enumerate(get_args(Reduce))}
+
 
 def aggregate_reference(block: Block, h: Array, reduce: Reduce) -> Array:
     """Returns [num_dst, F] as `aggregate` does (the rule in NumPy)."""
@@ -88,8 +90,7 @@ def aggregate(block: Block, h: Array, reduce: Reduce, out: Array | None = None, 
     h = as_rows(h, "h", block.num_src, STORED_FLOATS)
     out = as_out(out, (block.num_dst, h.shape[1]), h.dtype)
     _apart(out, h)
-    code = get_args(Reduce).index(reduce)
-    _native.aggregate(start, end, indices, dst_pos, weight, self_weight, h, out, code, check_threads(threads))
+    _native.aggregate(start, end, indices, dst_pos, weight, self_weight, h, out, _CODES[reduce], check_threads(threads))
     return out
 
 
@@ -117,28 +118,27 @@ def aggregate_backward(
             "the block has no transpose, which the backward pass needs",
             'sample with transpose="hidden" or "all", or call kernels.transpose.transpose(block)',
         )
-    if len(block.t_dst) != block.num_edges:
+    num_edges = block.num_edges
+    if len(block.t_dst) != num_edges:
         raise InputError(
-            f"the transpose holds {len(block.t_dst)} edges, the block {block.num_edges}",
+            f"the transpose holds {len(block.t_dst)} edges, the block {num_edges}",
             "call kernels.transpose.transpose(block) again after removing edges",
         )
-    turned = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", block.num_edges)
-    t_dst = as_int32(block.t_dst, "t_dst", block.num_edges)
+    t_start, t_edge = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", num_edges)
+    turned = t_start, t_edge, as_int32(block.t_dst, "t_dst", num_edges)
     grad_out = as_rows(grad_out, "grad_out", block.num_dst, STORED_FLOATS)
     out = as_out(out, (block.num_src, grad_out.shape[1]), grad_out.dtype)
     _apart(out, grad_out)
-    code = get_args(Reduce).index(reduce)
-    _native.aggregate_backward(
-        start, end, dst_pos, weight, self_weight, *turned, t_dst, grad_out, out, code, check_threads(threads)
-    )
+    code, threads = _CODES[reduce], check_threads(threads)
+    _native.aggregate_backward(start, end, dst_pos, weight, self_weight, *turned, grad_out, out, code, threads)
     return out
 
 
 def _rows(block: Block, reduce: str) -> tuple[Array, Array, Array | None, Array | None, Array | None]:
     """Checks what forward and backward share: start, end, dst_pos, weight, self_weight."""
-    if reduce not in get_args(Reduce):
-        raise InputError(f"reduction {reduce!r}", f"give one of {', '.join(get_args(Reduce))}")
-    start, end = (as_int32(getattr(block, name), name, block.num_dst) for name in ("start", "end"))
+    if reduce not in _CODES:
+        raise InputError(f"reduction {reduce!r}", f"give one of {', '.join(_CODES)}")
+    start, end = as_int32(block.start, "start", block.num_dst), as_int32(block.end, "end", block.num_dst)
     dst_pos = block.dst_pos
     if dst_pos is None and block.num_dst > block.num_src:
         raise InputError(f"{block.num_dst} destinations among {block.num_src} sources", "give dst_pos")

@@ -183,7 +183,8 @@ def attend_backward(
         InputError: the transpose is missing or stale, or a shape or dtype does not fit.
     """
     z, left, right = _inputs(block, z, left, right)
-    if block.t_start is None or block.t_edge is None or block.t_dst is None or len(block.t_dst) != block.num_edges:
+    num_edges = block.num_edges
+    if block.t_start is None or block.t_edge is None or block.t_dst is None or len(block.t_dst) != num_edges:
         raise InputError(
             "the block has no transpose of its present edges, which the backward pass needs",
             'sample with transpose="all", or call kernels.transpose.transpose(block)',
@@ -194,9 +195,9 @@ def attend_backward(
     threads, grad_score = check_threads(threads), np.empty_like(alpha)
     places, like = out or (None, None, None), (z, left, right)
     grad_z, grad_left, grad_right = (as_out(place, x.shape, x.dtype) for place, x in zip(places, like, strict=True))
-    turned = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", block.num_edges)
+    turned = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", num_edges)
     _native.attend_backward(
-        *_rows(block), *turned, as_int32(block.t_dst, "t_dst", block.num_edges), z, left, right, slope, kept, scale,
+        *_rows(block), *turned, as_int32(block.t_dst, "t_dst", num_edges), z, left, right, slope, kept, scale,
         alpha, grad_out, grad_score, grad_z, grad_left, grad_right, threads,
     )  # fmt: skip
     return grad_z, grad_left, grad_right

@@ -8,11 +8,12 @@
 #include "half.h"
 #include "parallel.h"
 #include "row_prefetch.h"
-#include "stream.h"
+#include "row_stream.h"
 
 namespace graphmill {
 
 constexpr int64_t STREAMED = 8 << 20;  // outputs from so many bytes on are written past the caches
+constexpr int64_t JOINED = 512;        // shorter rows that end within a line are joined to whole lines first
 
 // Rows that lie one stride apart.
 struct Rows {
@@ -140,21 +141,25 @@ struct Target {
     char* out;
     int64_t count, row_bytes, out_row_bytes;
     int threads;
+    int64_t bytes() const { return count * out_row_bytes; }
 };
 
-// find(i) is the row of output row i, or nullptr for zeros. Every output row is written once.
+// find(i) is the row of output row i, or nullptr for zeros. Every output row is written once; where `joined` is set, past the caches, whole
+// lines of several rows at a time.
 template <class Copy, class Find>
-static void copy_rows(const Find& find, const Target& to) {
+static void copy_rows(const Find& find, const Target& to, bool joined = false) {
     const int64_t piece = std::max<int64_t>(16, 65536 / std::max<int64_t>(1, to.out_row_bytes));
     parallel_for(to.count, piece, to.threads, [&](int64_t begin, int64_t end) {
+        RowStream<char> rows(to.out, to.out_row_bytes, joined ? to.bytes() : 0);
         for (int64_t i = begin; i < end; ++i) {
             if (i + ROWS_AHEAD < end) {
                 if (const char* next = find(i + ROWS_AHEAD)) prefetch_row(next, to.row_bytes);
             }
             const char* row = find(i);
-            char* out = to.out + i * to.out_row_bytes;
+            char* out = rows.make(i);
             if (row) Copy::copy(row, out, to.row_bytes);
             else std::memset(out, 0, to.out_row_bytes);
+            rows.write(i, i + 1);
         }
         publish_streamed();
     });
@@ -183,7 +188,9 @@ struct Types {
 template <class Find>
 static void copy_any(const Types& types, const Find& find, const Target& to) {
     const bool same = types.kind == types.out_kind && types.size == types.out_size;
-    if (same && to.count * to.out_row_bytes >= STREAMED) copy_rows<StreamedBytes>(find, to);
+    const bool streamed = to.bytes() >= STREAMED, broken = (reinterpret_cast<uintptr_t>(to.out) | to.row_bytes) % 64 != 0;
+    if (same && streamed && broken && to.row_bytes < JOINED) copy_rows<SameBytes>(find, to, true);
+    else if (same && streamed) copy_rows<StreamedBytes>(find, to);
     else if (same) copy_rows<SameBytes>(find, to);
     else if (types.out_kind == 'f' && types.out_size == 4) copy_converted<float>(types.kind, types.size, find, to);
     else if (types.out_kind == 'f' && types.out_size == 8) copy_converted<double>(types.kind, types.size, find, to);

@@ -11,7 +11,7 @@
 
 namespace graphmill {
 
-constexpr int64_t EDGES_AHEAD = 8;  // edges between the prefetch of a row and its use
+constexpr int64_t EDGES_AHEAD = 16;  // edges between the prefetch of a row and its use
 
 struct Unscaled {};  // every edge counts once
 

@@ -1,5 +1,6 @@
 """Sums and their gradients equal the sequential reference to the bit, at any thread count."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -105,9 +106,9 @@ def test_a_million_edges_of_one_row_are_shared_and_summed_in_order():
 
 
 @pytest.mark.parametrize("reduce", REDUCES)
-@pytest.mark.parametrize("width", [16, 65, 300, 5000])
+@pytest.mark.parametrize("width", [16, 17, 100, 300, 5000])
 def test_outputs_that_are_streamed_hold_what_small_ones_do(reduce, width):
-    """Rows begin anywhere in a line, and the widest are not streamed."""
+    """Rows begin and end anywhere in a line, what lies beside them is left alone, and the widest are not streamed."""
     rng, num = np.random.default_rng(width), 6_000_000 // (4 * width) + 9
     ends = np.cumsum(rng.integers(0, 3, num)).astype(np.int32)
     block = transpose(Block(
@@ -117,10 +118,14 @@ def test_outputs_that_are_streamed_hold_what_small_ones_do(reduce, width):
     ))  # fmt: skip
     h = rows(num, width, np.float32)
     parts = [slice(c, min(c + 50, width)) for c in range(0, width, 50)]
-    for operate in (aggregate, aggregate_backward):
-        whole = operate(block, h, reduce, threads=2)
+    for operate, place in itertools.product((aggregate, aggregate_backward), (0, 1, 9)):
+        around = np.full(num * width + 32, 7, np.float32)
+        first = place - around.ctypes.data // 4 % 16 + 16
+        whole = around[first : first + num * width].reshape(num, width)
+        operate(block, h, reduce, out=whole, threads=2)
         for part in (parts[0], parts[-1]):
             np.testing.assert_array_equal(whole[:, part], operate(block, h[:, part], reduce))
+        assert set(around[:first]) | set(around[first + num * width :]) == {7}
 
 
 @pytest.mark.parametrize("dtype", [np.float16, BFLOAT16])

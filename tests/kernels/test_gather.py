@@ -43,6 +43,19 @@ def test_every_bfloat16_is_exact():
     np.testing.assert_array_equal(gather(table, np.arange(4096), out), tensor.float().numpy())
 
 
+@pytest.mark.parametrize("threads", [1, 2, 8])
+@pytest.mark.parametrize("width", [3, 16, 50, 100, 128, 150])
+def test_an_output_larger_than_the_caches_begins_and_ends_anywhere_in_a_line(width, threads):
+    generator, count = np.random.default_rng(width), (8 << 20) // (4 * width) + 5
+    table, ids = generator.random((1000, width), np.float32), generator.integers(0, 1000, count)
+    for place in (0, 1, 9):
+        around = np.full(count * width + 32, 7, np.float32)
+        first = place - around.ctypes.data // 4 % 16 + 16
+        out = around[first : first + count * width].reshape(count, width)
+        np.testing.assert_array_equal(gather(table, ids, out, threads), table[ids])
+        assert set(around[:first]) | set(around[first + count * width :]) == {7}
+
+
 def test_a_mapped_table_and_rows_that_are_apart(tmp_path):
     whole = np.arange(60, dtype=np.float32).reshape(6, 10)
     whole.tofile(tmp_path / "table")
