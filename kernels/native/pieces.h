@@ -57,14 +57,28 @@ inline std::vector<Piece> hubs_of(const std::vector<Piece>& pieces, int64_t widt
     return hubs;
 }
 
+// The largest of ids first..last, or at least `largest`; a negative id counts as a huge one.
+inline uint32_t largest_id(const int32_t* ids, int64_t first, int64_t last, uint32_t largest) {
+    for (int64_t e = first; e < last; ++e) largest = std::max(largest, static_cast<uint32_t>(ids[e]));
+    return largest;
+}
+
 // Throws InputError unless the ids of the edges of these rows are in 0 .. num_ids-1.
 inline void check_edges(const Piece& piece, const int32_t* begins, const int32_t* ends, const int32_t* ids,
                         int64_t num_ids, const char* problem, const char* remedy) {
-    uint32_t largest = 0;  // a negative id becomes a huge one
+    // Rows are short: looked through one by one, they took a fifth of a gradient's time. Most lie side by side.
+    bool side_by_side = true;
+    for (int64_t i = piece.from; i + 1 < piece.to; ++i) side_by_side &= ends[i] == begins[i + 1];
+    uint32_t largest = 0;
     int64_t edges = 0;
-    for (int64_t i = piece.from; i < piece.to; ++i) {
-        edges += ends[i] - begins[i];
-        for (int64_t e = begins[i]; e < ends[i]; ++e) largest = std::max(largest, static_cast<uint32_t>(ids[e]));
+    if (side_by_side) {
+        edges = ends[piece.to - 1] - begins[piece.from];
+        largest = largest_id(ids, begins[piece.from], ends[piece.to - 1], largest);
+    } else {
+        for (int64_t i = piece.from; i < piece.to; ++i) {
+            edges += ends[i] - begins[i];
+            largest = largest_id(ids, begins[i], ends[i], largest);
+        }
     }
     if (edges > 0 && largest >= static_cast<uint64_t>(num_ids)) throw InputError(problem, remedy);
 }

@@ -206,6 +206,20 @@ def test_unsound_blocks_are_refused(change, message):
         aggregate(block, np.ones((block.num_src, 4), np.float32), "sum")
 
 
+@pytest.mark.parametrize("bad", [-1, 3])
+def test_an_id_is_looked_at_where_its_edge_is_left(bad):
+    """Rows side by side are checked in one go, rows that are apart one by one."""
+    block = replace(block_of_two(), indices=np.array([2, bad, 1], np.int32), start=np.array([0, 2], np.int32))
+    h = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for end, sound in (([1, 3], True), ([2, 3], False)):
+        given = replace(block, end=np.array(end, np.int32))
+        if sound:
+            np.testing.assert_array_equal(aggregate(given, h, "sum"), h[[2, 1]])
+        else:
+            with pytest.raises(InputError, match="local source id"):
+                aggregate(given, h, "sum")
+
+
 def test_what_does_not_fit_is_refused():
     block, h = block_of_two(), np.ones((3, 4), np.float32)
     for call in (
