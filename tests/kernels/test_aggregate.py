@@ -106,7 +106,7 @@ def test_a_million_edges_of_one_row_are_shared_and_summed_in_order():
 
 
 @pytest.mark.parametrize("reduce", REDUCES)
-@pytest.mark.parametrize("width", [16, 17, 100, 300, 5000])
+@pytest.mark.parametrize("width", [16, 17, 65, 100, 300, 5000])
 def test_outputs_that_are_streamed_hold_what_small_ones_do(reduce, width):
     """Rows begin and end anywhere in a line, what lies beside them is left alone, and the widest are not streamed."""
     rng, num = np.random.default_rng(width), 6_000_000 // (4 * width) + 9
