@@ -8,28 +8,24 @@
 #include <optional>
 
 #include "page_digest.h"
+#include "pages.h"
 #include "ring.h"
 #include "row_requests.h"
 
 namespace graphmill {
 
-// Memory that starts on a page, is known to the kernel by its address, and is not copied into forked children.
+// Memory that is known to the kernel by its address and is not copied into forked children. It asks for large pages: a read
+// that lands in small ones is handed to the device as a list of 4 KiB pieces (docs/log.md has what that costs).
 class Staging {
   public:
-    explicit Staging(size_t bytes) : bytes_(bytes) {
-        void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED) throw std::bad_alloc();
-        madvise(memory, bytes, MADV_DONTFORK);
-        data_ = static_cast<char*>(memory);
+    explicit Staging(size_t bytes) : memory_(static_cast<int64_t>(bytes)), bytes_(bytes) {
+        madvise(memory_.data(), bytes_, MADV_DONTFORK);
     }
-    Staging(const Staging&) = delete;
-    Staging& operator=(const Staging&) = delete;
-    ~Staging() { munmap(data_, bytes_); }
-    char* data() const { return data_; }
+    char* data() { return memory_.data(); }
     size_t size() const { return bytes_; }
 
   private:
-    char* data_;
+    ZeroPages<char> memory_;
     size_t bytes_;
 };
 

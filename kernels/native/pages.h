@@ -1,5 +1,5 @@
-// Zeroed memory that is read and written at random: pages come from the system when they are first touched, and large ones
-// (Linux, where it allows them) spare most misses of the address translation.
+// Zeroed memory that is read and written at random, or by devices: pages come from the system when they are first touched, and
+// large ones (Linux, where it allows them) spare most misses of the address translation, and lists of small pieces of a transfer.
 #pragma once
 
 #include <sys/mman.h>

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import direct_io, warn_once
-from kernels.aligned import BufferPool, aligned_empty, room
+from kernels.aligned import BufferPool, aligned_empty
 from kernels.direct_io import (
     Faults,
     PageReader,
@@ -388,44 +388,3 @@ def test_one_reader_is_for_one_thread_and_one_process(table):
                 os._exit(7 if "fork" in error.problem else 8)
             os._exit(9)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-
-
-def test_the_pool_lends_aligned_memory_again():
-    pool = BufferPool(keep_bytes=3 * 4096)
-    first, second = pool.take(5000), pool.take(1)
-    assert first.data.ctypes.data % 4096 == 0 and first.data.nbytes == 8192 and second.data.nbytes == 4096
-    assert (pool.lent_bytes, pool.kept_bytes) == (12288, 0)
-    address = second.data.ctypes.data
-    for buffer in (first, second, second):
-        buffer.release()
-    assert (pool.lent_bytes, pool.kept_bytes) == (0, 12288)
-    assert pool.take(4096).data.ctypes.data == address
-    pool.take(100_000).release()  # too large to be kept
-    assert pool.kept_bytes == 8192
-
-
-@given(st.integers(0, 1 << 40))
-def test_a_buffer_of_the_pool_is_an_eighth_too_large_at_most(num_bytes):
-    size = room(num_bytes)
-    assert size % 4096 == 0 and num_bytes <= size < num_bytes + max(4096, num_bytes / 8)
-    assert room(size) == size and room(num_bytes + 1) >= size
-
-
-def test_batches_that_differ_a_little_share_a_buffer():
-    pool = BufferPool(keep_bytes=1 << 30)
-    sizes = (33_000_000, 33_100_000, 33_540_000)
-    addresses = set()
-    for size in sizes:
-        with pool.take(size) as buffer:
-            addresses.add(buffer.data.ctypes.data)
-    assert len(addresses) == 1 and pool.kept_bytes == room(max(sizes))
-
-
-def test_the_pool_keeps_the_larger_buffers_where_it_cannot_keep_all():
-    pool = BufferPool(keep_bytes=3 * 4096)
-    small, large = pool.take(4096), pool.take(3 * 4096)
-    small.release()
-    large.release_later()
-    assert pool.lent_bytes == 3 * 4096
-    again = pool.take(1)  # what was given back meanwhile is there
-    assert again.data.nbytes == 3 * 4096 and (pool.lent_bytes, pool.kept_bytes) == (3 * 4096, 0)
