@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,23 @@ class Samples:
                 epoch, step, f"bytes {offset} to {offset + length - 1} of {path} do not match their digest"
             )
         return data
+
+    def will_read(self, epoch: int, step: int) -> None:
+        """Asks the system to read a batch into its page cache, and does not wait for it; where it cannot, nothing happens.
+
+        Raises:
+            InputError: no such batch.
+        """
+        place = self._place(epoch, step)
+        span = int(self.offsets[place]), int(self.num_bytes[place])
+        if not hasattr(os, "posix_fadvise"):
+            return
+        with suppress(OSError):  # a file that is missing is found by whoever reads it
+            descriptor = os.open(self.files[self.part_of[place]], os.O_RDONLY)
+            try:
+                os.posix_fadvise(descriptor, *span, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(descriptor)
 
     def record_bytes(self, epoch: int, step: int) -> int:
         """Returns the bytes that reading a batch takes.

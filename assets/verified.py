@@ -14,6 +14,7 @@ import xxhash
 
 from assets.artifact import Artifact
 from assets.digests import BLOCK_BYTES, SPAN_BLOCKS
+from kernels.aligned import aligned_empty
 from kernels.errors import InputError
 from kernels.types import Array, FeatureTable
 
@@ -36,7 +37,7 @@ def read_table(table: FeatureTable, threads: int = 1) -> Array:
     num_bytes = table.offset + table.num_rows * table.row_bytes
     assert len(words) == -(-num_bytes // BLOCK_BYTES), f"{table.path} has {len(words)} digests for {num_bytes} bytes"
     _require_size(table, num_bytes)
-    content = np.empty(num_bytes, np.uint8)
+    content = aligned_empty(num_bytes)  # large pages: rows are gathered from it at random
 
     def span(first: int) -> None:
         with open(table.path, "rb", buffering=0) as file:

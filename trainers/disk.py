@@ -1,19 +1,20 @@
 """The disk trainer's source: stored batches whose rows come from packed chunks, in overlapping stages (DiskGNN, section 5.3, Figure 7).
 
-    graph loader     stored batch, checked; transposes and weights            ->  graphs   ----------------+
+    graph loader     stored batch, checked; transposes, weights, labels       ->  graphs   ----------------+
     feature loaders  chunk and cache pages from disk, checked                 ->  staged                    |
     assembler        one gather from device, host and staged rows             ->  ready    -> training step +
 
-A thread a stage, but four that load features, in turn: while one compares its chunk with the digest or takes rows out of cache pages the
+A thread a stage, but six that load features, in turn: while one compares its chunk with the digest or takes rows out of cache pages the
 others read, which leaves the disk no pause. Pieces of one chunk would not do: where a device reports all reads that it was given
-together at once, as a virtual disk was seen to do, the first piece is there no earlier than the last one.
+together at once, as a virtual disk was seen to do, the first piece is there no earlier than the last one. A loader asks for the graph of its
+batch as well, for a read that is asked for later waits behind all the rows that are under way.
 
 Between two stages is a queue of two batches, bounded in bytes as well. All stages take the batches in the same order, so
 the heads of both paths that end at the step are the same batch. The longest stage decides how long an epoch takes.
 
 The batches are those of the online sampler, byte for byte, and a row is the same wherever it was stored: losses equal those of `minibatch`.
 Memory: a third of `queue` for each queue; the images of the static tiers; kept buffers of staging and of inputs, each no more than
-their queue.
+their queue; for each loader `io_depth` runs of 256 KiB.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from trainers.timeline import STEP, WAIT, Timeline
 MOST_WAITING = 2
 """Batches in a queue (DiskGNN, section 6)."""
 
-NUM_LOADERS = 4
+NUM_LOADERS = 6
 """Threads that load features."""
 
 TOPOLOGY = Line("disk", "topology")
@@ -114,14 +115,14 @@ class DiskSource:
         A batch's bytes are released when the next one is asked for.
         """
         planned = list(self.plan.batches(epoch, start_position))
-        graphs: OrderedByteQueue[tuple[tuple[Block, ...], Ledger]] = self._queue(start_position)
+        graphs: OrderedByteQueue[tuple[MiniBatch, Ledger]] = self._queue(start_position)
         staged: OrderedByteQueue[Staged] = self._queue(start_position, MOST_WAITING + NUM_LOADERS)
         ready: OrderedByteQueue[tuple[torch.Tensor, Ledger]] = self._queue(start_position)
         queues = graphs, staged, ready
         loaders = [partial(self._load_rows, number, planned, staged) for number in range(NUM_LOADERS)]
         works: tuple[Callable[[], None], ...] = (
             *loaders,
-            lambda: self._load_graphs(planned, graphs),
+            lambda: self._load_graphs(epoch, planned, graphs),
             lambda: self._assemble(planned, staged, ready),
         )
         threads = [threading.Thread(target=_guarded, args=(work, queues), daemon=True) for work in works]
@@ -130,14 +131,12 @@ class DiskSource:
         try:
             for item in planned:
                 with self.timeline.span(STEP, WAIT, item.position):
-                    (blocks, read), graph_bytes = graphs.take(item.position)
-                    (x, moved), x_bytes = ready.take(item.position)
-                batch = planned_batch(item, epoch, self.labels, blocks, x=x)
-                count_batch(batch, self.ledger)
+                    (batch, read), graph_bytes = graphs.take(item.position)
+                    (batch.x, moved), x_bytes = ready.take(item.position)
                 self.ledger.merge(read)
                 self.ledger.merge(moved)
                 yield batch
-                del batch, blocks, x
+                del batch
                 graphs.release(graph_bytes)
                 ready.release(x_bytes)
         finally:
@@ -171,15 +170,19 @@ class DiskSource:
         return blocks, ledger
 
     def _load_graphs(
-        self, planned: list[PlannedBatch], graphs: OrderedByteQueue[tuple[tuple[Block, ...], Ledger]]
+        self, epoch: int, planned: list[PlannedBatch], graphs: OrderedByteQueue[tuple[MiniBatch, Ledger]]
     ) -> None:
         for item in planned:
             with self.timeline.span(GRAPH, "load graph", item.position):
                 blocks, ledger = self.load_graph(item)
+                # Labels and counts here: between two steps each of these small operations may wait for the interpreter's lock.
+                batch = planned_batch(item, epoch, self.labels, blocks)
+                count_batch(batch, ledger)
             num_bytes = block_bytes(blocks)
             with self.timeline.span(GRAPH, WAIT, item.position):
                 graphs.admit(item.position, num_bytes)
-            graphs.put(item.position, (blocks, ledger), num_bytes)
+            graphs.put(item.position, (batch, ledger), num_bytes)
+            del batch, blocks, ledger
 
     def _load_rows(self, which: int, planned: list[PlannedBatch], staged: OrderedByteQueue[Staged]) -> None:
         loader, lane = self.open_loader(), f"{FEATURE} {which}"
@@ -189,6 +192,8 @@ class DiskSource:
                 with self.timeline.span(lane, WAIT, item.position):
                     staged.admit(item.position, num_bytes)
                 with self.timeline.span(lane, "load rows", item.position):
+                    # Asked for now, the batch's graph does not wait behind the rows of later batches.
+                    self.sampler.samples.will_read(item.key.epoch, item.key.step)
                     rows = loader.load(self.number(item))
                 staged.put(item.position, rows, num_bytes)
         finally:

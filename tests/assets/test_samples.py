@@ -243,3 +243,23 @@ def test_a_part_holds_a_few_batches_at_a_time(tmp_path):
 
 def test_work_is_the_batches_of_a_part():
     assert SAMPLES.work({}, None, "epoch-2-batches-5-9") == 5
+
+
+def test_a_batch_is_asked_for_ahead_by_its_own_range(made, tmp_path, monkeypatch):
+    samples, asked = open_samples(made), []
+
+    def advised(descriptor, offset, length, advice):
+        asked.append((os.readlink(f"/proc/self/fd/{descriptor}"), offset, length, advice))
+        raise OSError("advice is not taken here")
+
+    monkeypatch.setattr(os, "posix_fadvise", advised)
+    place = 2 * samples.num_batches + 3
+    samples.will_read(2, 3)
+    path = str(samples.files[samples.part_of[place]].resolve())
+    assert asked == [(path, samples.offsets[place], samples.record_bytes(2, 3), os.POSIX_FADV_WILLNEED)]
+    samples.batch(2, 3)
+    with pytest.raises(InputError, match="batch 7 of epoch 2 is not in"):
+        samples.will_read(2, 7)
+    samples.files = [tmp_path / "missing"] * len(samples.files)
+    samples.will_read(2, 3)  # whoever reads it will say so
+    assert len(asked) == 1

@@ -1,6 +1,7 @@
 """The disk trainer: losses of `minibatch` to the bit, exact counts, bounded queues, exact resume, and errors that name what is damaged."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from assets.artifact import Artifact
 from assets.graph import open_graph
 from assets.sampling import SamplingConfig
 from assets.store import Store
-from assets.stored_samples import open_samples
+from assets.stored_samples import Samples, open_samples
 from kernels.errors import InputError
 from kernels.pages import PAGE_BYTES, padded_bytes
 from tests.assets.packed import Packed, build_packed
@@ -21,6 +22,7 @@ from trainers.config import TrainTable
 from trainers.devices import OverBudget
 from trainers.disk import NUM_LOADERS
 from trainers.run import train_table
+from trainers.staging import ChunkLoader, Staged
 
 EPOCHS = 3
 
@@ -139,6 +141,27 @@ def test_stages_overlap_on_the_time_line(packed: Packed, tmp_path: Path) -> None
     record = train(packed, tmp_path).run_record()["timeline"]
     loaders = {f"feature loader {number}" for number in range(NUM_LOADERS)}
     assert {span[0] for span in record["spans"]} == {"step", "graph loader", *loaders, "assembler"}
+
+
+def test_every_graph_is_asked_for_once_ahead_of_its_rows(
+    packed: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, loaded, lock = [], [], threading.Lock()
+    load = ChunkLoader.load
+
+    def noted(loader: ChunkLoader, number: int) -> Staged:
+        with lock:
+            loaded.append(number)
+            assert number in asked
+        return load(loader, number)
+
+    def will_read(samples: Samples, epoch: int, step: int) -> None:
+        asked.append(epoch * samples.num_batches + step)
+
+    monkeypatch.setattr(Samples, "will_read", will_read)
+    monkeypatch.setattr(ChunkLoader, "load", noted)
+    train(packed, tmp_path)
+    assert sorted(asked) == sorted(loaded) and len(asked) > NUM_LOADERS
 
 
 def flip(path: Path, byte: int) -> None:
