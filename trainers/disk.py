@@ -6,8 +6,8 @@
 
 A thread a stage, but six that load features, in turn: while one compares its chunk with the digest or takes rows out of cache pages the
 others read, which leaves the disk no pause. Pieces of one chunk would not do: where a device reports all reads that it was given
-together at once, as a virtual disk was seen to do, the first piece is there no earlier than the last one. A loader asks for the graph of its
-batch as well, for a read that is asked for later waits behind all the rows that are under way.
+together at once, as a virtual disk was seen to do, the first piece is there no earlier than the last one. A loader asks for the graph of
+its batch as well, for a read that is asked for later waits behind all the rows that are under way.
 
 Between two stages is a queue of two batches, bounded in bytes as well. All stages take the batches in the same order, so
 the heads of both paths that end at the step are the same batch. The longest stage decides how long an epoch takes.
