@@ -72,7 +72,7 @@ def run(case: Case, packs: Store, quick: bool, parts: Sequence[str]) -> dict[str
         "planned": lambda: planned,
         "read": lambda: {name: check_ledger(case, plans[name], chunks[name]) for name in PACKED},
         "systems": lambda: against_systems(case, plans["packed only"]),
-        "loading": lambda: measure_loading(case, chunks, rounds=2 if quick else 7, batches=2),
+        "loading": lambda: measure_loading(case, chunks, rounds=2 if quick else 15, batches=2),
         "overlap": lambda: measure_epochs(case, chunks["packed only"]),
         "memory": lambda: measure_memory(case, plans["packed only"], chunks["packed only"]),
     }

@@ -126,7 +126,7 @@ def measure(name: str) -> None:
                     _train(case, setting, plans[setup], packed) if setting.epochs else _source(case, chunks, setting)
                 )
         if setting.loading:
-            row["loading"] = measure_loading(case, packs, rounds=7, batches=2)
+            row["loading"] = measure_loading(case, packs, rounds=15, batches=2)
         row |= _preprocessing(seconds, row["epochs"])
     record("disk_graphs", {"graph": name, "size": setting.size, "batches": case.num_batches} | row)
 
