@@ -36,7 +36,7 @@ def measure_loading(case: Case, chunks: Mapping[str, Chunks], rounds: int, batch
     The order is drawn because a virtual disk is slow for a moment after many small requests: whoever always comes after them, in whatever
     round, looks half as fast as it is. Every contestant's rows must be the features. Ratios are of seconds a row that comes from disk, so
     that a setup with a larger tier is not credited for the rows that it does not load. A chunk is quickly read, so chunks are loaded
-    `CHUNKS_A_BATCH` times as many. Chunks and the sequential roofline share one pool: what memory a read lands in is worth up to a fifth.
+    `CHUNKS_A_BATCH` times as many. Chunks and the sequential roofline share one pool: what memory a read lands in may be worth half.
     """
     pool = BufferPool(POOL_BYTES)
     contestants: dict[str, Callable[[list[int]], int]] = {

@@ -152,7 +152,7 @@ def test_every_graph_is_asked_for_once_ahead_of_its_rows(
     def noted(loader: ChunkLoader, number: int) -> Staged:
         with lock:
             loaded.append(number)
-            assert number in asked
+            assert asked.count(number) == loaded.count(number)  # stored batches come again in later epochs
         return load(loader, number)
 
     def will_read(samples: Samples, epoch: int, step: int) -> None:
