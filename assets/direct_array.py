@@ -134,7 +134,7 @@ class RegionWriter:
     Args:
         file: what it is a region of.
         start, end: first byte and the byte behind; the first is a multiple of 4,096, and so is the other but at the end of the file.
-        keep_digest: compute the digest of the region as well.
+        keep_digest: compute the `chunk_digest` of the region as well.
         page_words: u64[pages of the region or more], gets `page_digests` of its pages; None computes none.
 
     Attributes:
@@ -146,12 +146,12 @@ class RegionWriter:
     ):
         self.file, self.position, self.end = file, start, end
         self._page_words = page_words
-        self._region = xxhash.xxh3_64() if keep_digest else None
+        self._region = xxhash.xxh64() if keep_digest else None
         self._block: xxhash.xxh3_64 | None = None  # of the block that was begun, if it began in this region
 
     @property
     def digest(self) -> int:
-        """xxh3-64 of what was written."""
+        """`chunk_digest` of what was written, with the zeros up to the end of the last page."""
         assert self._region is not None, "nobody asked for a digest"
         return self._region.intdigest()
 
@@ -163,9 +163,12 @@ class RegionWriter:
         """
         assert self.position + len(data) <= padded_bytes(self.end), "more than the region has room for"
         self._digest(data[: self.end - self.position])
-        if self._page_words is not None:
+        if self._page_words is not None or self._region is not None:
             words = page_digests(data)
-            self._page_words[: len(words)], self._page_words = words, self._page_words[len(words) :]
+            if self._region is not None:
+                self._region.update(words.astype("<u8", copy=False).data)
+            if self._page_words is not None:
+                self._page_words[: len(words)], self._page_words = words, self._page_words[len(words) :]
         self.file.write(self.position, data)
         self.position += len(data)
 
@@ -179,8 +182,6 @@ class RegionWriter:
         )
 
     def _digest(self, data: Array) -> None:
-        if self._region is not None:
-            self._region.update(data.data)
         at, taken = self.position, 0
         while taken < len(data):
             block = at // BLOCK_BYTES

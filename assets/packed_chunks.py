@@ -10,7 +10,7 @@ Parts `segments-A-B`:
                           places i32[c], ascending: the batch's rows of its segment's cache;
                           rows, packed, ascending by node id
     bounds i64[n+1]       byte of the file at which each chunk starts, and the end; num_cached i64[n] = c
-    digests u64[n]        xxh3-64 of each chunk
+    digests u64[n]        `chunk_digest` of each chunk: XXH64 of the XXH64 of its pages
     caches u8[bytes]      the disk cache of each segment, rows in the plan's order, padded to whole pages
     cache_bounds i64[s+1] byte of the file at which each cache starts, and the end
     cache_digests u64[p]  XXH64 of each page of the caches, since they are read by pages
@@ -121,7 +121,8 @@ class PackedStage:
     """Packs rows into chunks and segment caches; `PACKED_CHUNKS` is the one instance."""
 
     name = "packed_chunks"
-    code_version = 3  # 2: the images are in the first part; 3: pages of caches have digests
+    # 2: the images are in the first part; 3: pages of caches have digests; 4: a chunk's digest is over those of its pages
+    code_version = 4
     work_unit = "MiB"
     Semantic = PackedConfig
     Execution = PackedExecution

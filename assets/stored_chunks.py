@@ -34,7 +34,7 @@ class ChunkPlace(NamedTuple):
     Attributes:
         number: of the batch, by epoch and step.
         extent: the whole chunk: addresses, places, rows.
-        digest: xxh3-64 of it.
+        digest: `chunk_digest` of it.
         num_inputs, num_cached, num_packed: inputs of the batch, and of these what is in its segment's cache and in the chunk.
         cache: the segment's disk cache.
         cache_digests: u64[pages], XXH64 of each of its pages; mapped.

@@ -11,12 +11,12 @@ import numpy as np
 from assets.stored_chunks import Chunks
 from assets.stored_samples import open_samples
 from benchmarks.disk_inputs import SEED, Case, drop_pages
-from kernels.direct_io import ReadExecution
 from kernels.plan import EpochPlan
 from trainers.devices import LogicalDevice
 from trainers.disk import ASSEMBLE, FEATURE, GRAPH, DiskSource
 from trainers.ledger import Ledger
 from trainers.offline import StoredSampler
+from trainers.staging import loader_reading
 from trainers.timeline import STEP, WAIT, Timeline
 
 TIMES = (0.0, 0.5, 1.0, 2.0)
@@ -94,7 +94,7 @@ def make_source(case: Case, chunks: Chunks, timeline: Timeline, queue_bytes: int
         transpose="hidden",
         ledger=Ledger(),
         queue_bytes=queue_bytes,
-        reading=ReadExecution(),
+        reading=loader_reading(),
         device=LogicalDevice(),
         timeline=timeline,
     )

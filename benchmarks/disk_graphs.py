@@ -44,7 +44,7 @@ from trainers.batches import StoredInputs
 from trainers.config import TrainTable
 from trainers.memory import keep_freed_memory
 from trainers.run import train_table
-from trainers.staging import ChunkLoader
+from trainers.staging import ChunkLoader, loader_reading
 from trainers.timeline import Timeline
 
 FEATURES = {"features": 128, "classes": 16, "valid_ratio": 0.01}
@@ -220,7 +220,7 @@ def _check(moves: list[dict[str, Any]], plan: Artifact, epochs: int) -> None:
 def _against_dgl(case: Case, chunks: Chunks) -> dict[str, Any]:
     """Seconds a batch: ours load what comes from disk, DGL's rows of other batches are read one by one; page cache out of play."""
     table, batches = case.opened.features, case.batches()
-    pool, reading = BufferPool(1 << 30), ReadExecution(fallback="error")
+    pool, reading = BufferPool(1 << 30), loader_reading(fallback="error")
     loader, ours, theirs = ChunkLoader(chunks, table.width, table.dtype, table.row_bytes, pool, reading), [], []
     reader = PageReader(ReadExecution(method="pread", fallback="error"))
     options: dict[str, Any] = {"row_bytes": table.row_bytes, "offset": table.offset, "merge": False}

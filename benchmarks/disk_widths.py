@@ -38,7 +38,7 @@ from kernels.direct_io import PageReader, ReadExecution
 from kernels.gather import gather_tiered
 from kernels.pages import PAGE_BYTES
 from kernels.slots import ELSEWHERE, Tiers
-from trainers.staging import ChunkLoader
+from trainers.staging import ChunkLoader, loader_reading
 
 QUICK = {"nodes": 50_000, "edges": 400_000, "features": 128, "classes": 16, "valid_ratio": 0.01} | SKEW
 FULL = {"nodes": 1_000_000, "edges": 8_000_000, "features": 128, "classes": 16, "valid_ratio": 0.01} | SKEW
@@ -107,7 +107,7 @@ def measure(case: Case, budgets: dict[str, Any]) -> dict[str, Any]:
 def check_rows(case: Case, chunks: Chunks) -> int:
     """Compares every row of every batch with the table; returns how many there are."""
     table, samples, total = case.opened.features, open_samples(case.samples, verify=False), 0
-    loader = ChunkLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(256 << 20), ReadExecution())
+    loader = ChunkLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(256 << 20), loader_reading())
     rows = table.open()
     device, host = read_table(chunks.device_image), read_table(chunks.host_image)
     for number in range(chunks.num_batches):

@@ -129,8 +129,10 @@ def build_csc64(
 ) -> tuple[Array, Array, Array, Array, int, int]: ...
 
 class PageReader:
-    def __init__(self, depth: int, run_bytes: int, ring: bool, faults: tuple[int, int, int]) -> None: ...
-    def state(self) -> tuple[int, bool, int]: ...
+    def __init__(
+        self, depth: int, run_bytes: int, window_bytes: int, ring: bool, faults: tuple[int, int, int]
+    ) -> None: ...
+    def state(self) -> tuple[int, bool, int, int]: ...
     def read_rows(
         self,
         file: int,
@@ -143,7 +145,15 @@ class PageReader:
         digests: Array | None,
     ) -> tuple[int, int, int]: ...
     def read_pages(
-        self, file: int, path: str, begin: int, end: int, needed: int, piece_bytes: int, memory: Array
+        self,
+        file: int,
+        path: str,
+        begin: int,
+        end: int,
+        needed: int,
+        piece_bytes: int,
+        memory: Array,
+        digests: Array | None,
     ) -> int: ...
 
 def ring_errno() -> int: ...

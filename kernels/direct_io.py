@@ -63,13 +63,16 @@ class ReadExecution:
     depth: int = 32  # runs in flight (io_uring)
     run_pages: int = 64  # pages in a run at most
     piece_bytes: int = 4 << 20  # of one read of a chunk, whole pages
+    window_bytes: int = 1 << 30  # in flight (io_uring): no further request while so many are; one always may
 
     def __post_init__(self):
         wrong = []
         for name, values in (("method", get_args(Method)), ("fallback", get_args(Fallback))):
             if getattr(self, name) not in values:
                 wrong.append(f"{name} = {getattr(self, name)!r} (one of {', '.join(values)})")
-        for name, least, most in (("depth", 1, 4096), ("run_pages", 1, 65536), ("piece_bytes", PAGE_BYTES, 1 << 30)):
+        ranges = {"depth": (1, 4096), "run_pages": (1, 65536)}
+        ranges |= {"piece_bytes": (PAGE_BYTES, 1 << 30), "window_bytes": (1, 1 << 30)}
+        for name, (least, most) in ranges.items():
             if not least <= getattr(self, name) <= most:
                 wrong.append(f"{name} = {getattr(self, name)} ({least} to {most})")
         if self.piece_bytes % PAGE_BYTES:
@@ -178,10 +181,11 @@ class PageReader:
         self._native = _native.PageReader(
             self.execution.depth,
             self.execution.run_pages * PAGE_BYTES,
+            self.execution.window_bytes,
             self.method == "io_uring",
             (faults.shorten_every, faults.shorten_to, faults.break_at),
         )
-        number, self.registered, _ = self._native.state()
+        number, self.registered, *_ = self._native.state()
         if number:
             raise InputError(f"no io_uring of depth {self.execution.depth}: {os.strerror(number)}", "lower the depth")
 
@@ -189,6 +193,11 @@ class PageReader:
     def num_resubmitted(self) -> int:
         """Reads that came back short or interrupted and were asked for again, since the reader was made."""
         return self._native.state()[2]
+
+    @property
+    def most_in_flight(self) -> int:
+        """The most bytes that io_uring had in flight at a time since the reader was made."""
+        return self._native.state()[3]
 
     def open(self, path: Path | str) -> DirectFile:
         """Opens a file for this reader.
@@ -255,13 +264,17 @@ class PageReader:
         counts = self._native.read_rows(file.fileno(), str(file.path), row_ids, row_bytes, offset, merge, out, digests)
         return out, Moved(*counts)
 
-    def read_chunk(self, file: DirectFile, offset: int, length: int, out: Array | None = None) -> tuple[Array, Moved]:
+    def read_chunk(
+        self, file: DirectFile, offset: int, length: int, out: Array | None = None, *, digests: Array | None = None
+    ) -> tuple[Array, Moved]:
         """Reads a range of bytes in pieces of `piece_bytes`, several in flight with io_uring.
 
         Args:
             file: opened by `open`.
             offset, length: the range, aligned or not.
             out: u8[chunk_capacity(offset, length) or more], starting on a page (`BufferPool`), or None to make one.
+            digests: u64[pages], gets `page_digests` of the range, which is whole pages then, each computed when its piece arrives: what
+                has just come is nearer to the processor than what came first is when the last has come. None computes none.
 
         Returns:
             (u8[length], what moved): a view of `out`, nothing is copied.
@@ -279,9 +292,13 @@ class PageReader:
                 f"out is {out.dtype}{list(out.shape)} at address {out.ctypes.data:#x}",
                 f"give a writable uint8[{capacity}] that starts on a page (kernels.aligned)",
             )
+        if digests is not None and (offset % PAGE_BYTES or length % PAGE_BYTES or len(digests) * PAGE_BYTES != length):
+            problem = f"{len(digests)} digests for bytes {offset} to {offset + length}"
+            raise InputError(problem, f"give whole pages of {PAGE_BYTES} bytes and a digest for each")
         begin = offset // PAGE_BYTES * PAGE_BYTES
         pages = (begin, begin + capacity, offset + length)
-        requests = self._native.read_pages(file.fileno(), str(file.path), *pages, self.execution.piece_bytes, out)
+        piece_bytes = self.execution.piece_bytes
+        requests = self._native.read_pages(file.fileno(), str(file.path), *pages, piece_bytes, out, digests)
         return out[offset - begin : offset - begin + length], Moved(requests, length, capacity)
 
     def _fall_back(self, reason: str) -> None:

@@ -7,7 +7,8 @@ Rows are never padded, so a row may straddle pages, and one wider than a page do
 sequential read, and of the segment cache the pages that the batch's rows touch, each once, adjacent pages as one request (a run). What
 is moved is therefore whole pages, known before anything is written; `moved bytes / asked bytes` is the amplification.
 
-A page is also the least that can be checked when it is read at random: `page_digests` is XXH64, 8 bytes a page.
+A page is also the least that can be checked when it is read at random: `page_digests` is XXH64, 8 bytes a page. A larger piece has one
+digest over those of its pages (`chunk_digest`), which can be computed as the pages arrive, in any order.
 
 `touched_pages` marks pages in a bitmap a batch: O(rows + pages / 64), no sorting.
 
@@ -53,6 +54,11 @@ def page_digests(pages: Array) -> Array:
     out = np.empty(pages.nbytes // PAGE_BYTES, np.uint64)
     _native.page_digests(pages.reshape(-1), out)
     return out
+
+
+def chunk_digest(words: Array) -> int:
+    """Returns the digest of consecutive pages: the XXH64 of their `page_digests` u64[p], little-endian."""
+    return xxhash.xxh64_intdigest(words.astype("<u8", copy=False).tobytes())
 
 
 def touched_pages_reference(ptr: Array, rows: Array, row_bytes: int) -> tuple[Array, Array]:

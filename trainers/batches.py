@@ -16,7 +16,6 @@ from assets.needs import require
 from assets.sizes import parse_size
 from assets.stored_chunks import Chunks
 from assets.stored_samples import open_samples
-from kernels.direct_io import ReadExecution
 from kernels.errors import InputError
 from kernels.plan import EpochPlan
 from trainers.config import ModelConfig, TrainExecution
@@ -27,6 +26,7 @@ from trainers.link import Link
 from trainers.minibatch import BatchSource, OnlineSource
 from trainers.models.own import Model
 from trainers.offline import OfflineSource, StoredSampler, require_samples
+from trainers.staging import loader_reading
 from trainers.timeline import Timeline
 
 
@@ -102,7 +102,12 @@ def open_batches(run: Run, stored: StoredInputs | None) -> BatchSource:
         width=table.width,
         dtype=table.dtype,
         row_bytes=table.row_bytes,
-        reading=ReadExecution(method=execution.io, fallback=execution.io_fallback, depth=execution.io_depth),
+        reading=loader_reading(
+            parse_size(execution.io_window),
+            method=execution.io,
+            fallback=execution.io_fallback,
+            depth=execution.io_depth,
+        ),
         device=run.features.device,
         link=Link(execution.link_gbps) if execution.link_gbps else None,
         **_common(run),

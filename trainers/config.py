@@ -135,8 +135,9 @@ class TrainExecution:
     io: Literal["io_uring", "pread", "buffered"] = "io_uring"
     # Where `io` is not to be had: pread or buffered is used instead, and said once; error = nothing is.
     io_fallback: Literal["pread", "buffered", "error"] = "pread"
-    # Reads that each loader has in flight with io_uring.
+    # Reads that each loader has in flight with io_uring, and their bytes.
     io_depth: int = 32
+    io_window: str = "1MiB"
     # Optimiser steps from one checkpoint to the next inside an epoch; 0 = at epoch ends only.
     checkpoint_steps: int = 0
 
@@ -149,6 +150,10 @@ class TrainExecution:
                 raise InputError(f"{name} = {getattr(self, name)!r} is negative", "give 0 or a count")
         if self.link_gbps is not None and not self.link_gbps > 0:
             raise InputError(f"link_gbps = {self.link_gbps!r} is not above 0", "give GB/s, or leave the key out")
+        if not 8192 <= parse_size(self.io_window) <= 1 << 30:
+            raise InputError(
+                f"io_window = {self.io_window!r} is not between 8 KiB and 1 GiB", 'give a size, like "1MiB"'
+            )
         for name in ("queue", "workspace"):
             if getattr(self, name) is not None:
                 parse_size(getattr(self, name))

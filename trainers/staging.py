@@ -3,24 +3,42 @@
 A chunk lands in a page-aligned buffer of a pool, is compared with its digest, and says by its addresses where each input is. Rows of the
 segment's cache follow its packed rows in the same buffer, so that all rows of a batch that come from disk are one tier: `STAGED`. Every
 page of the cache that arrives is compared with its digest before a row is taken from it.
+
+A loader has few bytes in flight, two pieces of a chunk: one is digested while the other comes. With whole chunks in flight
+the disk was slower, and so was the digest of memory that had left the processor's cache (docs/log.md).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import xxhash
 
 from assets.stored_chunks import ChunkPlace, Chunks, Extent, damaged, staging_capacity
 from kernels.aligned import AlignedBuffer, BufferPool, room
 from kernels.direct_io import DirectFile, Moved, PageReader, ReadExecution
 from kernels.errors import InputError
-from kernels.pages import padded_bytes
+from kernels.pages import PAGE_BYTES, chunk_digest, padded_bytes
 from kernels.types import Array
 from trainers.ledger import Ledger, Line
 
 FEATURES, ADDRESSES = Line("disk", "feature"), Line("disk", "ids")
+WINDOW_BYTES = 1 << 20
+"""What a loader has in flight."""
+
+
+def loader_reading(window_bytes: int = WINDOW_BYTES, **options: Any) -> ReadExecution:
+    """Returns how a loader reads: two pieces of a chunk in flight, or as many runs of a cache as fit.
+
+    Args:
+        window_bytes: in flight at most, two pages or more.
+        options: method, fallback and depth of `ReadExecution`.
+
+    Raises:
+        InputError: a value is out of its range.
+    """
+    return ReadExecution(window_bytes=window_bytes, piece_bytes=window_bytes // 2 // PAGE_BYTES * PAGE_BYTES, **options)
 
 
 @dataclass(kw_only=True)
@@ -110,8 +128,10 @@ class ChunkLoader:
         """Reads and checks a chunk; returns u8[bytes], a view of `out`, and what moved."""
         extent = place.extent
         try:
-            content, moved = self.reader.read_chunk(self._open(extent), extent.offset, extent.num_bytes, out)
-            if xxhash.xxh3_64_intdigest(content.data) != place.digest:
+            digests = np.empty(extent.num_bytes // PAGE_BYTES, np.uint64)
+            file, where = self._open(extent), (extent.offset, extent.num_bytes)
+            content, moved = self.reader.read_chunk(file, *where, out, digests=digests)
+            if chunk_digest(digests) != place.digest:
                 raise InputError("it does not match its digest")
         except InputError as error:
             what = f"the chunk of batch {place.number}: {error.problem}"

@@ -37,16 +37,17 @@ struct Faults {
 
 class Reader {
   public:
-    Reader(int64_t depth, int64_t run_bytes, bool ring, std::array<int64_t, 3> faults)
-        : depth_(depth), run_bytes_(run_bytes), staging_(ring ? depth * run_bytes : run_bytes), owner_(getpid()),
-          faults_{faults[0], faults[1], faults[2]}, requests_(ring ? depth : 1) {
+    Reader(int64_t depth, int64_t run_bytes, int64_t window_bytes, bool ring, std::array<int64_t, 3> faults)
+        : depth_(depth), run_bytes_(run_bytes), window_bytes_(window_bytes),
+          staging_(ring ? depth * run_bytes : run_bytes), owner_(getpid()), faults_{faults[0], faults[1], faults[2]},
+          requests_(ring ? depth : 1) {
         if (!ring) return;
         ring_ = std::make_unique<Ring>();
         ring_errno_ = ring_->open(static_cast<unsigned>(depth));
         if (ring_errno_ == 0) registered_ = ring_->register_buffer(staging_.data(), staging_.size()) == 0;
     }
 
-    py::tuple state() const { return py::make_tuple(ring_errno_, registered_, num_resubmitted_); }
+    py::tuple state() const { return py::make_tuple(ring_errno_, registered_, num_resubmitted_, most_flying_bytes_); }
 
     // digests: of the pages from `offset` on, which is the start of one; None compares nothing.
     template <class Id>
@@ -76,10 +77,12 @@ class Reader {
         return py::make_tuple(wanted.num_requests, count * row_bytes, wanted.moved_bytes);
     }
 
-    // Reads whole pages begin .. end to `memory`, in pieces; the bytes before `needed` must arrive.
+    // Reads whole pages begin .. end to `memory`, in pieces; the bytes before `needed` must arrive. The digest of each page
+    // goes to `digests` while its piece is still in the processor's cache; None computes none.
     int64_t read_pages(int file, const std::string& path, int64_t begin, int64_t end, int64_t needed,
-                       int64_t piece_bytes, Array<uint8_t> memory) {
+                       int64_t piece_bytes, Array<uint8_t> memory, std::optional<Array<uint64_t>> digests) {
         char* out = reinterpret_cast<char*>(memory.mutable_data());
+        uint64_t* words = digests ? digests->mutable_data() : nullptr;
         py::gil_scoped_release unlocked;
         const Turn turn(*this);
         int64_t cursor = begin, pieces = 0;
@@ -91,7 +94,10 @@ class Reader {
             ++pieces;
             return true;
         };
-        run(file, path, false, next, [](const Request&) {});
+        const auto arrived = [&](const Request& request) {
+            if (words) digest_pages(request.memory, request.end - request.begin, words + (request.begin - begin) / PAGE_BYTES);
+        };
+        run(file, path, false, next, arrived);
         return pieces;
     }
 
@@ -187,7 +193,7 @@ class Reader {
     void run_ring(int file, const std::string& path, bool registered, Next next, Arrived arrived) {
         std::vector<int64_t> idle(std::min<int64_t>(depth_, ring_->entries()));
         for (size_t i = 0; i < idle.size(); ++i) idle[i] = idle.size() - 1 - i;
-        int64_t flying = 0;
+        int64_t flying = 0, flying_bytes = 0;
         std::exception_ptr failure;
         const auto submit = [&](int64_t slot) {
             Request& request = requests_[slot];
@@ -195,6 +201,8 @@ class Reader {
             ring_->read(descriptor, request.memory + request.done, static_cast<uint32_t>(bytes),
                         request.begin + request.done, slot, registered);
             ++flying;
+            flying_bytes += request.end - request.begin;
+            most_flying_bytes_ = std::max(most_flying_bytes_, flying_bytes);
         };
         const auto settle = [&](int64_t slot, int64_t result) {
             if (!failure) {
@@ -208,7 +216,8 @@ class Reader {
             idle.push_back(slot);
         };
         for (;;) {
-            while (!failure && !idle.empty() && next(idle.back(), &requests_[idle.back()])) {
+            while (!failure && !idle.empty() && flying_bytes < window_bytes_ &&
+                   next(idle.back(), &requests_[idle.back()])) {
                 submit(idle.back());
                 idle.pop_back();
             }
@@ -221,6 +230,7 @@ class Reader {
             int32_t result;
             while (ring_->reap(&slot, &result)) {
                 --flying;
+                flying_bytes -= requests_[slot].end - requests_[slot].begin;
                 settle(static_cast<int64_t>(slot), result);
             }
         }
@@ -236,7 +246,7 @@ class Reader {
 
     static constexpr int64_t MOST_STALLS = 64;
 
-    int64_t depth_, run_bytes_;
+    int64_t depth_, run_bytes_, window_bytes_;
     Staging staging_;  // goes after the ring, which may still write to it
     pid_t owner_;
     Faults faults_;
@@ -244,7 +254,7 @@ class Reader {
     std::unique_ptr<Ring> ring_;
     int ring_errno_ = 0;
     bool registered_ = false;
-    int64_t num_resubmitted_ = 0, num_asked_ = 0;
+    int64_t num_resubmitted_ = 0, num_asked_ = 0, most_flying_bytes_ = 0;
     std::atomic<bool> busy_{false};
 };
 
@@ -255,11 +265,11 @@ static int ring_errno() {
 }
 
 static void page_digests(Array<uint8_t> pages, Array<uint64_t> out) {
-    const char* page = reinterpret_cast<const char*>(pages.data());
+    const char* bytes = reinterpret_cast<const char*>(pages.data());
     uint64_t* words = out.mutable_data();
-    const int64_t count = out.size();
+    const int64_t num_bytes = pages.size();
     py::gil_scoped_release unlocked;
-    for (int64_t i = 0; i < count; ++i) words[i] = page_digest(page + i * PAGE_BYTES);
+    digest_pages(bytes, num_bytes, words);
 }
 
 void bind_direct_io(py::module_& m) {
@@ -267,8 +277,8 @@ void bind_direct_io(py::module_& m) {
     m.def("ring_errno", &ring_errno);
     m.def("page_digests", &page_digests, arg("pages").noconvert(), arg("out").noconvert());
     py::class_<Reader> reader(m, "PageReader");
-    reader.def(py::init<int64_t, int64_t, bool, std::array<int64_t, 3>>(), arg("depth"), arg("run_bytes"), arg("ring"),
-               arg("faults"));
+    reader.def(py::init<int64_t, int64_t, int64_t, bool, std::array<int64_t, 3>>(), arg("depth"), arg("run_bytes"),
+               arg("window_bytes"), arg("ring"), arg("faults"));
     reader.def("state", &Reader::state);
     const auto define = [&](auto function) {
         reader.def("read_rows", function, arg("file"), arg("path"), arg("row_ids").noconvert(), arg("row_bytes"),
@@ -277,7 +287,7 @@ void bind_direct_io(py::module_& m) {
     define(&Reader::read_rows<int32_t>);
     define(&Reader::read_rows<int64_t>);
     reader.def("read_pages", &Reader::read_pages, arg("file"), arg("path"), arg("begin"), arg("end"), arg("needed"),
-               arg("piece_bytes"), arg("memory").noconvert());
+               arg("piece_bytes"), arg("memory").noconvert(), arg("digests").noconvert());
 }
 
 }  // namespace graphmill

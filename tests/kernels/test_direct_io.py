@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +26,7 @@ from kernels.direct_io import (
     read_rows_reference,
 )
 from kernels.errors import InputError
-from kernels.pages import PAGE_BYTES, page_digests, page_digests_reference
+from kernels.pages import PAGE_BYTES, chunk_digest, page_digests, page_digests_reference
 
 ROOT = Path(__file__).resolve().parents[2]
 METHODS = ("io_uring", "pread", "buffered")
@@ -65,6 +66,7 @@ def test_rows_and_counts_equal_the_reference(table, method, data):
     options = {
         "depth": data.draw(st.sampled_from([1, 2, 7, 64])),
         "run_pages": data.draw(st.sampled_from([1, 2, 3, 64])),
+        "window_bytes": data.draw(st.sampled_from([1, 10_000, 1 << 30])),
     }
     merge = data.draw(st.booleans())
     short = Faults(shorten_every=data.draw(st.integers(0, 3)), shorten_to=data.draw(st.sampled_from([512, 4096, 4608])))
@@ -139,6 +141,43 @@ def test_a_chunk_is_the_range(table, method, offset, length, piece_bytes, shorte
         np.testing.assert_array_equal(pages.read_chunk(file, offset, length)[0], chunk)
     capacity = chunk_capacity(offset, length)
     assert moved == (-(-capacity // piece_bytes), length, capacity) and capacity >= length
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 200), st.integers(0, 44), st.sampled_from([4096, 12288, 1 << 20]), st.integers(0, 3))
+@pytest.mark.parametrize("method", METHODS)
+def test_pages_of_a_chunk_are_digested_as_they_arrive(table, method, first, count, piece_bytes, shorten_every):
+    path, whole = table
+    short = Faults(shorten_every=shorten_every, shorten_to=4608)
+    pages = reader(method, short, piece_bytes=piece_bytes, window_bytes=2 * piece_bytes)
+    offset, length = first * PAGE_BYTES, count * PAGE_BYTES
+    digests, expected = np.zeros(count, np.uint64), whole[offset : offset + length]
+    with pages.open(path) as file:
+        chunk, _ = pages.read_chunk(file, offset, length, digests=digests)
+        np.testing.assert_array_equal(chunk, expected)
+        np.testing.assert_array_equal(digests, page_digests_reference(expected))
+        concatenated = b"".join(xxhash.xxh64_digest(each.tobytes())[::-1] for each in expected.reshape(-1, PAGE_BYTES))
+        assert chunk_digest(digests) == xxhash.xxh64_intdigest(concatenated)
+        with pytest.raises(InputError, match="give whole pages"):
+            pages.read_chunk(file, offset, length + 1, digests=digests)
+        with pytest.raises(InputError, match="give whole pages"):
+            pages.read_chunk(file, offset, length, digests=np.zeros(count + 1, np.uint64))
+
+
+@pytest.mark.parametrize(
+    ("window_bytes", "most"), [(1, 8192), (8192, 8192), (8193, 16384), (40_000, 40_960), (1 << 30, 7 * 8192)]
+)
+def test_no_more_is_in_flight_than_the_window_has_room_for(table, window_bytes, most):
+    path, whole = table
+    options = {"depth": 7, "piece_bytes": 8192, "run_pages": 2, "window_bytes": window_bytes}
+    with reader(**options).open(path) as file:
+        pages = reader(**options)
+        chunk, _ = pages.read_chunk(file, 0, 500_000)
+        np.testing.assert_array_equal(chunk, whole[:500_000])
+        assert pages.most_in_flight == most
+        pages = reader(**options)
+        pages.read_rows(file, np.arange(100), row_bytes=4096)
+        assert pages.most_in_flight == most
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -240,8 +279,8 @@ def test_what_does_not_fit_is_refused(table):
     file.close()
     with pytest.raises(InputError, match="was closed"):
         pages.read_rows(file, [1], row_bytes=8)
-    with pytest.raises(InputError, match=r"method = 'mmap'.*depth = 0.*piece_bytes = 5000"):
-        ReadExecution(method="mmap", depth=0, piece_bytes=5000)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match=r"method = 'mmap'.*depth = 0.*window_bytes = 0.*piece_bytes = 5000"):
+        ReadExecution(method="mmap", depth=0, piece_bytes=5000, window_bytes=0)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="depth \\* run_pages"):
         ReadExecution(depth=4096, run_pages=4096)
 

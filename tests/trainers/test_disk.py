@@ -50,13 +50,20 @@ def test_losses_and_weights_are_those_of_minibatch(packed: Packed, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "options", [{"io": "pread"}, {"io": "buffered"}, {"io_depth": 1}, {"queue": "2MB"}, {"link_gbps": 1.0}]
+    "options",
+    [{"io": "pread"}, {"io": "buffered"}, {"io_depth": 1}, {"io_window": "8KiB"}, {"queue": "2MB"}, {"link_gbps": 1.0}],
 )
 def test_how_it_is_read_changes_no_bit(packed: Packed, tmp_path: Path, options: dict[str, Any]) -> None:
     one, other = train(packed, tmp_path / "one"), train(packed, tmp_path / "other", **options)
     assert one.version == other.version
     for name in ("weights.safetensors", "metrics.jsonl"):
         assert one.files[name]["digest"] == other.files[name]["digest"]
+
+
+@pytest.mark.parametrize("window", ["8191", "2GiB", "0"])
+def test_a_window_that_holds_no_two_pages_or_too_much_is_refused(window: str) -> None:
+    with pytest.raises(InputError, match=r"io_window = .* is not between"):
+        TrainTable(**(TABLE | {"io_window": window}))
 
 
 def expected_traffic(packed: Packed) -> dict[str, int]:
