@@ -24,7 +24,7 @@ from trainers.staging import ChunkLoader, loader_reading
 
 DEPTHS = (64, 256)
 BASIS = "packed only"
-CHUNKS_A_BATCH = 12
+CHUNKS_A_BATCH, QUICK_TURNS = 12, 3
 POOL_BYTES = 1 << 30
 SECTOR_BYTES, SEQUENTIAL = 512, 24
 """What is copied of a random page, and chunks that a sequential turn reads."""
@@ -37,12 +37,14 @@ SEQUENTIALLY = {
 
 
 def measure_loading(case: Case, chunks: Mapping[str, Chunks], rounds: int, batches: int) -> dict[str, Any]:
-    """Loads other batches in each round, every contestant once, in drawn order; the first round is not counted.
+    """Loads other batches in each turn, in drawn order; a contestant's first turn is not counted.
 
     The order is drawn because a virtual disk is slow for a moment after many small requests: whoever always comes after them, in whatever
     round, looks half as fast as it is. Every contestant's rows must be the features. Ratios are of seconds a row that comes from disk, so
     that a setup with a larger tier is not credited for the rows that it does not load. A chunk is quickly read, so chunks are loaded
-    `CHUNKS_A_BATCH` times as many. Chunks and the sequential roofline share one pool: what memory a read lands in may be worth half.
+    `CHUNKS_A_BATCH` times as many and, like the sequential roofline, `QUICK_TURNS` times a round: the disk's rate changes from second to
+    second, and a median of so short turns needs many. Chunks and the sequential roofline share one pool: what memory a read lands in may
+    be worth half.
     """
     pool = BufferPool(POOL_BYTES)
     contestants: dict[str, Callable[[list[int]], int]] = {
@@ -54,8 +56,10 @@ def measure_loading(case: Case, chunks: Mapping[str, Chunks], rounds: int, batch
     rates: dict[str, list[float]] = {name: [] for name in (*contestants, *roofline)}
     numbers = np.random.default_rng(0).permutation(chunks[BASIS].num_batches)
     order = np.random.default_rng(1)
-    for turn in range(rounds + 1):
-        for name in order.permutation(list(rates)).tolist():
+    turns = [*rates, *(QUICK_TURNS - 1) * [*chunks, *SEQUENTIALLY]]
+    for _ in range(rounds + 1):
+        for name in order.permutation(turns).tolist():
+            turn = len(rates[name])
             if name in roofline:
                 rates[name].append(roofline[name](turn))
                 continue

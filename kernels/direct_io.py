@@ -3,8 +3,9 @@
 DiskGNN (section 5.3) reads packed chunks with sequential preads and the disk cache with io_uring, both O_DIRECT. The device
 moves whole pages of 4,096 bytes, so wanted rows are sorted and merged: rows on the same or on neighbouring pages are one run,
 runs are cut at `run_pages`, and every page moves once, also where a row straddles two runs. `depth` runs are in flight at a
-time, each in its own part of one registered buffer; a run's rows are copied out when it arrives, while the others fly. Any row width and
-any offset will do.
+time, each in its own part of one registered buffer; a run's rows are copied out when it arrives, while the others fly. Where all of a
+run is wanted and its rows lie in the output as in the file, at an address that may be read to (rows of 512 bytes do, of 400 do not), it is
+read to there and nothing is copied. Any row width and any offset will do.
 
 Nothing is believed unread: every result is checked, a short read is asked for again from the page where it stopped, and an
 error or the end of the file is an `InputError` with the file and the bytes, never a wrong row. Rows are read at random, so the digest
@@ -198,6 +199,11 @@ class PageReader:
     def most_in_flight(self) -> int:
         """The most bytes that io_uring had in flight at a time since the reader was made."""
         return self._native.state()[3]
+
+    @property
+    def landed_bytes(self) -> int:
+        """Bytes of rows that were read to their place in `out` at once instead of being copied there, since the reader was made."""
+        return self._native.state()[4]
 
     def open(self, path: Path | str) -> DirectFile:
         """Opens a file for this reader.

@@ -8,26 +8,11 @@
 #include <optional>
 
 #include "page_digest.h"
-#include "pages.h"
+#include "read_memory.h"
 #include "ring.h"
 #include "row_requests.h"
 
 namespace graphmill {
-
-// Memory that is known to the kernel by its address and is not copied into forked children. It asks for large pages: a read
-// that lands in small ones is handed to the device as a list of 4 KiB pieces (docs/log.md has what that costs).
-class Staging {
-  public:
-    explicit Staging(size_t bytes) : memory_(static_cast<int64_t>(bytes)), bytes_(bytes) {
-        madvise(memory_.data(), bytes_, MADV_DONTFORK);
-    }
-    char* data() { return memory_.data(); }
-    size_t size() const { return bytes_; }
-
-  private:
-    ZeroPages<char> memory_;
-    size_t bytes_;
-};
 
 // What a failing file looks like, for tests: the kernel is asked wrongly, its answers are its own.
 struct Faults {
@@ -47,7 +32,9 @@ class Reader {
         if (ring_errno_ == 0) registered_ = ring_->register_buffer(staging_.data(), staging_.size()) == 0;
     }
 
-    py::tuple state() const { return py::make_tuple(ring_errno_, registered_, num_resubmitted_, most_flying_bytes_); }
+    py::tuple state() const {
+        return py::make_tuple(ring_errno_, registered_, num_resubmitted_, most_flying_bytes_, landed_bytes_);
+    }
 
     // digests: of the pages from `offset` on, which is the start of one; None compares nothing.
     template <class Id>
@@ -62,15 +49,18 @@ class Reader {
         const Turn turn(*this);
         check_rows(file, path, id, count, row_bytes, offset);
         RowRequests wanted(id, count, row_bytes, offset, run_bytes_, merge);
+        const int64_t alignment = landing_alignment(file);
         const auto next = [&](int64_t slot, Request* request) {
-            request->memory = staging_.data() + slot * run_bytes_;
             if (!wanted.next(request)) return false;
+            request->landed = wanted.landing(*request, rows, stride, alignment);
+            if (request->landed) landed_bytes_ += request->end - request->begin;
+            request->memory = request->landed ? request->landed : staging_.data() + slot * run_bytes_;
             if (words) request->needed = request->end;  // part of a page has no digest
             return true;
         };
         const auto arrived = [&](const Request& request) {
             if (words) check_pages(path, request, offset, words, num_pages);
-            wanted.deliver(request, rows, stride);
+            if (!request.landed) wanted.deliver(request, rows, stride);
         };
         run(file, path, registered_, next, arrived);
         py::gil_scoped_acquire locked;
@@ -139,12 +129,18 @@ class Reader {
 
     static void check_pages(const std::string& path, const Request& request, int64_t offset, const uint64_t* words,
                             int64_t num_pages) {
-        for (int64_t byte = request.begin; byte < request.end; byte += PAGE_BYTES) {
-            const int64_t page = (byte - offset) / PAGE_BYTES;
-            if (page < num_pages && page_digest(request.memory + (byte - request.begin)) == words[page]) continue;
-            throw InputError(path + ": the page at byte " + std::to_string(byte) +
-                                 (page < num_pages ? " does not match its digest" : " has no digest"),
-                             "build the file again");
+        std::array<uint64_t, 64> found;
+        const int64_t most = found.size() * PAGE_BYTES;
+        for (int64_t first = request.begin; first < request.end; first += most) {
+            const int64_t end = std::min(request.end, first + most);
+            digest_pages(request.memory + (first - request.begin), end - first, found.data());
+            for (int64_t byte = first; byte < end; byte += PAGE_BYTES) {
+                const int64_t page = (byte - offset) / PAGE_BYTES;
+                if (page < num_pages && found[(byte - first) / PAGE_BYTES] == words[page]) continue;
+                throw InputError(path + ": the page at byte " + std::to_string(byte) +
+                                     (page < num_pages ? " does not match its digest" : " has no digest"),
+                                 "build the file again");
+            }
         }
     }
 
@@ -199,7 +195,7 @@ class Reader {
             Request& request = requests_[slot];
             const auto [bytes, descriptor] = ask(request, file);
             ring_->read(descriptor, request.memory + request.done, static_cast<uint32_t>(bytes),
-                        request.begin + request.done, slot, registered);
+                        request.begin + request.done, slot, registered && !request.landed);
             ++flying;
             flying_bytes += request.end - request.begin;
             most_flying_bytes_ = std::max(most_flying_bytes_, flying_bytes);
@@ -254,7 +250,7 @@ class Reader {
     std::unique_ptr<Ring> ring_;
     int ring_errno_ = 0;
     bool registered_ = false;
-    int64_t num_resubmitted_ = 0, num_asked_ = 0, most_flying_bytes_ = 0;
+    int64_t num_resubmitted_ = 0, num_asked_ = 0, most_flying_bytes_ = 0, landed_bytes_ = 0;
     std::atomic<bool> busy_{false};
 };
 

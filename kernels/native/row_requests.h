@@ -20,6 +20,8 @@ struct Request {
     int64_t first;  // place of the first row, in sorted order, that has bytes in it
     char* memory;
     int64_t done = 0, stalls = 0;
+    bool dense = false;      // its bytes are those of wanted rows, one after the other, and nothing else
+    char* landed = nullptr;  // that memory, when it is the rows' own and nothing is left to deliver
 };
 
 // Cuts the wanted rows of one table into requests, in file order (or, unmerged, one request a row in the asked order).
@@ -57,8 +59,10 @@ class RowRequests {
         request->begin = cursor_;
         request->end = cursor_ = std::min(run_end_, cursor_ + run_bytes_);
         request->first = first_;
+        request->dense = begin_of(first_) <= request->begin;
         int64_t last = first_;  // rows are equally long, so the last that begins in the request also ends last
-        while (last + 1 < row_ && begin_of(last + 1) < request->end) ++last;
+        for (; last + 1 < row_ && begin_of(last + 1) < request->end; ++last) request->dense &= follows(last);
+        request->dense &= begin_of(last) + row_bytes_ >= request->end;
         request->needed = std::min(request->end, begin_of(last) + row_bytes_);
         first_ = begin_of(last) + row_bytes_ > request->end ? first_across(request->end, last) : last + 1;
         request->done = request->stalls = 0;
@@ -67,15 +71,23 @@ class RowRequests {
         return true;
     }
 
-    // Copies the rows' bytes out of a request that has arrived. stride: bytes between the output rows.
+    // Where a request may be read to at once instead of being delivered, or nullptr: what it brings are rows that lie in the
+    // output as they do in the file, at an address that may be read to.
+    char* landing(const Request& request, char* out, int64_t stride, int64_t alignment) const {
+        if (!request.dense || stride != row_bytes_) return nullptr;
+        char* memory = out + rows_[request.first].position * stride + (request.begin - begin_of(request.first));
+        return reinterpret_cast<uintptr_t>(memory) % alignment ? nullptr : memory;
+    }
+
+    // Copies the rows' bytes out of a request that has arrived, neighbours at once. stride: bytes between the output rows.
     void deliver(const Request& request, char* out, int64_t stride) const {
         const int64_t count = merge_ ? static_cast<int64_t>(rows_.size()) : request.first + 1;
-        for (int64_t i = request.first; i < count; ++i) {
-            const int64_t begin = begin_of(i);
-            if (begin >= request.end) break;
-            const int64_t from = std::max(begin, request.begin), to = std::min(begin + row_bytes_, request.end);
-            std::memcpy(out + rows_[i].position * stride + (from - begin), request.memory + (from - request.begin),
-                        to - from);
+        for (int64_t i = request.first; i < count && begin_of(i) < request.end;) {
+            const int64_t begin = begin_of(i), position = rows_[i].position;
+            while (i + 1 < count && stride == row_bytes_ && begin_of(i + 1) < request.end && follows(i)) ++i;
+            const int64_t from = std::max(begin, request.begin), to = std::min(begin_of(i) + row_bytes_, request.end);
+            std::memcpy(out + position * stride + (from - begin), request.memory + (from - request.begin), to - from);
+            ++i;
         }
     }
 
@@ -83,6 +95,11 @@ class RowRequests {
 
   private:
     int64_t begin_of(int64_t i) const { return offset_ + rows_[i].id * row_bytes_; }
+
+    // Whether row i + 1 comes directly after row i, in the file and in the output.
+    bool follows(int64_t i) const {
+        return rows_[i + 1].id == rows_[i].id + 1 && rows_[i + 1].position == rows_[i].position + 1;
+    }
 
     // The first row with bytes at or after `byte`, given that row `last` has some: only its copies can come before it.
     int64_t first_across(int64_t byte, int64_t last) const {

@@ -81,6 +81,55 @@ def test_rows_and_counts_equal_the_reference(table, method, data):
     assert moved == count_requests_reference(ids, row_bytes, offset, options["run_pages"], merge)
 
 
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+@pytest.mark.parametrize("method", METHODS)
+def test_rows_that_lie_in_the_output_as_in_the_file_are_read_there(table, method, data):
+    """Ranges of rows, now and then with a gap, a repetition or a turn between them, to an output that starts on a page."""
+    path, whole = table
+    row_bytes = data.draw(st.sampled_from([64, 512, 1536, 4096, 8192, 400]))
+    num_rows = (len(whole) - PAGE_BYTES) // row_bytes
+    starts = data.draw(st.lists(st.integers(0, num_rows - 1), min_size=1, max_size=6))
+    lengths = [data.draw(st.integers(1, 100)) for _ in starts]
+    ids = np.concatenate([np.arange(a, min(num_rows, a + n)) for a, n in zip(starts, lengths, strict=True)])
+    ids = np.sort(ids) if data.draw(st.booleans()) else ids
+    short = Faults(shorten_every=data.draw(st.integers(0, 2)), shorten_to=data.draw(st.sampled_from([512, 4096])))
+    pages = reader(method, short, run_pages=data.draw(st.sampled_from([1, 3, 16])), depth=3)
+    at = data.draw(st.sampled_from([0, 16, 512]))
+    memory = aligned_empty(at + len(ids) * row_bytes + 16)
+    memory[:] = 7
+    out = memory[at : at + len(ids) * row_bytes].reshape(-1, row_bytes)
+    with pages.open(path) as file:
+        _, moved = pages.read_rows(file, ids, row_bytes=row_bytes, offset=PAGE_BYTES, out=out)
+    np.testing.assert_array_equal(out, read_rows_reference(path, ids, row_bytes, PAGE_BYTES))
+    assert (memory[:at] == 7).all() and (memory[at + out.nbytes :] == 7).all()
+    assert moved == count_requests_reference(ids, row_bytes, PAGE_BYTES, pages.execution.run_pages)
+    assert 0 <= pages.landed_bytes <= moved.moved_bytes
+
+
+@pytest.mark.parametrize(
+    ("ids", "row_bytes", "landed"),
+    [
+        (np.arange(64), 512, 8 * 4096),  # all pages
+        (np.arange(60), 512, 4 * 4096),  # runs of 4 pages: the second is not all wanted
+        (np.delete(np.arange(64), 40), 512, 4 * 4096),  # a gap in the second run
+        (np.arange(64)[::-1], 512, 0),  # lies in the file the other way round
+        (np.arange(5), 8192, 10 * 4096),  # rows longer than a page
+    ],
+)
+def test_what_is_read_to_its_place(table, ids, row_bytes, landed):
+    path, _ = table
+    pages, out = reader(run_pages=4), aligned_empty(len(ids) * row_bytes).reshape(-1, row_bytes)
+    with pages.open(path) as file:
+        pages.read_rows(file, ids, row_bytes=row_bytes, out=out)
+        assert pages.landed_bytes == landed
+        strided = np.zeros((len(ids), row_bytes + 512), np.uint8)
+        pages.read_rows(file, ids, row_bytes=row_bytes, out=strided[:, :row_bytes])
+    assert pages.landed_bytes == landed
+    np.testing.assert_array_equal(out, read_rows_reference(path, ids, row_bytes))
+    np.testing.assert_array_equal(strided[:, :row_bytes], out)
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("method", METHODS)
