@@ -20,7 +20,8 @@ import numpy as np
 
 from benchmarks.record import interleave, ratio, record
 from kernels.aligned import aligned_empty
-from kernels.direct_io import DirectFile, PageReader, ReadExecution, read_rows_reference
+from kernels.direct_io import DirectFile, PageReader, ReadExecution
+from kernels.direct_io_reference import read_rows_reference
 from kernels.pages import PAGE_BYTES
 
 MIB = 1 << 20

@@ -22,9 +22,8 @@ from kernels.direct_io import (
     PageReader,
     ReadExecution,
     chunk_capacity,
-    count_requests_reference,
-    read_rows_reference,
 )
+from kernels.direct_io_reference import count_requests_reference, read_rows_reference
 from kernels.errors import InputError
 from kernels.pages import PAGE_BYTES, chunk_digest, page_digests, page_digests_reference
 
