@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "half.h"
+#include "stream.h"
 
 namespace graphmill {
 
@@ -58,6 +59,13 @@ inline Vector<T> load(const T* from) {
 template <class T>
 inline void store(T* to, Vector<T> value) {
     *reinterpret_cast<Vector<T>*>(to) = value;
+}
+
+// As store, past the caches: `to` begins a cache line, which a vector of T fills.
+template <class T>
+inline void store_past(T* to, Vector<T> value) {
+    static_assert(sizeof(T) == sizeof(Sum<T>));
+    stream_line(to, &value);
 }
 
 template <>

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <string>
 #include <vector>
 
 #include "arrays.h"
@@ -18,33 +20,55 @@ struct Piece {
     int64_t from, to, column, column_end;
 };
 
-// Throws InputError unless every row's edges are a range of 0 .. num_edges-1; `what` names the rows for the message.
+// Throws InputError unless every row's edges are a range of 0 .. num_edges-1; `what` names the rows for the message. Returns whether each
+// row's edges begin where those of the row before it end.
+inline bool check_ranges(int64_t num_rows, const int32_t* begins, const int32_t* ends, int64_t num_edges, const char* what) {
+    // In words whose sign tells, without a branch, so that the compiler takes a vector at a time: this is the serial part of the work.
+    uint32_t bad = 0, apart = 0;
+    const auto last = static_cast<uint32_t>(std::min<int64_t>(num_edges, std::numeric_limits<int32_t>::max()));
+    for (int64_t i = 0; i < num_rows; ++i) {
+        const uint32_t begin = begins[i], end = ends[i];
+        bad |= begin | end | (end - begin) | (last - end);
+    }
+    if (ends != begins + 1) {  // not two views of one array
+        for (int64_t i = 0; i + 1 < num_rows; ++i) apart |= ends[i] ^ begins[i + 1];
+    }
+    if (bad >> 31) throw InputError(std::string(what) + " are not ranges of its indices", "build blocks with Sampler");
+    return apart == 0;
+}
+
+// Cuts rows into pieces of PIECE_EDGES edges and rows, or one row more; a hub's columns are shared in parts of `hub_columns`, where that
+// is not 0. Throws as check_ranges does.
 inline std::vector<Piece> cut_rows(int64_t num_rows, const int32_t* begins, const int32_t* ends, int64_t num_edges,
                                    int64_t width, int64_t hub_columns, const char* what) {
+    const bool side_by_side = check_ranges(num_rows, begins, ends, num_edges, what);
     std::vector<Piece> pieces;
     pieces.reserve(num_rows / PIECE_EDGES + num_edges / PIECE_EDGES + 2);
-    int64_t from = 0, work = 0;
-    const auto close = [&](int64_t to) {
-        if (from < to) pieces.push_back({from, to, 0, width});
-        from = to;
-        work = 0;
-    };
-    for (int64_t i = 0; i < num_rows; ++i) {
-        if (begins[i] < 0 || begins[i] > ends[i] || ends[i] > num_edges)
-            throw InputError(std::string(what) + " are not ranges of its indices", "build blocks with Sampler");
-        const int64_t edges = ends[i] - begins[i];
-        const int64_t shares = edges > HUB_EDGES && hub_columns > 0 ? std::max<int64_t>(1, width / hub_columns) : 1;
-        if (shares > 1) {
-            close(i);
-            for (int64_t k = 0; k < shares; ++k)
-                pieces.push_back({i, i + 1, k * hub_columns, k + 1 < shares ? (k + 1) * hub_columns : width});
-            from = i + 1;
-            continue;
+    // The first row at which the work since row `from` is enough for a piece. Found by halving, as their edges lie side by side.
+    const auto enough = [&](int64_t from) {
+        int64_t low = from, high = std::min(num_rows, from + PIECE_EDGES);
+        while (low < high) {
+            const int64_t middle = (low + high) / 2;
+            if (int64_t{ends[middle]} - begins[from] + middle + 1 - from >= PIECE_EDGES) high = middle;
+            else low = middle + 1;
         }
-        work += edges + 1;
-        if (work >= PIECE_EDGES) close(i + 1);
+        return low;
+    };
+    const auto enough_apart = [&](int64_t from) {
+        int64_t work = 0, i = from;
+        while (i < num_rows && (work += ends[i] - begins[i] + 1) < PIECE_EDGES) ++i;
+        return i;
+    };
+    for (int64_t from = 0; from < num_rows;) {
+        const int64_t row = side_by_side ? enough(from) : enough_apart(from);
+        const bool hub = row < num_rows && ends[row] - begins[row] > HUB_EDGES && hub_columns > 0;
+        const int64_t shares = hub ? std::max<int64_t>(1, width / hub_columns) : 1;
+        const int64_t to = std::min(num_rows, shares > 1 ? row : row + 1);
+        if (from < to) pieces.push_back({from, to, 0, width});
+        for (int64_t k = 0; shares > 1 && k < shares; ++k)
+            pieces.push_back({row, row + 1, k * hub_columns, k + 1 < shares ? (k + 1) * hub_columns : width});
+        from = row + 1;
     }
-    close(num_rows);
     return pieces;
 }
 

@@ -35,6 +35,10 @@ class RowStream {
     }
 
     int64_t width() const { return width_; }
+    // Whether rows are whole lines: they may be streamed to their place without being made here first.
+    bool whole_lines() const {
+        return streamed_ && place(reinterpret_cast<const char*>(output_)) == 0 && width_ * int64_t(sizeof(T)) % LINE == 0;
+    }
     // Rows that are made before they are written.
     int64_t group() const { return std::max<int64_t>(1, GROUP_BYTES / std::max<int64_t>(1, width_ * int64_t(sizeof(T)))); }
 

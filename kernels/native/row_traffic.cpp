@@ -5,13 +5,14 @@
 #include "lanes.h"
 #include "parallel.h"
 #include "stream.h"
+#include "sum_rows.h"
 
 namespace graphmill {
 
 // Reads the rows of a table that ids name, asked for ahead, and streams as many bytes as `out` has to it. The sum makes sure that no row
 // is left out. Ids must be in range.
 static float row_traffic(Array<float> table, Array<int32_t> ids, Array<float> out, int threads) {
-    constexpr int64_t AHEAD = 8, PIECE = 1 << 9;
+    constexpr int64_t PIECE = 1 << 9;
     const float* rows = table.data();
     const int32_t* row_of = ids.data();
     char* output = reinterpret_cast<char*>(out.mutable_data());
@@ -21,9 +22,10 @@ static float row_traffic(Array<float> table, Array<int32_t> ids, Array<float> ou
     parallel_for(num_ids, PIECE, threads, [&](int64_t begin, int64_t end) {
         Vector<float> mine{};
         for (int64_t k = begin; k < end; ++k) {
-            if (k + AHEAD < num_ids) {
-                const float* next = rows + row_of[k + AHEAD] * width;
-                for (int64_t c = 0; c < width; c += LANES<float>) __builtin_prefetch(next + c);
+            if (k + EDGES_AHEAD < num_ids) {
+                const float* next = rows + row_of[k + EDGES_AHEAD] * width;
+                for (int64_t c = 0; c < std::min(width, LINES_AHEAD * LANES<float>); c += LANES<float>)
+                    __builtin_prefetch(next + c);
             }
             const float* row = rows + row_of[k] * width;
             int64_t c = 0;

@@ -11,28 +11,27 @@
 
 namespace graphmill {
 
+// Streams 64 bytes from anywhere to a cache line.
+inline void stream_line(void* to, const void* from) {
+#if defined(__AVX512F__)
+    _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_loadu_si512(from));
+#elif defined(__AVX2__)
+    for (int part = 0; part < 2; ++part)
+        _mm256_stream_si256(static_cast<__m256i*>(to) + part, _mm256_loadu_si256(static_cast<const __m256i*>(from) + part));
+#elif defined(__SSE2__)
+    for (int part = 0; part < 4; ++part)
+        _mm_stream_si128(static_cast<__m128i*>(to) + part, _mm_loadu_si128(static_cast<const __m128i*>(from) + part));
+#else
+    std::memcpy(to, from, 64);
+#endif
+}
+
 // Copies bytes; whole lines of the target are streamed. It is fastest where both sides have the same place in their lines.
 inline void stream_bytes(char* to, const char* from, int64_t bytes) {
-#ifdef __SSE2__
     int64_t at = std::min(bytes, static_cast<int64_t>(-reinterpret_cast<uintptr_t>(to) & 63));
     std::memcpy(to, from, at);
-    for (; at + 64 <= bytes; at += 64) {
-#if defined(__AVX512F__)
-        _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), _mm512_loadu_si512(from + at));
-#elif defined(__AVX2__)
-        for (int64_t part = at; part < at + 64; part += 32)
-            _mm256_stream_si256(reinterpret_cast<__m256i*>(to + part),
-                                _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + part)));
-#else
-        for (int64_t part = at; part < at + 64; part += 16)
-            _mm_stream_si128(reinterpret_cast<__m128i*>(to + part),
-                             _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + part)));
-#endif
-    }
+    for (; at + 64 <= bytes; at += 64) stream_line(to + at, from + at);
     std::memcpy(to + at, from + at, bytes - at);
-#else
-    std::memcpy(to, from, bytes);
-#endif
 }
 
 // Streamed stores reach other threads only after this.

@@ -7,6 +7,7 @@
 
 #include "lanes.h"
 #include "pieces.h"
+#include "row_prefetch.h"
 #include "row_stream.h"
 
 namespace graphmill {
@@ -38,8 +39,9 @@ struct Sums {
 };
 
 // LENGTH vectors of columns of row i stay in registers while its edges go by. They lie side by side from `column` on, but for the last
-// one, which begins at `tail`: moved back to end with the row, it computes some columns twice instead of a rest one by one.
-template <int LENGTH, class T, class Source, class Scale, class Finishing>
+// one, which begins at `tail`: moved back to end with the row, it computes some columns twice instead of a rest one by one. Where PAST,
+// `out` consists of whole lines and is written past the caches.
+template <int LENGTH, bool PAST, class T, class Source, class Scale, class Finishing>
 inline void sum_tile(const Sums<T, Source, Scale, Finishing>& sums, int64_t i, int64_t column, int64_t tail, T* out) {
     const auto place = [=](int v) { return v + 1 < LENGTH ? column + v * LANES<T> : tail; };
     Vector<T> sum[LENGTH];
@@ -48,7 +50,7 @@ inline void sum_tile(const Sums<T, Source, Scale, Finishing>& sums, int64_t i, i
         if (e + EDGES_AHEAD < sums.last) {
             const T* next = sums.row(e + EDGES_AHEAD);
             constexpr int A_LINE = sizeof(Sum<T>) / sizeof(T);  // vectors that one cache line fills
-            for (int v = 0; v < LENGTH; v += A_LINE) __builtin_prefetch(next + place(v));
+            for (int v = 0; v < std::min<int>(LENGTH, LINES_AHEAD * A_LINE); v += A_LINE) __builtin_prefetch(next + place(v));
         }
         const T* row = sums.row(e);
         if constexpr (std::is_same_v<Scale, Unscaled>) {
@@ -65,7 +67,10 @@ inline void sum_tile(const Sums<T, Source, Scale, Finishing>& sums, int64_t i, i
     if (finish.own) {
         for (int v = 0; v < LENGTH; ++v) sum[v] += load(finish.own + place(v)) * finish.own_factor;
     }
-    for (int v = 0; v < LENGTH; ++v) store(out + place(v), sum[v]);
+    for (int v = 0; v < LENGTH; ++v) {
+        if constexpr (PAST) store_past(out + place(v), sum[v]);
+        else store(out + place(v), sum[v]);
+    }
 }
 
 // Rows narrower than a vector: the same operations in the same order.
@@ -107,22 +112,29 @@ inline void each_tile(int64_t from, int64_t to, const Tile& tile) {
     }
 }
 
+// Calls each(first row, last row) for the rows of a piece: for all at once where one tile holds a row, else row by row.
+template <class T, class Each>
+inline void each_rows(const Piece& piece, int64_t width, const Each& each) {
+    // Rows are short: deciding row by row which loop runs cost more than the sums of two edges.
+    const int64_t step = width <= MOST_VECTORS * LANES<T> ? piece.to - piece.from : 1;
+    for (int64_t row = piece.from; row < piece.to; row += step) each(row, row + step);
+}
+
 // Calls tile(number of vectors as a constant, row, first column, column of the last vector, where the row is made) for the rows and columns
-// of a piece, which go to the stream. Where one tile holds a row, which loop runs is decided once for all of them: rows are short, and
-// deciding it row by row cost more than the sums of two edges.
+// of a piece, which go to the stream.
 template <class T, class Tile>
 inline void each_group(const Piece& piece, RowStream<T>& stream, const Tile& tile) {
-    const int64_t width = stream.width(), step = width <= MOST_VECTORS * LANES<T> ? piece.to - piece.from : 1;
-    for (int64_t row = piece.from; row < piece.to; row += step) {
+    const int64_t width = stream.width();
+    each_rows<T>(piece, width, [&](int64_t from, int64_t to) {
         each_tile<T>(piece.column, piece.column_end, [&](auto length, int64_t column, int64_t tail) {
-            for (int64_t first = row, last; first < row + step; first = last) {
-                last = std::min(row + step, first + stream.group());
+            for (int64_t first = from, last; first < to; first = last) {
+                last = std::min(to, first + stream.group());
                 T* const out = stream.make(first);
                 for (int64_t i = first; i < last; ++i) tile(length, i, column, tail, out + (i - first) * width);
                 if (column + length.value * LANES<T> >= piece.column_end) stream.write(first, last);
             }
         });
-    }
+    });
 }
 
 // The rows and columns of a piece: whole rows, or at least a vector of one.
@@ -135,8 +147,19 @@ inline void sum_rows(const Sums<T, Source, Scale, Finishing>& sums, const Piece&
     }
     const bool whole = piece.column_end - piece.column == width;
     RowStream<T> stream(sums.output, width, whole ? sums.num_rows * width * sizeof(T) : 0);
+    if constexpr (sizeof(T) == sizeof(Sum<T>)) {
+        if (stream.whole_lines()) {
+            each_rows<T>(piece, width, [&](int64_t from, int64_t to) {
+                each_tile<T>(0, width, [&](auto length, int64_t column, int64_t tail) {
+                    for (int64_t i = from; i < to; ++i)
+                        sum_tile<length.value, true>(sums, i, column, tail, sums.output + i * width);
+                });
+            });
+            return;
+        }
+    }
     each_group(piece, stream, [&](auto length, int64_t i, int64_t column, int64_t tail, T* out) {
-        sum_tile<length.value>(sums, i, column, tail, out);
+        sum_tile<length.value, false>(sums, i, column, tail, out);
     });
 }
 

@@ -105,10 +105,34 @@ def test_a_million_edges_of_one_row_are_shared_and_summed_in_order():
     np.testing.assert_array_equal(results[0][0], total[0] / np.float32(1_000_000))
 
 
+def test_rows_are_cut_into_the_same_work_whether_their_edges_lie_side_by_side_or_apart():
+    """Hubs at both ends and next to each other, rows just below and above a hub's edges, empty rows between."""
+    rng = np.random.default_rng(8)
+    degrees = np.concatenate([[9000, 9001, 0], rng.integers(0, 5, 900), [511, 512, 8192, 8193, 0, 0, 3, 20_000]])
+    ends = np.cumsum(degrees)
+    rows_of_edges = np.repeat(np.arange(len(degrees)), degrees)
+    indices = rng.integers(0, 500, ends[-1])
+    h = rng.integers(-8, 9, (500, 70)).astype(np.float32)  # whole numbers: sums are exact in any order
+    expected = np.zeros((len(degrees), 70), np.float32)
+    np.add.at(expected, rows_of_edges, h[indices])
+    for gap in (0, 1):
+        shift = gap * np.arange(len(degrees))
+        spread = np.zeros(ends[-1] + gap * len(degrees), np.int32)
+        spread[np.arange(len(indices)) + gap * rows_of_edges] = indices
+        start, end = ((place + shift).astype(np.int32) for place in (ends - degrees, ends))
+        block = Block(num_dst=len(degrees), num_src=500, start=start, end=end, indices=spread, src_ids=np.arange(500),
+                      dst_pos=np.zeros(len(degrees), np.int32))  # fmt: skip
+        for threads in (1, 2, 8):
+            np.testing.assert_array_equal(aggregate(block, h, "sum", threads=threads), expected)
+
+
 @pytest.mark.parametrize("reduce", REDUCES)
-@pytest.mark.parametrize("width", [16, 17, 65, 100, 300, 5000])
-def test_outputs_that_are_streamed_hold_what_small_ones_do(reduce, width):
-    """Rows begin and end anywhere in a line, what lies beside them is left alone, and the widest are not streamed."""
+@pytest.mark.parametrize(
+    ("width", "dtype"),
+    [(width, np.float32) for width in (16, 17, 65, 100, 128, 272, 300, 512, 5000)] + [(8, np.float64), (136, np.float64)],
+)
+def test_outputs_that_are_streamed_hold_what_small_ones_do(reduce, width, dtype):
+    """Rows are whole lines, or begin and end anywhere in one; what lies beside them is left alone; the widest are not streamed."""
     rng, num = np.random.default_rng(width), 6_000_000 // (4 * width) + 9
     ends = np.cumsum(rng.integers(0, 3, num)).astype(np.int32)
     block = transpose(Block(
@@ -116,11 +140,11 @@ def test_outputs_that_are_streamed_hold_what_small_ones_do(reduce, width):
         indices=rng.integers(0, num, ends[-1]).astype(np.int32), src_ids=np.arange(num),
         weight=rng.standard_normal(ends[-1]).astype(np.float32),
     ))  # fmt: skip
-    h = rows(num, width, np.float32)
+    h = rows(num, width, dtype)
     parts = [slice(c, min(c + 50, width)) for c in range(0, width, 50)]
     for operate, place in itertools.product((aggregate, aggregate_backward), (0, 1, 9)):
-        around = np.full(num * width + 32, 7, np.float32)
-        first = place - around.ctypes.data // 4 % 16 + 16
+        around = np.full(num * width + 32, 7, dtype)
+        first = place - around.ctypes.data // around.itemsize % 16 + 16
         whole = around[first : first + num * width].reshape(num, width)
         operate(block, h, reduce, out=whole, threads=2)
         for part in (parts[0], parts[-1]):
@@ -204,6 +228,20 @@ def test_unsound_blocks_are_refused(change, message):
     block = replace(block_of_two(), **change)
     with pytest.raises(InputError, match=message):
         aggregate(block, np.ones((block.num_src, 4), np.float32), "sum")
+
+
+@pytest.mark.parametrize("num_edges", [0, 3, 200])
+def test_rows_are_refused_unless_they_are_ranges_of_the_edges(num_edges):
+    """All combinations of places near the ends of int32: what is computed from them wraps around."""
+    places = [*(-(2**31) + k for k in (0, 1, 99, 100, 101, 200)), -200, -1, 0, 1, 3, 4, 200, 201, 2**31 - 200, 2**31 - 1]
+    for begin, end in itertools.product(places, places):
+        block = Block(num_dst=1, num_src=1, start=np.array([begin], np.int32), end=np.array([end], np.int32),
+                      indices=np.zeros(num_edges, np.int32), src_ids=np.arange(1))  # fmt: skip
+        if 0 <= begin <= end <= num_edges:
+            assert aggregate(block, np.ones((1, 1), np.float32), "sum") == end - begin
+        else:
+            with pytest.raises(InputError, match="not ranges"):
+                aggregate(block, np.ones((1, 1), np.float32), "sum")
 
 
 @pytest.mark.parametrize("bad", [-1, 3])
