@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import random
 import statistics
 import subprocess
 import time
@@ -18,15 +19,14 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def interleave(runs: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Times the runs in turn, A B C, B C A, ..., after one round that is not counted. Returns seconds by name.
+    """Times the runs in turn, in an order drawn anew for each round, after one round that is not counted. Returns seconds by name.
 
-    The first of a round changes, so that nobody always finds the caches as the same other one left them.
+    Whoever comes next finds the caches as its predecessor left them. In rotation (A B C, B C A) that was nearly always the same one.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
-    names = list(runs)
+    order = random.Random(0)
     for repeat in range(repeats + 1):
-        first = repeat % max(1, len(names))
-        for name in names[first:] + names[:first]:
+        for name in order.sample(list(runs), len(runs)):
             started = time.perf_counter()
             runs[name]()
             if repeat:

@@ -47,7 +47,7 @@ def main(quick: bool) -> None:
         run(QUICK, (1024, 4096), (2,), 5, "quick")
         return
     for graph in FULL:
-        run(graph, BATCH_SIZES, (1, 2), 7, "full")
+        run(graph, BATCH_SIZES, (1, 2), 15, "full")
 
 
 def run(
