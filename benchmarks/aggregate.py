@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import statistics
 import tempfile
 import time
@@ -100,9 +101,9 @@ def measure(workers: Mapping[str, Worker], case: Case, rounds: int) -> dict[str,
     seconds: dict[str, list[Passes]] = {name: [] for name in (*CONTESTANTS, *ROOFLINES)}
     turns = [(name, worker, "run") for name, worker in workers.items()]
     turns += [(name, workers["graphmill"], question) for name, question in ROOFLINES.items()]
+    order = random.Random(0)
     for turn in range(rounds + 1):
-        first = turn % len(turns)
-        for name, worker, question in turns[first:] + turns[:first]:
+        for name, worker, question in order.sample(turns, len(turns)):
             taken = worker.ask((question, case))
             if turn:
                 seconds[name].append(taken)

@@ -13,7 +13,7 @@ float32 and rounded once, to nearest even. The bound is memory: a loop that only
 results is the roofline of `benchmarks/aggregate.py`. Outputs of 4 MiB and more are written past the caches (native/row_stream.h). Indices
 are checked piece by piece, just before their rows are read, so a block that is refused may have written some rows of `out`.
 
-Threads take pieces of about 512 edges. A row with more than 8,192 edges is shared by 32 columns at a time (16 of float64; a row of less
+Threads take pieces of 512 to 4,096 edges. A row with more than 8,192 edges is shared by 32 columns at a time (16 of float64; a row of less
 than two such parts is not shared), which leaves the order of its sums alone.
 """
 

@@ -29,7 +29,7 @@ static void aggregate(Array<int32_t> start, Array<int32_t> end, Array<int32_t> i
     T* output = out.mutable_data();
     const int64_t width = h.shape(1);
     py::gil_scoped_release unlocked;
-    const auto pieces = cut_block(block, width, HUB_VECTORS * LANES<T>);
+    const auto pieces = cut_block(block, width, HUB_VECTORS * LANES<T>, threads);
     const auto source = [=](int64_t e) { return block.sources[e]; };
     const auto run = [&](auto scale, auto finish) {
         const Sums<T, decltype(source), decltype(scale), decltype(finish)> sums{
@@ -65,7 +65,7 @@ static void aggregate_backward(Array<int32_t> start, Array<int32_t> end, Optiona
     T* output = out.mutable_data();
     const int64_t width = grad.shape(1), num_weights = weight ? weight->size() : 0;
     py::gil_scoped_release unlocked;
-    const auto pieces = cut_turned(turned, width, HUB_VECTORS * LANES<T>);
+    const auto pieces = cut_turned(turned, width, HUB_VECTORS * LANES<T>, threads);
     const auto source = [=](int64_t t) { return turned.dsts[t]; };
     const auto run = [&](auto scale, auto finish) {
         const Sums<T, decltype(source), decltype(scale), decltype(finish)> sums{

@@ -23,7 +23,7 @@ static void attend(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indi
     const T* rows = z.data();
     T* output = out.mutable_data();
     py::gil_scoped_release unlocked;
-    const std::vector<Piece> pieces = cut_block(block, heads.width, HUB_VECTORS * LANES<T>);
+    const std::vector<Piece> pieces = cut_block(block, heads.width, HUB_VECTORS * LANES<T>, threads);
     const std::vector<Piece> hubs = hubs_of(pieces, heads.width);
     parallel_for(hubs.size(), 1, threads, [&](int64_t first, int64_t last) {
         Edges<Sum<T>> edges;

@@ -198,8 +198,8 @@ static void attend_backward(Array<int32_t> start, Array<int32_t> end, Array<int3
                       slope, scale, kept ? kept->data() : nullptr, alpha.data(), grad_score.mutable_data(),
                       grad_z.mutable_data(), grad_left.mutable_data(), grad_right.mutable_data()};
     py::gil_scoped_release unlocked;
-    const auto by_source = cut_turned(given.turned, width, HUB_VECTORS * LANES<T>);
-    const auto by_dst = cut_block(given.block, width, 0);
+    const auto by_source = cut_turned(given.turned, width, HUB_VECTORS * LANES<T>, threads);
+    const auto by_dst = cut_block(given.block, width, 0, threads);
     const auto parts = cut_hubs(given, by_source);
     const auto own = own_rows(given.block.num_src, given.block.num_dst, given.block.place);
     given.own = own.data();
@@ -224,7 +224,7 @@ static void attend_backward(Array<int32_t> start, Array<int32_t> end, Array<int3
             });
         }
     });
-    const auto whole = cut_turned(given.turned, width, 0);
+    const auto whole = cut_turned(given.turned, width, 0, threads);
     parallel_for(whole.size(), 1, threads, [&](int64_t first, int64_t last) {
         for (int64_t p = first; p < last; ++p)
             each_heads(num_heads, [&](auto count, int64_t h) { pull_scores<count.value>(given, whole[p], h); });

@@ -27,8 +27,8 @@ inline Rows rows_of(const Array<int32_t>& start, const Array<int32_t>& end, cons
 }
 
 // The block's rows in pieces; hubs are shared in parts of `hub_columns` of their `width` columns.
-inline std::vector<Piece> cut_block(const Rows& block, int64_t width, int64_t hub_columns) {
-    return cut_rows(block.num_dst, block.begins, block.ends, block.num_edges, width, hub_columns,
+inline std::vector<Piece> cut_block(const Rows& block, int64_t width, int64_t hub_columns, int threads) {
+    return cut_rows(block.num_dst, block.begins, block.ends, block.num_edges, width, hub_columns, threads,
                     "the block's start and end");
 }
 
@@ -65,8 +65,8 @@ struct Turned {
     int64_t num_src, num_dst, num_transposed;
 };
 
-inline std::vector<Piece> cut_turned(const Turned& turned, int64_t width, int64_t hub_columns) {
-    return cut_rows(turned.num_src, turned.firsts, turned.firsts + 1, turned.num_transposed, width, hub_columns,
+inline std::vector<Piece> cut_turned(const Turned& turned, int64_t width, int64_t hub_columns, int threads) {
+    return cut_rows(turned.num_src, turned.firsts, turned.firsts + 1, turned.num_transposed, width, hub_columns, threads,
                     "the starts of the transpose");
 }
 

@@ -12,14 +12,14 @@ namespace graphmill {
 // Reads the rows of a table that ids name, asked for ahead, and streams as many bytes as `out` has to it. The sum makes sure that no row
 // is left out. Ids must be in range.
 static float row_traffic(Array<float> table, Array<int32_t> ids, Array<float> out, int threads) {
-    constexpr int64_t PIECE = 1 << 9;
     const float* rows = table.data();
     const int32_t* row_of = ids.data();
     char* output = reinterpret_cast<char*>(out.mutable_data());
-    const int64_t width = table.shape(1), num_ids = ids.size(), bytes = out.nbytes(), step = PIECE * 64;
+    const int64_t width = table.shape(1), num_ids = ids.size(), bytes = out.nbytes(), step = 32 * 1024;
     std::atomic<int64_t> sum{0};
     py::gil_scoped_release unlocked;
-    parallel_for(num_ids, PIECE, threads, [&](int64_t begin, int64_t end) {
+    const int64_t piece = piece_work(num_ids, threads);
+    parallel_for(num_ids, piece, threads, [&](int64_t begin, int64_t end) {
         Vector<float> mine{};
         for (int64_t k = begin; k < end; ++k) {
             if (k + EDGES_AHEAD < num_ids) {

@@ -129,7 +129,8 @@ def test_rows_are_cut_into_the_same_work_whether_their_edges_lie_side_by_side_or
 @pytest.mark.parametrize("reduce", REDUCES)
 @pytest.mark.parametrize(
     ("width", "dtype"),
-    [(width, np.float32) for width in (16, 17, 65, 100, 128, 272, 300, 512, 5000)] + [(8, np.float64), (136, np.float64)],
+    [(width, np.float32) for width in (16, 17, 65, 100, 128, 272, 300, 512, 5000)]
+    + [(8, np.float64), (136, np.float64)],
 )
 def test_outputs_that_are_streamed_hold_what_small_ones_do(reduce, width, dtype):
     """Rows are whole lines, or begin and end anywhere in one; what lies beside them is left alone; the widest are not streamed."""
@@ -233,7 +234,19 @@ def test_unsound_blocks_are_refused(change, message):
 @pytest.mark.parametrize("num_edges", [0, 3, 200])
 def test_rows_are_refused_unless_they_are_ranges_of_the_edges(num_edges):
     """All combinations of places near the ends of int32: what is computed from them wraps around."""
-    places = [*(-(2**31) + k for k in (0, 1, 99, 100, 101, 200)), -200, -1, 0, 1, 3, 4, 200, 201, 2**31 - 200, 2**31 - 1]
+    places = [
+        *(-(2**31) + k for k in (0, 1, 99, 100, 101, 200)),
+        -200,
+        -1,
+        0,
+        1,
+        3,
+        4,
+        200,
+        201,
+        2**31 - 200,
+        2**31 - 1,
+    ]
     for begin, end in itertools.product(places, places):
         block = Block(num_dst=1, num_src=1, start=np.array([begin], np.int32), end=np.array([end], np.int32),
                       indices=np.zeros(num_edges, np.int32), src_ids=np.arange(1))  # fmt: skip
