@@ -15,6 +15,7 @@ namespace graphmill {
 // columns on two cores take a tenth less time; smaller ones keep every thread busy to the end.
 constexpr int64_t PIECE_EDGES = 512, MOST_PIECE_EDGES = 4096, PIECES_A_THREAD = 8;
 constexpr int64_t HUB_EDGES = 8 * 1024;  // a row with more is shared by threads
+static_assert(HUB_EDGES > MOST_PIECE_EDGES);  // so that a hub ends its piece, where cut_rows looks for it
 constexpr int64_t HUB_VECTORS = 2;       // of columns that a thread takes of such a row at a time
 
 // Rows from..to; of a hub, one row, only a part of its columns. A column is summed in edge order all the same.
