@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from assets.artifact import Artifact
 from assets.disk import full_disk, full_errno
 from assets.graph import GRAPH, Graph, open_graph
@@ -33,6 +31,7 @@ from trainers.models.own import Model
 from trainers.run import model_configs
 from trainers.sources import MappedSource
 from trainers.stage import ModelStage
+from trainers.torch_threads import torch_threads
 
 if TYPE_CHECKING:
     import polars
@@ -65,15 +64,15 @@ def predict(prediction: Prediction, out: Path, progress: Progress | None = None)
         InputError: the model or its code does not fit the graph, or the disk is full.
     """
     graph, progress = open_graph(prediction.graph), progress or Silent()
-    threads, num_nodes = torch.get_num_threads(), graph.topology.num_nodes
+    num_nodes = graph.topology.num_nodes
     part = out.with_name(f".{out.name}.part")
-    torch.set_num_threads(prediction.bounds.threads)
     try:
-        model = load_model(prediction.model, prediction.semantic, graph)
-        progress.start("predict", num_passes(model) * num_nodes, "rows")
-        bounds = replace(prediction.bounds, progress=progress)
-        ranges = exact_ranges(model, graph.topology, MappedSource(graph.features), bounds)
-        _write(part, _frames(ranges, prediction.graph.file("nodes.parquet"), graph.class_names))
+        with torch_threads(prediction.bounds.threads):
+            model = load_model(prediction.model, prediction.semantic, graph)
+            progress.start("predict", num_passes(model) * num_nodes, "rows")
+            bounds = replace(prediction.bounds, progress=progress)
+            ranges = exact_ranges(model, graph.topology, MappedSource(graph.features), bounds)
+            _write(part, _frames(ranges, prediction.graph.file("nodes.parquet"), graph.class_names))
         part.replace(out)
     except Exception as error:
         code = full_errno(error)
@@ -83,7 +82,6 @@ def predict(prediction: Prediction, out: Path, progress: Progress | None = None)
     finally:
         part.unlink(missing_ok=True)
         progress.done()
-        torch.set_num_threads(threads)
     return num_nodes
 
 

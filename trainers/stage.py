@@ -35,6 +35,7 @@ from trainers.models.build import build_model
 from trainers.recipe import ModelRecipe
 from trainers.scores import score
 from trainers.timeline import Timeline
+from trainers.torch_threads import torch_threads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,14 +71,10 @@ class ModelStage(ModelRecipe):
             InputError: the graph has no training nodes, a budget is too small, or the checkpoint does not fit.
         """
         keep_freed_memory()
-        threads = torch.get_num_threads()
-        torch.set_num_threads(semantic.train.threads)
-        try:
+        with torch_threads(semantic.train.threads):
             run = Training(inputs["graph"], semantic, execution, writer.version, progress)
             run.train()
             return run.write(writer)
-        finally:
-            torch.set_num_threads(threads)
 
 
 class Training:
