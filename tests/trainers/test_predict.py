@@ -1,11 +1,13 @@
 """Prediction: every node once, under its original name, the same numbers whatever the workspace; a failure leaves no file."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars
 import pytest
+import torch
 
 from assets.graph import GRAPH
 from assets.pipeline import Pipeline, load_pipeline
@@ -13,7 +15,7 @@ from assets.stage import materialize
 from assets.store import Store
 from kernels.errors import InputError
 from trainers.config import TrainTable
-from trainers.evaluate import infer_exact
+from trainers.evaluate import ExactRange, exact_ranges, infer_exact
 from trainers.predict import ROW_GROUP, predict_table
 from trainers.run import train_table
 from trainers.sources import MemorySource
@@ -53,6 +55,21 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Store, 
     assert pipeline.sampling is not None
     models = train_table(store, graph, pipeline.train[0], pipeline.sampling, 0, report=lambda line: None)
     return pipeline, store, (graph, models)
+
+
+def test_it_computes_inside_torch_threads(trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So with functions that were called before (test_torch_threads.py), on as many threads as were asked for."""
+    pipeline, store, _ = trained
+    before, seen = torch.get_num_threads(), []
+
+    def recorded(*args: Any) -> Iterator[ExactRange]:
+        for each in exact_ranges(*args):
+            seen.append(torch.get_num_threads())
+            yield each
+
+    monkeypatch.setattr("trainers.predict.exact_ranges", recorded)
+    predict_table(store, pipeline, "sage", tmp_path / "a.parquet", threads=before + 1)
+    assert set(seen) == {before + 1} and torch.get_num_threads() == before
 
 
 def test_every_node_has_its_row_whatever_the_workspace(trained: Any, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from trainers.torch_threads import VECTOR_MATH, torch_threads
 RECORDED = """
 import json, sys
 from pathlib import Path
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from tests.trainers.runs import train_small
 from trainers.torch_threads import VECTOR_MATH, torch_threads
@@ -32,11 +33,9 @@ with Record():
     if sys.argv[1] == "train":
         train_small(Path(sys.argv[2]), hidden=64)
     else:
-        import torch
-        with torch_threads(2):
-            torch.rand(8192).exp()
-        with torch_threads(2):
-            torch.rand(8192).exp()
+        for _ in range(2):
+            with torch_threads(2):
+                torch.rand(8192).exp()
 print(json.dumps(Record.calls))
 """
 
