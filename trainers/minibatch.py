@@ -3,7 +3,8 @@
 Each worker owns a sampler and works on the batches whose number is its own modulo the number of workers; the ordered queue hands them
 on in step order. Every random decision is keyed by the batch, so any number of workers delivers the same bytes.
 
-Memory: the queue's bound, one sampled but not yet admitted batch of blocks a worker, and 8 bytes a node of scratch a worker.
+Memory: the queue's bound, one sampled but not yet admitted batch of blocks a worker, and 8 bytes a node of scratch a worker. Input rows lie
+in buffers from a pool, which may be an eighth larger than the rows; of those that have come back it keeps up to half of the queue's bound.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from dataclasses import fields
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 
 from assets.sampling import open_sampler
+from kernels.aligned import BufferPool
 from kernels.coefficients import gcn_weights, sum_weights
 from kernels.own_sampling import AnySampler
 from kernels.plan import EpochPlan, PlannedBatch
 from kernels.sample import Transposes
 from kernels.types import Array, Block, MiniBatch, Topology
 from trainers.ledger import Ledger
+from trainers.memory import lent_rows
 from trainers.queue import Closed, OrderedByteQueue
 from trainers.sources import FeatureSource
 from trainers.timeline import STEP, WAIT, Timeline
@@ -77,6 +79,7 @@ class OnlineSource:
         self.topology, self.labels, self.features, self.plan = topology, labels, features, plan
         self.edge_weight, self.ledger, self.queue_bytes = edge_weight, ledger, queue_bytes
         self.transpose: Transposes = transpose
+        self._inputs = BufferPool(queue_bytes // 2)
         self.timeline = timeline or Timeline()
         drawn = samplers or [open_sampler(topology, method, fanouts, seed=seed) for _ in range(workers)]
         self.samplers: list[AnySampler] = list(drawn)
@@ -129,7 +132,7 @@ class OnlineSource:
                     queue.admit(item.position, num_bytes)
                 moved = Ledger()
                 with span(lane, "gather", item.position):
-                    batch.x = torch.empty((len(batch.input_ids), self.features.width))
+                    batch.x = lent_rows(self._inputs, len(batch.input_ids), self.features.width)
                     self.features.gather(batch.input_ids, batch.x, moved, batch.slots)
                 count_batch(batch, moved)
                 queue.put(item.position, (batch, moved), num_bytes)

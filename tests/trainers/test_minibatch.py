@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from assets.graph import Graph
+from kernels.aligned import aligned_empty
 from kernels.plan import EpochPlan
 from kernels.types import MiniBatch
 from tests.trainers.graphs import random_graph
@@ -103,6 +104,20 @@ def test_the_ledger_is_the_sum_of_the_formulas(graph: Graph, kind: type, links: 
     assert counts["batches", 0] == 7 and counts["seeds", 0] == 200 and counts["inputs", 0] == inputs
     for layer in range(2):
         assert counts["edges", layer] == sum(len(b.blocks[layer].indices) for b in batches)
+
+
+def test_input_rows_lie_in_memory_that_is_used_again(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr("kernels.aligned.aligned_empty", lambda n: made.append(n) or aligned_empty(n))
+    source, table = open_online(graph, workers=1, queue_bytes=2**16), np.array(graph.features.open())
+    for epoch in range(4):
+        for batch in source.batches(epoch):
+            del batch
+    assert 0 < len(made) < 4 * 7
+    # What is still held is not lent again.
+    held = [batch for epoch in range(2) for batch in source.batches(epoch)]
+    for batch in held:
+        np.testing.assert_array_equal(batch.x.numpy(), table[batch.input_ids])
 
 
 def test_an_abandoned_epoch_leaves_no_thread_and_no_count_of_untaken_batches(graph: Graph) -> None:
