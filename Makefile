@@ -5,7 +5,7 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-NATIVE := $(wildcard kernels/native/*.cpp kernels/native/*.h)
+NATIVE := $(wildcard kernels/native/*/*.cpp kernels/native/*/*.h)
 # A process a core, which takes whole files of tests: tests of a file share what they prepare.
 PYTEST_ARGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 

@@ -22,8 +22,8 @@ FLAGS = [
 
 native = Pybind11Extension(
     "kernels._native",
-    sorted(str(path) for path in Path("kernels/native").glob("*.cpp")),
-    depends=sorted(str(path) for path in Path("kernels/native").glob("*.h")),
+    sorted(str(path) for path in Path("kernels/native").rglob("*.cpp")),
+    depends=sorted(str(path) for path in Path("kernels/native").rglob("*.h")),
     include_dirs=["kernels/native"],
     cxx_std=17,
     extra_compile_args=FLAGS,

@@ -16,11 +16,12 @@ from typing import Any
 
 import dagster as dg
 
-from assets.artifact import Artifact
-from assets.recipe import canonical, canonical_json, short
-from assets.stage import Check, ChecksFailedError, Progress, Silent, materialize
-from assets.steps import Step, Versions, find_inputs, joint_version, recipe_hash
-from assets.store import Store
+from assets.building.materialize import materialize
+from assets.building.stage import Check, ChecksFailedError, Progress, Silent
+from assets.pipeline.steps import Step, Versions, find_inputs, joint_version, recipe_hash
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from assets.storage.version import canonical, canonical_json, short
 from kernels.errors import InputError
 
 OWNERS = ("team:graph",)

@@ -33,18 +33,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assets.artifact import read_artifact
-from assets.graph import GraphExecution, GraphStage, config_class, open_graph
-from assets.stage import materialize
-from assets.store import Store
+from assets.building.materialize import materialize
+from assets.graph.read import open_graph
+from assets.graph.stage import GraphExecution, GraphStage
+from assets.sources.registry import config_class
+from assets.storage.artifact import read_artifact
+from assets.storage.store import Store
 from benchmarks.record import record
 from benchmarks.worker import Worker
 from kernels import _native
-from kernels.aggregate import Reduce
-from kernels.sample import Sampler
+from kernels.layers.aggregate import Reduce
+from kernels.sampling.sample import Sampler
 from kernels.types import BatchKey, Block, Stream
 from trainers import ops
-from trainers.memory import keep_freed_memory
+from trainers.devices.malloc import keep_freed_memory
 
 # Graph500's corners: skewed enough that 1,024 seeds at these fanouts have about as many edges as the first measurements.
 CORNERS = {"a": 0.57, "b": 0.19, "c": 0.19}

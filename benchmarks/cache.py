@@ -18,23 +18,28 @@ from typing import Any, get_args
 
 import numpy as np
 
-from assets.graph import GRAPH, Graph, GraphExecution, config_class, open_graph
-from assets.hotness import HOTNESS, HotnessExecution, HotnessTable, Policy, hotness_config, open_hotness
-from assets.sampling import SamplingConfig
-from assets.stage import materialize
-from assets.store import Store
+from assets.building.materialize import materialize
+from assets.graph.read import Graph, open_graph
+from assets.graph.stage import GRAPH, GraphExecution
+from assets.hotness.config import HotnessExecution, HotnessTable, Policy, hotness_config
+from assets.hotness.read import open_hotness
+from assets.hotness.stage import HOTNESS
+from assets.sampling.config import SamplingConfig
+from assets.sources.registry import config_class
+from assets.storage.store import Store
 from benchmarks.record import interleave, record
-from kernels.placement import Placement, place_rows
-from kernels.plan import EpochPlan
-from kernels.ranking import rank
+from kernels.hotness.ranking import rank
+from kernels.rows.placement import Placement, place_rows
+from kernels.sampling.epoch_plan import EpochPlan
 from kernels.types import Array
-from trainers.cache import CachedSource
-from trainers.devices import LogicalDevice
-from trainers.ledger import Ledger
-from trainers.link import Link, LinkedSource
-from trainers.memory import keep_freed_memory
-from trainers.minibatch import OnlineSource
-from trainers.sources import FeatureSource, MappedSource
+from trainers.batches.online import OnlineSource
+from trainers.devices.link import Link
+from trainers.devices.logical import LogicalDevice
+from trainers.devices.malloc import keep_freed_memory
+from trainers.record.ledger import Ledger
+from trainers.rows.cache import CachedSource
+from trainers.rows.linked import LinkedSource
+from trainers.rows.source import FeatureSource, MappedSource
 
 SKEW = {"a": 0.57, "b": 0.19, "c": 0.19}  # Graph500's corners
 QUICK = {"nodes": 100_000, "edges": 1_000_000, "features": 128, "classes": 16, "train_ratio": 0.1} | SKEW

@@ -4,7 +4,7 @@ An exhaustive search plans the whole epoch for every segment size and every boun
 the fewest bytes within the budget. Ours takes the smallest segment that fits. First some segments' predictions are recounted in plain
 NumPy. Then, at 30, 50, 70 and 90% of full packing: the bytes of our plan stay within the budget, its amplification is compared with the
 best of the exhaustive search, and what Algorithm 2 takes as printed with the budget; beside it what copies of rows move within the same
-budget (kernels/grouped.py), all batches being one segment. Searches are timed between the configurations.
+budget (kernels/disk_cache/copies.py), all batches being one segment. Searches are timed between the configurations.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import numpy as np
 from benchmarks.disk_baselines import belady, global_cache, merged_rows, one_read_a_row
 from benchmarks.record import record
 from benchmarks.sampled_batches import LOW_SKEW, Batches, sample_batches
-from kernels.grouped_plan import plan_grouped
-from kernels.pages import PAGE_BYTES, padded_bytes
-from kernels.placement import place_rows
-from kernels.ranking import rank
-from kernels.segment_plan import PlannedSegment, plan_segment
-from kernels.segment_size import SegmentSizes
-from kernels.segments import ALL, disk_state
-from kernels.slots import ELSEWHERE
+from kernels.disk_cache.copies_plan import plan_grouped
+from kernels.disk_cache.segment_plan import PlannedSegment, plan_segment
+from kernels.disk_cache.segment_size import SegmentSizes
+from kernels.disk_cache.segments import ALL, disk_state
+from kernels.hotness.ranking import rank
+from kernels.rows.pages import PAGE_BYTES, padded_bytes
+from kernels.rows.placement import place_rows
+from kernels.rows.slots import ELSEWHERE
 from kernels.types import Array
 
 THREADS, ROW_BYTES = 2, 512

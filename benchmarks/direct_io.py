@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import interleave, ratio, record
-from kernels.aligned import aligned_empty
-from kernels.direct_io import DirectFile, PageReader, ReadExecution
-from kernels.direct_io_reference import read_rows_reference
-from kernels.pages import PAGE_BYTES
+from kernels.rows.aligned import aligned_empty
+from kernels.rows.direct_io import DirectFile, PageReader, ReadExecution
+from kernels.rows.direct_io_reference import read_rows_reference
+from kernels.rows.pages import PAGE_BYTES
 
 MIB = 1 << 20
 FULL = {

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernels.pages import PAGE_BYTES, touched_pages
-from kernels.segment_plan import Order, plan_segment
-from kernels.segments import disk_state
-from kernels.slots import ELSEWHERE
+from kernels.disk_cache.segment_plan import Order, plan_segment
+from kernels.disk_cache.segments import disk_state
+from kernels.rows.pages import PAGE_BYTES, touched_pages
+from kernels.rows.slots import ELSEWHERE
 from kernels.types import Array
 
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from assets.artifact import Artifact
-from assets.cache_plan import open_placement
-from assets.stored_chunks import Chunks
+from assets.cache_plan.read import open_placement
+from assets.packed_chunks.read import Chunks
+from assets.storage.artifact import Artifact
 from benchmarks.disk_baselines import belady, global_cache, merged_rows, one_read_a_row
 from benchmarks.disk_inputs import THREADS, Case
-from kernels.aligned import BufferPool
-from kernels.direct_io import ReadExecution
-from kernels.pages import PAGE_BYTES, padded_bytes
-from kernels.slots import ELSEWHERE
-from trainers.ledger import Ledger
-from trainers.staging import ChunkLoader
+from kernels.rows.aligned import BufferPool
+from kernels.rows.direct_io import ReadExecution
+from kernels.rows.pages import PAGE_BYTES, padded_bytes
+from kernels.rows.slots import ELSEWHERE
+from trainers.record.ledger import Ledger
+from trainers.rows.packed import ChunkLoader
 
 UNCUT = ReadExecution(depth=8, run_pages=8192, piece_bytes=1 << 30, fallback="error")
 """Runs and chunks are one request each, as the plan counts them."""

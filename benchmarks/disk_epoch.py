@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from assets.stored_chunks import Chunks
-from assets.stored_samples import open_samples
+from assets.packed_chunks.read import Chunks
+from assets.samples.read import open_samples
 from benchmarks.disk_inputs import SEED, Case, drop_pages
-from kernels.plan import EpochPlan
-from trainers.devices import LogicalDevice
-from trainers.disk import ASSEMBLE, FEATURE, GRAPH, DiskSource
-from trainers.ledger import Ledger
-from trainers.offline import StoredSampler
-from trainers.staging import loader_reading
-from trainers.timeline import STEP, WAIT, Timeline
+from kernels.sampling.epoch_plan import EpochPlan
+from trainers.batches.stored import StoredSampler
+from trainers.devices.logical import LogicalDevice
+from trainers.record.ledger import Ledger
+from trainers.record.timeline import STEP, WAIT, Timeline
+from trainers.rows.packed import loader_reading
+from trainers.techniques.disk import ASSEMBLE, FEATURE, GRAPH, DiskSource
 
 TIMES = (0.0, 0.5, 1.0, 2.0)
 """Length of the emulated step, as a multiple of the longest other stage; 0 is no device at all."""

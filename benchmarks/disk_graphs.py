@@ -26,11 +26,11 @@ from typing import Any
 
 import numpy as np
 
-from assets.artifact import Artifact
-from assets.cache_plan import open_placement
-from assets.sampling import SamplingConfig
-from assets.store import Store
-from assets.stored_chunks import Chunks
+from assets.cache_plan.read import open_placement
+from assets.packed_chunks.read import Chunks
+from assets.sampling.config import SamplingConfig
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
 from benchmarks.disk_baselines import merged_rows
 from benchmarks.disk_bytes import check_ledger
 from benchmarks.disk_epoch import make_source
@@ -38,14 +38,14 @@ from benchmarks.disk_inputs import SEED, THREADS, Case, build_case, drop_pages, 
 from benchmarks.disk_loading import measure_loading
 from benchmarks.record import record
 from benchmarks.sampled_batches import LOW_SKEW
-from kernels.aligned import BufferPool
-from kernels.direct_io import PageReader, ReadExecution
-from trainers.batches import StoredInputs
+from kernels.rows.aligned import BufferPool
+from kernels.rows.direct_io import PageReader, ReadExecution
 from trainers.config import TrainTable
-from trainers.memory import keep_freed_memory
+from trainers.devices.malloc import keep_freed_memory
+from trainers.open_batches import StoredInputs
+from trainers.record.timeline import Timeline
+from trainers.rows.packed import ChunkLoader, loader_reading
 from trainers.run import train_table
-from trainers.staging import ChunkLoader, loader_reading
-from trainers.timeline import Timeline
 
 FEATURES = {"features": 128, "classes": 16, "valid_ratio": 0.01}
 EQUAL_CORNERS = dict(zip("abc", LOW_SKEW, strict=False))

@@ -15,16 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from assets.artifact import Artifact
-from assets.budgets import BudgetsConfig, BudgetsExecution, BudgetsStage, MemoryConfig
-from assets.cache_plan import CACHE_PLAN, CachePlanExecution, CachePlanTable, cache_plan_config
-from assets.graph import GRAPH, Graph, GraphExecution, config_class, open_graph
-from assets.packed_chunks import PACKED_CHUNKS, PackedConfig, PackedExecution
-from assets.samples import SAMPLES, SamplesConfig, SamplesExecution
-from assets.stage import materialize
-from assets.store import Store
-from assets.stored_chunks import Chunks
-from assets.stored_samples import open_samples
+from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
+from assets.budgets.stage import BudgetsStage
+from assets.building.materialize import materialize
+from assets.cache_plan.config import CachePlanExecution, CachePlanTable, cache_plan_config
+from assets.cache_plan.stage import CACHE_PLAN
+from assets.graph.read import Graph, open_graph
+from assets.graph.stage import GRAPH, GraphExecution
+from assets.packed_chunks.config import PackedConfig, PackedExecution
+from assets.packed_chunks.read import Chunks
+from assets.packed_chunks.stage import PACKED_CHUNKS
+from assets.samples.config import SamplesConfig, SamplesExecution
+from assets.samples.read import open_samples
+from assets.samples.stage import SAMPLES
+from assets.sources.registry import config_class
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
 from benchmarks.sampled_batches import Batches
 
 THREADS, SEED = 2, 0

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from assets.stored_chunks import Chunks
-from assets.stored_samples import open_samples
+from assets.packed_chunks.read import Chunks
+from assets.samples.read import open_samples
 from benchmarks.disk_inputs import Case
-from kernels.aligned import BufferPool
-from kernels.direct_io import PageReader, ReadExecution
-from kernels.pages import PAGE_BYTES, padded_bytes
-from kernels.slots import STAGED, unpack
+from kernels.rows.aligned import BufferPool
+from kernels.rows.direct_io import PageReader, ReadExecution
+from kernels.rows.pages import PAGE_BYTES, padded_bytes
+from kernels.rows.slots import STAGED, unpack
 from kernels.types import Array
-from trainers.disk import NUM_LOADERS
-from trainers.staging import ChunkLoader, loader_reading
+from trainers.rows.packed import ChunkLoader, loader_reading
+from trainers.techniques.disk import NUM_LOADERS
 
 DEPTHS = (64, 256)
 BASIS = "packed only"

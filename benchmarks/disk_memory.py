@@ -16,20 +16,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from assets.artifact import Artifact
-from assets.sampling import SamplingConfig
-from assets.stored_chunks import Chunks
+from assets.packed_chunks.read import Chunks
+from assets.sampling.config import SamplingConfig
+from assets.storage.artifact import Artifact
 from benchmarks.disk_epoch import make_source
 from benchmarks.disk_inputs import SEED, THREADS, Case
 from benchmarks.worker import Worker
-from kernels.plan import EpochPlan
+from kernels.sampling.epoch_plan import EpochPlan
 from trainers.config import ModelConfig, TrainConfig
-from trainers.memory import keep_freed_memory
+from trainers.devices.malloc import keep_freed_memory
 from trainers.models.build import build_model
 from trainers.models.layer import StepRandom
-from trainers.simulate import simulated_peak
-from trainers.sources import MappedSource
-from trainers.timeline import Timeline
+from trainers.probe_step import simulated_peak
+from trainers.record.timeline import Timeline
+from trainers.rows.source import MappedSource
 
 QUEUE_BYTES, STEPS, POLL_SECONDS = 512 << 20, 8, 0.005
 

@@ -29,19 +29,19 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import xxhash
 
-from assets.arrays import DATA_OFFSET
-from assets.artifact import Artifact
-from assets.cache_plan import open_segment_plan
-from assets.direct_array import DirectArray, RegionWriter
-from assets.disk import sync_path
-from assets.store import Store
-from assets.stored_chunks import Chunks
+from assets.cache_plan.read import open_segment_plan
+from assets.packed_chunks.read import Chunks
+from assets.storage.arrays import DATA_OFFSET
+from assets.storage.artifact import Artifact
+from assets.storage.direct_array import DirectArray, RegionWriter
+from assets.storage.filesystem import sync_path
+from assets.storage.store import Store
 from benchmarks.disk_inputs import FULL, QUICK, THREADS, Case, build_case, drop_pages, home
 from benchmarks.record import record
-from kernels.aligned import aligned_empty
-from kernels.direct_io import PageReader, ReadExecution
-from kernels.pages import padded_bytes
-from kernels.segments import SegmentPlan
+from kernels.disk_cache.segments import SegmentPlan
+from kernels.rows.aligned import aligned_empty
+from kernels.rows.direct_io import PageReader, ReadExecution
+from kernels.rows.pages import padded_bytes
 from kernels.types import Array
 
 SETUPS: dict[str, dict[str, Any]] = {

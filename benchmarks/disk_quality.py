@@ -20,20 +20,24 @@ from typing import Any
 
 import numpy as np
 
-from assets.artifact import Artifact
-from assets.budgets import BudgetsConfig, BudgetsExecution, BudgetsStage, MemoryConfig
-from assets.cache_plan import CACHE_PLAN, CachePlanExecution, CachePlanTable, cache_plan_config
-from assets.graph import GRAPH, GraphExecution
-from assets.packed_chunks import PACKED_CHUNKS, PackedConfig, PackedExecution
-from assets.pipeline import load_pipeline
-from assets.samples import SAMPLES, SamplesExecution, SamplesTable, samples_config
-from assets.sampling import SamplingConfig
-from assets.stage import materialize
-from assets.store import Store
+from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
+from assets.budgets.stage import BudgetsStage
+from assets.building.materialize import materialize
+from assets.cache_plan.config import CachePlanExecution, CachePlanTable, cache_plan_config
+from assets.cache_plan.stage import CACHE_PLAN
+from assets.graph.stage import GRAPH, GraphExecution
+from assets.packed_chunks.config import PackedConfig, PackedExecution
+from assets.packed_chunks.stage import PACKED_CHUNKS
+from assets.pipeline.file import load_pipeline
+from assets.samples.config import SamplesExecution, SamplesTable, samples_config
+from assets.samples.stage import SAMPLES
+from assets.sampling.config import SamplingConfig
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
 from benchmarks.disk_inputs import home
 from benchmarks.record import record
-from trainers.batches import StoredInputs
 from trainers.config import TrainTable
+from trainers.open_batches import StoredInputs
 from trainers.run import train_table
 
 REUSE, TABLE, NUM_SEEDS = 10, "sage", 5

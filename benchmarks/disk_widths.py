@@ -21,24 +21,24 @@ from typing import Any
 
 import numpy as np
 
-from assets.artifact import Artifact
-from assets.cache_plan import open_placement
-from assets.recipe import version_of
-from assets.stage import Summary
-from assets.store import Store
-from assets.stored_chunks import Chunks
-from assets.stored_samples import open_samples
-from assets.verified import read_table
+from assets.building.stage import Summary
+from assets.cache_plan.read import open_placement
+from assets.packed_chunks.read import Chunks
+from assets.samples.read import open_samples
+from assets.storage.artifact import Artifact
+from assets.storage.read_verified import read_table
+from assets.storage.store import Store
+from assets.storage.version import version_of
 from benchmarks.disk_baselines import one_read_a_row
 from benchmarks.disk_bytes import check_ledger
 from benchmarks.disk_inputs import SKEW, THREADS, Case, build_case, draw_batches, drop_pages, home
 from benchmarks.record import record
-from kernels.aligned import BufferPool
-from kernels.direct_io import PageReader, ReadExecution
-from kernels.gather import gather_tiered
-from kernels.pages import PAGE_BYTES
-from kernels.slots import ELSEWHERE, Tiers
-from trainers.staging import ChunkLoader, loader_reading
+from kernels.rows.aligned import BufferPool
+from kernels.rows.direct_io import PageReader, ReadExecution
+from kernels.rows.gather import gather_tiered
+from kernels.rows.pages import PAGE_BYTES
+from kernels.rows.slots import ELSEWHERE, Tiers
+from trainers.rows.packed import ChunkLoader, loader_reading
 
 QUICK = {"nodes": 50_000, "edges": 400_000, "features": 128, "classes": 16, "valid_ratio": 0.01} | SKEW
 FULL = {"nodes": 1_000_000, "edges": 8_000_000, "features": 128, "classes": 16, "valid_ratio": 0.01} | SKEW

@@ -17,22 +17,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from assets.artifact import read_artifact
-from assets.graph import Graph, GraphExecution, GraphStage, config_class, open_graph
-from assets.stage import materialize
-from assets.store import Store
+from assets.building.materialize import materialize
+from assets.graph.read import Graph, open_graph
+from assets.graph.stage import GraphExecution, GraphStage
+from assets.sources.registry import config_class
+from assets.storage.artifact import read_artifact
+from assets.storage.store import Store
 from benchmarks.record import interleave, ratio, record
 from benchmarks.worker import Worker
-from kernels.plan import EpochPlan
-from kernels.sample import Sampler
+from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.sample import Sampler
 from kernels.types import BatchKey, Block, Stream, Topology
+from trainers.batches.online import OnlineSource
 from trainers.config import TrainConfig
-from trainers.ledger import Ledger
-from trainers.memory import keep_freed_memory
-from trainers.minibatch import OnlineSource
+from trainers.devices.malloc import keep_freed_memory
 from trainers.models.build import build_model
 from trainers.models.layer import StepRandom
-from trainers.sources import MemorySource
+from trainers.record.ledger import Ledger
+from trainers.rows.source import MemorySource
 
 FANOUTS, BATCH_SIZE, THREADS = (15, 10, 5), 1024, 2
 CONFIG = TrainConfig(model="sage", layers=3, hidden=256, dropout=0.5, threads=THREADS)

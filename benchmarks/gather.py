@@ -1,9 +1,9 @@
 """Rows of two tiers by packed slot, against torch's index, mask and fill.
 
 The baseline is what a user of torch writes when some rows are cached: `x = empty; x[mask] = device[i]; x[~mask] = host[j]`, with mask, i
-and j ready beforehand. Ours is `kernels.gather.gather_tiered` with the slots ready. Both allocate x anew, in a process that keeps freed
-memory as the trainer does, so that neither pays for page faults. The results must be equal. GB/s counts bytes read and bytes written, of
-rows only; the bandwidth beside it is a large copy in the same run, with the same threads.
+and j ready beforehand. Ours is `kernels.rows.gather.gather_tiered` with the slots ready. Both allocate x anew, in a process
+that keeps freed memory as the trainer does, so that neither pays for page faults. The results must be equal. GB/s counts
+bytes read and bytes written, of rows only; the bandwidth beside it is a large copy in the same run, with the same threads.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from benchmarks.record import interleave, ratio, record
-from kernels.gather import gather_tiered
-from kernels.slots import DEVICE, HOST, Tiers, pack
-from trainers.memory import keep_freed_memory
+from kernels.rows.gather import gather_tiered
+from kernels.rows.slots import DEVICE, HOST, Tiers, pack
+from trainers.devices.malloc import keep_freed_memory
 
 THREADS = 2
 WIDTHS = (100, 128, 256, 602)

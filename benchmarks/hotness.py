@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import interleave, ratio, record
-from kernels.bayes import visit_rates
-from kernels.csc import build_csc
-from kernels.generate import citation_edges, rmat_edges, sbm_edges
-from kernels.plan import EpochPlan
-from kernels.presample import count_batches
-from kernels.push import reverse_pagerank
-from kernels.ranking import cache_sizes, hit_ratios, random_ranking, rank, similarity
+from kernels.graph.csc import build_csc
+from kernels.graph.generate import citation_edges, rmat_edges, sbm_edges
+from kernels.hotness.bayes import visit_rates
+from kernels.hotness.presample import count_batches
+from kernels.hotness.push import reverse_pagerank
+from kernels.hotness.ranking import cache_sizes, hit_ratios, random_ranking, rank, similarity
+from kernels.hotness.visits import Layers, VisitCounter
 from kernels.rng import key, permutation
-from kernels.sample import Sampler
+from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.sample import Sampler
 from kernels.types import Array, Stream, Topology
-from kernels.visits import Layers, VisitCounter
 
 SEED, THREADS, EPOCHS, ROUNDS = 1, 2, 10, 2
 RATIOS = (0.01, 0.05, 0.1, 0.2)
@@ -92,9 +92,11 @@ def run(graph: str, quick: bool) -> None:
 def build(graph: str, scale: int) -> Topology:
     """The graph, its counts divided by `scale`; the Python environment is as large as it is."""
     if graph == "python-environment":
-        from assets.graph import GRAPH, config_class, open_graph
-        from assets.stage import materialize
-        from assets.store import Store
+        from assets.building.materialize import materialize
+        from assets.graph.read import open_graph
+        from assets.graph.stage import GRAPH
+        from assets.sources.registry import config_class
+        from assets.storage.store import Store
 
         with TemporaryDirectory() as home:
             artifact = materialize(

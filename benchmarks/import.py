@@ -2,7 +2,7 @@
 
 A child process builds the artifact with `memory_limit`, and its peak is measured from outside: the kernel's high-water mark of
 resident memory, and what of it could not have been taken back (anonymous pages), sampled from /proc. The peak must stay under the
-formula in assets/sources/edges.py. Then the same edges are compressed in memory by `build_csc`; every array must be byte-equal.
+formula in assets/sources/edges/source.py. Then the same edges are compressed in memory by `build_csc`; every array must be byte-equal.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def write_tables(folder: Path, size: dict[str, Any]) -> int:
     import duckdb
     import polars
 
-    from kernels.generate import rmat_edges
+    from kernels.graph.generate import rmat_edges
 
     src, dst = rmat_edges(size["nodes"], size["edges"], seed=7)
     np.save(folder / "ends.npy", np.stack([src, dst]))
@@ -122,9 +122,10 @@ class Phases:
 
 def child_main(folder: Path, size: dict[str, Any]) -> None:
     """Builds the artifact and prints a report as one line of JSON."""
-    from assets.graph import GRAPH, GraphExecution, config_class
-    from assets.stage import materialize
-    from assets.store import Store
+    from assets.building.materialize import materialize
+    from assets.graph.stage import GRAPH, GraphExecution
+    from assets.sources.registry import config_class
+    from assets.storage.store import Store
 
     config = config_class("edges")(
         edges=folder / "edges-*.parquet",
@@ -154,7 +155,7 @@ def check_equality(folder: Path, size: dict[str, Any], artifact: Path) -> None:
     Raises:
         AssertionError: an array differs.
     """
-    from kernels.csc import build_csc
+    from kernels.graph.csc import build_csc
 
     src, dst = np.load(folder / "ends.npy", mmap_mode="r")
     csc = build_csc(src, dst, size["nodes"], undirected=True, duplicates="merge", self_loops="drop", threads=2)
@@ -173,7 +174,7 @@ def check_equality(folder: Path, size: dict[str, Any], artifact: Path) -> None:
 
 
 def formula_bytes(size: dict[str, Any]) -> int:
-    """Returns the peak that the docstring of assets/sources/edges.py allows."""
+    """Returns the peak that the docstring of assets/sources/edges/source.py allows."""
     from assets.sources.spooled import peak_bytes
 
     return peak_bytes(size["memory_limit"], num_nodes=size["nodes"], row_bytes=4 * size["features"])

@@ -18,15 +18,15 @@ import numpy as np
 from benchmarks.cache_plan import GRAPHS, segments
 from benchmarks.record import record
 from benchmarks.sampled_batches import sample_batches
-from kernels.orders import (
+from kernels.disk_cache.orders import (
     gray_order,
     gray_order_reference,
     minhash_order,
     minhash_order_reference,
     pages_touched,
 )
-from kernels.pages import PAGE_BYTES
-from kernels.ranking import rank
+from kernels.hotness.ranking import rank
+from kernels.rows.pages import PAGE_BYTES
 from kernels.types import Array
 
 SEGMENT, SEED, THREADS = 50, 1, 2

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.graph import GRAPH, open_graph
-from assets.pipeline import load_pipeline
+from assets.building.materialize import materialize
+from assets.graph.read import open_graph
+from assets.graph.stage import GRAPH
+from assets.pipeline.file import load_pipeline
 from assets.sizes import parse_size
-from assets.stage import materialize
-from assets.store import Store
+from assets.storage.store import Store
 from benchmarks.record import record
 from trainers.config import TrainTable
 
@@ -50,8 +51,8 @@ BASE = "import trainers.predict, polars.io.plugins"
 CHILD = """
 import sys
 from pathlib import Path
-from assets.pipeline import load_pipeline
-from assets.store import Store
+from assets.pipeline.file import load_pipeline
+from assets.storage.store import Store
 from trainers.config import TrainTable
 from trainers.predict import predict_table
 recipe, home, name, out, workspace = sys.argv[1:]
@@ -114,11 +115,11 @@ def check(store: Store, pipeline: object, graph: object, out: Path) -> float:
     import polars
     import torch
 
-    from assets.stage import stage_version
+    from assets.building.materialize import stage_version
     from trainers.evaluate import infer_sampled
     from trainers.predict import load_model
+    from trainers.rows.source import MappedSource
     from trainers.run import model_configs
-    from trainers.sources import MappedSource
     from trainers.stage import ModelStage
 
     opened = open_graph(graph)  # pyright: ignore[reportArgumentType]

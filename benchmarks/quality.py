@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from assets.graph import GRAPH
-from assets.pipeline import load_pipeline
-from assets.stage import materialize
-from assets.store import Store
+from assets.building.materialize import materialize
+from assets.graph.stage import GRAPH
+from assets.pipeline.file import load_pipeline
+from assets.storage.store import Store
 from benchmarks.record import record
 from trainers.config import TrainTable
 

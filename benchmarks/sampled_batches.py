@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernels.csc import build_csc
-from kernels.generate import rmat_edges
-from kernels.plan import EpochPlan
+from kernels.graph.csc import build_csc
+from kernels.graph.generate import rmat_edges
 from kernels.rng import key, permutation
-from kernels.sample import Sampler
+from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.sample import Sampler
 from kernels.types import Array, Stream, Topology
 
 LOW_SKEW = (0.3, 0.25, 0.25, 0.2)

@@ -21,17 +21,19 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from assets.artifact import read_artifact
-from assets.graph import Graph, GraphExecution, GraphStage, config_class, open_graph
-from assets.stage import materialize
-from assets.store import Store
+from assets.building.materialize import materialize
+from assets.graph.read import Graph, open_graph
+from assets.graph.stage import GraphExecution, GraphStage
+from assets.sources.registry import config_class
+from assets.storage.artifact import read_artifact
+from assets.storage.store import Store
 from benchmarks.epoch import CONFIG, FANOUTS, THREADS, check_equality, dgl_graph, dgl_model
 from benchmarks.record import record
 from benchmarks.worker import Worker
-from kernels.gather import gather
-from kernels.plan import EpochPlan
-from kernels.sample import Sampler
-from trainers.memory import keep_freed_memory
+from kernels.rows.gather import gather
+from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.sample import Sampler
+from trainers.devices.malloc import keep_freed_memory
 from trainers.models.build import build_model
 from trainers.models.layer import StepRandom
 

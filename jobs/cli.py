@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobs.store_commands import STORE_COMMANDS
+from jobs.commands.store import STORE_COMMANDS
 from kernels.errors import InputError
 
 if TYPE_CHECKING:
-    from assets.pipeline import Pipeline
+    from assets.pipeline.file import Pipeline
     from jobs.launch import Selection
 
 EXIT_INPUT, EXIT_INTERRUPTED = 1, 130
@@ -75,7 +75,7 @@ def inspect(source: str) -> None:
 
     Example: graphmill inspect "edges-*.parquet"
     """
-    from jobs.inspect_source import print_source
+    from jobs.commands.inspect_source import print_source
 
     print_source(source)
 
@@ -147,7 +147,7 @@ def budgets(home: Path | None, pipeline: str | None, refresh: bool) -> None:
 
     Example: graphmill budgets cora --refresh
     """
-    from jobs.budgets import print_budgets
+    from jobs.commands.budgets import print_budgets
 
     print_budgets(home, _load(pipeline) if pipeline else None, again=refresh)
 
@@ -159,7 +159,7 @@ def init(home: Path | None) -> None:
 
     Example: graphmill init
     """
-    from jobs.instance import SETTINGS, init_home
+    from jobs.runs.instance import SETTINGS, init_home
 
     folder, written = init_home(home)
     click.echo(f"{folder / SETTINGS} {'is written' if written else 'was there already'}")
@@ -173,7 +173,7 @@ def ui(home: Path | None, port: int | None) -> None:
 
     Example: graphmill ui --port 3001
     """
-    from jobs.ui import serve
+    from jobs.commands.ui import serve
 
     serve(home, port, click.echo)
 
@@ -195,9 +195,9 @@ def predict(
 
     Example: graphmill predict cora gcn --out cora.parquet
     """
-    from assets.store import Store
+    from assets.storage.store import Store
     from trainers.predict import predict_table
-    from trainers.progress import open_progress
+    from trainers.record.progress import open_progress
 
     options: dict[str, Any] = {"seed": seed, "workspace": workspace, "threads": threads, "progress": open_progress()}
     model, num_rows = predict_table(Store(home), _load(pipeline), name, out, **options)
@@ -205,8 +205,8 @@ def predict(
 
 
 def _launch(loaded: Pipeline, selection: Selection, **options: Any) -> None:
+    from jobs.commands.leaderboard import Entry, print_leaderboard
     from jobs.launch import Launch, launch
-    from jobs.leaderboard import Entry, print_leaderboard
 
     outcome = launch(Launch(pipeline=loaded, selection=selection, **options))
     entries = [
@@ -218,7 +218,7 @@ def _launch(loaded: Pipeline, selection: Selection, **options: Any) -> None:
 
 
 def _load(pipeline: str) -> Pipeline:
-    from assets.pipeline import load_pipeline
+    from assets.pipeline.file import load_pipeline
     from trainers.config import TrainTable
 
     return load_pipeline(pipeline, train_schema=TrainTable)

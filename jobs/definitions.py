@@ -13,16 +13,16 @@ from typing import Any
 
 import dagster as dg
 
+from assets.building.stage import Silent
 from assets.definitions import OWNERS, Surroundings, group_of, key_of, raw_asset, stage_asset
-from assets.pipeline import Pipeline, parse_pipeline, pipeline_files
-from assets.preprocessing import preprocessing_steps
-from assets.stage import Silent
-from assets.steps import Step
-from assets.store import Store
-from jobs.cancellation import CancelableProgress
-from jobs.children import ChildProcesses
-from jobs.pinned import pinned_files
-from jobs.training import training_asset, training_steps
+from assets.pipeline.data_steps import preprocessing_steps
+from assets.pipeline.file import Pipeline, parse_pipeline, pipeline_files
+from assets.pipeline.steps import Step
+from assets.storage.store import Store
+from jobs.runs.cancellation import CancelableProgress
+from jobs.runs.children import ChildProcesses
+from jobs.runs.pinned import pinned_files
+from jobs.runs.training import training_asset, training_steps
 from kernels.errors import InputError
 from trainers.config import TrainTable
 

@@ -15,20 +15,20 @@ from typing import Any, Literal, TextIO
 
 import dagster as dg
 
-from assets.artifact import Artifact
 from assets.definitions import Surroundings, key_of
-from assets.home import home_folder
-from assets.pipeline import Pipeline, parse_pipeline
-from assets.preprocessing import preprocessing_steps
-from assets.steps import Step, Versions, find_all
-from assets.store import Store
-from jobs.cancellation import CancelableProgress
-from jobs.children import ROOT, ChildProcesses
+from assets.pipeline.data_steps import preprocessing_steps
+from assets.pipeline.file import Pipeline, parse_pipeline
+from assets.pipeline.steps import Step, Versions, find_all
+from assets.storage.artifact import Artifact
+from assets.storage.home import home_folder
+from assets.storage.store import Store
 from jobs.definitions import build_defs, job_names
-from jobs.instance import environment, open_instance, reporting_full_history
-from jobs.interrupts import InterruptWatch
-from jobs.sweep import fail_dead_runs
-from jobs.training import training_steps
+from jobs.runs.cancellation import CancelableProgress
+from jobs.runs.children import ROOT, ChildProcesses
+from jobs.runs.dead_runs import fail_dead_runs
+from jobs.runs.instance import environment, open_instance, reporting_full_history
+from jobs.runs.interrupts import InterruptWatch
+from jobs.runs.training import training_steps
 from kernels.errors import InputError
 from trainers.config import TrainTable
 
@@ -135,7 +135,7 @@ def _execute_here(
     order: Launch, steps: list[Step], store: Store, versions: Versions, instance: dg.DagsterInstance
 ) -> tuple[bool, str, Sequence[dg.DagsterEvent]]:
     """Runs all steps in this process. While a step runs, Dagster sends what is printed to its log, so people get copies of the streams."""
-    from trainers.progress import open_progress
+    from trainers.record.progress import open_progress
 
     with _copy_of(sys.stdout) as out, _copy_of(sys.stderr) as err:
         around = Surroundings(
@@ -182,7 +182,7 @@ def _execute_in_processes(
 
 def reconstruct_job(path: str, text: str, home: str, threads: int | None, job_name: str) -> dg.JobDefinition:
     """Returns a job again in another process of its run, from plain values and not from files that may have changed."""
-    from trainers.progress import open_progress
+    from trainers.record.progress import open_progress
 
     pipeline = parse_pipeline(Path(path), text.encode(), TrainTable)
     around = Surroundings(

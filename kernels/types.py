@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,31 +79,6 @@ class Topology:
         return len(self.indices)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeatureTable:
-    """One file of fixed-size rows.
-
-    Attributes:
-        path, offset: the file and the byte at which row 0 starts (a multiple of 4,096).
-        num_rows, width, dtype, row_bytes: rows, columns, NumPy dtype name and bytes a row; a row may straddle pages.
-        row_of: ids[N] node -> row, None for the identity, -1 for a node without features.
-        block_digest: u64[ceil(file bytes / 1 MiB)], xxh3 of each 1 MiB of the file, counted from byte 0 of the file.
-    """
-
-    path: Path
-    offset: int
-    num_rows: int
-    width: int
-    dtype: str
-    row_bytes: int
-    row_of: Array | None = None
-    block_digest: Array | None = None
-
-    def open(self) -> Array:
-        """Maps the table read-only as dtype[num_rows, width]; random reads through the mapping are not verified."""
-        return np.memmap(self.path, dtype=self.dtype, mode="r", offset=self.offset, shape=(self.num_rows, self.width))
-
-
 @dataclass(kw_only=True)
 class Block:
     """One bipartite layer of a mini-batch, in CSR2 form.
@@ -146,53 +120,6 @@ class Block:
     def dst_ids(self) -> Array:
         """ids[num_dst]: global ids of the destinations."""
         return self.src_ids[: self.num_dst] if self.dst_pos is None else self.src_ids[self.dst_pos]
-
-
-@dataclass(kw_only=True)
-class MiniBatch:
-    """The seeds of one step, the blocks under them, and where the step stands in the run.
-
-    Attributes:
-        key: names the sampling decisions.
-        seeds: ids[b] global; labels: i32[b].
-        blocks: blocks[0] consumes features; the output of the last block is the seeds'. fanouts[0] belongs to the last block.
-        train_epoch, position: the training epoch and the batch's place in it; dropout and resume use these, they never repeat.
-        group: (position, size) in the batch's optimiser step; group_seeds: seeds of that whole step.
-        slots: i32[n] where each input row is, or None for plain node ids.
-        x: float[n, F] gathered input rows (a torch tensor), or None before the gather.
-    """
-
-    key: BatchKey
-    seeds: Array
-    labels: Array
-    blocks: tuple[Block, ...]
-    train_epoch: int
-    position: int
-    group: tuple[int, int]
-    group_seeds: int
-    slots: Array | None = None
-    x: Any = None
-
-    @property
-    def input_ids(self) -> Array:
-        """ids[n]: global ids of the rows that blocks[0] consumes; unique, in deterministic order."""
-        return self.blocks[0].src_ids
-
-    def to_dgl(self) -> list[Any]:
-        """Returns the blocks as DGL blocks, with `srcdata["x"]` on the first and `dstdata["y"]` (int64) on the last.
-
-        Raises:
-            InputError: DGL is not installed.
-        """
-        from kernels.dgl_blocks import to_dgl
-
-        made = [to_dgl(block) for block in self.blocks]
-        if self.x is not None:
-            made[0].srcdata["x"] = self.x
-        import torch
-
-        made[-1].dstdata["y"] = torch.from_numpy(self.labels.astype(np.int64))
-        return made
 
 
 def id_dtype(num_nodes: int) -> np.dtype[Any]:

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assets.artifact import Artifact
-from assets.pipeline import Pipeline, find_pipeline, parse_pipeline
-from assets.store import Store
+from assets.pipeline.file import Pipeline, find_pipeline, parse_pipeline
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
 from kernels.errors import InputError
 from trainers.config import TrainTable
 
@@ -71,7 +71,7 @@ def train(order: Order) -> Sequence[Artifact]:
         InputError: there is no such table or graph, or a value does not fit the graph.
     """
     from trainers.inputs import find_table_inputs
-    from trainers.progress import open_progress
+    from trainers.record.progress import open_progress
     from trainers.run import train_table
 
     pipeline, store = order.pipeline, Store(order.home)

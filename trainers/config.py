@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
-from assets.references import is_reference
-from assets.sampling import SamplingConfig
+from assets.sampling.config import SamplingConfig
 from assets.sizes import parse_size
+from assets.storage.user_code import is_reference
 from kernels.errors import InputError
 
 Part = TypeVar("Part")

@@ -2,7 +2,7 @@
 
 Exact inference computes one layer for all nodes before the next begins, in ranges of destinations. Its memory is the workspace W:
 
-    W / 4   for each of the two neighbouring layers, which go to files where they are larger (trainers/rows.py)
+    W / 4   for each of the two neighbouring layers, which go to files where they are larger (trainers/rows/windows.py)
     W / 2   for one range: input rows of its edges, the layer's own intermediates and its output
 
 plus 8 bytes a node for the sampler's map and what is mapped of the topology for one range. The neighbourhood of a single node is never
@@ -21,17 +21,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assets.sampling import open_sampler
-from assets.stage import Progress, Silent
-from kernels.plan import EpochPlan
-from kernels.sample import Sampler
+from assets.building.stage import Progress, Silent
+from assets.sampling.config import open_sampler
+from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.sample import Sampler
 from kernels.types import Array, BatchKey, Stream, Topology
-from trainers.ledger import Ledger
-from trainers.minibatch import attach_weights
+from trainers.batches.batch import attach_weights
 from trainers.models.layer import LayeredModel, StepRandom
 from trainers.models.own import DglModel, Model
-from trainers.rows import MemoryRows, Rows, SpilledRows, forget, input_rows, layer_rows
-from trainers.sources import FeatureSource
+from trainers.record.ledger import Ledger
+from trainers.rows.source import FeatureSource
+from trainers.rows.windows import MemoryRows, Rows, SpilledRows, forget, input_rows, layer_rows
 
 _EVALUATION = StepRandom(0, training=False)
 _WHOLE_BATCH = 1024

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from assets.artifact import Artifact
-from assets.pipeline import Pipeline
-from assets.preprocessing import preprocessing_steps
-from assets.stage import materialize, stage_version
-from assets.store import Store
+from assets.building.materialize import materialize, stage_version
+from assets.pipeline.data_steps import preprocessing_steps
+from assets.pipeline.file import Pipeline
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
 from kernels.errors import InputError
-from trainers.batches import StoredInputs
 from trainers.config import TrainTable
-from trainers.features import CacheInputs
+from trainers.open_batches import StoredInputs
+from trainers.open_rows import CacheInputs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,17 +16,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from assets.stage import Progress
-from kernels.plan import EpochPlan
-from kernels.types import MiniBatch
+from assets.building.stage import Progress
+from kernels.sampling.epoch_plan import EpochPlan
+from trainers.batches.batch import MiniBatch
+from trainers.batches.source import BatchSource
 from trainers.checkpoint import Checkpoint, RunState, restore, snapshot, write_checkpoint
 from trainers.config import TrainConfig
-from trainers.ledger import Ledger
-from trainers.minibatch import BatchSource
+from trainers.learning_rate import rate_factor
 from trainers.models.layer import StepRandom
 from trainers.models.own import Model
-from trainers.schedule import rate_factor
-from trainers.timeline import STEP, Timeline
+from trainers.record.ledger import Ledger
+from trainers.record.timeline import STEP, Timeline
 
 
 @dataclass

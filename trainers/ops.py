@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.aggregate import Reduce, aggregate_backward
-from kernels.aggregate import aggregate as aggregate_arrays
-from kernels.attention import EdgeMask, attend_backward
-from kernels.attention import attend as attend_arrays
-from kernels.dropout import dropout as dropout_arrays
+from kernels.layers.aggregate import Reduce, aggregate_backward
+from kernels.layers.aggregate import aggregate as aggregate_arrays
+from kernels.layers.attention import EdgeMask, attend_backward
+from kernels.layers.attention import attend as attend_arrays
+from kernels.layers.dropout import dropout as dropout_arrays
 from kernels.types import Array, Block
 
 
@@ -109,7 +109,7 @@ def aggregate(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
 
 
 def attend(block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None = None) -> Tensor:
-    """Attends from every destination to its sources and itself, with gradient; see `kernels.attention`.
+    """Attends from every destination to its sources and itself, with gradient; see `kernels.layers.attention`.
 
     Args:
         block: the edges; needs its transpose where a gradient is wanted.

@@ -16,22 +16,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.artifact import Artifact
-from assets.disk import full_disk, full_errno
-from assets.graph import GRAPH, Graph, open_graph
-from assets.pipeline import Pipeline
+from assets.building.materialize import stage_version
+from assets.building.stage import Progress, Silent
+from assets.graph.read import Graph, open_graph
+from assets.graph.stage import GRAPH
+from assets.pipeline.file import Pipeline
 from assets.sizes import parse_size
-from assets.stage import Progress, Silent, stage_version
-from assets.store import Store
+from assets.storage.artifact import Artifact
+from assets.storage.filesystem import full_disk, full_errno
+from assets.storage.store import Store
 from kernels.errors import InputError
 from trainers.config import ModelConfig
+from trainers.devices.torch_threads import torch_threads
 from trainers.evaluate import Bounds, ExactRange, exact_ranges, num_passes
 from trainers.models.build import build_model
 from trainers.models.own import Model
+from trainers.rows.source import MappedSource
 from trainers.run import model_configs
-from trainers.sources import MappedSource
 from trainers.stage import ModelStage
-from trainers.torch_threads import torch_threads
 
 if TYPE_CHECKING:
     import polars

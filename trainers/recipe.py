@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from assets.references import code_digests
+from assets.storage.user_code import code_digests
 from trainers.config import ModelConfig
 
 MODEL_CHECKS = ("weights are finite",)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from assets.artifact import Artifact
-from assets.recipe import short
-from assets.sampling import SamplingConfig
-from assets.stage import Progress, materialize, stage_version
-from assets.store import Store
-from trainers.batches import StoredInputs
+from assets.building.materialize import materialize, stage_version
+from assets.building.stage import Progress
+from assets.sampling.config import SamplingConfig
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from assets.storage.version import short
 from trainers.config import ModelConfig, TrainTable
-from trainers.features import CacheInputs
+from trainers.open_batches import StoredInputs
+from trainers.open_rows import CacheInputs
 from trainers.stage import ModelStage, RunExecution, checkpoint_path
 
 

@@ -16,26 +16,26 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
-from assets.artifact import Artifact
-from assets.graph import Graph, open_graph
+from assets.building.stage import Check, Progress, Summary
+from assets.graph.read import Graph, open_graph
 from assets.sizes import parse_size
-from assets.stage import Check, Progress, Summary
-from assets.writer import Writer
+from assets.storage.artifact import Artifact
+from assets.storage.writer import Writer
 from kernels.errors import InputError
-from kernels.plan import EpochPlan
-from trainers.batches import Run, StoredInputs, open_batches
+from kernels.sampling.epoch_plan import EpochPlan
 from trainers.checkpoint import read_checkpoint
 from trainers.config import ModelConfig, TrainConfig, TrainExecution
+from trainers.devices.malloc import keep_freed_memory
+from trainers.devices.torch_threads import torch_threads
 from trainers.evaluate import infer_exact, infer_sampled
-from trainers.features import CacheInputs, open_features
-from trainers.ledger import Ledger
 from trainers.loop import Loop
-from trainers.memory import keep_freed_memory
 from trainers.models.build import build_model
+from trainers.open_batches import Run, StoredInputs, open_batches
+from trainers.open_rows import CacheInputs, open_features
 from trainers.recipe import ModelRecipe
+from trainers.record.ledger import Ledger
+from trainers.record.timeline import Timeline
 from trainers.scores import score
-from trainers.timeline import Timeline
-from trainers.torch_threads import torch_threads
 
 
 @dataclass(frozen=True, kw_only=True)

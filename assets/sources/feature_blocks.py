@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.arrays import forget_pages
 from assets.sources.features import divide_rows, stored_dtype
+from assets.storage.arrays import forget_pages
 from kernels.errors import InputError
 from kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.stage import Progress
-    from assets.writer import Writer
+    from assets.building.stage import Progress
+    from assets.storage.writer import Writer
 
 
 @dataclass(frozen=True, kw_only=True)

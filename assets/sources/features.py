@@ -16,8 +16,8 @@ from kernels.errors import InputError
 from kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.stage import Progress
-    from assets.store import Writer
+    from assets.building.stage import Progress
+    from assets.storage.writer import Writer
 
 KEPT = ("int8", "uint8", "float16", "float32", "float64")
 """Feature types that are stored as they are; other integers become float32, booleans uint8."""

@@ -26,17 +26,17 @@ from kernels.errors import InputError
 from kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.edge_spool import EdgeSpool
+    from assets.sources.spool import EdgeSpool
 
 SOURCES: Mapping[str, str] = {
-    "citation": "assets.sources.citation",
-    "dgl": "assets.sources.dgl",
-    "edges": "assets.sources.edges",
-    "npz": "assets.sources.npz",
-    "ogb": "assets.sources.ogb",
-    "python-environment": "assets.sources.python_environment",
-    "rmat": "assets.sources.rmat",
-    "sbm": "assets.sources.sbm",
+    "citation": "assets.sources.generators.citation",
+    "dgl": "assets.sources.dgl.source",
+    "edges": "assets.sources.edges.source",
+    "npz": "assets.sources.npz.source",
+    "ogb": "assets.sources.ogb.source",
+    "python-environment": "assets.sources.python_environment.source",
+    "rmat": "assets.sources.generators.rmat",
+    "sbm": "assets.sources.generators.sbm",
 }
 """Source name -> the module that reads it."""
 

@@ -8,11 +8,11 @@ from typing import Literal
 
 import numpy as np
 
-from assets.edge_spool import EdgeColumns
 from assets.sizes import format_bytes, parse_size
 from assets.sources.registry import GraphConfig, require_choice
+from assets.sources.splits import split_problems
+from assets.sources.spool import EdgeColumns
 from assets.sources.survey import BASE_BYTES
-from assets.splits import split_problems
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -71,7 +71,7 @@ class SpooledConfig(GraphConfig):
 
 
 def peak_bytes(memory_limit: int | str, num_nodes: int, row_bytes: int) -> int:
-    """Returns the peak memory of an import by the formula of assets/sources/edges.py, for integer ids and no names.
+    """Returns the peak memory of an import by the formula of assets/sources/edges/source.py, for integer ids and no names.
 
     Args:
         memory_limit: the key of `[graph]`.

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assets.edge_spool import EdgeSpool
 from assets.sources.feature_blocks import FeatureBlock, write_blocks
 from assets.sources.registry import RawGraph
+from assets.sources.spool import EdgeSpool
 from assets.sources.spooled import SpooledConfig, check_split
 from kernels.errors import InputError
 from kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.stage import Progress
-    from assets.writer import Writer
+    from assets.building.stage import Progress
+    from assets.storage.writer import Writer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.edge_spool import record_dtype
 from assets.sizes import format_bytes
 from assets.sources.features import stored_dtype
+from assets.sources.spool import record_dtype
 from assets.sources.spooled import SpooledConfig, attribute_bytes, peak_bytes
 from assets.sources.survey import Survey
 from assets.sources.typed_graph import TypedGraph

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from assets.store import Store
+from assets.storage.store import Store
 from tests.e2e.commands import ROOT, SMALL, environment, graphmill
 
 BARE = """

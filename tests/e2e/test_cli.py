@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.store import Store
+from assets.storage.store import Store
 from tests.e2e.commands import COMMAND, SMALL, environment, graphmill
 
 pytestmark = pytest.mark.slow

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.ui import WORKSPACE
+from jobs.commands.ui import WORKSPACE
 from tests.jobs.recipes import write_tiny
 from tests.jobs.server import Server
 
@@ -18,7 +18,9 @@ def server(tmp_path_factory):
         write_tiny(folder / "pipelines", name, nodes=f"300 -> {nodes}")
     stubborn = write_tiny(folder / "stubborn", "stubborn", nodes="300 -> 330")
     running = Server(
-        folder, [WORKSPACE, Path(__file__).parent / "stubborn_workspace.yaml"], {"GRAPHMILL_STUBBORN": str(stubborn)}
+        folder,
+        [WORKSPACE, Path(__file__).parent / "runs" / "stubborn_workspace.yaml"],
+        {"GRAPHMILL_STUBBORN": str(stubborn)},
     )
     try:
         running.wait_until_ready()

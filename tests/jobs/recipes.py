@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from assets.pipeline import Pipeline, load_pipeline
+from assets.pipeline.file import Pipeline, load_pipeline
 from trainers.config import TrainTable
 
 TINY = """

@@ -11,10 +11,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from jobs import guard
-from jobs.instance import init_home
-from jobs.ui import free_port, server_environment
-from tests.jobs.processes import wait_for
+from jobs.commands.ui import free_port, server_environment
+from jobs.runs import guard
+from jobs.runs.instance import init_home
+from tests.jobs.runs.processes import wait_for
 
 LOCATION = "graphmill"
 FINISHED = ("SUCCESS", "FAILURE", "CANCELED")

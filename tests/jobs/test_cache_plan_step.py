@@ -2,9 +2,9 @@
 
 import pytest
 
-from assets.pipeline import load_pipeline
-from assets.preprocessing import preprocessing_steps
-from assets.steps import recipe_hash
+from assets.pipeline.data_steps import preprocessing_steps
+from assets.pipeline.file import load_pipeline
+from assets.pipeline.steps import recipe_hash
 from jobs.launch import Launch, launch
 from kernels.errors import InputError
 from tests.jobs.recipes import write_tiny

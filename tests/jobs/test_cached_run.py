@@ -5,13 +5,13 @@ import json
 import dagster as dg
 import pytest
 
-from assets.budgets import open_budgets
-from assets.measured import PLACE
-from assets.pipeline import load_pipeline
-from assets.store import Store
+from assets.budgets.measured import PLACE
+from assets.budgets.read import open_budgets
+from assets.pipeline.file import load_pipeline
+from assets.storage.store import Store
 from jobs.definitions import build_defs
-from jobs.instance import open_instance
 from jobs.launch import Launch, launch
+from jobs.runs.instance import open_instance
 from kernels.errors import InputError
 from tests.jobs.recipes import load_tiny, write_tiny
 from tests.jobs.test_launch import _materializations, own_environment  # noqa: F401

@@ -7,10 +7,10 @@ import dagster as dg
 import pytest
 
 from assets.definitions import Surroundings, check_name
-from assets.preprocessing import GRAPH_CHECKS, HOTNESS_CHECKS
-from assets.store import Store
-from jobs.children import ROOT
+from assets.pipeline.data_steps import GRAPH_CHECKS, HOTNESS_CHECKS
+from assets.storage.store import Store
 from jobs.definitions import build_defs, read_pipelines
+from jobs.runs.children import ROOT
 from kernels.errors import InputError
 from tests.jobs.recipes import load_tiny, write_tiny
 from trainers.recipe import MODEL_CHECKS, ModelRecipe
@@ -92,7 +92,7 @@ def test_two_files_with_one_name_are_a_mistake(tmp_path):
 def test_a_given_pipeline_with_mistakes_is_refused(tmp_path):
     text = write_tiny(tmp_path).read_text().replace('"sage"', '"raw"')
     (tmp_path / "tiny.toml").write_text(text)
-    from assets.pipeline import load_pipeline
+    from assets.pipeline.file import load_pipeline
     from trainers.config import TrainTable
 
     with pytest.raises(InputError, match="named like stages"):

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.graph import SOURCES, config_class
-from assets.pipeline import load_pipeline
-from assets.samples import SamplesTable
-from assets.sampling import SamplingConfig
+from assets.pipeline.file import load_pipeline
+from assets.samples.config import SamplesTable
+from assets.sampling.config import SamplingConfig
+from assets.sources.registry import SOURCES, config_class
 from trainers.config import TrainTable
 
 DOCS = Path(__file__).parents[2] / "docs"

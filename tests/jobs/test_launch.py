@@ -10,13 +10,13 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from assets.store import Store
-from jobs.children import ROOT
-from jobs.instance import open_instance
+from assets.storage.store import Store
 from jobs.launch import Launch, is_big, launch
+from jobs.runs.children import ROOT
+from jobs.runs.instance import open_instance
 from kernels.errors import InputError
-from tests.jobs.processes import stubborn_pids, wait_for, wait_until_gone
 from tests.jobs.recipes import load_tiny, write_tiny
+from tests.jobs.runs.processes import stubborn_pids, wait_for, wait_until_gone
 
 pytestmark = pytest.mark.slow
 
@@ -108,8 +108,8 @@ def test_training_alone_names_the_command_for_what_is_missing(tmp_path):
 
 def test_what_comes_from_outside_is_observed_and_read_versions_are_recorded(tmp_path):
     from assets.definitions import Surroundings, raw_asset
-    from assets.pipeline import load_pipeline
-    from assets.preprocessing import preprocessing_steps
+    from assets.pipeline.data_steps import preprocessing_steps
+    from assets.pipeline.file import load_pipeline
     from trainers.config import TrainTable
 
     text = write_tiny(tmp_path, "raw").read_text()
@@ -153,7 +153,7 @@ def test_unknown_names_are_refused_before_anything_runs(tmp_path):
 def test_an_input_error_of_a_training_comes_through(first, home, tmp_path):
     text = first[0].text.replace('name = "sage"\n', 'name = "sage"\nworkspace = "1KiB"\nhidden = 9\n', 1)
     (tmp_path / "tiny.toml").write_text(text.replace("hidden = 9\nhidden = 8\n", "hidden = 9\n"))
-    from assets.pipeline import load_pipeline
+    from assets.pipeline.file import load_pipeline
     from trainers.config import TrainTable
 
     pipeline = load_pipeline(tmp_path / "tiny.toml", TrainTable)
@@ -163,7 +163,7 @@ def test_an_input_error_of_a_training_comes_through(first, home, tmp_path):
 
 def test_failed_checks_are_recorded_and_nothing_is_published(tmp_path, monkeypatch):
     from assets import graph
-    from assets.stage import Check
+    from assets.building.stage import Check
 
     def fail(*arguments, **options):
         return [Check(name="has edges", passed=False, detail="none at all"), Check(name="rows are sorted", passed=True)]
@@ -188,15 +188,15 @@ def test_only_large_graphs_get_a_process_for_each_step(tmp_path):
 LAUNCHER = """
 import sys
 from pathlib import Path
-import jobs.children, jobs.launch
+import jobs.runs.children, jobs.launch
 from jobs.launch import Launch, launch
-from assets.pipeline import load_pipeline
+from assets.pipeline.file import load_pipeline
 from trainers.config import TrainTable
-run = jobs.children.ChildProcesses.run
+run = jobs.runs.children.ChildProcesses.run
 def stubborn(self, *, context, command, extras):
     self.grace = (0.2, 0.2, 20.0)
     return run(self, context=context, command=[sys.executable, sys.argv[3], sys.argv[4]], extras=extras)
-jobs.children.ChildProcesses.run = stubborn
+jobs.runs.children.ChildProcesses.run = stubborn
 try:
     launch(Launch(pipeline=load_pipeline(sys.argv[1], TrainTable), home=Path(sys.argv[2])))
 except KeyboardInterrupt:
@@ -207,7 +207,7 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_with_130_and_leaves_nothing_behind(tmp_path, number):
     pid_file, home = tmp_path / "pids", tmp_path / "home"
-    stubborn = Path(__file__).parent / "stubborn.py"
+    stubborn = Path(__file__).parent / "runs" / "stubborn.py"
     command = [sys.executable, "-c", LAUNCHER, write_tiny(tmp_path), home, stubborn, pid_file]
     process = subprocess.Popen([str(word) for word in command], cwd=ROOT, start_new_session=True)
     pids = stubborn_pids(pid_file)
@@ -220,7 +220,7 @@ def test_an_interrupt_ends_with_130_and_leaves_nothing_behind(tmp_path, number):
 def test_a_run_of_the_command_line_can_be_cancelled_in_the_ui(tmp_path):
     """The UI cannot reach the process; it can mark the run."""
     pid_file, home = tmp_path / "pids", tmp_path / "home"
-    stubborn = Path(__file__).parent / "stubborn.py"
+    stubborn = Path(__file__).parent / "runs" / "stubborn.py"
     command = [sys.executable, "-c", LAUNCHER, write_tiny(tmp_path), home, stubborn, pid_file]
     process = subprocess.Popen([str(word) for word in command], cwd=ROOT, start_new_session=True)
     pids = stubborn_pids(pid_file)
@@ -234,8 +234,8 @@ def test_a_run_of_the_command_line_can_be_cancelled_in_the_ui(tmp_path):
 
 
 def test_a_stage_ends_at_its_next_step_when_its_run_is_cancelled(tmp_path, monkeypatch):
-    from assets.graph import GraphStage
-    from jobs import cancellation
+    from assets.graph.stage import GraphStage
+    from jobs.runs import cancellation
 
     def build(self, inputs, semantic, execution, writer, progress):
         with open_instance(tmp_path / "home") as instance:
@@ -255,7 +255,7 @@ def test_a_stage_ends_at_its_next_step_when_its_run_is_cancelled(tmp_path, monke
 
 def test_a_killed_launcher_leaves_no_process_and_the_next_one_ends_its_run(tmp_path):
     pid_file, home = tmp_path / "pids", tmp_path / "home"
-    stubborn = Path(__file__).parent / "stubborn.py"
+    stubborn = Path(__file__).parent / "runs" / "stubborn.py"
     path = write_tiny(tmp_path)
     command = [sys.executable, "-c", LAUNCHER, path, home, stubborn, pid_file]
     process = subprocess.Popen([str(word) for word in command], cwd=ROOT, start_new_session=True)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from assets.pipeline import load_pipeline
-from assets.preprocessing import preprocessing_steps
-from assets.steps import recipe_hash
-from assets.store import Store
+from assets.pipeline.data_steps import preprocessing_steps
+from assets.pipeline.file import load_pipeline
+from assets.pipeline.steps import recipe_hash
+from assets.storage.store import Store
 from jobs.launch import Launch, launch
-from jobs.training import training_steps
+from jobs.runs.training import training_steps
 from kernels.errors import InputError
 from tests.jobs.recipes import write_tiny
 from trainers.config import TrainTable

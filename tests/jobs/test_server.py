@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from assets.preprocessing import preprocessing_steps
-from assets.steps import Versions
-from assets.store import Store
-from jobs.training import training_steps
-from jobs.ui import WORKSPACE
-from tests.jobs.processes import stubborn_pids, wait_for, wait_until_gone
+from assets.pipeline.data_steps import preprocessing_steps
+from assets.pipeline.steps import Versions
+from assets.storage.store import Store
+from jobs.commands.ui import WORKSPACE
+from jobs.runs.training import training_steps
 from tests.jobs.recipes import load_tiny, write_tiny
+from tests.jobs.runs.processes import stubborn_pids, wait_for, wait_until_gone
 
 pytestmark = pytest.mark.slow
 

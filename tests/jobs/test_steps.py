@@ -5,11 +5,11 @@ import hashlib
 import numpy as np
 import pytest
 
-from assets.pipeline import load_pipeline
-from assets.preprocessing import GENERATORS, preprocessing_steps
-from assets.steps import Versions, find_inputs, joint_version, recipe_hash
-from assets.store import Store
-from jobs.training import training_steps
+from assets.pipeline.data_steps import GENERATORS, preprocessing_steps
+from assets.pipeline.file import load_pipeline
+from assets.pipeline.steps import Versions, find_inputs, joint_version, recipe_hash
+from assets.storage.store import Store
+from jobs.runs.training import training_steps
 from kernels.errors import InputError
 from tests.jobs.recipes import load_tiny, write_tiny
 from trainers.config import TrainTable
@@ -88,7 +88,7 @@ def test_what_is_not_hashed_changes_nothing(tmp_path):
     path = tmp_path / "b" / "tiny.toml"
     path.parent.mkdir()
     path.write_text("# a remark\n" + pipeline.text.replace('name = "sage"\n', 'name = "sage"\nsamplers = 3\n'))
-    from assets.pipeline import load_pipeline
+    from assets.pipeline.file import load_pipeline
     from trainers.config import TrainTable
 
     assert _hashes(load_pipeline(path, TrainTable)) == _hashes(pipeline)
@@ -97,7 +97,7 @@ def test_what_is_not_hashed_changes_nothing(tmp_path):
 def test_a_seed_more_is_another_recipe_with_a_joint_version(tmp_path):
     text = load_tiny(tmp_path / "a").text.replace('name = "gcn"\n', 'name = "gcn"\nseeds = [0, 1]\n')
     (tmp_path / "seeds.toml").write_text(text)
-    from assets.pipeline import load_pipeline
+    from assets.pipeline.file import load_pipeline
     from trainers.config import TrainTable
 
     one, two = load_tiny(tmp_path / "a"), load_pipeline(tmp_path / "seeds.toml", TrainTable)
@@ -117,7 +117,7 @@ def test_raw_content_is_digested_once_and_enters_the_versions_downstream(tmp_pat
     text = load_tiny(tmp_path / "a").text
     start, end = text.index("[graph]"), text.index("[sampling]")
     (tmp_path / "raw.toml").write_text(text[:start] + '[graph]\nsource = "npz"\npath = "g.npz"\n' + text[end:])
-    from assets.pipeline import load_pipeline
+    from assets.pipeline.file import load_pipeline
     from trainers.config import TrainTable
 
     steps = _steps(load_pipeline(tmp_path / "raw.toml", TrainTable))
@@ -140,7 +140,8 @@ def test_a_missing_input_names_the_command_that_builds_it(tmp_path):
 
 
 def test_generators_are_sources_without_raw_content():
-    from assets.graph import GRAPH, config_class
+    from assets.graph.stage import GRAPH
+    from assets.sources.registry import config_class
 
     for source in GENERATORS:
         assert GRAPH.raw(config_class(source)(nodes=10, edges=10)) == {}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from assets.graph import GRAPH, GraphExecution
-from assets.stage import materialize
-from assets.store import Store
+from assets.building.materialize import materialize
+from assets.graph.stage import GRAPH, GraphExecution
+from assets.storage.store import Store
 from tests.jobs.recipes import load_tiny
 from trainers.run import train_table
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import assets
-from assets.staging import STAGING
-from assets.store import Store
+from assets.storage.staging import STAGING
+from assets.storage.store import Store
 from kernels.errors import InputError
 
 HOUSE = str(Path(assets.__file__).parent)

@@ -14,8 +14,8 @@ import signal
 import sys
 from pathlib import Path
 
-from assets.store import Store
-from tests.assets.own_data import build, contents, staging
+from assets.storage.store import Store
+from tests.assets.sources.own_data import build, contents, staging
 from tests.laws.crashes import at_line, die
 
 

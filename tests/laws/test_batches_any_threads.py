@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from kernels.csc import build_csc
-from kernels.generate import rmat_edges
-from kernels.plan import EpochPlan
-from kernels.sample import Sampler
+from kernels.graph.csc import build_csc
+from kernels.graph.generate import rmat_edges
+from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.sample import Sampler
 from kernels.types import Topology
 from tests.kernels.graphs import assert_same_blocks
 

@@ -7,18 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.artifact import Artifact, read_artifact
-from assets.graph import open_graph
-from assets.stored_chunks import Chunks
-from assets.stored_samples import open_samples
-from assets.verified import read_table
-from kernels.aligned import BufferPool
-from kernels.direct_io import ReadExecution
+from assets.graph.read import open_graph
+from assets.packed_chunks.read import Chunks
+from assets.samples.read import open_samples
+from assets.storage.artifact import Artifact, read_artifact
+from assets.storage.read_verified import read_table
 from kernels.errors import InputError
-from kernels.pages import PAGE_BYTES
-from kernels.slots import DEVICE, HOST, STAGED, unpack
-from tests.assets.packed import Packed, build_packed
-from trainers.staging import ChunkLoader
+from kernels.rows.aligned import BufferPool
+from kernels.rows.direct_io import ReadExecution
+from kernels.rows.pages import PAGE_BYTES
+from kernels.rows.slots import DEVICE, HOST, STAGED, unpack
+from tests.assets.packed_chunks.packed import Packed, build_packed
+from trainers.rows.packed import ChunkLoader
 
 BITS_A_FILE = 4
 

@@ -6,15 +6,19 @@ from typing import Any
 
 import pytest
 
-from assets.budgets import BudgetsConfig, BudgetsExecution, BudgetsStage, MemoryConfig
-from assets.cache_plan import CACHE_PLAN, CachePlanExecution, CachePlanTable, cache_plan_config
-from assets.graph import GRAPH, GraphExecution
-from assets.packed_chunks import PACKED_CHUNKS, PackedConfig, PackedExecution
-from assets.pipeline import load_pipeline
-from assets.samples import SAMPLES, SamplesExecution, SamplesTable, samples_config
-from assets.stage import materialize
-from assets.store import Store
-from tests.assets.packed import Packed, build_packed
+from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
+from assets.budgets.stage import BudgetsStage
+from assets.building.materialize import materialize
+from assets.cache_plan.config import CachePlanExecution, CachePlanTable, cache_plan_config
+from assets.cache_plan.stage import CACHE_PLAN
+from assets.graph.stage import GRAPH, GraphExecution
+from assets.packed_chunks.config import PackedConfig, PackedExecution
+from assets.packed_chunks.stage import PACKED_CHUNKS
+from assets.pipeline.file import load_pipeline
+from assets.samples.config import SamplesExecution, SamplesTable, samples_config
+from assets.samples.stage import SAMPLES
+from assets.storage.store import Store
+from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.trainers.runs import train_packed
 from trainers.config import TrainTable
 

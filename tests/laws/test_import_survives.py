@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.assets.own_data import Drawn, edge_frame, node_frame
+from tests.assets.sources.own_data import Drawn, edge_frame, node_frame
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from assets.store import Store
-from tests.assets.packed import build_packed
-from tests.assets.sampled import contents
+from assets.storage.store import Store
+from tests.assets.packed_chunks.packed import build_packed
+from tests.assets.samples.sampled import contents
 from tests.laws.crashes import assert_clean, at_line, die, fill_disks, run_child
 
 PARTS, WHOLE = "packed_chunks.parts", "packed_chunks"

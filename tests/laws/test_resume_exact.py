@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.store import Store
-from tests.assets.packed import build_packed
+from assets.storage.store import Store
+from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.graphs import random_graph_artifact
 from tests.trainers.runs import content
 

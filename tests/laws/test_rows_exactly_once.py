@@ -8,19 +8,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.artifact import Artifact
-from assets.graph import open_graph
-from kernels.placement import place_bytes
-from kernels.slots import DEVICE, HOST, unpack
-from tests.trainers.caches import cache_inputs
+from assets.graph.read import open_graph
+from assets.storage.artifact import Artifact
+from kernels.rows.placement import place_bytes
+from kernels.rows.slots import DEVICE, HOST, unpack
 from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.rows.caches import cache_inputs
 from tests.trainers.runs import SAMPLING, TABLE, content, train_small
-from trainers.cache import CachedSource
 from trainers.config import TrainTable
-from trainers.devices import LogicalDevice
-from trainers.features import open_features
-from trainers.ledger import Ledger
-from trainers.sources import open_source
+from trainers.devices.logical import LogicalDevice
+from trainers.open_rows import open_features
+from trainers.record.ledger import Ledger
+from trainers.rows.cache import CachedSource
+from trainers.rows.source import open_source
 
 NUM_NODES, ROW_BYTES = 400, 48
 TABLE_BYTES = NUM_NODES * ROW_BYTES
@@ -92,7 +92,7 @@ def test_losses_are_bit_equal_with_any_placement(tmp_path: Path, memory: dict) -
 
 
 def test_the_budget_of_a_run_is_the_stage_s(artifact: Artifact) -> None:
-    from kernels.plan import EpochPlan
+    from kernels.sampling.epoch_plan import EpochPlan
     from trainers.config import ModelConfig
 
     home = artifact.path.parents[2]

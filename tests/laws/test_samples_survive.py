@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from assets.samples import SAMPLES
-from assets.store import Store
-from tests.assets.sampled import build_samples, contents
+from assets.samples.stage import SAMPLES
+from assets.storage.store import Store
+from tests.assets.samples.sampled import build_samples, contents
 from tests.laws.crashes import assert_clean, at_line, die, fill_disks, run_child
 from tests.trainers.graphs import random_graph_artifact
 
@@ -69,7 +69,7 @@ def test_kill_at_drawn_lines_of_a_build(tmp_path, calm):
 def test_kill_at_drawn_moments_of_a_build_by_processes(tmp_path, calm):
     """The processes of the pool are killed with their parent; what they had finished stays."""
     reference, graph = calm
-    code = "import sys; from tests.assets.sampled import *; build_samples(__import__('pathlib').Path(sys.argv[1]), "
+    code = "import sys; from tests.assets.samples.sampled import *; build_samples(__import__('pathlib').Path(sys.argv[1]), "
     code += "epochs=2, workers=2, threads=2)"
     survived = []
     for number in (1, 3):

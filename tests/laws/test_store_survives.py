@@ -9,12 +9,12 @@ import signal
 import numpy as np
 import pytest
 
-from assets.stage import materialize
-from assets.staging import STAGING
-from assets.store import Store
+from assets.building.materialize import materialize
+from assets.storage.staging import STAGING
+from assets.storage.store import Store
 from kernels.errors import InputError
-from tests.assets.limits import file_size_limit
-from tests.assets.toy_stage import Execution, Semantic, ToyStage
+from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
+from tests.assets.storage.limits import file_size_limit
 from tests.laws.crashes import assert_clean, at_line, die, run_child
 
 FORK = multiprocessing.get_context("fork")

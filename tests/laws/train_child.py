@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from assets.stage import Silent
-from tests.assets.packed import build_packed
+from assets.building.stage import Silent
+from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.runs import train_packed, train_small
 
 

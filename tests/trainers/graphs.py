@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.artifact import Artifact
-from assets.graph import Graph, open_graph
-from assets.recipe import version_of
-from assets.stage import Summary
-from assets.store import Store
+from assets.building.stage import Summary
+from assets.graph.read import Graph, open_graph
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from assets.storage.version import version_of
 from kernels.types import Topology
 
 

@@ -4,15 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assets.artifact import Artifact
-from assets.sampling import SamplingConfig
-from assets.stage import Progress
-from assets.store import Store
-from tests.assets.packed import Packed
-from tests.trainers.caches import cache_inputs
+from assets.building.stage import Progress
+from assets.sampling.config import SamplingConfig
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from tests.assets.packed_chunks.packed import Packed
 from tests.trainers.graphs import random_graph_artifact
-from trainers.batches import StoredInputs
+from tests.trainers.rows.caches import cache_inputs
 from trainers.config import TrainTable
+from trainers.open_batches import StoredInputs
 from trainers.run import train_table
 
 SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=32)

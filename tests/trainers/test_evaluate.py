@@ -9,15 +9,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.graph import Graph
+from assets.graph.read import Graph
 from kernels.errors import InputError
-from tests.assets.limits import file_size_limit
+from tests.assets.storage.limits import file_size_limit
 from tests.trainers.graphs import random_graph
 from trainers.config import TrainConfig
 from trainers.evaluate import Bounds, exact_ranges, infer_exact, infer_sampled, row_ranges
 from trainers.models.build import build_model
-from trainers.rows import MappedRows, SpilledRows
-from trainers.sources import MappedSource, MemorySource
+from trainers.rows.source import MappedSource, MemorySource
+from trainers.rows.windows import MappedRows, SpilledRows
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_ranges_come_in_order_with_the_rows_that_the_last_layer_read(graph: Grap
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_windows_deliver_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: type) -> None:
-    monkeypatch.setattr("trainers.rows.WINDOW_BYTES", 100_000)
+    monkeypatch.setattr("trainers.rows.windows.WINDOW_BYTES", 100_000)
     table = np.memmap(tmp_path / "x", dtype, mode="w+", shape=(5000, 33))
     table[:] = np.random.default_rng(0).standard_normal(table.shape)
     rows, ids = MappedRows(table), np.random.default_rng(1).integers(0, 5000, 9000).astype(np.int32)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from assets.graph import GRAPH, GraphExecution
-from assets.pipeline import load_pipeline
-from assets.stage import materialize
-from assets.store import Store
+from assets.building.materialize import materialize
+from assets.graph.stage import GRAPH, GraphExecution
+from assets.pipeline.file import load_pipeline
+from assets.storage.store import Store
 from trainers.__main__ import main
 from trainers.config import TrainTable
 
@@ -98,7 +98,8 @@ def test_a_cache_needs_hotness_and_resolves_its_own_budgets(built, capsys):
     assert main([str(path), "sage", "--home", str(home)]) == 1
     assert "hotness/" in (said := capsys.readouterr().err) and "graphmill build" in said
     pipeline = load_pipeline(path, TrainTable)
-    from assets.hotness import HOTNESS, HotnessExecution, hotness_config
+    from assets.hotness.config import HotnessExecution, hotness_config
+    from assets.hotness.stage import HOTNESS
 
     config = hotness_config(pipeline.hotness, pipeline.sampling, pipeline.seed)
     materialize(Store(home), HOTNESS, config, HotnessExecution(threads=1), {"graph": graph})

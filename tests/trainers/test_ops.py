@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.aggregate import Reduce
-from kernels.transpose import transpose
+from kernels.layers.aggregate import Reduce
+from kernels.sampling.transpose import transpose
 from kernels.types import Block
 from tests.kernels.graphs import blocks
 from trainers.ops import aggregate, attend, dropout

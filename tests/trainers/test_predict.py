@@ -9,16 +9,16 @@ import polars
 import pytest
 import torch
 
-from assets.graph import GRAPH
-from assets.pipeline import Pipeline, load_pipeline
-from assets.stage import materialize
-from assets.store import Store
+from assets.building.materialize import materialize
+from assets.graph.stage import GRAPH
+from assets.pipeline.file import Pipeline, load_pipeline
+from assets.storage.store import Store
 from kernels.errors import InputError
 from trainers.config import TrainTable
 from trainers.evaluate import ExactRange, exact_ranges, infer_exact
 from trainers.predict import ROW_GROUP, predict_table
+from trainers.rows.source import MemorySource
 from trainers.run import train_table
-from trainers.sources import MemorySource
 
 RECIPE = """
 [graph]
@@ -95,7 +95,7 @@ def test_the_rows_are_the_models(trained: Any, tmp_path: Path) -> None:
     pipeline, store, (graph, models) = trained
     _, rows = predict_table(store, pipeline, "sage", tmp_path / "a.parquet", seed=4)
     table = polars.read_parquet(tmp_path / "a.parquet")
-    from assets.graph import open_graph
+    from assets.graph.read import open_graph
     from trainers.predict import load_model
     from trainers.run import model_configs
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from assets.store import Store
+from assets.storage.store import Store
 from benchmarks.quality import PUBLISHED, Published, scores
 
 SLACK = 1.5
@@ -29,7 +29,7 @@ def test_a_shipped_recipe_reaches_what_others_report(store: Store, each: Publish
 
 
 def test_every_recipe_of_the_real_graphs_has_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from assets.pipeline import load_pipeline
+    from assets.pipeline.file import load_pipeline
     from trainers.config import TrainTable
 
     monkeypatch.setenv("GRAPHMILL_TEST_DATA", str(tmp_path))

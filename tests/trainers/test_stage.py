@@ -8,13 +8,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from assets.sampling import SamplingConfig
-from assets.store import Store
+from assets.sampling.config import SamplingConfig
+from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.trainers.graphs import random_graph, random_graph_artifact
 from tests.trainers.runs import SAMPLING, train_small
 from trainers.config import ModelConfig, TrainConfig, TrainTable
-from trainers.devices import OverBudget
+from trainers.devices.logical import OverBudget
 from trainers.run import train_table
 from trainers.stage import class_weights
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from assets.references import is_reference
+from assets.storage.user_code import is_reference
 from trainers.config import TrainConfig
 from trainers.models.finish import LayerOptions
 from trainers.models.gat import GatLayer

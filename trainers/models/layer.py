@@ -14,11 +14,11 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from kernels.attention import EdgeMask, edge_mask
 from kernels.errors import InputError
+from kernels.layers.attention import EdgeMask, edge_mask
 from kernels.rng import absorb, uniform
 from kernels.rng import key as rng_key
-from kernels.sample import Transposes
+from kernels.sampling.sample import Transposes
 from kernels.types import Array, Block, Stream
 from trainers.ops import dropout
 

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assets.references import load_reference
-from kernels.dgl_blocks import to_dgl
+from assets.storage.user_code import load_reference
 from kernels.errors import InputError
 from kernels.rng import key as rng_key
-from kernels.sample import Transposes
+from kernels.sampling.dgl_blocks import to_dgl
+from kernels.sampling.sample import Transposes
 from kernels.types import Block, Stream
 from trainers.config import TrainConfig
 from trainers.models.layer import LayeredModel, StepRandom

@@ -1,0 +1,16 @@
+"""The budgets stage: how many bytes of features each level of the memory may hold.
+
+The `[memory]` table says it as a size, a share of the feature bytes ("10%", "5x") or "auto". "auto" is resolved here, once, from what was
+measured into the home (assets/budgets/measured.py):
+
+    host      half of the memory; less the device's share where the device is logical; less the largest `queue` + `eval_workspace`
+    device    a quarter of the memory for a logical device; less the largest `workspace` that a train table declares
+    disk      half of what was free on the disk of the home
+
+never below 0. Trainers of this version compute on the CPU, so the device is a logical one: a part of the same memory that is held to its
+size. The trainer lowers a device budget of "auto" further where one simulated step shows that training needs more (trainers/probe_step.py).
+
+The artifact has no arrays: it is the numbers of its summary, with the arithmetic in words. A recipe without "auto" has the same version on
+every machine.
+The disk budget bounds what `cache_plan` lays out.
+"""

@@ -1,0 +1,80 @@
+"""The `[memory]` table, and what the budgets stage hashes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from assets.sizes import parse_size
+from kernels.errors import InputError
+
+AUTO = "auto"
+LEVELS = ("device", "host", "disk")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryConfig:
+    """The `[memory]` table: feature bytes that each level may hold; a size, a share of all feature bytes, or "auto"."""
+
+    device: int | str = AUTO
+    # Rows beside the model, reached without crossing the link.
+    host: int | str = AUTO
+    # Rows in main memory.
+    disk: int | str = AUTO
+    # What stages may write besides the graph's own features.
+
+    def __post_init__(self) -> None:
+        """Checks that each is a size."""
+        for name in LEVELS:
+            value = getattr(self, name)
+            if value != AUTO:
+                try:
+                    parse_size(value, 0)
+                except InputError as error:
+                    remedy = 'write "auto", a size such as "2GiB", or a share of the features such as "10%" or "5x"'
+                    raise InputError(f"{name} = {value!r}: {error.problem}", remedy) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetsConfig:
+    """The whole recipe of budgets besides the graph."""
+
+    memory: MemoryConfig
+    # What the pipeline file says.
+    device_work_bytes: int = 0
+    # The largest declared working set of a device; 0 where its budget is no "auto".
+    host_work_bytes: int = 0
+    # The same for the host.
+
+    @property
+    def automatic(self) -> tuple[str, ...]:
+        """The levels that are resolved from what was measured."""
+        return tuple(name for name in LEVELS if getattr(self.memory, name) == AUTO)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetsExecution:
+    """Nothing can be set."""
+
+
+def budgets_config(memory: MemoryConfig, tables: tuple[Any, ...]) -> BudgetsConfig:
+    """Returns the recipe of a pipeline's budgets.
+
+    Args:
+        memory: its `[memory]` table.
+        tables: its train tables; their `workspace`, `queue` and `eval_workspace` are the declared working sets.
+    """
+    assert not any(isinstance(table, Mapping) for table in tables), "read the pipeline with the train tables' schema"
+    config = BudgetsConfig(memory=memory)
+    if "device" in config.automatic:
+        config = replace(config, device_work_bytes=max((_declared(t, "workspace") for t in tables), default=0))
+    if "host" in config.automatic:
+        host = max((_declared(t, "queue") + _declared(t, "eval_workspace") for t in tables), default=0)
+        config = replace(config, host_work_bytes=host)
+    return config
+
+
+def _declared(table: Any, key: str) -> int:
+    size = getattr(table, key, None)
+    return parse_size(size) if size is not None else 0

@@ -1,0 +1,43 @@
+"""How stored budgets are opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assets.budgets.stage import BudgetsStage
+from assets.storage.require import require
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budgets:
+    """Resolved budgets.
+
+    Attributes:
+        device_bytes, host_bytes, disk_bytes: of features.
+        automatic: the levels that said "auto".
+        device_total_bytes: what the logical device has for features and work together; None where its budget was given.
+    """
+
+    device_bytes: int
+    host_bytes: int
+    disk_bytes: int
+    automatic: tuple[str, ...] = ()
+    device_total_bytes: int | None = None
+
+
+def open_budgets(artifact: Artifact) -> Budgets:
+    """Returns the numbers of a budgets artifact.
+
+    Raises:
+        InputError: it is of another stage.
+    """
+    require(artifact, {"stage": BudgetsStage.name})
+    numbers = artifact.summary["numbers"]
+    names = ("device_bytes", "host_bytes", "disk_bytes", "device_total_bytes")
+    automatic = tuple(numbers["automatic"])
+    found = {name: numbers[name] for name in names if name in numbers}
+    return Budgets(automatic=automatic, **found)

@@ -1,0 +1,109 @@
+"""The budgets stage: from shares and sizes to bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution
+from assets.budgets.measured import Memory, measured_digest, measured_memory
+from assets.building.materialize import stage_version
+from assets.building.stage import Check, Progress, Summary
+from assets.sizes import format_bytes, parse_size
+from kernels.errors import InputError
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+    from assets.storage.writer import Writer
+
+
+BUDGET_CHECKS = ("device and host fit the memory",)
+"""What the stage tests; the UI lists checks before they have run."""
+
+
+class BudgetsStage:
+    """Resolves budgets.
+
+    Args:
+        home: where measured numbers are, None for the default home.
+    """
+
+    name = "budgets"
+    code_version = 1
+    Semantic = BudgetsConfig
+    Execution = BudgetsExecution
+
+    def __init__(self, home: Path | None = None):
+        self.home = home
+
+    def inputs(self, semantic: BudgetsConfig) -> Mapping[str, str]:
+        """Shares are of the graph's features."""
+        return {"graph": "graph"}
+
+    def raw(self, semantic: BudgetsConfig) -> Mapping[str, str]:
+        """Returns the digest of what was measured, where an "auto" needs it."""
+        return {"measured": measured_digest(self.home)} if semantic.automatic else {}
+
+    def build(
+        self,
+        inputs: Mapping[str, Artifact],
+        semantic: BudgetsConfig,
+        execution: BudgetsExecution,
+        writer: Writer,
+        progress: Progress,
+    ) -> Summary:
+        """Does the arithmetic.
+
+        Raises:
+            InputError: the numbers were measured again meanwhile.
+        """
+        table = inputs["graph"].table("features")
+        memory = measured_memory(self.home) if semantic.automatic else None
+        if stage_version(self, semantic, inputs) != writer.version:
+            raise InputError("the memory was measured again while the budgets were resolved", "build again")
+        resolved = [_resolve(name, semantic, table.num_rows * table.row_bytes, memory) for name in LEVELS]
+        numbers: dict[str, Any] = {"feature_bytes": table.num_rows * table.row_bytes, "row_bytes": table.row_bytes}
+        left = table.num_rows
+        for name, (num_bytes, words) in zip(LEVELS, resolved, strict=True):
+            numbers |= {f"{name}_bytes": num_bytes, name: f"{words} = {format_bytes(num_bytes)}"}
+            if name != "disk":
+                rows = min(left, num_bytes // table.row_bytes if table.row_bytes else left)
+                numbers |= {f"{name}_rows": rows, f"{name}_share": f"{rows:,} of {table.num_rows:,} rows"}
+                left -= rows
+        numbers |= {"automatic": list(semantic.automatic)}
+        if memory is not None:
+            numbers |= {"device_total_bytes": _device_total(memory), "memory_bytes": memory.memory_bytes}
+        return Summary(numbers=numbers, checks=[_fits(numbers, memory)])
+
+
+def _device_total(memory: Memory) -> int:
+    return memory.memory_bytes // 4
+
+
+def _resolve(name: str, semantic: BudgetsConfig, feature_bytes: int, memory: Memory | None) -> tuple[int, str]:
+    """Returns the bytes of a level and how they came about."""
+    size = getattr(semantic.memory, name)
+    if size != AUTO:
+        shared = isinstance(size, str) and size.strip()[-1:] in ("%", "x")
+        words = f"{size} of {format_bytes(feature_bytes)} of features" if shared else f"{size} given"
+        return parse_size(size, feature_bytes), words
+    assert memory is not None
+    if name == "disk":
+        return memory.disk_bytes // 2, f"auto: half of {format_bytes(memory.disk_bytes)} that were free"
+    device, whole = _device_total(memory), format_bytes(memory.memory_bytes)
+    if name == "device":
+        work = semantic.device_work_bytes
+        words = f"auto: a quarter of {whole} for the logical device, less {format_bytes(work)} of workspace"
+        return max(0, device - work), words
+    work = semantic.host_work_bytes
+    words = f"auto: half of {whole}, less {format_bytes(device)} of the logical device, less {format_bytes(work)} of queue and evaluation"
+    return max(0, memory.memory_bytes // 2 - device - work), words
+
+
+def _fits(numbers: Mapping[str, Any], memory: Memory | None) -> Check:
+    """Tests that what would be held is in the memory; nothing is known where nothing was measured."""
+    held = (numbers["device_rows"] + numbers["host_rows"]) * numbers["row_bytes"]
+    whole = memory.memory_bytes if memory else None
+    detail = f"{format_bytes(held)} of rows" + (f" in {format_bytes(whole)}" if whole is not None else "")
+    return Check(name=BUDGET_CHECKS[0], passed=whole is None or held <= whole, detail=detail)

@@ -1,0 +1,151 @@
+"""Builds parts in several processes at once.
+
+Each process is a plain child that runs assets/building/part_worker.py. `multiprocessing` would import the caller's main module again
+in each, or fork a process with running threads; only its connection is used. A child ends when its connection does, so none
+outlives a parent that was killed; it has a session of its own, so a terminal's Ctrl-C reaches the parent only, which ends
+its children by SIGKILL: the store is safe against that, and finished parts stay.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing import Pipe
+from typing import Any
+
+from assets.building.build import Job
+from assets.building.stage import ChecksFailedError, Progress
+from assets.storage.home import ROOT
+from kernels.errors import InputError
+
+
+class PartError(RuntimeError):
+    """A part failed by a defect; the text names the part and holds the traceback of its process."""
+
+
+class PartPool:
+    """A `Builder` with several processes; `close` ends them, whatever they do.
+
+    Args:
+        job: what is built.
+        workers: number of processes; each uses the threads that the Execution config says.
+        progress: gets what all of them report, on the caller's thread.
+    """
+
+    def __init__(self, job: Job, workers: int, progress: Progress):
+        self.job, self.progress = job, progress
+        self._events: queue.Queue[tuple[_Child, Any]] = queue.Queue()
+        self._children: list[_Child] = []
+        try:
+            for _ in range(workers):
+                self._children.append(_Child(job, self._events))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def num_free(self) -> int:
+        """Processes that have nothing to do."""
+        return sum(child.part is None for child in self._children)
+
+    def start(self, part: str) -> None:
+        """Gives a part to a free process."""
+        next(child for child in self._children if child.part is None).give(part)
+
+    def finished(self, wait_seconds: float) -> Sequence[str]:
+        """Passes progress on, and returns the parts that are published since the last call.
+
+        Raises:
+            InputError: a part failed by what was given, or its process was killed.
+            PartError: it failed otherwise.
+        """
+        done: list[str] = []
+        try:
+            event = self._events.get(timeout=wait_seconds)
+            while True:
+                done += self._heard(*event)
+                event = self._events.get_nowait()
+        except queue.Empty:
+            if not done:
+                self.progress.advance(0)  # a cancelled run is noticed here
+            return done
+
+    def close(self) -> None:
+        """Kills the processes, waits for their ends and removes what they had begun."""
+        busy = any(child.part is not None for child in self._children)
+        for child in self._children:
+            child.end()
+        self._children = []
+        if busy:
+            self.job.store.sweep()
+
+    def _heard(self, child: _Child, message: Any) -> list[str]:
+        name = f"part {child.part} of {self.job.stage.name}" if child.part else f"parts of {self.job.stage.name}"
+        kind, *values = message
+        if kind == "advance":
+            self.progress.advance(*values)
+            return []
+        if kind == "done":
+            part, child.part = child.part, None
+            return [part] if part is not None else []
+        if kind == "input error":
+            problem, remedy, checks = values
+            raise InputError(problem, remedy) if checks is None else ChecksFailedError(problem, remedy, checks)
+        if kind == "error":
+            raise PartError(f"{name} failed:\n{values[0]}")
+        status = child.end()
+        how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
+        remedy = "if the memory ran out, give fewer `workers`; finished parts stay, so run the same command again"
+        raise InputError(f"the process that built {name} ended with {how}", remedy)
+
+
+class _Child:
+    """One process, and the thread that listens to it."""
+
+    def __init__(self, job: Job, events: queue.Queue[tuple[_Child, Any]]):
+        self.part: str | None = None
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._pipe, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "assets.building.part_worker", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._listener = threading.Thread(target=self._listen, args=(events,), daemon=True)
+        self._listener.start()
+        # The stage may come from anywhere that this process can import from.
+        self._send(sys.path)
+        self._send(job)
+
+    def give(self, part: str) -> None:
+        """Asks for a part."""
+        self.part = part
+        self._send(part)
+
+    def end(self) -> int:
+        """Kills the process where it still runs, and returns its exit status."""
+        self._process.kill()
+        status = self._process.wait()
+        self._listener.join()
+        self._pipe.close()
+        return status
+
+    def _send(self, value: Any) -> None:
+        with suppress(ConnectionError):  # it is dead; the listener says so
+            self._pipe.send(value)
+
+    def _listen(self, events: queue.Queue[tuple[_Child, Any]]) -> None:
+        with suppress(EOFError, ConnectionError):
+            while True:
+                events.put((self, self._pipe.recv()))
+        self._process.wait()
+        events.put((self, ("ended",)))

@@ -1,0 +1,75 @@
+"""The process behind assets/building/part_pool.py: builds the parts that it is asked for, one after the other.
+
+    python -m assets.building.part_worker DESCRIPTOR
+
+A connection on that descriptor brings Python's path, a job and then names of parts, and takes the answers; its end ends the process, in the
+middle of a part too. What a stage prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+from kernels.errors import InputError
+
+
+def main() -> None:
+    """Builds parts until the connection ends."""
+    pipe = Connection(int(sys.argv[1]))
+    os.dup2(2, 1)
+    # The path first: what a job refers to is imported when it is understood.
+    sys.path.extend(path for path in pipe.recv() if path not in sys.path)
+    job = pipe.recv()
+    asked: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_listen, args=(pipe, asked), daemon=True).start()
+    while True:
+        pipe.send(_answer(job, asked.get(), pipe))
+
+
+def _answer(job: Any, part: str, pipe: Connection) -> tuple[Any, ...]:
+    from assets.building.stage import ChecksFailedError
+
+    try:
+        job.build(part, _Sent(pipe))
+        return ("done",)
+    except ChecksFailedError as error:
+        return ("input error", error.problem, error.remedy, error.checks)
+    except InputError as error:
+        return ("input error", error.problem, error.remedy, None)
+    except Exception:
+        return ("error", traceback.format_exc())
+
+
+class _Sent:
+    """A `Progress` whose steps go to the parent."""
+
+    def __init__(self, pipe: Connection):
+        self._pipe = pipe
+
+    def start(self, label: str, total: int | None, unit: str) -> None:
+        """The parent has a phase of its own."""
+
+    def advance(self, n: int) -> None:
+        """Sends the step."""
+        self._pipe.send(("advance", n))
+
+    def done(self) -> None:
+        """The parent has a phase of its own."""
+
+
+def _listen(pipe: Connection, asked: queue.Queue[str]) -> None:
+    with suppress(EOFError, ConnectionError):
+        while True:
+            asked.put(pipe.recv())
+    os._exit(1)  # the parent is gone
+
+
+if __name__ == "__main__":
+    main()

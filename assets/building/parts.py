@@ -1,0 +1,173 @@
+"""Fan-out stages: an artifact whose bulk is built as parts, each published as an artifact of its own.
+
+A stage fans out when it has a method `parts` that returns names. The version of a part is a function of the parent's
+recipe and of the part's name, so finished parts are found again after a kill, by every process and machine that shares
+the store: resuming is plain reuse. When all parts are there, the stage is called once more, without a part, and builds the
+parent; its manifest lists the parts. Parts lie in `<stage>.parts/` beside the parents.
+
+Who builds what: a process claims a part by an exclusive lock on `.claims/<stage>.parts@<version>` before it builds it, so
+several processes that build one parent take different parts. The kernel drops a claim when its process dies. (On a network
+file system this needs working `flock`; without it two machines may build a part twice, and the second discards its own.)
+
+A lease on a parent covers its parts, those included that are not listed anywhere yet; see assets/storage/collect.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from assets.building.build import CLAIMS, Job
+from assets.building.stage import Progress
+from assets.storage.artifact import Artifact
+from assets.storage.filesystem import make_folder, release_lock, reporting_full_disk, take_lock
+from kernels.errors import InputError
+
+POLL_SECONDS = 0.2
+
+
+class Builder(Protocol):
+    """Builds parts, several at once or one after the other."""
+
+    @property
+    def num_free(self) -> int:
+        """How many parts may be started now."""
+        ...
+
+    def start(self, part: str) -> None:
+        """Begins a part; there is a free place."""
+        ...
+
+    def finished(self, wait_seconds: float) -> Sequence[str]:
+        """Returns parts that are published since the last call, after waiting for one or for the time to pass."""
+        ...
+
+    def close(self) -> None:
+        """Ends whatever still runs."""
+        ...
+
+
+class Here:
+    """Builds parts in this process, one after the other."""
+
+    def __init__(self, job: Job, progress: Progress):
+        self.job, self.progress = job, progress
+        self._done: list[str] = []
+
+    @property
+    def num_free(self) -> int:
+        """1, but for a part that was not asked about yet."""
+        return 0 if self._done else 1
+
+    def start(self, part: str) -> None:
+        """Builds the part."""
+        self.job.build(part, self.progress)
+        self._done = [part]
+
+    def finished(self, wait_seconds: float) -> Sequence[str]:
+        """Returns the part that was built last."""
+        done, self._done = self._done, []
+        return done
+
+    def close(self) -> None:
+        """Nothing runs between two calls."""
+
+
+def build_parts(job: Job, names: Sequence[str], progress: Progress) -> dict[str, Artifact]:
+    """Returns name -> artifact of all parts, building those that are not there.
+
+    The parts are built in `execution.workers` processes where the Execution config has that field, else here.
+
+    Raises:
+        InputError: a part failed, or the disk is full; finished parts stay.
+    """
+    assert len(set(names)) == len(names), f"{job.stage.name} names a part twice"
+    missing = [name for name in names if job.find(name) is None]
+    work = {name: job.stage.work(job.inputs, job.semantic, name) for name in names}
+    progress.start(f"{job.stage.name}, {len(names)} parts", sum(work.values()), job.stage.work_unit)
+    progress.advance(sum(work[name] for name in set(names) - set(missing)))
+    builder = _open_builder(job, len(missing), progress)
+    _build_all(job, builder, missing, work, progress)
+    _Claims(job).sweep()
+    progress.done()
+    found = {name: job.find(name) for name in names}
+    lost = [name for name, artifact in found.items() if artifact is None]
+    if lost:
+        problem = f"part {lost[0]} of {job.stage.name} was removed or damaged while others were built"
+        raise InputError(problem, "run the same command again: what is missing will be rebuilt")
+    return {name: artifact for name, artifact in found.items() if artifact}
+
+
+def _open_builder(job: Job, num_missing: int, progress: Progress) -> Builder:
+    asked = getattr(job.execution, "workers", 1)
+    workers = max(1, min(asked, num_missing))
+    if workers < asked:  # so that one process knows that it has the machine for itself
+        job = replace(job, execution=replace(job.execution, workers=workers))
+    if workers == 1:
+        return Here(job, progress)
+    from assets.building.part_pool import PartPool
+
+    return PartPool(job, workers, progress)
+
+
+def _build_all(job: Job, builder: Builder, missing: Sequence[str], work: Mapping[str, int], progress: Progress) -> None:
+    """Builds the missing parts, but for those that other processes build meanwhile, and closes the builder."""
+    claims, waiting, held = _Claims(job), deque(missing), {}
+    try:
+        while waiting or held:
+            for part, lock in claims.take(waiting, builder.num_free):
+                waiting.remove(part)
+                if job.find(part) is not None:  # another process was faster
+                    claims.drop(part, lock)
+                    progress.advance(work[part])
+                else:
+                    held[part] = lock
+                    builder.start(part)
+            for part in builder.finished(POLL_SECONDS):
+                claims.drop(part, held.pop(part))
+            if waiting and not held:
+                progress.advance(0)  # a cancelled run is noticed here
+                time.sleep(POLL_SECONDS)
+    finally:
+        builder.close()  # before the claims go: nobody else may begin what still runs here
+        for part, lock in held.items():
+            claims.drop(part, lock)
+
+
+class _Claims:
+    """Exclusive locks on parts."""
+
+    def __init__(self, job: Job):
+        self.job, self.folder = job, job.store.root / CLAIMS
+
+    def take(self, waiting: Sequence[str], most: int) -> Iterator[tuple[str, int]]:
+        """Yields up to `most` waiting parts that nobody builds, each with its lock."""
+        for part in list(waiting):
+            if most <= 0:
+                return
+            with reporting_full_disk(self.folder):
+                make_folder(self.folder)
+                lock = take_lock(self._file(part), create=True)
+            if lock is not None:
+                most -= 1
+                yield part, lock
+
+    def sweep(self) -> None:
+        """Removes the files of claims whose process died after it had published."""
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            lock = take_lock(path, create=False)
+            if lock is not None:
+                path.unlink(missing_ok=True)
+                release_lock(lock)
+
+    def drop(self, part: str, lock: int) -> None:
+        """Gives a claim back."""
+        self._file(part).unlink(missing_ok=True)
+        release_lock(lock)
+
+    def _file(self, part: str) -> Any:
+        stage, version = self.job.address(part)
+        return self.folder / f"{stage}@{version}"

@@ -1,0 +1,161 @@
+"""The work of the cache_plan stage: segments are read, planned and written one after the other, and counted by batch.
+
+Which layout they get is decided in assets/cache_plan/layout.py; what is written and the peak memory stand in assets/cache_plan/__init__.py.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from assets.building.stage import Progress
+from assets.cache_plan.layout import Layout, NoRoom, SegmentPlanner, choose_layout, one_copy
+from assets.cache_plan.segment_size import SegmentBatches, SegmentChoice
+from assets.storage.arrays import ArrayAppender
+from kernels.disk_cache.segment_plan import PlannedSegment
+from kernels.rows.placement import Placement
+from kernels.rows.slots import DEVICE, HOST, unpack
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from assets.storage.writer import Writer
+
+
+STREAMED = ("cache_ids", "packed_ids", "members")
+"""Arrays that are written segment by segment."""
+
+
+class Planned(NamedTuple):
+    """What the segments came to.
+
+    Attributes:
+        tier_rows: i64[B, 4], rows of each batch on the device, on the host, in the disk cache and in its chunk.
+        pages, runs: i64[B], pages and page runs that each batch reads of the disk cache; pages_by_id: were it ordered by node id.
+        packed_bytes: i64[B], of the rows section of each batch's chunk.
+        order: of the disk caches' rows, as it was decided.
+        num_segments, num_cached, disk_bytes: segments, rows of all disk caches, bytes of all caches and rows sections.
+        overlaps: rows that a batch reads from the cache and from its chunk.
+    """
+
+    tier_rows: Array
+    pages: Array
+    runs: Array
+    pages_by_id: Array
+    packed_bytes: Array
+    order: str
+    num_segments: int
+    num_cached: int
+    disk_bytes: int
+    overlaps: int
+
+
+def plan_all(
+    batches: SegmentBatches,
+    placement: Placement,
+    choice: SegmentChoice,
+    order: str,
+    seed: int,
+    writer: Writer,
+    progress: Progress,
+) -> Planned:
+    """Plans segment after segment and writes the arrays.
+
+    Args:
+        batches: of all epochs.
+        placement: the static tiers.
+        choice: of the segment size.
+        order, seed: of the disk caches' rows, as the table gives them.
+        writer, progress: of the stage.
+
+    Raises:
+        InputError: copies were asked for and the disk budget has no room for them.
+    """
+    planner = SegmentPlanner(batches, placement.slot, choice, seed)
+    layout = choose_layout(planner, order, progress)
+    try:
+        return _plan_layout(planner, layout, placement, writer, progress)
+    except NoRoom:
+        if order == "grouped":
+            raise
+        for name in STREAMED:
+            writer.path(f"{name}.npy").unlink()
+        return _plan_layout(planner, one_copy(choice, "filled"), placement, writer, progress)
+
+
+def _plan_layout(
+    planner: SegmentPlanner, layout: Layout, placement: Placement, writer: Writer, progress: Progress
+) -> Planned:
+    num_batches, ids = planner.batches.num_batches, placement.device_ids.dtype
+    made = _Columns(num_batches, len(placement.slot), layout.order)
+    progress.start("plan segments", num_batches, "batches")
+    with ExitStack() as opened:
+        files = {
+            name: opened.enter_context(ArrayAppender(writer.path(f"{name}.npy"), dtype))
+            for name, dtype in zip(STREAMED, (ids, ids, np.dtype(np.int32)), strict=True)
+        }
+        for first, last in layout.cuts:
+            ptr, node_ids = planner.load(first, last)
+            segment = planner.plan(layout, first, last)
+            for name, file in files.items():
+                file.append(getattr(segment, name))
+            made.add(first, last, _tier_rows(ptr, node_ids, placement.slot, segment), segment)
+            progress.advance(last - first)
+    progress.done()
+    sizes = [last - first for first, last in layout.cuts]
+    writer.save("segment_of", np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
+    writer.save("cache_ptr", np.array(made.cache_ptr, np.int64))
+    for name, column in (("member_ptr", 2), ("packed_ptr", 3)):
+        writer.save(name, np.concatenate([[0], np.cumsum(made.tier_rows[:, column])]))
+    for name in ("tier_rows", "pages", "runs", "pages_by_id"):
+        writer.save(name, getattr(made, name))
+    return made.planned()
+
+
+class _Columns:
+    """Collects what is counted a batch."""
+
+    def __init__(self, num_batches: int, num_nodes: int, order: str):
+        self._reader, self.order = (
+            np.full(num_nodes, -1, np.int32),
+            order,
+        )  # the last batch that read a node from a cache
+        self.tier_rows = np.zeros((num_batches, 4), np.int64)
+        self.pages, self.runs, self.pages_by_id, self.packed_bytes = np.zeros((4, num_batches), np.int64)
+        self.cache_ptr, self.disk_bytes, self.overlaps = [0], 0, 0
+
+    def add(self, first: int, last: int, tier_rows: Array, segment: PlannedSegment) -> None:
+        """Takes the segment of batches first to last - 1."""
+        self.tier_rows[first:last] = tier_rows
+        for name in ("pages", "runs", "pages_by_id", "packed_bytes"):
+            getattr(self, name)[first:last] = getattr(segment, name)
+        self.cache_ptr.append(self.cache_ptr[-1] + len(segment.cache_ids))
+        self.disk_bytes += segment.disk_bytes
+        cached, packed = (np.split(ids, ptr[1:-1]) for ids, ptr in segment.reads())
+        for batch in range(last - first):
+            self._reader[cached[batch]] = first + batch
+            self.overlaps += int(np.count_nonzero(self._reader[packed[batch]] == first + batch))
+
+    def planned(self) -> Planned:
+        """Returns everything."""
+        return Planned(
+            tier_rows=self.tier_rows,
+            pages=self.pages,
+            runs=self.runs,
+            pages_by_id=self.pages_by_id,
+            packed_bytes=self.packed_bytes,
+            order=self.order,
+            num_segments=len(self.cache_ptr) - 1,
+            num_cached=self.cache_ptr[-1],
+            disk_bytes=self.disk_bytes,
+            overlaps=self.overlaps,
+        )
+
+
+def _tier_rows(ptr: Array, node_ids: Array, slot: Array, segment: PlannedSegment) -> Array:
+    """Returns i64[s, 4]: rows of each batch on the device, on the host, in the disk cache and in its chunk."""
+    tier = unpack(slot[node_ids])[0]
+    batch = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+    static = [np.bincount(batch[tier == place], minlength=len(ptr) - 1) for place in (DEVICE, HOST)]
+    return np.stack([*static, segment.cached_rows, segment.packed_rows], axis=1)

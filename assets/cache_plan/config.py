@@ -1,0 +1,48 @@
+"""The `[cache_plan]` table, and what the stage hashes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from assets.building.execution import Threads
+from kernels.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachePlanTable:
+    """The `[cache_plan]` table; all of it is hashed.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    order: Literal["auto", "filled", "gray", "minhash", "grouped"] = "auto"
+    # Of the rows of a segment's disk cache: Gray-code order of the memberships in batches, with pages filled from it or as it is;
+    # DiskGNN's Algorithm 1; or with copies of a row for groups of batches. "auto" is "filled" or "grouped", which moves fewer bytes.
+    segment_size: int = 0
+    # Batches that share a disk cache; 0 = the fewest that the disk budget allows, for "grouped" as many as memory does.
+
+    def __post_init__(self) -> None:
+        """Checks the range."""
+        if self.segment_size < 0:
+            raise InputError(f"segment_size = {self.segment_size} is negative", "give 0 for the search, or a count")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachePlanConfig:
+    """The stage's hashed configuration; `cache_plan_config` makes it."""
+
+    table: CachePlanTable
+    # The table.
+    seed: int
+    # Draws the permutations of "minhash"; 0 for the others, which draw nothing.
+
+
+def cache_plan_config(table: CachePlanTable, seed: int) -> CachePlanConfig:
+    """Returns the stage's configuration without what does not matter to it."""
+    return CachePlanConfig(table=table, seed=seed if table.order == "minhash" else 0)
+
+
+class CachePlanExecution(Threads):
+    """How a plan is made: threads that read batches and run the kernels."""

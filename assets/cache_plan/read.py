@@ -1,0 +1,39 @@
+"""How a stored cache plan is opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from assets.cache_plan.stage import CachePlanStage
+from kernels.disk_cache.segments import SegmentPlan
+from kernels.rows.placement import Placement
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+
+
+def open_placement(artifact: Artifact) -> Placement:
+    """Returns the static tiers of a cache_plan artifact, mapped.
+
+    Raises:
+        InputError: it is of another stage, or lacks an array.
+    """
+    _require(artifact)
+    return Placement(**{name: artifact.array(name) for name in ("slot", "device_ids", "host_ids")})
+
+
+def open_segment_plan(artifact: Artifact) -> SegmentPlan:
+    """Returns the segments of a cache_plan artifact, mapped; raises as `open_placement`."""
+    _require(artifact)
+    names = ("segment_of", "cache_ptr", "cache_ids", "member_ptr", "members", "packed_ptr", "packed_ids")
+    return SegmentPlan(**{name: artifact.array(name) for name in names})
+
+
+def _require(artifact: Artifact) -> None:
+    from assets.storage.require import require
+
+    arrays: dict[str, Any] = {name: {"dtype": "int32", "ndim": 1} for name in ("slot", "segment_of", "members")}
+    arrays |= {name: {"dtype": "int64", "ndim": 1} for name in ("cache_ptr", "member_ptr", "packed_ptr")}
+    ids = ("device_ids", "host_ids", "cache_ids", "packed_ids")
+    arrays |= {name: {"dtype": ("int32", "int64"), "ndim": 1} for name in ids}
+    require(artifact, {"stage": CachePlanStage.name, "arrays": arrays})

@@ -1,0 +1,101 @@
+"""The cache plan stage: tiers first, then the segments of the disk cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assets.budgets.read import Budgets, open_budgets
+from assets.building.stage import Progress, Summary
+from assets.cache_plan.build import Planned, plan_all
+from assets.cache_plan.config import CachePlanConfig, CachePlanExecution
+from assets.cache_plan.segment_size import Room, SegmentBatches, choose_size
+from assets.cache_plan.summary import plan_checks, plan_numbers
+from assets.samples.read import open_samples
+from kernels.hotness.ranking import rank
+from kernels.rows.placement import Placement, place_rows
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+    from assets.storage.writer import Writer
+
+
+class CachePlanStage:
+    """Plans the tiers; `CACHE_PLAN` is the one instance."""
+
+    name = "cache_plan"
+    code_version = 3  # 3: members, and copies
+    Semantic = CachePlanConfig
+    Execution = CachePlanExecution
+
+    def inputs(self, semantic: CachePlanConfig) -> Mapping[str, str]:
+        """Reads row sizes, the batches and the budgets."""
+        return {"graph": "graph", "samples": "samples", "budgets": "budgets"}
+
+    def raw(self, semantic: CachePlanConfig) -> Mapping[str, str]:
+        """Returns no digests: everything comes from the store."""
+        return {}
+
+    def build(
+        self,
+        inputs: Mapping[str, Artifact],
+        semantic: CachePlanConfig,
+        execution: CachePlanExecution,
+        writer: Writer,
+        progress: Progress,
+    ) -> Summary:
+        """Ranks, sizes, splits, orders and counts.
+
+        Raises:
+            InputError: the disk budget is smaller than one segment of all batches needs, or than copies do where they are asked
+                for, or a batch is damaged.
+        """
+        table, budgets = inputs["graph"].table("features"), open_budgets(inputs["budgets"])
+        samples = open_samples(inputs["samples"])
+        visits = np.asarray(samples.access_counts())
+        placement = place_visited(visits, table.row_bytes, budgets)
+        for name in ("slot", "device_ids", "host_ids"):
+            writer.save(name, getattr(placement, name))
+        asked = semantic.table
+        with SegmentBatches(samples, execution.threads) as batches:
+            room = Room(row_bytes=table.row_bytes, disk_bytes=budgets.disk_bytes, segment_size=asked.segment_size)
+            choice = choose_size(batches, placement.slot, visits, room, progress)
+            planned = plan_all(batches, placement, choice, asked.order, semantic.seed, writer, progress)
+        return Summary(
+            numbers=plan_numbers(planned, placement, choice) | {"feature_bytes": table.num_rows * table.row_bytes},
+            checks=plan_checks(planned, placement, choice, budgets, np.asarray(samples.num_inputs)),
+            figures=_draw(planned, writer),
+        )
+
+
+CACHE_PLAN = CachePlanStage()
+
+
+def place_visited(visits: Array, row_bytes: int, budgets: Budgets) -> Placement:
+    """Places the most visited nodes within the budgets; nodes that no batch needs take no room.
+
+    Args:
+        visits: u32[N], batches that need a node.
+        row_bytes: bytes of a row.
+        budgets: of the device and the host.
+    """
+    order, left = rank(visits), int(np.count_nonzero(visits))
+    rows = []
+    for budget in (budgets.device_bytes, budgets.host_bytes):
+        rows.append(min(left, budget // row_bytes) if row_bytes else left)
+        left -= rows[-1]
+    return place_rows(order, *rows)
+
+
+def _draw(planned: Planned, writer: Writer) -> dict[str, str]:
+    """Draws the figures and returns title -> file."""
+    from assets.figures import page_curves, tier_shares
+
+    tier_shares(writer.path("tiers.png"), planned.tier_rows)
+    page_curves(
+        writer.path("cache_io.png"), {"ordered by node id": planned.pages_by_id, f'"{planned.order}"': planned.pages}
+    )
+    return {"rows by tier": "tiers.png", "disk cache pages by batch": "cache_io.png"}

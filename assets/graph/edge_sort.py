@@ -1,0 +1,239 @@
+"""From a spool of edges to compressed columns without holding them: an external distribution sort.
+
+1. Deal. The nodes are cut into ranges that receive about equal numbers of edges, few enough that one range fits in
+   memory. One pass over the spool adds reverse edges, drops self-loops, and appends every edge to the file of its
+   destination's range.
+2. Sort. Range by range, the edges are ordered by (destination, edge type, source, row in the source table), equal ones
+   are merged, and the columns are appended to the arrays of the artifact.
+
+The order is total up to equal bytes, so neither the batches nor the number of ranges changes the result: it is that of
+`kernels.graph.csc.build_csc` on the same edges.
+
+Peak memory: `memory_bytes`; more where SORT_BYTES times the edges of the fullest of 65,536 equal ranges of nodes, or
+SORT_BYTES times 1/256 of all edges, is more. Beside it 24 N bytes for degrees and indptr. Disk: two records for every
+edge of the spool, three when it is made undirected, beside the result.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.sources.spool import EdgeSpool, write_records
+from assets.storage.arrays import ArrayAppender, open_array
+from kernels.errors import InputError
+from kernels.graph.edge_order import edge_order
+from kernels.types import Array, Topology, id_dtype
+
+if TYPE_CHECKING:
+    from assets.building.stage import Progress
+    from assets.storage.writer import Writer
+
+SORT_BYTES = 112
+"""Most bytes that sorting needs for one edge: its record, columns, order, merged columns."""
+
+MOST_RANGES = 512
+"""Most files that are open at once while edges are dealt."""
+
+LARGEST_DEGREE = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgePolicy:
+    """What happens to reverse edges, self-loops and edges that occur several times."""
+
+    undirected: bool
+    merge: bool
+    drop_loops: bool
+
+
+@dataclass
+class _Counts:
+    """What the sort finds on its way."""
+
+    num_duplicates: int = 0
+    num_self_loops: int = 0
+    in_degree: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    out_degree: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+def sort_edges(
+    spool: EdgeSpool, policy: EdgePolicy, memory_bytes: int, threads: int, writer: Writer, progress: Progress
+) -> tuple[Topology, dict[str, int]]:
+    """Writes `indptr`, `indices` and the attribute arrays of the topology, and removes the spool.
+
+    Args:
+        spool: the edges, all appended.
+        policy: what is added, dropped and merged.
+        memory_bytes: working memory; see the module's docstring.
+        threads: native threads; the bytes do not depend on it.
+        writer: receives the arrays.
+        progress: told of every edge, once in each of the two passes.
+
+    Returns:
+        (the topology, memory-mapped but for its degrees; num_duplicates and num_self_loops as `build_csc` counts them).
+
+    Raises:
+        InputError: a node has 2^31 edges or more, or the disk is full.
+    """
+    spool.close()
+    counts = _Counts()
+    bounds = _cut(spool, memory_bytes)
+    files = [spool.folder / f"range.{number}" for number in range(len(bounds) - 1)]
+    progress.start("deal edges", spool.num_edges, "edges")
+    _deal(spool, policy, bounds, files, counts, progress)
+    progress.done()
+    spool.remove()
+    progress.start("sort edges", sum(path.stat().st_size for path in files) // spool.dtype.itemsize, "edges")
+    topology = _sort_ranges(spool, policy, bounds, files, counts, threads, writer, progress)
+    progress.done()
+    return topology, {"num_duplicates": counts.num_duplicates, "num_self_loops": counts.num_self_loops}
+
+
+def _cut(spool: EdgeSpool, memory_bytes: int) -> Array:
+    """Returns the bounds i64[R+1] of ranges of nodes, each with at most the edges that fit, or one coarse bin."""
+    most = max(1, memory_bytes // SORT_BYTES)
+    total = int(spool.histogram.sum())
+    most = max(most, -(-total // (MOST_RANGES // 2)))
+    cuts, held = [0], 0
+    for bin_number, size in enumerate(spool.histogram.tolist()):
+        if held and held + size > most:
+            cuts.append(bin_number)
+            held = 0
+        held += size
+    bounds = np.array([*cuts, len(spool.histogram)], np.int64) << spool.shift
+    bounds[-1] = spool.num_nodes
+    return bounds
+
+
+def _deal(
+    spool: EdgeSpool, policy: EdgePolicy, bounds: Array, files: list[Path], counts: _Counts, progress: Progress
+) -> None:
+    with ExitStack() as stack:
+        open_files = [stack.enter_context(open(path, "xb", buffering=0)) for path in files]
+        for batch in spool.batches():
+            num_read = len(batch)
+            loops = batch["src"] == batch["dst"]
+            counts.num_self_loops += int(np.count_nonzero(loops))
+            parts = [batch[~loops] if policy.drop_loops and loops.any() else batch]
+            if policy.undirected:
+                parts.append(_reversed(batch[~loops], spool))
+            for records in parts:
+                _deal_records(records, bounds, files, open_files)
+            progress.advance(num_read)
+
+
+def _reversed(records: Array, spool: EdgeSpool) -> Array:
+    """Returns the reverse edges, in the memory of `records`."""
+    records["src"], records["dst"] = records["dst"].copy(), records["src"].copy()
+    if spool.columns.num_types and spool.columns.reverse_types == "own":
+        records["type"] += spool.columns.num_types
+    return records
+
+
+def _deal_records(records: Array, bounds: Array, files: list[Path], open_files: list[Any]) -> None:
+    if len(files) == 1:
+        write_records(open_files[0], files[0], records)
+        return
+    place = (np.searchsorted(bounds, records["dst"], side="right") - 1).astype(np.uint16)
+    records = records[np.argsort(place, kind="stable")]
+    ends = np.cumsum(np.bincount(place, minlength=len(files)))
+    for number, end in enumerate(ends.tolist()):
+        begin = int(ends[number - 1]) if number else 0
+        if end > begin:
+            write_records(open_files[number], files[number], records[begin:end])
+
+
+def _sort_ranges(
+    spool: EdgeSpool,
+    policy: EdgePolicy,
+    bounds: Array,
+    files: list[Path],
+    counts: _Counts,
+    threads: int,
+    writer: Writer,
+    progress: Progress,
+) -> Topology:
+    columns, num_nodes = spool.columns, spool.num_nodes
+    counts.in_degree = np.zeros(num_nodes, np.int32)
+    # Every edge has its reverse in an undirected graph, so the degrees are equal.
+    counts.out_degree = np.zeros(0 if policy.undirected else num_nodes, np.int64)
+    wanted = {"indices": id_dtype(num_nodes)}
+    wanted |= {"weights": np.dtype(np.float32)} if columns.weights else {}
+    wanted |= {"edge_types": np.dtype(np.uint8)} if columns.num_types else {}
+    wanted |= {"edge_ids": np.dtype(np.int64)} if columns.edge_ids else {}
+    with ExitStack() as stack:
+        out = {name: stack.enter_context(ArrayAppender(writer.path(f"{name}.npy"), t)) for name, t in wanted.items()}
+        for path, low, high in zip(files, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            records = np.fromfile(path, spool.dtype)
+            _sort_range(records, low, high, spool, policy, counts, threads, out)
+            progress.advance(len(records))
+            path.unlink()
+    indptr = np.zeros(num_nodes + 1, np.int64)
+    np.cumsum(counts.in_degree, out=indptr[1:])
+    writer.save("indptr", indptr)
+    mapped = {name: open_array(writer.path(f"{name}.npy")) for name in wanted}
+    return Topology(
+        indptr=indptr,
+        in_degree=counts.in_degree,
+        out_degree=counts.in_degree if policy.undirected else _as_degrees(counts.out_degree, "out"),
+        **mapped,
+    )
+
+
+def _sort_range(
+    records: Array,
+    low: int,
+    high: int,
+    spool: EdgeSpool,
+    policy: EdgePolicy,
+    counts: _Counts,
+    threads: int,
+    out: dict[str, ArrayAppender],
+) -> None:
+    """Sorts and merges the edges of the nodes low to high - 1, and appends their columns."""
+    names = records.dtype.names or ()
+    rows = (records["dst"] - low).astype(np.int32)
+    src = np.ascontiguousarray(records["src"])
+    types = np.ascontiguousarray(records["type"]) if "type" in names else None
+    ties = np.ascontiguousarray(records["tie"]) if "tie" in names else None
+    order = edge_order(rows, src, high - low, types, ties, threads)
+    rows, src = rows[order], src[order]
+    types = None if types is None else types[order]
+    repeats = np.zeros(len(rows), bool)
+    repeats[1:] = (rows[1:] == rows[:-1]) & (src[1:] == src[:-1])
+    if types is not None:
+        repeats[1:] &= types[1:] == types[:-1]
+    counts.num_duplicates += int(np.count_nonzero(repeats))
+    kept = ~repeats if policy.merge else np.ones(len(rows), bool)
+    counts.in_degree[low:high] = _as_degrees(np.bincount(rows[kept], minlength=high - low), "in", low)
+    src = src[kept]
+    if not policy.undirected:
+        counts.out_degree += np.bincount(src, minlength=spool.num_nodes)
+    out["indices"].append(src)
+    if types is not None:
+        out["edge_types"].append(types[kept])
+    if "edge_ids" in out and ties is not None:
+        out["edge_ids"].append(ties[order][kept])
+    if "weights" in out:
+        weights = records["weight"][order]
+        if policy.merge and spool.columns.merge_weights == "sum":
+            # bincount adds in the order of the rows, in float64: the same bytes everywhere
+            weights = np.bincount(np.cumsum(kept) - 1, weights=weights).astype(np.float32)
+        else:
+            weights = weights[kept]
+        out["weights"].append(weights)
+
+
+def _as_degrees(counts: Array, direction: str, low: int = 0) -> Array:
+    if len(counts) and counts.max() > LARGEST_DEGREE:
+        node = int(np.argmax(counts))
+        raise InputError(
+            f"node {low + node} has {counts[node]} {direction}-edges; a row may have {LARGEST_DEGREE}",
+            'merge duplicate edges: duplicates = "merge"',
+        )
+    return counts.astype(np.int32)

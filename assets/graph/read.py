@@ -1,0 +1,72 @@
+"""How a stored graph is opened, by memory mapping; needs NumPy and xxhash only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assets.storage.table import FeatureTable
+from kernels.types import Array, Topology
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+
+
+OPTIONAL_ARRAYS = ("weights", "edge_types", "edge_ids", "node_type_ptr")
+"""Arrays of the topology that not every source has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """A stored graph, memory-mapped.
+
+    Attributes:
+        topology: in-neighbours and whole-graph degrees.
+        features: the table of N feature rows, in node order.
+        labels: i32[N], -1 unknown.
+        train_ids, valid_ids, test_ids: ids[n], ascending, disjoint.
+        num_classes, class_names: the classes, in label order.
+    """
+
+    topology: Topology
+    features: FeatureTable
+    labels: Array
+    train_ids: Array
+    valid_ids: Array
+    test_ids: Array
+    num_classes: int
+    class_names: tuple[str, ...]
+
+
+def open_graph(artifact: Artifact) -> Graph:
+    """Opens a graph artifact without copying an array; needs NumPy and xxhash only.
+
+    Raises:
+        InputError: the artifact is of another stage, or lacks what the graph stage writes.
+    """
+    from assets.storage.require import require
+
+    ids = {"dtype": ("int32", "int64"), "ndim": 1}
+    arrays = {name: ids for name in ("indices", "train_ids", "valid_ids", "test_ids")}
+    arrays |= {name: {"dtype": "int32", "ndim": 1} for name in ("in_degree", "out_degree", "labels")}
+    arrays |= {"indptr": {"dtype": "int64", "ndim": 1}, "features": {"ndim": 2}}
+    require(artifact, {"stage": "graph", "arrays": arrays})
+    array = artifact.array
+    optional = [name for name in OPTIONAL_ARRAYS if f"{name}.npy" in artifact.files]
+    names = tuple(artifact.summary["numbers"]["class_names"])
+    return Graph(
+        topology=Topology(
+            indptr=array("indptr"),
+            indices=array("indices"),
+            in_degree=array("in_degree"),
+            out_degree=array("out_degree"),
+            **{name: array(name) for name in optional},
+        ),
+        features=artifact.table("features"),
+        labels=array("labels"),
+        train_ids=array("train_ids"),
+        valid_ids=array("valid_ids"),
+        test_ids=array("test_ids"),
+        num_classes=len(names),
+        class_names=names,
+    )

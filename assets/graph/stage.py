@@ -1,0 +1,147 @@
+"""The graph stage: what it reads, and the order in which an artifact is built from a source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.building.execution import Threads
+from assets.building.materialize import stage_version
+from assets.building.stage import Progress, Summary
+from assets.graph.checks import describe, node_checks, topology_checks
+from assets.sources.registry import GraphConfig, RawGraph, source_module
+from assets.sources.splits import checked, stratified
+from kernels.errors import InputError
+from kernels.types import Array, Topology
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+    from assets.storage.writer import Writer
+
+
+class GraphExecution(Threads):
+    """How a graph is built: threads of the kernels, and processes that parse modules."""
+
+
+class GraphStage:
+    """Builds the graph artifact; `GRAPH` is the one instance."""
+
+    name = "graph"
+    code_version = 1
+    Semantic = GraphConfig
+    Execution = GraphExecution
+
+    def inputs(self, semantic: GraphConfig) -> Mapping[str, str]:
+        """Returns no inputs: a graph comes from outside."""
+        return {}
+
+    def raw(self, semantic: GraphConfig) -> Mapping[str, str]:
+        """Returns the content digests of what the source reads.
+
+        Raises:
+            InputError: it is missing or unreadable.
+        """
+        return source_module(semantic.source).raw(semantic)
+
+    def build(
+        self,
+        inputs: Mapping[str, Artifact],
+        semantic: GraphConfig,
+        execution: GraphExecution,
+        writer: Writer,
+        progress: Progress,
+    ) -> Summary:
+        """Reads the source, compresses the edges, splits, tests and describes the graph.
+
+        Raises:
+            InputError: anything wrong with the source, or it changed while it was read.
+        """
+        raw = source_module(semantic.source).load(semantic, writer, execution, progress)
+        if stage_version(self, semantic, inputs) != writer.version:
+            raise InputError(f"the files of the {semantic.source} source changed while they were read", "build again")
+        parts = _split(raw, semantic)
+        topology, dropped = _compress(raw, semantic, execution, writer, progress)
+        features = np.load(writer.path("features.npy"), mmap_mode="r")
+        for name, array in (
+            ("in_degree", topology.in_degree), ("out_degree", topology.out_degree), ("labels", raw.labels),
+            ("train_ids", parts[0]), ("valid_ids", parts[1]), ("test_ids", parts[2]),
+            ("node_type_ptr", raw.node_type_ptr),
+        ):  # fmt: skip
+            if array is not None:
+                writer.save(name, array)
+        _write_nodes(raw, writer)
+        numbers = describe(topology, raw.labels, raw.class_names, parts, features) | dropped | dict(raw.numbers)
+        checks = topology_checks(topology, merged=semantic.duplicates == "merge")
+        checks += node_checks(raw.labels, len(raw.class_names), parts, features)
+        return Summary(numbers=numbers, checks=checks, figures=_draw(topology, numbers, writer))
+
+
+GRAPH = GraphStage()
+
+
+def _split(raw: RawGraph, config: GraphConfig) -> tuple[Array, Array, Array]:
+    """Returns the source's split, or a stratified one."""
+    if raw.splits is not None:
+        return checked(raw.splits, raw.labels)
+    return stratified(raw.labels, config.seed, config.train_ratio, config.valid_ratio)
+
+
+def _compress(
+    raw: RawGraph, config: GraphConfig, execution: GraphExecution, writer: Writer, progress: Progress
+) -> tuple[Topology, dict[str, int]]:
+    """Writes the topology but for its degrees; returns it and the counts of what was found. Lets go of the raw edges."""
+    from assets.graph.edge_sort import EdgePolicy, sort_edges
+    from kernels.graph.csc import build_csc
+
+    if raw.spool is not None:
+        merge, drop = config.duplicates == "merge", config.self_loops == "drop"
+        policy = EdgePolicy(undirected=config.undirected, merge=merge, drop_loops=drop)
+        return sort_edges(raw.spool, policy, raw.memory_bytes, execution.threads, writer, progress)
+    progress.start("compress edges", len(raw.src), "edges")
+    csc = build_csc(
+        raw.src,
+        raw.dst,
+        raw.num_nodes,
+        undirected=config.undirected,
+        duplicates=config.duplicates,
+        self_loops=config.self_loops,
+        threads=execution.threads,
+    )
+    progress.advance(len(raw.src))
+    progress.done()
+    raw.src = raw.dst = np.zeros(0, raw.src.dtype)
+    topology = Topology(indptr=csc.indptr, indices=csc.indices, in_degree=csc.in_degree, out_degree=csc.out_degree)
+    writer.save("indptr", csc.indptr)
+    writer.save("indices", csc.indices)
+    return topology, {"num_duplicates": csc.num_duplicates, "num_self_loops": csc.num_self_loops}
+
+
+def _write_nodes(raw: RawGraph, writer: Writer) -> None:
+    """Writes nodes.parquet: what a dense node id was called outside."""
+    import polars
+
+    ids = np.arange(raw.num_nodes, dtype=np.int64)
+    names = polars.lit(None, dtype=polars.String) if raw.node_names is None else polars.Series(list(raw.node_names))
+    classes = polars.Series(list(raw.class_names), dtype=polars.String)
+    place = polars.Series(raw.labels).cast(polars.Int64)
+    original = ids if raw.original_ids is None else raw.original_ids
+    table = polars.DataFrame({"node_id": ids, "original_id": original}).with_columns(
+        names.alias("name"), classes.gather(place.set(place < 0, None)).alias("class")
+    )
+    table.write_parquet(writer.path("nodes.parquet"), compression="zstd")
+
+
+def _draw(topology: Topology, numbers: Mapping[str, Any], writer: Writer) -> dict[str, str]:
+    """Draws the figures and returns title -> file."""
+    from assets.figures import class_balance, degree_histogram
+
+    degree_histogram(writer.path("degree.png"), topology.in_degree, topology.out_degree)
+    figures = {"degrees": "degree.png"}
+    if numbers["num_classes"]:
+        unknown = numbers["num_nodes"] - numbers["num_labelled"]
+        counts = np.array(numbers["class_counts"], np.int64)
+        class_balance(writer.path("classes.png"), numbers["class_names"], counts, unknown)
+        figures["classes"] = "classes.png"
+    return figures

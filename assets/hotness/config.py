@@ -1,0 +1,114 @@
+"""The `[hotness]` table, what the stage hashes of it, and the memory that counting takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from assets.building.execution import Threads
+from assets.sampling.config import SamplingConfig
+from kernels.errors import InputError
+from kernels.types import id_dtype
+
+Policy = Literal["bayes", "presample", "degree", "pagerank", "random", "optimal"]
+COUNTING: tuple[Policy, ...] = ("bayes", "presample")
+"""Policies that count epochs of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HotnessTable:
+    """The `[hotness]` table; all of it is hashed.
+
+    Raises:
+        InputError: names every value outside its range.
+    """
+
+    policy: Policy = "bayes"
+    # What nodes are ranked by; see the module's docstring.
+    rounds: int = 1
+    # K: epochs that presampling counts.
+    layers: Literal["none", "visits", "inputs"] = "none"
+    # Also counts nodes as destinations, by layer; "inputs" adds the distinct inputs under them.
+    evaluate_epochs: int = 0
+    # Training epochs to measure the hit ratio of all policies on; 0 = none.
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        problems = []
+        if self.rounds < 1:
+            problems.append(f"rounds = {self.rounds} is less than 1")
+        if self.evaluate_epochs < 0:
+            problems.append(f"evaluate_epochs = {self.evaluate_epochs} is negative")
+        if self.policy == "optimal" and self.evaluate_epochs < 1:
+            problems.append(
+                f'policy = "optimal" ranks by the evaluated epochs, but evaluate_epochs = {self.evaluate_epochs}'
+            )
+        if problems:
+            raise InputError("; ".join(problems), "for example: rounds = 2, evaluate_epochs = 0 (10 with optimal)")
+
+    @property
+    def counted_layers(self) -> Literal["none", "visits", "inputs"]:
+        """What presampling counts of layers: what is stored, or what the blend of `bayes` needs."""
+        needed = self.policy == "bayes" or self.evaluate_epochs > 0
+        return "visits" if needed and self.layers == "none" else self.layers
+
+    @property
+    def presamples(self) -> bool:
+        """Whether rounds are counted: for the ranking, for layers, or to be compared."""
+        return self.policy in COUNTING or self.layers != "none" or self.evaluate_epochs > 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HotnessConfig:
+    """The stage's hashed configuration; `hotness_config` makes it."""
+
+    hotness: HotnessTable
+    # The table.
+    sampling: SamplingConfig | None
+    # How batches are sampled; None where nothing is.
+    seed: int
+    # Keys every random decision.
+
+
+def hotness_config(table: HotnessTable, sampling: SamplingConfig | None, seed: int) -> HotnessConfig:
+    """Returns the stage's configuration without what does not matter to it, so that such an edit builds nothing anew.
+
+    Raises:
+        InputError: the policy samples, and there is no `[sampling]`.
+    """
+    if not table.presamples:
+        return HotnessConfig(
+            hotness=replace(table, rounds=1), sampling=None, seed=seed if table.policy == "random" else 0
+        )
+    if sampling is None:
+        raise InputError(
+            f'policy = "{table.policy}" samples batches', "add a table [sampling] with fanouts and batch_size"
+        )
+    # Which epochs are used again does not change what an epoch asks for.
+    return HotnessConfig(hotness=table, sampling=replace(sampling, reuse=0), seed=seed)
+
+
+class HotnessExecution(Threads):
+    """How nodes are ranked: threads that sample, each with a sampler of its own."""
+
+
+def needed_bytes(config: HotnessConfig, num_nodes: int, threads: int) -> tuple[int, int]:
+    """Returns (peak memory beside the mapped graph, bytes in the store) of building this ranking, by the formulas above.
+
+    Args:
+        config: of the stage.
+        num_nodes: N.
+        threads: that sample.
+    """
+    table, id_bytes = config.hotness, id_dtype(num_nodes).itemsize
+    layers = len(config.sampling.fanouts) if config.sampling else 0
+    memory, stored = 28, id_bytes
+    if table.presamples:
+        memory += (
+            8 * threads + 4 + 8 * layers * (table.counted_layers != "none") + 8 * layers * (table.layers == "inputs")
+        )
+        memory += 16 * (table.evaluate_epochs > 0 or table.rounds > 1)
+        stored += 4 + 4 * layers * (table.layers != "none") + 8 * layers * (table.layers == "inputs")
+    memory += (4 * layers + 150) * (table.policy == "bayes" or table.evaluate_epochs > 0)
+    stored += 8 * (table.policy in ("bayes", "degree", "pagerank"))
+    return memory * num_nodes, stored * num_nodes

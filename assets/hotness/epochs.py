@@ -1,0 +1,146 @@
+"""The epochs that the hotness stage samples: presampled rounds on a stream of their own, and training epochs to evaluate on.
+
+`kernels.sampling.epoch_plan.EpochPlan` shuffles by the stream as well, so a presampled epoch shares neither its batches'
+seeds nor any draw with a training epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from assets.building.stage import Check, Progress
+from assets.graph.read import Graph
+from assets.hotness.config import HotnessConfig
+from assets.sampling.config import open_sampler
+from kernels.errors import InputError
+from kernels.hotness.presample import Tally, count_batches
+from kernels.hotness.ranking import similarity
+from kernels.hotness.visits import VisitCounter
+from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.own_sampling import AnySampler
+from kernels.types import Array, Stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """Epochs of one stream.
+
+    Attributes:
+        counter: the nodes' counts, all epochs together.
+        tally: batches, inputs and edges, counted apart.
+        num_epochs: how many.
+        similarities: of each epoch to the one before it (FGNN, Table 2).
+    """
+
+    counter: VisitCounter
+    tally: Tally
+    num_epochs: int
+    similarities: tuple[float, ...]
+
+    @property
+    def visits(self) -> Array:
+        """u32[N]."""
+        return self.counter.visits
+
+    def numbers(self, name: str) -> dict[str, Any]:
+        """Returns summary numbers, their names starting with `name`."""
+        tally, num_nodes = self.tally, max(1, len(self.visits))
+        found: dict[str, Any] = {
+            "epochs": self.num_epochs,
+            "batches": tally.num_batches,
+            "inputs": tally.num_inputs,
+            "edges": tally.num_edges,
+            "inputs_per_batch": tally.num_inputs / tally.num_batches,
+            "touched_ratio": tally.num_inputs / tally.num_batches / num_nodes,
+            "visited_nodes": int(np.count_nonzero(self.visits)),
+        }
+        if self.similarities:
+            found["similarity"] = float(np.mean(self.similarities))
+        return {f"{name}_{key}": value for key, value in found.items()}
+
+    def checks(self, graph: Graph) -> list[Check]:
+        """Tests the counts against what is known without them."""
+        train_ids, total = np.asarray(graph.train_ids), int(self.visits.sum(dtype=np.uint64))
+        fewest = int(self.visits[train_ids].min())
+        found = [
+            Check(
+                name="visits add up to the inputs",
+                passed=total == self.tally.num_inputs,
+                detail=f"{total:,} visits, {self.tally.num_inputs:,} inputs of {self.tally.num_batches:,} batches",
+            ),
+            Check(
+                name="every training node is visited in every round",
+                passed=fewest >= self.num_epochs,
+                detail=f"{len(train_ids):,} nodes, at least {fewest} visits in {self.num_epochs} rounds",
+            ),
+        ]
+        if self.counter.layers != "none":
+            top = self.counter.layer_visits[-1]
+            seeds = int(top.sum(dtype=np.uint64))
+            found.append(
+                Check(
+                    name="every training node is a seed once a round",
+                    passed=bool((top[train_ids] == self.num_epochs).all())
+                    and seeds == len(train_ids) * self.num_epochs,
+                    detail=f"{seeds:,} seeds in {self.num_epochs} rounds",
+                )
+            )
+        return found
+
+
+class Epochs:
+    """Samples epochs of a graph and counts their nodes.
+
+    Args:
+        graph: the graph; its training nodes are the seeds.
+        config: policy, sampling and seed.
+        threads: threads that sample.
+        progress: told of every batch.
+
+    Raises:
+        InputError: epochs are wanted, and there are no training nodes or the sampling is not sound.
+    """
+
+    def __init__(self, graph: Graph, config: HotnessConfig, threads: int, progress: Progress):
+        self.graph, self.config, self.progress = graph, config, progress
+        self._samplers: list[AnySampler] = []
+        sampling = config.sampling
+        if sampling is None:
+            return
+        if len(graph.train_ids) == 0:
+            raise InputError("the graph has no training nodes to sample from", "give its source a training split")
+        self._samplers = [
+            open_sampler(graph.topology, sampling.method, sampling.fanouts, seed=config.seed) for _ in range(threads)
+        ]
+
+    def presample(self) -> Counted:
+        """Counts the rounds, layers included where they are wanted."""
+        return self._count(
+            Stream.PRESAMPLE, self.config.hotness.rounds, "presample", self.config.hotness.counted_layers
+        )
+
+    def evaluate(self) -> Counted:
+        """Counts the first training epochs."""
+        return self._count(Stream.TRAIN, self.config.hotness.evaluate_epochs, "sample training epochs", "none")
+
+    def _count(self, stream: Stream, num_epochs: int, label: str, layers: Any) -> Counted:
+        sampling = self.config.sampling
+        assert sampling is not None, "epochs are sampled only where [sampling] stands"
+        train_ids = np.array(self.graph.train_ids)
+        plan = EpochPlan(train_ids, sampling.batch_size, seed=self.config.seed, stream=stream)
+        counter = VisitCounter(self.graph.topology.num_nodes, len(sampling.fanouts), layers)
+        tally, similarities, last = Tally(), [], None
+        self.progress.start(label, num_epochs * plan.num_batches, "batches")
+        for epoch in range(num_epochs):
+            before = counter.visits.copy() if num_epochs > 1 else None
+            tally += count_batches(self._samplers, plan.batches(epoch), counter, self.progress.advance)
+            if before is not None:
+                visits = np.subtract(counter.visits, before, out=before)
+                if last is not None:
+                    similarities.append(similarity(last, visits))
+                last = visits
+        self.progress.done()
+        return Counted(counter=counter, tally=tally, num_epochs=num_epochs, similarities=tuple(similarities))

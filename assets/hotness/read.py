@@ -1,0 +1,36 @@
+"""How a stored hotness map is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hotness:
+    """A stored ranking, memory-mapped; see the module's docstring for the arrays."""
+
+    order: Array
+    visits: Array | None
+    score: Array | None
+    layer_visits: Array | None
+    layer_inputs: Array | None
+
+
+def open_hotness(artifact: Artifact) -> Hotness:
+    """Opens a hotness artifact without copying an array.
+
+    Raises:
+        InputError: the artifact is of another stage, or lacks what the stage writes.
+    """
+    from assets.storage.require import require
+
+    require(artifact, {"stage": "hotness", "arrays": {"order": {"dtype": ("int32", "int64"), "ndim": 1}}})
+    names = ("visits", "score", "layer_visits", "layer_inputs")
+    found = {name: artifact.array(name) if f"{name}.npy" in artifact.files else None for name in names}
+    return Hotness(order=artifact.array("order"), **found)

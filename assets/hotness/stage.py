@@ -1,0 +1,108 @@
+"""The hotness stage: counts, ranks and tests the ranking."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.building.stage import Check, Progress, Summary
+from assets.graph.read import open_graph
+from assets.hotness.config import HotnessConfig, HotnessExecution
+from assets.storage.user_code import code_digests
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+    from assets.storage.writer import Writer
+
+
+class HotnessStage:
+    """Builds the hotness artifact; `HOTNESS` is the one instance."""
+
+    name = "hotness"
+    code_version = 1
+    Semantic = HotnessConfig
+    Execution = HotnessExecution
+
+    def inputs(self, semantic: HotnessConfig) -> Mapping[str, str]:
+        """Hotness is that of a graph."""
+        return {"graph": "graph"}
+
+    def raw(self, semantic: HotnessConfig) -> Mapping[str, str]:
+        """Returns the digest of the user's own sampling function, where there is one.
+
+        Raises:
+            InputError: there is no such module.
+        """
+        return code_digests({"sampling": semantic.sampling.method}) if semantic.sampling else {}
+
+    def build(
+        self,
+        inputs: Mapping[str, Artifact],
+        semantic: HotnessConfig,
+        execution: HotnessExecution,
+        writer: Writer,
+        progress: Progress,
+    ) -> Summary:
+        """Counts, ranks, and evaluates where asked.
+
+        Raises:
+            InputError: the graph has no training nodes, or a batch cannot be sampled.
+        """
+        from assets.hotness.epochs import Epochs
+        from assets.hotness.rankings import Rankings, evaluate
+
+        graph, table = open_graph(inputs["graph"]), semantic.hotness
+        epochs = Epochs(graph, semantic, execution.threads, progress)
+        started = time.perf_counter()
+        presampled = epochs.presample() if table.presamples else None
+        after_rounds = time.perf_counter()
+        evaluated = epochs.evaluate() if table.evaluate_epochs else None
+        after_epochs = time.perf_counter()
+        rankings = Rankings(graph, semantic, presampled, evaluated, execution.threads)
+        order, numbers = _write(rankings, writer), {"num_nodes": graph.topology.num_nodes}
+        figures = {}
+        for name, counted in (("presample", presampled), ("evaluate", evaluated)):
+            if counted is not None:
+                numbers |= counted.numbers(name)
+        if evaluated is not None:
+            found, figures = evaluate(rankings, evaluated.visits, writer)
+            numbers |= found
+        writer.note(
+            presample_seconds=round(after_rounds - started, 3),
+            evaluate_seconds=round(after_epochs - after_rounds, 3),
+            rank_seconds=round(time.perf_counter() - after_epochs, 3),
+        )
+        checks = [] if presampled is None else presampled.checks(graph)
+        return Summary(numbers=numbers, checks=[*checks, _is_permutation(order)], figures=figures)
+
+
+HOTNESS = HotnessStage()
+
+
+def _write(rankings: Any, writer: Writer) -> Array:
+    """Writes the arrays of the configured policy; returns the order."""
+    policy, counter = rankings.config.hotness.policy, rankings.counter
+    score = rankings.score(policy)
+    order = rankings.order(policy, score)
+    writer.save("order", order)
+    if score is not None and score.dtype == np.float64:
+        writer.save("score", score)
+    visits = rankings.visits(policy)
+    if visits is not None:
+        writer.save("visits", visits)
+    stored = rankings.config.hotness.layers
+    if counter is not None and stored != "none":
+        writer.save("layer_visits", counter.layer_visits)
+        if stored == "inputs":
+            writer.save("layer_inputs", counter.layer_inputs)
+    return order
+
+
+def _is_permutation(order: Array) -> Check:
+    seen = np.zeros(len(order), bool)
+    seen[order] = True
+    return Check(name="the ranking holds every node once", passed=bool(seen.all()), detail=f"{len(order):,} nodes")

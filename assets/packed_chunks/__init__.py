@@ -1,0 +1,27 @@
+"""The packed_chunks stage: the feature rows that each batch needs from disk, side by side (DiskGNN, section 5.2).
+
+The plan (assets/cache_plan/__init__.py) says which rows lie in device and host memory, which in the disk cache of a segment
+of batches, and which are packed with their batch. Here they get there: a group of consecutive segments is a part, and each
+part is built by one sequential pass over the feature table, range by range, however many batches want a row.
+
+Parts `segments-A-B`:
+    chunks u8[bytes]      one chunk a batch, each section starting on a page of the file and padded to whole pages:
+                          addresses i32[inputs], slots in the order of the inputs (kernels/rows/slots.py);
+                          places i32[c], ascending: the batch's rows of its segment's cache;
+                          rows, packed, ascending by node id
+    bounds i64[n+1]       byte of the file at which each chunk starts, and the end; num_cached i64[n] = c
+    digests u64[n]        `chunk_digest` of each chunk: XXH64 of the XXH64 of its pages
+    caches u8[bytes]      the disk cache of each segment, rows in the plan's order, padded to whole pages
+    cache_bounds i64[s+1] byte of the file at which each cache starts, and the end
+    cache_digests u64[p]  XXH64 of each page of the caches, since they are read by pages
+    device_image, host_image [rows, F]   rows of the static tiers, stored type; in the part of segment 0 only, whose pass brings them along
+The parent, for all B batches and S segments, by epoch and step:
+    part_of i32[B], offsets i64[B], num_bytes i64[B], num_cached i64[B], digests u64[B]; cache_offsets i64[S], cache_bytes i64[S]
+
+A slot on the staged tier is a row of the batch's own staging: packed rows first, then its cached rows in the order of `places`. The
+topology stays in the samples, which are laid out for the same kind of read.
+
+Peak memory of a part, N nodes, T threads: `memory` (ranges, buffers and windows; assets/packed_chunks/distribute.py), or 2
+MiB and a page for each of its batches where that is more; 4 N bytes; 4 bytes for each stored row, 8 for those of caches and
+images, 8 for each page of a cache; and for each of T + 4 threads 4 MiB and a batch with 60 bytes for each input that comes from disk.
+"""

@@ -1,0 +1,251 @@
+"""Packing one group of segments: everything that its batches want from disk, by one pass over the features.
+
+The plan says how many rows a batch has in each tier, so the place of every chunk is known before anything is read. While the first range
+of the table is on its way, each batch of the group is read and its inputs get their slots
+(assets/packed_chunks/addresses.py), which go in front of its rows; then the rows come range by range
+(assets/packed_chunks/distribute.py), those of caches and images to be put in order at the end
+(assets/packed_chunks/reorder.py). assets/packed_chunks/__init__.py says what the files hold.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from assets.building.stage import Check, Progress, Summary
+from assets.graph.read import open_graph
+from assets.packed_chunks.addresses import CachedNodes, addresses
+from assets.packed_chunks.distribute import WAITING_THREADS, Dealer, Memory, Streamed, deal
+from assets.packed_chunks.reorder import Placing
+from assets.samples.read import Samples, open_samples
+from assets.samples.record import input_ids_place
+from assets.storage.arrays import DATA_OFFSET
+from assets.storage.direct_array import DirectArray, RegionWriter
+from assets.storage.read_ranges import table_reader
+from assets.storage.table import FeatureTable
+from kernels.errors import InputError
+from kernels.rows.pages import PAGE_BYTES, padded_bytes
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from assets.packed_chunks.config import Group
+    from assets.storage.artifact import Artifact
+    from assets.storage.writer import Writer
+
+CHECKED_LISTS, CHECKED_ROWS, CHECKED_BYTES = 64, 64, 1 << 20
+"""Chunks, caches and images of a group that are compared with the table by another way, and rows and bytes of each at most."""
+
+
+class _Plan(NamedTuple):
+    """The part of the plan that a group needs, numbered from its first batch and segment."""
+
+    first: int
+    segment_of: Array
+    cache_ptr: Array
+    cache_ids: Array
+    packed_ptr: Array
+    packed_ids: Array
+    member_ptr: Array
+    members: Array
+
+    def packed(self, batch: int) -> Array:
+        return self.packed_ids[self.packed_ptr[batch] : self.packed_ptr[batch + 1]]
+
+    @property
+    def num_cached(self) -> Array:
+        return np.diff(self.member_ptr)
+
+    def cached(self, batch: int) -> CachedNodes:
+        members = self.members[self.member_ptr[batch] : self.member_ptr[batch + 1]]
+        return CachedNodes.of(self.cache(int(self.segment_of[batch])), members)
+
+    def cache(self, segment: int) -> Array:
+        return self.cache_ids[self.cache_ptr[segment] : self.cache_ptr[segment + 1]]
+
+
+class _Layout(NamedTuple):
+    """Where the sections of each chunk begin, and where each cache does; bytes of the files."""
+
+    chunks: Array  # i64[n+1]
+    places: Array  # i64[n]
+    rows: Array  # i64[n]
+    caches: Array  # i64[s+1]
+
+
+class _Region(NamedTuple):
+    """Rows as they should lie in a file, and where the digests of its pages go."""
+
+    file: DirectArray
+    start: int
+    end: int
+    node_ids: Array
+    page_words: Array | None = None
+
+
+def pack_group(
+    inputs: Mapping[str, Artifact], group: Group, threads: int, memory_bytes: int, writer: Writer, progress: Progress
+) -> Summary:
+    """Builds the part of one group; see assets/packed_chunks/__init__.py.
+
+    Raises:
+        InputError: the plan is not one of these samples, something that is read is damaged, or the disk is full.
+    """
+    table, samples = open_graph(inputs["graph"]).features, open_samples(inputs["samples"])
+    plan, memory = _part_of(inputs["cache_plan"], group), Memory.of(memory_bytes)
+    layout = _lay_out(plan, samples, table.row_bytes)
+    chunk_file = writer.create_direct("chunks", int(layout.chunks[-1]) - DATA_OFFSET, np.uint8)
+    chunks = _chunk_sinks(plan, layout, chunk_file)
+    cache_words = np.zeros((layout.caches[-1] - DATA_OFFSET) // PAGE_BYTES, np.uint64)
+    regions = _placed_regions(inputs["cache_plan"], plan, layout, cache_words, table, group, writer)
+    placing = Placing(table.row_bytes, memory.window_bytes)
+    for region in regions:
+        placing.add(*region)
+    dealer = Dealer([*chunks, *placing.windows], table.row_bytes, memory.buffer_bytes)
+    heads = _heads(np.array(inputs["cache_plan"].array("slot")), plan, samples, dealer, threads)
+    clock = time.perf_counter()
+    deal(table, dealer, memory.range_bytes, threads, progress, heads)
+    dealt = time.perf_counter()
+    placing.settle(dealer, threads)
+    settled = time.perf_counter()
+    writer.save("bounds", layout.chunks)
+    writer.save("num_cached", plan.num_cached)
+    writer.save("digests", np.array([chunk.region.digest for chunk in chunks], np.uint64))
+    writer.save("cache_bounds", layout.caches)
+    writer.save("cache_digests", cache_words)
+    packed = [
+        _Region(chunk_file, int(start), 0, plan.packed(batch)) for batch, start in enumerate(layout.rows.tolist())
+    ]
+    wrong = _compare(table, [*packed, *regions])
+    writer.note(
+        phase_seconds={"deal": dealt - clock, "settle": settled - dealt, "compare": time.perf_counter() - settled}
+    )
+    return Summary(
+        numbers={
+            "first_segment": group.low,
+            "first_batch": plan.first,
+            "num_batches": len(chunks),
+            "num_rows": len(dealer.lists.ids),
+        },
+        checks=[Check(name="rows are the features", passed=not wrong, detail=wrong or "drawn rows compared byte by byte")],
+    )  # fmt: skip
+
+
+def _part_of(plan: Artifact, group: Group) -> _Plan:
+    segment_of = np.asarray(plan.array("segment_of"))
+    first, last = (int(place) for place in np.searchsorted(segment_of, [group.low, group.high]))
+    cache_ptr = np.array(plan.array("cache_ptr")[group.low : group.high + 1])
+    ptr, member_ptr = (np.array(plan.array(name)[first : last + 1]) for name in ("packed_ptr", "member_ptr"))
+    return _Plan(
+        first=first,
+        segment_of=np.array(segment_of[first:last]) - group.low,
+        cache_ptr=cache_ptr - cache_ptr[0],
+        cache_ids=np.asarray(plan.array("cache_ids")[cache_ptr[0] : cache_ptr[-1]]),
+        packed_ptr=ptr - ptr[0],
+        packed_ids=np.asarray(plan.array("packed_ids")[ptr[0] : ptr[-1]]),
+        member_ptr=member_ptr - member_ptr[0],
+        members=np.asarray(plan.array("members")[member_ptr[0] : member_ptr[-1]]),
+    )
+
+
+def _lay_out(plan: _Plan, samples: Samples, row_bytes: int) -> _Layout:
+    count = len(plan.segment_of)
+    lengths = (
+        4 * np.array(samples.num_inputs[plan.first : plan.first + count]),
+        4 * plan.num_cached,
+        np.diff(plan.packed_ptr) * row_bytes,
+    )
+    slots, places, rows = (padded_bytes(each.astype(np.int64)) for each in lengths)
+    chunks = DATA_OFFSET + np.cumsum(np.concatenate([[0], slots + places + rows]))
+    caches = padded_bytes(np.diff(plan.cache_ptr) * row_bytes)
+    return _Layout(
+        chunks=chunks,
+        places=chunks[:-1] + slots,
+        rows=chunks[:-1] + slots + places,
+        caches=DATA_OFFSET + np.cumsum(np.concatenate([[0], caches])),
+    )
+
+
+def _chunk_sinks(plan: _Plan, layout: _Layout, file: DirectArray) -> list[Streamed]:
+    bounds, rows = layout.chunks.tolist(), layout.rows.tolist()
+    return [
+        Streamed(
+            plan.packed(batch),
+            rows[batch] - bounds[batch],
+            RegionWriter(file, bounds[batch], bounds[batch + 1], keep_digest=True),
+        )
+        for batch in range(len(rows))
+    ]
+
+
+def _placed_regions(
+    artifact: Artifact, plan: _Plan, layout: _Layout, words: Array, table: FeatureTable, group: Group, writer: Writer
+) -> list[_Region]:
+    """Makes the files of the caches and, in the first part, of the images; returns what belongs there."""
+    bounds = layout.caches.tolist()
+    caches = writer.create_direct("caches", bounds[-1] - DATA_OFFSET, np.uint8)
+    found = [
+        _Region(caches, low, high, plan.cache(segment), words[(low - DATA_OFFSET) // PAGE_BYTES :])
+        for segment, (low, high) in enumerate(pairwise(bounds))
+    ]
+    for tier in ("device", "host") if group.low == 0 else ():
+        node_ids = np.asarray(artifact.array(f"{tier}_ids"))
+        image = writer.create_direct(f"{tier}_image", (len(node_ids), table.width), table.dtype)
+        found.append(_Region(image, DATA_OFFSET, image.num_bytes, node_ids))
+    return found
+
+
+def _heads(slot: Array, plan: _Plan, samples: Samples, dealer: Dealer, threads: int) -> list[Callable[[], None]]:
+    """Returns the work of putting addresses and places in front of the rows of every chunk, cut for some threads."""
+
+    def put(batch: int) -> None:
+        input_ids = _input_ids(samples, plan.first + batch)
+        cached = plan.cached(batch)
+        slots, places = addresses(slot[input_ids], input_ids, plan.packed(batch), cached)
+        if len(places) != len(cached.ids) or dealer.sinks[batch].head_bytes != sum(
+            int(padded_bytes(each.nbytes)) for each in (slots, places)
+        ):
+            problem = f"batch {plan.first + batch} has {len(slots)} inputs, {len(places)} of them in the disk cache"
+            raise InputError(f"{problem}; the plan expects others", "build the cache plan for these samples")
+        for values in (slots, places):
+            dealer.put(batch, values.view(np.uint8))
+            dealer.put(batch, np.zeros(int(padded_bytes(values.nbytes)) - values.nbytes, np.uint8))
+
+    def put_all(batches: Array) -> None:
+        for batch in batches.tolist():
+            put(batch)
+
+    pieces = np.array_split(np.arange(len(plan.segment_of)), threads + WAITING_THREADS)
+    return [partial(put_all, piece) for piece in pieces if len(piece)]
+
+
+def _input_ids(samples: Samples, number: int) -> Array:
+    """Returns ids[n] of a batch; its whole record is compared with its digest, but only they are decoded."""
+    data = samples.bytes(*divmod(number, samples.num_batches))
+    start, length, dtype = input_ids_place(data)
+    return data[start : start + length * np.dtype(dtype).itemsize].view(dtype)
+
+
+def _compare(table: FeatureTable, regions: list[_Region]) -> str:
+    """Compares rows at drawn places with the table, found by the plan's lists alone. Returns what is wrong, or ""."""
+    regions = [each for each in regions if len(each.node_ids)]
+    reader, row_bytes = table_reader(), table.row_bytes
+    most = max(1, min(CHECKED_ROWS, CHECKED_BYTES // row_bytes))
+    drawn = np.unique(np.linspace(0, len(regions) - 1, min(len(regions), CHECKED_LISTS)).astype(np.int64))
+    with reader.open(table.path) as features:
+        for region in (regions[number] for number in drawn.tolist()):
+            count = len(region.node_ids)
+            entries = np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+            ids = np.asarray(region.node_ids)[entries]
+            expected, _ = reader.read_rows(features, ids, row_bytes=row_bytes, offset=table.offset)
+            with reader.open(region.file.path) as file:
+                found, _ = reader.read_rows(file, entries, row_bytes=row_bytes, offset=region.start)
+            different = np.flatnonzero((found != expected).any(axis=1))
+            if len(different):
+                place = int(entries[different[0]])
+                return f"row {int(ids[different[0]])} is another one at byte {region.start + place * row_bytes} of {region.file.path.name}"
+    return ""

@@ -1,0 +1,79 @@
+"""The parent of packed chunks: where each chunk and each segment's cache is.
+
+assets/packed_chunks/__init__.py says what is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.building.stage import Check, Summary
+from assets.graph.read import open_graph
+from kernels.rows.pages import PAGE_BYTES
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+    from assets.storage.writer import Writer
+
+
+def build_index(inputs: Mapping[str, Artifact], names: Sequence[str], writer: Writer) -> Summary:
+    """Writes the parent over the parts, which are among the inputs under their names.
+
+    Raises:
+        InputError: the disk is full.
+    """
+    parts, plan, table = [inputs[name] for name in names], inputs["cache_plan"], open_graph(inputs["graph"]).features
+    index = _index(parts)
+    for name, values in index.items():
+        writer.save(name, values)
+    return Summary(numbers=_numbers(index, parts, plan, table.row_bytes), checks=_checks(index, parts, plan))
+
+
+def _index(parts: Sequence[Artifact]) -> dict[str, Array]:
+    columns: dict[str, list[Array]] = {}
+    for number, part in enumerate(parts):
+        bounds, cache_bounds = np.array(part.array("bounds")), np.array(part.array("cache_bounds"))
+        rows = {
+            "part_of": np.full(len(bounds) - 1, number, np.int32),
+            "offsets": bounds[:-1],
+            "num_bytes": np.diff(bounds),
+            "num_cached": np.array(part.array("num_cached")),
+            "digests": np.array(part.array("digests")),
+            "cache_offsets": cache_bounds[:-1],
+            "cache_bytes": np.diff(cache_bounds),
+        }
+        for name, values in rows.items():
+            columns.setdefault(name, []).append(values)
+    return {name: np.concatenate(values) for name, values in columns.items()}
+
+
+def _numbers(index: Mapping[str, Array], parts: Sequence[Artifact], plan: Artifact, row_bytes: int) -> dict[str, Any]:
+    packed_rows, cached_rows = len(plan.array("packed_ids")), len(plan.array("cache_ids"))
+    return {
+        "num_batches": len(index["offsets"]),
+        "num_segments": len(index["cache_offsets"]),
+        "num_parts": len(parts),
+        "row_bytes": row_bytes,
+        "packed_rows": packed_rows,
+        "cached_rows": cached_rows,
+        "chunk_bytes": int(index["num_bytes"].sum()),
+        "cache_bytes": int(index["cache_bytes"].sum()),
+        "device_rows": len(plan.array("device_ids")),
+        "host_rows": len(plan.array("host_ids")),
+        "largest_chunk_bytes": int(index["num_bytes"].max(initial=0)),
+    }
+
+
+def _checks(index: Mapping[str, Array], parts: Sequence[Artifact], plan: Artifact) -> list[Check]:
+    segment_of = np.asarray(plan.array("segment_of"))
+    compared = all(check["passed"] for part in parts for check in part.summary["checks"])
+    aligned = not (index["offsets"] % PAGE_BYTES).any() and not (index["num_bytes"] % PAGE_BYTES).any()
+    return [
+        Check(name="one chunk a batch", passed=len(index["offsets"]) == len(segment_of), detail=f"{len(segment_of)} batches"),
+        Check(name="chunks begin on pages", passed=aligned, detail=f"of {PAGE_BYTES} bytes"),
+        Check(name="rows are the features", passed=compared, detail="tested in each part"),
+    ]  # fmt: skip

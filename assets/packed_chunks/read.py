@@ -1,0 +1,156 @@
+"""Where the rows of each batch are in packed chunks, for whoever reads them.
+
+The index is read whole and verified; so are the images of the static tiers by whoever takes them. Chunks and pages of segment caches are
+read at random and have digests of their own, which come with each `ChunkPlace`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from assets.storage.arrays import DATA_OFFSET
+from assets.storage.artifact import Artifact
+from assets.storage.read_verified import read_vector
+from assets.storage.require import require
+from kernels.errors import InputError
+from kernels.rows.pages import PAGE_BYTES, padded_bytes
+from kernels.types import Array
+
+
+class Extent(NamedTuple):
+    """A range of a file."""
+
+    path: Path
+    offset: int
+    num_bytes: int
+
+
+class ChunkPlace(NamedTuple):
+    """One batch's chunk.
+
+    Attributes:
+        number: of the batch, by epoch and step.
+        extent: the whole chunk: addresses, places, rows.
+        digest: `chunk_digest` of it.
+        num_inputs, num_cached, num_packed: inputs of the batch, and of these what is in its segment's cache and in the chunk.
+        cache: the segment's disk cache.
+        cache_digests: u64[pages], XXH64 of each of its pages; mapped.
+    """
+
+    number: int
+    extent: Extent
+    digest: int
+    num_inputs: int
+    num_cached: int
+    num_packed: int
+    cache: Extent
+    cache_digests: Array
+
+    def sections(self, row_bytes: int) -> tuple[slice, slice, slice]:
+        """Returns the bytes of the chunk that hold addresses, places and rows, without their padding.
+
+        Args:
+            row_bytes: of one row.
+        """
+        places = int(padded_bytes(4 * self.num_inputs))
+        rows = places + int(padded_bytes(4 * self.num_cached))
+        return (
+            slice(0, 4 * self.num_inputs),
+            slice(places, places + 4 * self.num_cached),
+            slice(rows, rows + self.num_packed * row_bytes),
+        )
+
+
+class Chunks:
+    """The packed chunks of all batches of K epochs.
+
+    Args:
+        artifact: of the `packed_chunks` stage.
+        plan: the `cache_plan` it was made from.
+        samples: the `samples` it was made from.
+
+    Attributes:
+        device_image, host_image: [rows, F] of the static tiers.
+
+    Raises:
+        InputError: an artifact is of another stage, belongs to others, or a part is missing or damaged.
+    """
+
+    def __init__(self, artifact: Artifact, plan: Artifact, samples: Artifact):
+        index = {
+            name: {"dtype": "int64", "ndim": 1} for name in ("offsets", "num_bytes", "num_cached", "cache_offsets")
+        }
+        index |= {"part_of": {"dtype": "int32", "ndim": 1}, "digests": {"dtype": "uint64", "ndim": 1}}
+        inputs = {"cache_plan": plan.version, "samples": samples.version}
+        require(artifact, {"stage": "packed_chunks", "arrays": index})
+        others = [role for role, version in inputs.items() if artifact.inputs[role]["version"] != version]
+        if others:
+            problem = f"{artifact.label} was packed from another {' and '.join(others)}"
+            raise InputError(problem, "run `graphmill run PIPELINE`: what is missing is built")
+        self.artifact = artifact
+        (
+            self._part_of,
+            self._offsets,
+            self._num_bytes,
+            self._digests,
+            self._num_cached,
+            self._cache_offsets,
+            self._cache_bytes,
+        ) = (
+            read_vector(artifact, name)
+            for name in ("part_of", "offsets", "num_bytes", "digests", "num_cached", "cache_offsets", "cache_bytes")
+        )
+        self._num_inputs = read_vector(samples, "num_inputs")
+        self._segment_of, self._num_packed = (
+            read_vector(plan, "segment_of"),
+            np.diff(read_vector(plan, "packed_ptr")),
+        )
+        parts = [artifact.open_part(name) for name in artifact.parts]
+        self._chunk_files, self._cache_files = (
+            [part.file(f"{name}.npy") for part in parts] for name in ("chunks", "caches")
+        )
+        self._cache_digests = [part.array("cache_digests") for part in parts]
+        self.device_image, self.host_image = (parts[0].table(f"{tier}_image") for tier in ("device", "host"))
+
+    @property
+    def num_batches(self) -> int:
+        """B, of all epochs."""
+        return len(self._offsets)
+
+    def place(self, number: int) -> ChunkPlace:
+        """Returns where the rows of a batch are.
+
+        Args:
+            number: epoch * batches an epoch + step.
+        """
+        part, segment = int(self._part_of[number]), int(self._segment_of[number])
+        offset, num_bytes = int(self._cache_offsets[segment]), int(self._cache_bytes[segment])
+        page = (offset - DATA_OFFSET) // PAGE_BYTES
+        extent = Extent(self._chunk_files[part], int(self._offsets[number]), int(self._num_bytes[number]))
+        return ChunkPlace(
+            number=number,
+            extent=extent,
+            digest=int(self._digests[number]),
+            num_inputs=int(self._num_inputs[number]),
+            num_cached=int(self._num_cached[number]),
+            num_packed=int(self._num_packed[number]),
+            cache=Extent(self._cache_files[part], offset, num_bytes),
+            cache_digests=self._cache_digests[part][page : page + num_bytes // PAGE_BYTES],
+        )
+
+
+def staging_capacity(place: ChunkPlace, row_bytes: int) -> int:
+    """Returns the bytes of a buffer that holds a chunk and, behind its packed rows, the cached ones; whole pages."""
+    *_, rows = place.sections(row_bytes)
+    return int(padded_bytes(max(place.extent.num_bytes, rows.stop + place.num_cached * row_bytes)))
+
+
+def damaged(artifact: Artifact, file: Extent, what: str) -> InputError:
+    """Returns the error of a chunk or cache that cannot be trusted; `what` says which, and what is wrong."""
+    return InputError(
+        f"{artifact.label}: {what} ({file.path}, from byte {file.offset})",
+        f"remove the folder {file.path.parent}, then run `graphmill run PIPELINE`: it will be packed again",
+    )

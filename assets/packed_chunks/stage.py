@@ -1,0 +1,91 @@
+"""The packed chunks stage: which parts there are, and who builds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assets.building.stage import Progress, Summary
+from assets.graph.read import open_graph
+from assets.packed_chunks.config import GROUP_BYTES, Group, PackedConfig, PackedExecution
+from kernels.errors import InputError
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+    from assets.storage.writer import Writer
+
+
+PACKED_CHECKS = ("rows are the features", "one chunk a batch", "chunks begin on pages")
+"""What the stage tests."""
+
+
+class PackedStage:
+    """Packs rows into chunks and segment caches; `PACKED_CHUNKS` is the one instance."""
+
+    name = "packed_chunks"
+    # 2: the images are in the first part; 3: pages of caches have digests; 4: a chunk's digest is over those of its pages
+    code_version = 4
+    work_unit = "MiB"
+    Semantic = PackedConfig
+    Execution = PackedExecution
+
+    def inputs(self, semantic: PackedConfig) -> Mapping[str, str]:
+        """Packing reads features, batches and the plan."""
+        return {"graph": "graph", "samples": "samples", "cache_plan": "cache_plan"}
+
+    def raw(self, semantic: PackedConfig) -> Mapping[str, str]:
+        """Nothing from outside the store enters."""
+        return {}
+
+    def parts(self, inputs: Mapping[str, Artifact], semantic: PackedConfig) -> Sequence[str]:
+        """Returns the parts' names, by segment: groups of about equally many stored rows.
+
+        Raises:
+            InputError: the graph has no features.
+        """
+        table, plan = open_graph(inputs["graph"]).features, inputs["cache_plan"]
+        if table.row_bytes == 0:
+            raise InputError(f"{inputs['graph'].label} has no features to pack", "train on a graph with features")
+        segment_of, packed_ptr = plan.array("segment_of"), plan.array("packed_ptr")
+        num_segments = len(plan.array("cache_ptr")) - 1
+        last_batch = np.searchsorted(segment_of, np.arange(num_segments), side="right")
+        rows = packed_ptr[last_batch] + plan.array("cache_ptr")[1:]  # stored up to the end of each segment
+        wanted = semantic.groups or -(-int(rows[-1]) * table.row_bytes // GROUP_BYTES)
+        count = min(max(1, wanted), num_segments)
+        ends = np.searchsorted(rows, rows[-1] * np.arange(1, count) // count) + 1
+        cuts = np.unique(np.concatenate([[0], np.minimum(ends, num_segments), [num_segments]]))
+        return [Group(int(low), int(high)).name for low, high in pairwise(cuts)]
+
+    def work(self, inputs: Mapping[str, Artifact], semantic: PackedConfig, part: str) -> int:
+        """Returns the MiB of the feature table: a part passes over it once."""
+        table = open_graph(inputs["graph"]).features
+        return (table.num_rows * table.row_bytes >> 20) + 1
+
+    def build(
+        self,
+        inputs: Mapping[str, Artifact],
+        semantic: PackedConfig,
+        execution: PackedExecution,
+        writer: Writer,
+        progress: Progress,
+        part: str | None = None,
+    ) -> Summary:
+        """Packs a group, or puts the index over finished ones.
+
+        Raises:
+            InputError: the plan is not one of these samples, something that is read is damaged, or the disk is full.
+        """
+        if part is None:
+            from assets.packed_chunks.build_index import build_index
+
+            return build_index(inputs, self.parts(inputs, semantic), writer)
+        from assets.packed_chunks.build_group import pack_group
+
+        threads = execution.threads_each
+        return pack_group(inputs, Group.of(part), threads, execution.process_bytes, writer, progress)
+
+
+PACKED_CHUNKS = PackedStage()

@@ -1,0 +1,217 @@
+"""Pipeline files: one TOML file is a whole reproducible recipe, and all mistakes in it are reported at once.
+
+    name = "cora"                      seed = 0
+    [graph]                            source and its own keys, see assets/sources/
+    [sampling]                         see assets/sampling/config.py
+    [hotness]                          see assets/hotness/__init__.py
+    [memory]                           see assets/budgets/__init__.py
+    [samples]                          see assets/samples/__init__.py
+    [cache_plan]                       see assets/cache_plan/__init__.py
+    [packed]                           see assets/packed_chunks/__init__.py
+    [[train]]                          one table for each model; the schema comes from the trainers
+
+`name` is the file's name without `.toml` when it is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assets.budgets.config import MemoryConfig
+from assets.pipeline.rules import impossible, parse_tables
+from assets.pipeline.schema import NOT_BUILT, Problem, Tables
+from assets.pipeline.toml_lines import key_lines
+from assets.sampling.config import SamplingConfig
+from assets.storage.home import ROOT
+from kernels.errors import InputError
+
+if TYPE_CHECKING:
+    from assets.cache_plan.config import CachePlanTable
+    from assets.hotness.config import HotnessTable
+    from assets.packed_chunks.config import PackedConfig
+    from assets.samples.config import SamplesTable
+    from assets.sources.registry import GraphConfig
+
+FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
+SHIPPED = ROOT / "jobs" / "pipelines"
+SECTIONS = ("name", "seed", "graph", "sampling", "hotness", "memory", "samples", "cache_plan", "packed", "train")
+LATER_SECTIONS = ("partitions", "chunks", "schedule")
+LATER_VALUES: Mapping[str, tuple[str, ...]] = {
+    "method": ("weighted", "random_walk"),
+    "trainer": ("factored", "fresh", "fullgraph", "distributed"),
+    "model": ("pinsage", "rgcn"),
+}
+LATER_KEYS = ("fresh", "distributed", "ranks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """The keys above the first table."""
+
+    name: str
+    # Names the recipe; letters, digits, - and _.
+    seed: int = 0
+    # Keys every random decision.
+
+    def __post_init__(self) -> None:
+        """Checks the name and the range of the seed."""
+        problems = []
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", self.name):
+            problems.append(f"name = {self.name!r} has other characters than letters, digits, - and _")
+        if not 0 <= self.seed < 2**63:
+            problems.append(f"seed = {self.seed} is not between 0 and 2^63 - 1")
+        if problems:
+            raise InputError("; ".join(problems))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """A recipe, checked.
+
+    Attributes:
+        name, seed: its head.
+        path, text: the file and what stood in it.
+        graph: the Semantic config of the graph stage.
+        sampling: how mini-batches are sampled, None where the file does not say.
+        hotness: how nodes are ranked for caches, None where the file does not say.
+        memory: what each level of the memory may hold, None where the file does not say.
+        samples: which mini-batches are stored, None where the file does not say.
+        cache_plan: how their rows are laid out on disk, None where the file does not ask for it.
+        packed: how they are packed, None where the file does not say.
+        train: one object of the train schema for each `[[train]]` table, or plain dicts where no schema was given.
+    """
+
+    name: str
+    seed: int
+    path: Path
+    text: str
+    graph: GraphConfig
+    sampling: SamplingConfig | None
+    hotness: HotnessTable | None = None
+    memory: MemoryConfig | None = None
+    samples: SamplesTable | None = None
+    cache_plan: CachePlanTable | None = None
+    packed: PackedConfig | None = None
+    train: tuple[Any, ...]
+
+    @property
+    def reference(self) -> str:
+        """What names it on a command line: the file's name where it can be found by it, otherwise its path."""
+        named = pipeline_files().get(self.path.stem) == self.path
+        return self.path.stem if named else str(self.path)
+
+
+def load_pipeline(path_or_name: str | os.PathLike[str], train_schema: type | None = None) -> Pipeline:
+    """Reads and checks a pipeline file.
+
+    Args:
+        path_or_name: a path to a TOML file, or the name of one that `pipeline_files` finds.
+        train_schema: the dataclass of a `[[train]]` table; None leaves those tables unchecked.
+
+    Raises:
+        InputError: no such file, or all that is wrong in it, each mistake with its line.
+    """
+    path = find_pipeline(path_or_name)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}", "correct the path or its permissions") from error
+    return parse_pipeline(path, data, train_schema, called=os.fspath(path_or_name))
+
+
+def parse_pipeline(path: Path, data: bytes, train_schema: type | None = None, called: str | None = None) -> Pipeline:
+    """Checks the content of a pipeline file without reading the file: what was launched stays what it was.
+
+    Args:
+        path: where the content stood; relative paths in it start in this file's folder.
+        data: the content.
+        train_schema: as in `load_pipeline`.
+        called: how the user named it, None for its path.
+
+    Raises:
+        InputError: all that is wrong in it, each mistake with its line.
+    """
+    try:
+        text = data.decode("utf-8")
+        raw = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        place = f"{path}:{_syntax_line(error, data)}"
+        raise InputError(
+            f"{place}: not valid TOML: {error}", "correct the line; toml.io explains the language"
+        ) from error
+    tables = Tables(lines=key_lines(text), folder=path.parent, later=LATER_VALUES, later_keys=LATER_KEYS)
+    values, problems = _parse(raw, tables, path.stem, train_schema)
+    if problems:
+        listed = "".join(f"\n  {path}:{problem.line}: {problem.message}" for problem in sorted(set(problems)))
+        count = "1 mistake" if len(problems) == 1 else f"{len(set(problems))} mistakes"
+        raise InputError(
+            f"the pipeline file has {count}:{listed}", f"correct the file, then: graphmill validate {called or path}"
+        )
+    return Pipeline(path=path, text=text, **values)
+
+
+def pipeline_files() -> dict[str, Path]:
+    """Returns name -> file of all pipelines that can be named: `$GRAPHMILL_PIPELINES` (default `./pipelines` when it
+    exists) first, then the shipped ones."""
+    folders = [SHIPPED, Path(os.environ.get(FOLDER_VARIABLE) or "pipelines")]
+    return {path.stem: path.absolute() for folder in folders for path in sorted(folder.glob("*.toml"))}
+
+
+def find_pipeline(path_or_name: str | os.PathLike[str]) -> Path:
+    """Returns the absolute path of a pipeline file.
+
+    Raises:
+        InputError: there is none; the text lists the names that exist.
+    """
+    given, files = os.fspath(path_or_name), pipeline_files()
+    if given in files:
+        return files[given]
+    if Path(given).is_file():
+        return Path(given).absolute()
+    near = get_close_matches(Path(given).stem, files, 1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    place = f"{SHIPPED} and ${FOLDER_VARIABLE} or ./pipelines"
+    raise InputError(
+        f"no pipeline {given}{hint}: no such file, and no such name in {place}",
+        f"the names are: {', '.join(sorted(files)) or 'none'}; or give the path of a TOML file",
+    )
+
+
+def _parse(
+    raw: Mapping[str, Any], tables: Tables, stem: str, train_schema: type | None
+) -> tuple[dict[str, Any], list[Problem]]:
+    head_raw = {"name": stem} | {key: raw[key] for key in ("name", "seed") if key in raw}
+    head, problems = tables.parse(Head, head_raw, ())
+    problems += _unknown_sections(raw, tables)
+    values: dict[str, Any] = {"name": head.name, "seed": head.seed} if head else {}
+    found, more = parse_tables(raw, tables, head.seed if head else 0, train_schema)
+    values |= found
+    problems += more
+    problems += impossible(raw, values, tables)
+    return values, problems
+
+
+def _unknown_sections(raw: Mapping[str, Any], tables: Tables) -> list[Problem]:
+    problems = []
+    for key in raw:
+        if key in LATER_SECTIONS:
+            problems.append(tables.problem((key,), f"[{key}] {NOT_BUILT}; remove it"))
+        elif key not in SECTIONS:
+            near = get_close_matches(key, [*SECTIONS, *LATER_SECTIONS], 1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(SECTIONS)}"
+            problems.append(tables.problem((key,), f"a pipeline has no {key} ({hint})"))
+    return problems
+
+
+def _syntax_line(error: Exception, data: bytes) -> int:
+    if isinstance(error, UnicodeDecodeError):
+        return data.count(b"\n", 0, error.start) + 1
+    match = re.search(r"at line (\d+)", str(error))
+    return int(match[1]) if match else len(data.splitlines())

@@ -1,0 +1,238 @@
+"""From a TOML table to a frozen dataclass, with every mistake in it reported and none fatal to the search for the next.
+
+The dataclass is the schema. Its fields are the keys, its annotations the types, `__post_init__` checks the values.
+Understood are bool, int, float (an int will do), str, Path, Literal, tuple, dict, nested dataclasses, `X | None` and
+other unions; `Literal | str` is one of these names, or a reference to the user's own code (assets/storage/user_code.py). A field
+with `metadata={"key": False}` is set by the program and is no key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+import types
+import typing
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from assets.pipeline.toml_lines import KeyPath, line_of
+from assets.storage.user_code import Reference, find_source, is_reference
+from kernels.errors import InputError
+
+TYPE_NAMES = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text in quotes",
+    Path: "a path in quotes",
+}
+VARIABLE = re.compile(r"\$\{(\w+)\}")
+NOT_BUILT = "is not built yet in this version"
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One mistake: the line it stands on and what is wrong."""
+
+    line: int
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """What parsing needs to know about the file around a table.
+
+    Attributes:
+        lines: line of each key, from `key_lines`.
+        folder: what relative paths are relative to.
+        later: key -> values that are known and not built yet.
+        later_keys: keys that are known and not built yet.
+    """
+
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    folder: Path = Path()
+    later: Mapping[str, Collection[str]] = field(default_factory=dict)
+    later_keys: Collection[str] = ()
+
+    def problem(self, path: KeyPath, message: str) -> Problem:
+        """Returns a problem at the line of a key."""
+        return Problem(line_of(self.lines, path), message)
+
+    def parse(
+        self, cls: type, raw: Mapping[str, Any], where: KeyPath, fixed: Mapping[str, Any] | None = None
+    ) -> tuple[Any, list[Problem]]:
+        """Builds `cls` from a table.
+
+        Args:
+            cls: a dataclass.
+            raw: the table as `tomllib` read it.
+            where: its path in the file.
+            fixed: values of the fields that are no keys.
+
+        Returns:
+            (the object, []) or (None, all the problems).
+        """
+        if not isinstance(raw, Mapping):
+            return None, [self.problem(where, f"{_title(where)} is {_show(raw)}, expected a table")]
+        keys = {f.name: f for f in dataclasses.fields(cls) if f.init and f.metadata.get("key", True)}
+        problems = [self._unknown(key, keys, where) for key in raw if key not in keys]
+        hints, values = typing.get_type_hints(cls), dict(fixed or {})
+        for name, key in keys.items():
+            if name in raw:
+                values[name], found = self.convert(hints[name], raw[name], (*where, name))
+                problems += found
+            elif key.default is dataclasses.MISSING and key.default_factory is dataclasses.MISSING:
+                problems.append(self.problem(where, f"{_title(where)} lacks the key {name} ({describe(hints[name])})"))
+        if problems:
+            return None, problems
+        try:
+            return cls(**values), []
+        except InputError as error:
+            return None, list(self._located(error, raw, where))
+
+    def convert(self, wanted: Any, value: Any, where: KeyPath) -> tuple[Any, list[Problem]]:
+        """Returns (the value as the annotated type, []) or (None, problems)."""
+        origin, args = typing.get_origin(wanted), typing.get_args(wanted)
+        if wanted is Any:
+            return value, []
+        if origin in (typing.Union, types.UnionType):
+            return self._convert_union([arg for arg in args if arg is not types.NoneType], value, where)
+        if origin is typing.Literal:
+            return self._convert_choice(args, value, where)
+        if dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
+            return self.parse(wanted, value, where)
+        if origin in (tuple, list) and isinstance(value, list):
+            return self._convert_list(args, value, where)
+        if origin in (dict, Mapping) and isinstance(value, dict):
+            pairs = {key: self.convert(args[1], item, (*where, key)) for key, item in value.items()}
+            return {key: item for key, (item, _) in pairs.items()}, [p for _, found in pairs.values() for p in found]
+        if wanted is Path and isinstance(value, str):
+            return self._convert_path(value, where)
+        if wanted is float and type(value) in (int, float) and math.isfinite(value):
+            return float(value), []
+        if type(value) is wanted and wanted in (bool, int, str):
+            return value, []
+        hint = f" (write {int(value)})" if wanted is int and isinstance(value, float) and value.is_integer() else ""
+        return None, [self.problem(where, f"{_name(where)} = {_show(value)} is not {describe(wanted)}{hint}")]
+
+    def _convert_union(self, options: list[Any], value: Any, where: KeyPath) -> tuple[Any, list[Problem]]:
+        choice = next((option for option in options if typing.get_origin(option) is typing.Literal), None)
+        if choice is not None and str in options:
+            # A choice beside a plain text: one of our names, or a reference to the user's own code.
+            return self._convert_named(choice, value, where)
+        tried = [self.convert(option, value, where) for option in options]
+        for result, found in tried:
+            if not found:
+                return result, []
+        if len(tried) == 1:
+            return tried[0]
+        wanted = " or ".join(describe(option) for option in options)
+        return None, [self.problem(where, f"{_name(where)} = {_show(value)} is not {wanted}")]
+
+    def _convert_named(self, choice: Any, value: Any, where: KeyPath) -> tuple[Any, list[Problem]]:
+        if not (isinstance(value, str) and is_reference(value)):
+            return self.convert(choice, value, where)
+        reference = Reference(value, self.folder)
+        try:
+            find_source(reference)
+        except InputError as error:
+            return None, [self.problem(where, f"{_name(where)} = {error.problem}; {error.remedy}")]
+        return reference, []
+
+    def _convert_choice(self, choices: tuple[Any, ...], value: Any, where: KeyPath) -> tuple[Any, list[Problem]]:
+        if any(value == choice and type(value) is type(choice) for choice in choices):
+            return value, []
+        name = _name(where)
+        if value in self.later.get(name, ()):
+            text = f"{name} = {_show(value)} {NOT_BUILT}; it has {_join(choices)}"
+        else:
+            text = f"{name} = {_show(value)} is not one of {_join(choices)}{_nearest(value, choices)}"
+        return None, [self.problem(where, text)]
+
+    def _convert_list(self, args: tuple[Any, ...], values: list[Any], where: KeyPath) -> tuple[Any, list[Problem]]:
+        repeated = len(args) == 1 or (len(args) == 2 and args[1] is Ellipsis)
+        item_types = [args[0]] * len(values) if repeated else list(args)
+        if len(item_types) != len(values):
+            text = f"{_name(where)} = {_show(values)} has {len(values)} entries, expected {len(item_types)}"
+            return None, [self.problem(where, text)]
+        items = [self.convert(t, v, (*where, i)) for i, (t, v) in enumerate(zip(item_types, values, strict=True))]
+        return tuple(item for item, _ in items), [problem for _, found in items for problem in found]
+
+    def _convert_path(self, text: str, where: KeyPath) -> tuple[Any, list[Problem]]:
+        unset = [name for name in VARIABLE.findall(text) if not os.environ.get(name)]
+        if unset:
+            names = " and ".join(f"${{{name}}}" for name in dict.fromkeys(unset))
+            message = f"{_name(where)} = {_show(text)}: {names} is not set; export it or write the path out"
+            return None, [self.problem(where, message)]
+        expanded = VARIABLE.sub(lambda match: os.environ[match[1]], text)
+        return (self.folder / Path(expanded).expanduser()).absolute(), []
+
+    def _unknown(self, key: str, keys: Collection[str], where: KeyPath) -> Problem:
+        if key in self.later_keys:
+            return self.problem((*where, key), f"{key} in {_title(where)} {NOT_BUILT}; remove it")
+        near = _nearest(key, keys) or f"; it has {_join(sorted(keys))}"
+        return self.problem((*where, key), f"{_title(where)} has no key {key}{near}")
+
+    def _located(self, error: InputError, raw: Mapping[str, Any], where: KeyPath) -> Iterator[Problem]:
+        """Yields what a `__post_init__` said, each statement at the line of the key it is about."""
+        names = "|".join(map(re.escape, raw)) or "$^"
+        for statement in re.split(rf"\n\s*|; (?=(?:{names}) = )", error.problem):
+            mentioned = [key for key in re.findall(r"\w+", statement) if key in raw]
+            quoted = [key for key, value in raw.items() if isinstance(value, str) and repr(value) in statement]
+            key = next(iter([*mentioned, *quoted]), None)
+            path = where if key is None else (*where, key)
+            yield self.problem(path, f"{statement}; {error.remedy}" if error.remedy else statement)
+
+
+def parse_table(
+    cls: type, raw: Mapping[str, Any], lines: dict[KeyPath, int], where: KeyPath
+) -> tuple[Any, list[Problem]]:
+    """Builds a dataclass from one TOML table, all mistakes reported; see `Tables.parse`."""
+    return Tables(lines=lines).parse(cls, raw, where)
+
+
+def describe(wanted: Any) -> str:
+    """Returns a type in the words of an error message."""
+    origin, args = typing.get_origin(wanted), [a for a in typing.get_args(wanted) if a is not types.NoneType]
+    if origin is typing.Literal:
+        return f"one of {_join(args)}"
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(describe(arg) for arg in args)
+    if origin in (tuple, list):
+        return "a list, each " + describe(args[0])
+    return TYPE_NAMES.get(wanted, "a table")
+
+
+def _title(where: KeyPath) -> str:
+    names = ".".join(str(part) for part in where if isinstance(part, str))
+    if not names:
+        return "the file"
+    return f"[[{names}]]" if isinstance(where[-1], int) else f"[{names}]"
+
+
+def _name(where: KeyPath) -> str:
+    name = next((str(part) for part in reversed(where) if isinstance(part, str)), "")
+    return f"{name}[{where[-1]}]" if where and isinstance(where[-1], int) else name
+
+
+def _nearest(given: Any, known: Collection[Any]) -> str:
+    near = get_close_matches(str(given), [str(name) for name in known], 1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _join(names: Collection[Any]) -> str:
+    return ", ".join(str(name) for name in names)
+
+
+def _show(value: Any) -> str:
+    """Spells a value as TOML does."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    return "[" + ", ".join(map(_show, value)) + "]" if isinstance(value, list) else str(value)

@@ -1,0 +1,183 @@
+"""The steps of a pipeline: which artifacts a recipe asks for, what each reads, and the version that each will have.
+
+A step is one asset in the UI and one or more artifacts of one stage in the store (a train table has one for each of
+its seeds). What a step wants is a pure function of the recipe and of the raw bytes: nothing here asks what was built
+last, by whom or when. Two hashes follow from that:
+
+- `recipe_hash`: the recipe alone, inputs included. It is known without reading raw files, so it tells which
+  definitions changed;
+- `Versions.of`: the versions of the artifacts, which raw digests enter as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from assets.storage.version import canonical, canonical_json, locations, short, version_of
+from kernels.errors import InputError
+
+
+class Recipe(Protocol):
+    """The half of a `Stage` that decides versions; it needs nothing that builds."""
+
+    name: str
+    code_version: int
+
+    def inputs(self, semantic: Any) -> Mapping[str, str]:
+        """Returns role -> stage name of the inputs."""
+        ...
+
+    def raw(self, semantic: Any) -> Mapping[str, str]:
+        """Returns name -> SHA-256 of the external content that is read."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One asset of a pipeline.
+
+    Attributes:
+        pipeline, name: the two parts of its key.
+        recipe: the stage, or the half of it that decides versions.
+        configs: Semantic configs, one an artifact.
+        inputs: role -> the step that it reads; each has one artifact.
+        reads: the same for artifacts that decide only how it is carried out: needed to build it, and no part of its version.
+        checks: names of what its stage tests.
+        external: name of the asset that stands for what it reads from outside the store; empty where it reads nothing.
+        command: what builds it, for error messages.
+    """
+
+    pipeline: str
+    name: str
+    recipe: Recipe
+    configs: tuple[Any, ...]
+    inputs: Mapping[str, Step] = field(default_factory=dict)
+    reads: Mapping[str, Step] = field(default_factory=dict)
+    checks: tuple[str, ...] = ()
+    external: str = ""
+    command: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Pipeline and name: the asset's key."""
+        return self.pipeline, self.name
+
+    @property
+    def sources(self) -> Mapping[str, Step]:
+        """Everything that it reads from the store."""
+        return {**self.inputs, **self.reads}
+
+
+def recipe_hash(step: Step) -> str:
+    """Returns a hash of the step's whole recipe, 64 hex digits: stage, code version, configs, and the recipes of its
+    inputs.
+
+    It differs whenever an edit of the pipeline file asks for other bytes, here or upstream, and only then.
+    """
+    recipe = {
+        "stage": step.recipe.name,
+        "code_version": step.recipe.code_version,
+        "configs": [canonical(config) for config in step.configs],
+        "inputs": {role: recipe_hash(source) for role, source in step.inputs.items()},
+    }
+    return hashlib.sha256(canonical_json(recipe)).hexdigest()
+
+
+def joint_version(versions: tuple[str, ...]) -> str:
+    """Returns the one version that stands for all artifacts of a step: their own when there is one, else a hash of
+    the list.
+    """
+    if len(versions) == 1:
+        return versions[0]
+    return hashlib.sha256(canonical_json(list(versions))).hexdigest()
+
+
+class Versions:
+    """The versions that steps will have. Raw content is digested once in the life of this object: make one for each
+    run.
+
+    One object for a run also keeps the run consistent: content that changes while it runs is built by the next one.
+    """
+
+    def __init__(self):
+        self._raw: dict[bytes, Mapping[str, str]] = {}
+
+    def of(self, step: Step) -> tuple[str, ...]:
+        """Returns the version of each of the step's artifacts, 64 hex digits.
+
+        Raises:
+            InputError: raw content is missing or unreadable.
+        """
+        inputs = {role: self.only(source) for role, source in step.inputs.items()}
+        name, code_version = step.recipe.name, step.recipe.code_version
+        return tuple(
+            version_of(name, code_version, config, inputs, self.raw(step.recipe, config)) for config in step.configs
+        )
+
+    def only(self, step: Step) -> str:
+        """Returns the version of a step that has one artifact."""
+        (version,) = self.of(step)
+        return version
+
+    def raw(self, recipe: Recipe, config: Any) -> Mapping[str, str]:
+        """Returns the digests of what the stage reads from outside, from memory after the first time."""
+        where = canonical_json([recipe.name, canonical(config), locations(config)])
+        if where not in self._raw:
+            self._raw[where] = dict(recipe.raw(config))
+        return self._raw[where]
+
+    def remembering(self, stage: Any) -> Any:
+        """Returns the stage with a `raw` that answers from here; what it does while it builds is its own."""
+        return _Remembering(stage, self)
+
+
+class _Remembering:
+    """A stage whose raw digests are remembered."""
+
+    def __init__(self, stage: Any, versions: Versions):
+        self._stage, self._versions = stage, versions
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stage, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process builds with the stage itself: its version is known by then.
+        return _itself, (self._stage,)
+
+    def raw(self, semantic: Any) -> Mapping[str, str]:
+        """Returns the remembered digests."""
+        return self._versions.raw(self._stage, semantic)
+
+
+def _itself(stage: Any) -> Any:
+    return stage
+
+
+def find_all(store: Store, step: Step, versions: Versions) -> list[Artifact] | None:
+    """Returns the step's artifacts, marked as reused, when the store has all of them, sound; None otherwise."""
+    found = [store.find(step.recipe.name, version) for version in versions.of(step)]
+    return [replace(each, reused=True) for each in found if each] if all(found) else None
+
+
+def find_inputs(store: Store, step: Step, versions: Versions) -> dict[str, Artifact]:
+    """Returns role -> artifact of everything that the step reads.
+
+    Raises:
+        InputError: lists every input that the store does not have, with the command that builds it.
+    """
+    wanted = {role: (source, versions.only(source)) for role, source in step.sources.items()}
+    found = {role: store.find(source.recipe.name, version) for role, (source, version) in wanted.items()}
+    missing = [role for role, artifact in found.items() if artifact is None]
+    if missing:
+        listed = ", ".join(f"{wanted[role][0].recipe.name}/{short(wanted[role][1])}" for role in missing)
+        commands = dict.fromkeys(wanted[role][0].command for role in missing)
+        raise InputError(
+            f"{'/'.join(step.key)} reads {listed}, which {store.home} does not have",
+            f"build it first: {' and '.join(commands)}",
+        )
+    return {role: artifact for role, artifact in found.items() if artifact}

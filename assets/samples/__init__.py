@@ -1,0 +1,22 @@
+"""The samples stage: all mini-batches of K epochs, sampled before training (DiskGNN, section 3, offline sampling).
+
+With the batches known beforehand, what each needs can be counted exactly, placed and packed; and training on stored samples
+is training on the online sampler's, byte for byte, because both are functions of (seed, epoch, step).
+
+Parts `epoch-E-batches-A-B`, each the batches of one run of steps of one epoch:
+    batches u8[bytes]                    records (assets/samples/record.py), each starting on a page of the file
+    bounds i64[n+1]                      byte of the file at which each record starts, and the end
+    digests u64[n]                       xxh3-64 of each record
+    num_inputs i64[n]; num_edges i64[n, layers], from the input side
+The parent, with B = K x batches an epoch, by epoch and step:
+    part_of i32[B], offsets i64[B], num_bytes i64[B]    where each record is
+    digests u64[B], num_inputs i64[B], num_edges i64[B, layers]
+    visits u32[N]                        how many batches have the node among their inputs
+    access.png                           share of all accesses by the hottest nodes
+
+Batches a part: as many as surely fit into `part_bytes` (a bound from fan-outs and graph; real parts are several times smaller).
+
+Peak memory of a part, with T threads: T x (12 N + 3 R) + 4 R bytes at most and touched pages only, R the bytes of the
+largest batch, beside some 30 MB of the process and the mapped topology; the T threads may be spread over several
+processes. Of the parent: 20 N + T R, and 100 bytes a batch.
+"""

@@ -1,0 +1,170 @@
+"""The parent of stored samples: where each batch is, how often each node is accessed, and the checks over whole epochs.
+
+Every record is read once, in order, and compared with its digest; see assets/samples/__init__.py for what is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xxhash
+
+from assets.building.stage import Check, Progress, Summary
+from assets.graph.read import open_graph
+from assets.samples.record import decode
+from kernels.errors import InputError
+from kernels.hotness.visits import VisitCounter
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from assets.samples.config import SamplesConfig
+    from assets.storage.artifact import Artifact
+    from assets.storage.writer import Writer
+
+HOT_PERCENT = (1, 5, 10, 20)
+
+
+def build_index(
+    inputs: Mapping[str, Artifact],
+    semantic: SamplesConfig,
+    names: Sequence[str],
+    threads: int,
+    writer: Writer,
+    progress: Progress,
+) -> Summary:
+    """Writes the parent over the parts, which are among the inputs under their names.
+
+    Raises:
+        InputError: a part is damaged.
+    """
+    parts = [inputs[name] for name in names]
+    index = _index(parts)
+    for name, values in index.items():
+        writer.save(name, values)
+    graph = open_graph(inputs["graph"])
+    counter = VisitCounter(graph.topology.num_nodes, len(semantic.fanouts))
+    wrong = _count(parts, index, semantic, graph.train_ids, counter, threads, progress)
+    visits = counter.visits
+    writer.save("visits", visits)
+    num_batches = len(index["offsets"]) // semantic.epochs
+    curve = access_curve(visits)
+    from assets.figures import access_figure
+
+    access_figure(writer.path("access.png"), *curve)
+    return Summary(
+        numbers=_numbers(index, semantic, num_batches, parts, visits, curve),
+        checks=[*_joined(parts), _seeds_check(wrong, semantic.epochs, len(graph.train_ids))],
+        figures={"accesses": "access.png"},
+    )
+
+
+def access_curve(visits: Array) -> tuple[Array, Array]:
+    """Returns (i64[N+1] accesses by the hottest 0, 1, ..., N nodes) as (nodes, accesses) thinned to some hundred points.
+
+    Args:
+        visits: u32[N].
+    """
+    total = np.concatenate([[0], np.cumsum(np.sort(visits)[::-1], dtype=np.int64)])
+    shares = np.unique(
+        np.concatenate([np.geomspace(1, max(1, len(visits)), 200), np.linspace(0, len(visits), 101)]).astype(np.int64)
+    )
+    places = shares[shares <= len(visits)]
+    return places, total[places]
+
+
+def _index(parts: Sequence[Artifact]) -> dict[str, Array]:
+    """Returns the arrays that say where each batch is."""
+    columns: dict[str, list[Array]] = {}
+    for number, part in enumerate(parts):
+        bounds = np.array(part.array("bounds"))
+        rows = {
+            "part_of": np.full(len(bounds) - 1, number, np.int32),
+            "offsets": bounds[:-1],
+            "num_bytes": np.diff(bounds),
+        }
+        rows |= {name: np.array(part.array(name)) for name in ("digests", "num_inputs", "num_edges")}
+        for name, values in rows.items():
+            columns.setdefault(name, []).append(values)
+    return {name: np.concatenate(values) for name, values in columns.items()}
+
+
+def _count(
+    parts: Sequence[Artifact],
+    index: Mapping[str, Array],
+    semantic: SamplesConfig,
+    train_ids: Array,
+    counter: VisitCounter,
+    threads: int,
+    progress: Progress,
+) -> int:
+    """Counts the inputs of all batches, and returns in how many epochs the seeds are not the training nodes, each once."""
+    paths = [part.file("batches.npy") for part in parts]
+
+    def count(number: int) -> Array:
+        path, length = paths[index["part_of"][number]], int(index["num_bytes"][number])
+        data = np.fromfile(path, np.uint8, length, offset=int(index["offsets"][number]))
+        if xxhash.xxh3_64_intdigest(data.data) != int(index["digests"][number]):
+            problem = f"batch {number} of {parts[index['part_of'][number]].label} does not match its digest"
+            raise InputError(problem, f"remove the folder {path.parent} and run the same command again")
+        record = decode(data)
+        counter.add(record.blocks)
+        return record.seeds.copy()
+
+    num_batches, wrong = len(index["offsets"]) // semantic.epochs, 0
+    progress.start("count accesses", len(index["offsets"]), "batches")
+    with ThreadPoolExecutor(threads) as pool:
+        for epoch in range(semantic.epochs):
+            seeds = []
+            for each in pool.map(count, range(epoch * num_batches, (epoch + 1) * num_batches)):
+                seeds.append(each)
+                progress.advance(1)
+            wrong += not np.array_equal(np.sort(np.concatenate(seeds)), train_ids)
+    progress.done()
+    return wrong
+
+
+def _joined(parts: Sequence[Artifact]) -> list[Check]:
+    """Returns the checks of the parts, each over all of them; a part with a failed one was not published."""
+    names = [check["name"] for check in parts[0].summary["checks"]]
+    return [Check(name=name, passed=True, detail=f"tested in each of {len(parts)} parts") for name in names]
+
+
+def _seeds_check(wrong: int, epochs: int, num_seeds: int) -> Check:
+    detail = (
+        f"{num_seeds} seeds; {wrong} of {epochs} epochs have others" if wrong else f"{num_seeds} seeds, {epochs} epochs"
+    )
+    return Check(name="every seed once an epoch", passed=wrong == 0, detail=detail)
+
+
+def _numbers(
+    index: Mapping[str, Array],
+    semantic: SamplesConfig,
+    num_batches: int,
+    parts: Sequence[Artifact],
+    visits: Array,
+    curve: tuple[Array, Array],
+) -> dict[str, Any]:
+    edges, inputs = index["num_edges"].sum(axis=1), index["num_inputs"]
+    total, num_nodes = int(inputs.sum()), len(visits)
+    hot = {
+        f"{percent}%": float(np.interp(num_nodes * percent / 100, *curve)) / max(1, total) for percent in HOT_PERCENT
+    }
+    return {
+        "num_epochs": semantic.epochs,
+        "num_batches": num_batches,
+        "num_parts": len(parts),
+        "sample_bytes": int(index["num_bytes"].sum()),
+        "largest_batch_bytes": int(index["num_bytes"].max()),
+        "num_accesses": total,
+        "num_accessed_nodes": int(np.count_nonzero(visits)),
+        "edges_a_batch": _spread(edges),
+        "inputs_a_batch": _spread(inputs),
+        "hottest_nodes_access_ratio": hot,
+    }
+
+
+def _spread(values: Array) -> dict[str, float | int]:
+    return {"min": int(values.min()), "mean": int(values.sum()) / len(values), "max": int(values.max())}

@@ -1,0 +1,145 @@
+"""One part of stored samples: batches are drawn on threads, tested, encoded, and written in the order of their steps.
+
+assets/samples/__init__.py says what a part holds and what memory it takes.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import xxhash
+
+from assets.building.stage import Check, Progress, Summary
+from assets.graph.read import open_graph
+from assets.samples.config import Run, SamplesConfig, epoch_plan
+from assets.samples.record import encode
+from assets.sampling.config import open_sampler
+from assets.storage.arrays import DATA_OFFSET, ArrayAppender
+from kernels.sampling.epoch_plan import PlannedBatch
+from kernels.sampling.sample import Sampler
+from kernels.types import Array, Block, Topology
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+    from assets.storage.writer import Writer
+
+NOTHING = np.zeros(0, np.uint8)
+
+
+class _Made(NamedTuple):
+    """A batch on its way to the file."""
+
+    record: Array
+    digest: int
+    num_inputs: int
+    num_edges: list[int]
+    sound: bool
+    unique: bool
+
+
+class _Maker:
+    """Samples, tests and encodes batches on one thread.
+
+    Memory: the sampler's 8 bytes a node and 4 for the test, of pages that are touched.
+    """
+
+    def __init__(self, topology: Topology, semantic: SamplesConfig):
+        self.num_nodes = topology.num_nodes
+        self.sampler = open_sampler(topology, semantic.method, semantic.fanouts, seed=semantic.seed)
+        # Only the fused kernel knows which edge of the source table it drew.
+        fused = isinstance(self.sampler, Sampler) and topology.edge_ids is not None
+        self.options: dict[str, Any] = {"edge_ids": True} if fused else {}
+        self.seat = np.zeros(topology.num_nodes, np.int32)
+
+    def make(self, item: PlannedBatch) -> _Made:
+        """Returns the record of one batch and what was found about it."""
+        blocks = self.sampler.sample(item.key, item.seeds, transpose="none", **self.options)
+        ids = blocks[0].src_ids
+        inside = bool(len(ids) == 0 or (ids.min() >= 0 and ids.max() < self.num_nodes))
+        sound = inside and np.array_equal(blocks[-1].dst_ids, item.seeds) and all(map(_is_sound, blocks))
+        places = np.arange(len(ids), dtype=np.int32)
+        if inside:
+            self.seat[ids] = places
+        unique = inside and np.array_equal(self.seat[ids], places)
+        record = encode(item.key, blocks)
+        edges = [len(block.indices) for block in blocks]
+        return _Made(record, xxhash.xxh3_64_intdigest(record.data), len(ids), edges, sound, unique)
+
+
+def _is_sound(block: Block) -> bool:
+    """Tells whether a block's edges lead to its sources."""
+    if len(block.indices) == 0:
+        return True
+    return bool(block.indices.min() >= 0 and block.indices.max() < block.num_src)
+
+
+def build_part(
+    graph: Artifact, semantic: SamplesConfig, threads: int, run: Run, writer: Writer, progress: Progress
+) -> Summary:
+    """Draws and writes the batches of one run; returns the part's summary.
+
+    Raises:
+        InputError: the topology is not sound, or a user's function failed.
+    """
+    opened = open_graph(graph)
+    plan = epoch_plan(semantic, opened.train_ids)
+    planned = list(islice(plan.batches(run.epoch, run.low), run.high - run.low))
+    threads = min(threads, len(planned))
+    progress.start("sample", len(planned), "batches")
+    bounds, made = [DATA_OFFSET], []
+    with ArrayAppender(writer.path("batches.npy"), np.uint8) as file:
+        for each in _in_order(opened.topology, semantic, threads, planned):
+            file.append(each.record)
+            bounds.append(bounds[-1] + len(each.record))
+            made.append(each._replace(record=NOTHING))  # a slice would keep the record alive
+            progress.advance(1)
+    progress.done()
+    writer.save("bounds", np.array(bounds, np.int64))
+    writer.save("digests", np.array([each.digest for each in made], np.uint64))
+    writer.save("num_inputs", np.array([each.num_inputs for each in made], np.int64))
+    writer.save("num_edges", np.array([each.num_edges for each in made], np.int64))
+    return Summary(
+        numbers={"epoch": run.epoch, "first_step": run.low, "num_batches": len(made)},
+        checks=[
+            _check("blocks are sound", [not each.sound for each in made], run),
+            _check("input ids are unique", [not each.unique for each in made], run),
+        ],
+    )
+
+
+def _check(name: str, failed: list[bool], run: Run) -> Check:
+    where = f", first of step {run.low + failed.index(True)}" if any(failed) else ""
+    return Check(name=name, passed=not any(failed), detail=f"{sum(failed)} of {len(failed)} batches not{where}")
+
+
+def _in_order(
+    topology: Topology, semantic: SamplesConfig, threads: int, planned: Sequence[PlannedBatch]
+) -> Iterator[_Made]:
+    """Yields the batches in the order of the plan; at most two a thread are sampled ahead."""
+    makers: queue.SimpleQueue[_Maker] = queue.SimpleQueue()
+    for _ in range(threads):
+        makers.put(_Maker(topology, semantic))
+
+    def make(item: PlannedBatch) -> _Made:
+        maker = makers.get()
+        try:
+            return maker.make(item)
+        finally:
+            makers.put(maker)
+
+    pool, ahead = ThreadPoolExecutor(threads), deque()
+    try:
+        for item in planned:
+            ahead.append(pool.submit(make, item))
+            if len(ahead) >= 2 * threads:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,131 @@
+"""The `[samples]` table, what the stage hashes of it, and the plan of the stored epochs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from assets.building.execution import Workers
+from assets.sampling.config import SamplingConfig
+from kernels.errors import InputError
+from kernels.sampling.epoch_plan import EpochPlan
+from kernels.types import Array
+
+PART_BYTES = 512 << 20
+
+PART_NAME = re.compile(r"epoch-(\d+)-batches-(\d+)-(\d+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplesConfig:
+    """Everything that decides the stored batches, besides the graph."""
+
+    # Of the run; keys what is drawn.
+    seed: int
+    # How neighbours are drawn, as in `[sampling]`.
+    method: str
+    # From the seeds outwards.
+    fanouts: tuple[int, ...]
+    # Seeds in a mini-batch at most.
+    batch_size: int
+    # K, the sampling epochs that are stored.
+    epochs: int
+    # Bound on the bytes of a part; one batch may exceed it.
+    part_bytes: int = PART_BYTES
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        if self.epochs < 1:
+            raise InputError(
+                f"samples of {self.epochs} epochs", "set `reuse` in [sampling] or `epochs` in [samples] to 1 or more"
+            )
+        if self.part_bytes < 1:
+            raise InputError(f"part_bytes = {self.part_bytes}", "give at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplesTable:
+    """The `[samples]` table of a pipeline file.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    # Sampling epochs that are stored; 0 = as many as `reuse` of [sampling].
+    epochs: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks the range."""
+        if self.epochs < 0:
+            raise InputError(f"epochs = {self.epochs} is negative", "give 0 for the `reuse` of [sampling], or more")
+
+    def problem(self, sampling: SamplingConfig) -> str:
+        """Returns what does not fit together with `[sampling]`, "" where all does."""
+        if self.epochs == 0 and sampling.reuse == 0:
+            return "[samples] would store no epoch: set reuse in [sampling], or epochs here, to 1 or more"
+        if 0 < self.epochs < sampling.reuse:
+            return f"epochs = {self.epochs}, but [sampling] has reuse = {sampling.reuse}: training would ask for more"
+        return ""
+
+
+def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> SamplesConfig:
+    """Returns what the tables of a pipeline ask to be stored.
+
+    Args:
+        table: checked against `sampling`.
+        sampling: how batches are drawn.
+        seed: the pipeline's.
+    """
+    return SamplesConfig(
+        seed=seed,
+        method=sampling.method,
+        fanouts=sampling.fanouts,
+        batch_size=sampling.batch_size,
+        epochs=table.epochs or sampling.reuse,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplesExecution(Workers):
+    """How samples are built; no byte of them depends on this.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    # Processes that build parts side by side, at most: while one writes, another samples. No more than threads.
+    workers: int = 2
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        super().__post_init__()
+        object.__setattr__(self, "workers", min(self.workers, self.threads))
+
+
+class Run(NamedTuple):
+    """Consecutive steps of one epoch: low to high - 1."""
+
+    epoch: int
+    low: int
+    high: int
+
+    @property
+    def name(self) -> str:
+        """The part's name."""
+        return f"epoch-{self.epoch}-batches-{self.low}-{self.high - 1}"
+
+    @staticmethod
+    def of(part: str) -> Run:
+        """Returns the run that a part's name says."""
+        match = PART_NAME.fullmatch(part)
+        assert match, f"{part!r} names no part"
+        epoch, low, last = (int(group) for group in match.groups())
+        return Run(epoch, low, last + 1)
+
+
+def epoch_plan(semantic: SamplesConfig, train_ids: Array) -> EpochPlan:
+    """Returns the plan of the sampling epochs; training on them permutes the order of batches and nothing else."""
+    return EpochPlan(np.asarray(train_ids), semantic.batch_size, seed=semantic.seed)

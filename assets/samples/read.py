@@ -1,0 +1,179 @@
+"""Reading stored samples: one sequential read a batch, checked against its digest.
+
+Needs NumPy and xxhash only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from assets.samples.record import Record, decode
+from assets.storage.artifact import Artifact
+from assets.storage.require import require
+from kernels.errors import InputError
+from kernels.types import Array, Block
+
+
+class Samples:
+    """The mini-batches of K sampling epochs; several threads may read at once.
+
+    Args:
+        artifact: of the `samples` stage.
+        verify: compare each batch with its digest when it is read.
+        mapped: batches are views of the mapped file instead of copies; a page that cannot be read then ends the process.
+
+    Raises:
+        InputError: the artifact is of another stage, or a part is missing or damaged.
+    """
+
+    def __init__(self, artifact: Artifact, *, verify: bool = True, mapped: bool = False):
+        index = {name: {"dtype": "int64", "ndim": 1} for name in ("offsets", "num_bytes", "num_inputs")}
+        index |= {"part_of": {"dtype": "int32", "ndim": 1}, "digests": {"dtype": "uint64", "ndim": 1}}
+        require(artifact, {"stage": "samples", "arrays": index | {"num_edges": {"ndim": 2}, "visits": {"ndim": 1}}})
+        self.artifact, self.verify, self.mapped = artifact, verify, mapped
+        self.num_epochs: int = artifact.config["epochs"]
+        self.part_of, self.offsets = np.array(artifact.array("part_of")), np.array(artifact.array("offsets"))
+        self.num_bytes, self.digests = np.array(artifact.array("num_bytes")), np.array(artifact.array("digests"))
+        self.num_inputs, self.num_edges = artifact.array("num_inputs"), artifact.array("num_edges")
+        self.num_batches = len(self.offsets) // self.num_epochs
+        self.files = [artifact.open_part(name).file("batches.npy") for name in artifact.parts]
+
+    def batch(self, epoch: int, step: int) -> tuple[Array, tuple[Block, ...]]:
+        """Returns (seeds ids[b] global, blocks) of a batch, as the sampler drew them; without transposes.
+
+        Raises:
+            InputError: no such batch, or its bytes are damaged.
+        """
+        record = self.record(epoch, step)
+        return record.seeds, record.blocks
+
+    def record(self, epoch: int, step: int) -> Record:
+        """Returns a batch with its epoch and step; see `batch`."""
+        try:
+            found = decode(self.bytes(epoch, step))
+        except InputError as error:
+            raise self._damaged(epoch, step, error.problem) from error
+        if (found.epoch, found.step) != (epoch, step):
+            raise self._damaged(epoch, step, f"it is batch {found.step} of epoch {found.epoch}")
+        return found
+
+    def bytes(self, epoch: int, step: int) -> Array:
+        """Returns u8[n]: the record of a batch, n a multiple of 4,096; see assets/samples/record.py.
+
+        Raises:
+            InputError: no such batch, its file is cut short, or its bytes do not match their digest.
+        """
+        place = self._place(epoch, step)
+        path, offset, length = self.files[self.part_of[place]], int(self.offsets[place]), int(self.num_bytes[place])
+        data = (_map if self.mapped else _read)(path, offset, length)
+        if len(data) < length:
+            raise self._damaged(epoch, step, f"{path} ends {length - len(data)} bytes too early")
+        if self.verify and xxhash.xxh3_64_intdigest(data.data) != int(self.digests[place]):
+            raise self._damaged(
+                epoch, step, f"bytes {offset} to {offset + length - 1} of {path} do not match their digest"
+            )
+        return data
+
+    def will_read(self, epoch: int, step: int) -> None:
+        """Asks the system to read a batch into its page cache, and does not wait for it; where it cannot, nothing happens.
+
+        Raises:
+            InputError: no such batch.
+        """
+        place = self._place(epoch, step)
+        span = int(self.offsets[place]), int(self.num_bytes[place])
+        if not hasattr(os, "posix_fadvise"):
+            return
+        with suppress(OSError):  # a file that is missing is found by whoever reads it
+            descriptor = os.open(self.files[self.part_of[place]], os.O_RDONLY)
+            try:
+                os.posix_fadvise(descriptor, *span, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(descriptor)
+
+    def record_bytes(self, epoch: int, step: int) -> int:
+        """Returns the bytes that reading a batch takes.
+
+        Raises:
+            InputError: no such batch.
+        """
+        return int(self.num_bytes[self._place(epoch, step)])
+
+    def records(self) -> Iterator[Record]:
+        """Yields every batch, by epoch and step, one at a time."""
+        for epoch in range(self.num_epochs):
+            for step in range(self.num_batches):
+                yield self.record(epoch, step)
+
+    def access_counts(self) -> Array:
+        """Returns u32[N]: how many of all batches have a node among their inputs; counted while the samples were built."""
+        return self.artifact.array("visits")
+
+    def require_batches(self, num_batches: int, epochs: int, needs: Mapping[str, object]) -> None:
+        """Checks that the samples are those of a run.
+
+        Args:
+            num_batches: an epoch has so many.
+            epochs: sampling epochs that will be asked for.
+            needs: config key -> value.
+
+        Raises:
+            InputError: they were drawn otherwise, or are too few.
+        """
+        require(self.artifact, {"config": needs})
+        if num_batches != self.num_batches or epochs > self.num_epochs:
+            have = f"{self.num_epochs} epochs of {self.num_batches} batches"
+            raise InputError(
+                f"{self.artifact.label} has {have}, but {epochs} epochs of {num_batches} are asked for",
+                "set `reuse` in [sampling], or `epochs` in [samples], and build again",
+            )
+
+    def _place(self, epoch: int, step: int) -> int:
+        if not (0 <= epoch < self.num_epochs and 0 <= step < self.num_batches):
+            have = f"{self.num_epochs} epochs of {self.num_batches} batches"
+            raise InputError(
+                f"batch {step} of epoch {epoch} is not in {self.artifact.label}, which has {have}",
+                "set `reuse` in [sampling], or `epochs` in [samples], and build again",
+            )
+        return epoch * self.num_batches + step
+
+    def _damaged(self, epoch: int, step: int, what: str) -> InputError:
+        place = self._place(epoch, step)
+        folder = self.files[self.part_of[place]].parent
+        return InputError(
+            f"batch {step} of epoch {epoch} of {self.artifact.label} is damaged: {what}",
+            f"remove the folder {folder} and run `graphmill build PIPELINE`: this part will be rebuilt",
+        )
+
+
+def open_samples(artifact: Artifact, *, verify: bool = True, mapped: bool = False) -> Samples:
+    """Opens a samples artifact; see `Samples`."""
+    return Samples(artifact, verify=verify, mapped=mapped)
+
+
+def _read(path: Path, offset: int, length: int) -> Array:
+    """Reads a range of a file; what comes back is shorter where the file ends, empty where there is none."""
+    data, filled = np.empty(length, np.uint8), 0
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return data[:0]
+    try:
+        while filled < length and (count := os.preadv(descriptor, [data.data[filled:]], offset + filled)):
+            filled += count
+    finally:
+        os.close(descriptor)
+    return data[:filled]
+
+
+def _map(path: Path, offset: int, length: int) -> Array:
+    """Maps a range of a file; empty where the file does not have all of it."""
+    if not path.is_file() or path.stat().st_size < offset + length:
+        return np.empty(0, np.uint8)
+    return np.memmap(path, np.uint8, "r", offset, (length,))

@@ -1,0 +1,1 @@
+"""The `[sampling]` table, and how it becomes a sampler."""

@@ -1,0 +1,1 @@
+"""The `dgl` source: graphs that DGL saved."""

@@ -1,0 +1,137 @@
+"""The child process that reads a DGL file: `python -m assets.sources.dgl.reader FILE FOLDER REQUEST`.
+
+It writes the arrays of one graph into FOLDER as `.npy` files and prints one line of JSON: what it wrote, or a problem
+and its remedy. A file that makes DGL crash ends this process and not the one that builds the artifact.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernels.errors import InputError
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+def main(arguments: list[str]) -> None:
+    """Reads, writes, and prints the answer."""
+    ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+    path, folder, request = Path(arguments[0]), Path(arguments[1]), json.loads(arguments[2])
+    try:
+        answer = describe(open_graph(path, request["index"]), path, folder, request["names"])
+    except InputError as error:
+        answer = {"problem": error.problem, "remedy": error.remedy}
+    print(json.dumps(answer), flush=True)
+
+
+def open_graph(path: Path, index: int) -> Any:
+    """Returns graph `index` of a file as a DGLGraph.
+
+    Raises:
+        InputError: DGL is not installed, the file is no file of graphs, or has no such graph.
+    """
+    try:
+        import dgl
+    except ImportError as error:
+        raise InputError(f"reading {path} needs DGL: {error}", "pip install -e .[dgl] (Python 3.11)") from error
+    try:
+        graphs, _ = dgl.load_graphs(str(path))
+    except Exception as error:  # DGL raises its own error, torch's and plain ones
+        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        reason = first.split("Check failed:")[-1].strip()
+        raise InputError(
+            f"{path}: is no file of dgl.save_graphs, or a damaged one: {reason}",
+            "copy it again, or save the graph again",
+        ) from error
+    if index >= len(graphs):
+        raise InputError(f"{path}: index = {index}, but it holds {len(graphs)} graphs", "give a smaller `index`")
+    if graphs[index].is_block:
+        raise InputError(f"{path}: graph {index} is a block of a mini-batch", "save the whole graph")
+    return graphs[index]
+
+
+def describe(graph: Any, path: Path, folder: Path, names: dict[str, str | None]) -> dict[str, Any]:
+    """Writes the arrays of a graph and returns what was written.
+
+    Raises:
+        InputError: a name that was asked for is missing, two node types have labels, or a tensor has no NumPy form.
+    """
+    nodes = [_write_nodes(graph, number, folder, names, path) for number in range(len(graph.ntypes))]
+    _require(graph, names, path, nodes)
+    labelled = [entry["name"] for entry in nodes if entry["label"]]
+    if len(labelled) > 1:
+        raise InputError(
+            f"{path}: the node types {', '.join(labelled)} have labels",
+            "keep those of one type: their classes would mix",
+        )
+    edges = []
+    for number, (source, name, target) in enumerate(graph.canonical_etypes):
+        kind = (source, name, target)
+        src, dst = graph.edges(etype=kind, order="eid")
+        _save(folder / f"edge.{number}.npy", np.stack([src.numpy(), dst.numpy()]))
+        weight = names["weight"]
+        if weight:
+            data = graph.edges[kind].data
+            if weight not in data:
+                raise InputError(
+                    f"{path}: edges {'/'.join(kind)} have no edata '{weight}'", "correct `weight` in [graph]"
+                )
+            values = _numpy(data[weight], f"{path}: edata '{weight}'").reshape(-1)
+            if len(values) != len(src):
+                raise InputError(
+                    f"{path}: edata '{weight}' of {'/'.join(kind)} has several columns", "keep one weight an edge"
+                )
+            _save(folder / f"edge.{number}.weight.npy", values)
+        edges.append({"source": source, "name": name, "target": target, "weight": bool(weight)})
+    return {"nodes": nodes, "edges": edges}
+
+
+def _write_nodes(graph: Any, number: int, folder: Path, names: dict[str, str | None], path: Path) -> dict[str, Any]:
+    kind = graph.ntypes[number]
+    data, found = graph.nodes[kind].data, {}
+    for role, usual in (("feature", "feat"), ("label", "label")):
+        name = names[role] or usual
+        found[role] = name if name in data else None
+        if found[role]:
+            values = _numpy(data[name], f"{path}: ndata '{name}' of node type '{kind}'")
+            if role == "feature":
+                values = values.reshape(len(values), 1) if values.ndim == 1 else values
+            _save(folder / f"node.{number}.{role}.npy", values)
+    masks = [mask for mask in MASKS if mask in data]
+    for mask in masks:
+        _save(folder / f"node.{number}.{mask}.npy", _numpy(data[mask], f"{path}: ndata '{mask}'"))
+    return {"name": kind, "count": int(graph.num_nodes(kind)), "masks": masks, **found}
+
+
+def _require(graph: Any, names: dict[str, str | None], path: Path, nodes: list[dict[str, Any]]) -> None:
+    """Refuses names that were given and that no node type has."""
+    for role in ("feature", "label"):
+        if names[role] and not any(entry[role] for entry in nodes):
+            has = sorted({str(key) for kind in graph.ntypes for key in graph.nodes[kind].data})
+            raise InputError(
+                f"{path}: no node type has ndata '{names[role]}'; they have {', '.join(has) or 'none'}",
+                f"correct `{role}` in [graph]",
+            )
+
+
+def _numpy(tensor: Any, where: str) -> Any:
+    try:
+        return tensor.numpy()
+    except TypeError as error:
+        raise InputError(f"{where} is {tensor.dtype}, which NumPy lacks", "save it as float32") from error
+
+
+def _save(path: Path, values: Any) -> None:
+    np.save(path, np.ascontiguousarray(values))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

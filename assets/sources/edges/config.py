@@ -1,0 +1,73 @@
+"""The keys of a `[graph]` table with `source = "edges"`; assets/sources/edges/source.py reads the tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from assets.sources.registry import require_choice
+from assets.sources.spooled import SpooledConfig
+from kernels.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(SpooledConfig):
+    """`[graph]` with `source = "edges"`.
+
+    Raises:
+        InputError: a value is outside its range, or keys contradict one another.
+    """
+
+    source: str = "edges"
+    # edge tables: a file, a pattern such as "edges-*.parquet", or a list of these; relative to the pipeline file
+    edges: Path | tuple[Path, ...] = field(metadata={"hashed": False})
+    # node tables, likewise; None takes the nodes that edges name
+    nodes: Path | tuple[Path, ...] | None = field(default=None, metadata={"hashed": False})
+    # columns of the edge tables
+    source_column: str = "src"
+    target_column: str = "dst"
+    weight_column: str | None = None
+    type_column: str | None = None
+    # column of the node tables that holds the ids of the edge tables
+    id_column: str = "id"
+    # "auto" takes the type in a Parquet file, and integers where a CSV column begins with them
+    id_type: Literal["auto", "integer", "text"] = "auto"
+    # feature columns: one name (of a column of lists, or of numbers), a pattern such as "f*", or a list of names
+    features: str | tuple[str, ...] | None = None
+    label_column: str | None = None
+    # labels are class numbers from 0, empty or -1 unknown; or class names, numbered in ascending order
+    labels: Literal["numbers", "names"] = "numbers"
+    # holds train, valid, test, or nothing
+    split_column: str | None = None
+    # a text for each node, kept in nodes.parquet
+    name_column: str | None = None
+    # without node tables: the ids are 0 to num_nodes - 1, whether edges name them or not
+    num_nodes: int | None = None
+    # separates the fields of CSV files; None is a tab for .tsv, else a comma
+    delimiter: str | None = None
+
+    def __post_init__(self) -> None:
+        """Checks ranges and what needs node tables."""
+        super().__post_init__()
+        require_choice("id_type", self.id_type, ("auto", "integer", "text"))
+        require_choice("labels", self.labels, ("numbers", "names"))
+        if self.nodes is None:
+            for key in ("features", "label_column", "split_column", "name_column"):
+                if getattr(self, key) is not None:
+                    raise InputError(
+                        f"{key} = {getattr(self, key)!r} needs node tables", "give `nodes`, or leave it out"
+                    )
+        elif self.num_nodes is not None:
+            raise InputError(
+                f"num_nodes = {self.num_nodes} beside node tables", "leave it out: node tables have all nodes"
+            )
+        if self.num_nodes is not None and (self.num_nodes < 1 or self.id_type == "text"):
+            raise InputError(f"num_nodes = {self.num_nodes} with {self.id_type} ids", "give a count of integer ids")
+        if self.delimiter is not None and len(self.delimiter) != 1:
+            raise InputError(f"delimiter = {self.delimiter!r} is not one character", 'give one, for example ";"')
+
+    def files(self, key: str) -> tuple[Path, ...]:
+        """Returns the patterns of `edges` or `nodes`."""
+        value = getattr(self, key)
+        return () if value is None else (value,) if isinstance(value, Path) else tuple(value)

@@ -1,0 +1,185 @@
+"""From the ids of a table to node ids 0 to N-1: integer ids 0 to N-1 stay, others are numbered in ascending order.
+
+One rule covers all: node ids are the ranks of the original ids. Ids that are 0 to N-1 already are their own ranks.
+Integers are ranked in memory; ids of other types (text, UUIDs, dates, ...) are ranked by DuckDB, in the order of their
+type, text by its UTF-8 bytes.
+
+Peak memory beside DuckDB's limit: 24 N bytes for integers, 8 N for other types.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from assets.sources.readers.duck import Duck, quoted
+from assets.sources.readers.table_files import INTEGERS, TableFiles
+from kernels.errors import InputError
+from kernels.types import Array
+
+UNFIT = ("FLOAT", "DOUBLE", "BOOLEAN")
+FIX_IDS = "correct the tables; every node has one row, with an id of its own"
+
+
+@dataclass(kw_only=True)
+class Numbering:
+    """How original ids become node ids.
+
+    Attributes:
+        num_nodes: N.
+        ids: i64[N] the integer ids in ascending order, or None where they are 0 to N-1 or no integers.
+        staged: the ids are rows (id, node_id) of DuckDB's table `ids`.
+        node_of_row: i64[N] node ids of the rows of the node tables, or None where they are in order.
+    """
+
+    num_nodes: int
+    ids: Array | None = None
+    staged: bool = False
+    node_of_row: Array | None = None
+
+    def look_up(self, given: Array) -> tuple[Array, Array]:
+        """Returns (node ids of integer ids i64[n], bool[n] true where there is no such node)."""
+        if self.ids is None:
+            return given, (given < 0) | (given >= self.num_nodes)
+        place = np.minimum(np.searchsorted(self.ids, given), self.num_nodes - 1)
+        return place, self.ids[place] != given
+
+
+def id_kind(table: TableFiles, role: str, name: str, id_type: str) -> str:
+    """Returns "integer" or the SQL type of the ids in a column.
+
+    Raises:
+        InputError: the column is missing, or values of its type are no ids.
+    """
+    kind = table.require(role, name)
+    if table.is_csv:
+        whole = id_type == "integer" or (id_type == "auto" and table.begins_with_integer(name))
+        return "integer" if whole else "VARCHAR"
+    if kind in UNFIT or "[" in kind or "(" in kind.replace("DECIMAL(", ""):
+        raise InputError(
+            f"{table.paths[0]}: column '{name}' is {kind}, which is no type of ids", "cast it to BIGINT or text"
+        )
+    return "integer" if kind in INTEGERS and id_type != "text" else "VARCHAR" if id_type == "text" else kind
+
+
+def number_by_nodes(duck: Duck, nodes: TableFiles, column: str, kind: str) -> tuple[Numbering, Any]:
+    """Numbers the rows of the node tables.
+
+    Returns:
+        (the numbering, the N original ids in node order, or None where they are 0 to N-1).
+
+    Raises:
+        InputError: an id is missing or occurs twice.
+    """
+    if kind != "integer":
+        return _number_in_duck(duck, nodes, column, kind)
+    ids, files = _integer_ids(nodes, column)
+    order = np.argsort(ids, kind="stable")
+    ranked = ids[order]
+    repeats = np.flatnonzero(ranked[1:] == ranked[:-1])
+    if len(repeats):
+        pairs = [(int(order[i]), int(order[i + 1]), int(ranked[i])) for i in repeats[:3].tolist()]
+        raise _repeated(nodes, files, pairs, len(repeats))
+    in_order = bool((order[1:] > order[:-1]).all())
+    dense = ranked[0] == 0 and ranked[-1] == len(ids) - 1
+    node_of_row = None
+    if not in_order:
+        node_of_row = np.empty(len(ids), np.int64)
+        node_of_row[order] = np.arange(len(ids))
+    return Numbering(
+        num_nodes=len(ids), ids=None if dense else ranked, node_of_row=node_of_row
+    ), None if dense else ranked
+
+
+def number_by_edges(duck: Duck, edges: TableFiles, ends: tuple[str, str], kind: str) -> tuple[Numbering, Any]:
+    """Numbers the ids that edges name, where there are no node tables; returns as `number_by_nodes`.
+
+    Ids that are no integers are read from DuckDB's table `staged`.
+    """
+    if kind != "integer":
+        duck.rows("CREATE TABLE named AS SELECT src AS id FROM staged UNION SELECT dst FROM staged")
+        duck.rows("CREATE TABLE ids AS SELECT id, row_number() OVER (ORDER BY id) - 1 AS node_id FROM named")
+        duck.rows("DROP TABLE named")
+        count = int(duck.rows("SELECT count(*) FROM ids")[0][0])
+        return Numbering(num_nodes=count, staged=True), _originals(duck, kind)
+    columns = [edges.integer(role, name) for role, name in zip(("source_column", "target_column"), ends, strict=True)]
+    parts = [f"SELECT {column} AS id FROM {edges.source(n)}" for n in range(len(edges.paths)) for column in columns]
+    sql = f"SELECT id FROM ({' UNION '.join(parts)}) WHERE id IS NOT NULL ORDER BY id"
+    found = [batch[0].values.copy() for batch in duck.batches(sql, str(edges.paths[0]))]
+    ids = np.concatenate(found) if found else np.zeros(0, np.int64)
+    dense = len(ids) == 0 or (ids[0] == 0 and ids[-1] == len(ids) - 1)
+    return Numbering(num_nodes=len(ids), ids=None if dense else ids), None if dense else ids
+
+
+def _integer_ids(nodes: TableFiles, column: str) -> tuple[Array, list[int]]:
+    """Returns i64[N] in the order of the rows, and the rows of each file."""
+    found, files = [], [0] * len(nodes.paths)
+    for rows in nodes.select([nodes.integer("id_column", column)]):
+        ids, nulls = rows.columns[0].values, rows.columns[0].nulls
+        if nulls is not None:
+            raise no_id(nodes, rows.file, rows.first + int(np.flatnonzero(nulls)[0]), column)
+        found.append(ids.copy())
+        files[rows.file] += rows.count
+    if not found:
+        raise InputError(f"{nodes.paths[0]}: the node tables have no rows", "give a table with a row for each node")
+    return np.concatenate(found), files
+
+
+def no_id(table: TableFiles, file: int, row: int, column: str) -> InputError:
+    """Returns the report of a row whose id is missing or no whole number."""
+    value = table.value(file, row, column)
+    if value is None:
+        return InputError(f"{table.place(file, row)}: column '{column}' is empty", FIX_IDS)
+    what = f"{table.place(file, row)}: column '{column}' holds '{value}', not a whole number like the ids before it"
+    return InputError(what, 'correct the file, or set id_type = "text" in [graph]')
+
+
+def _number_in_duck(duck: Duck, nodes: TableFiles, column: str, kind: str) -> tuple[Numbering, Any]:
+    files = stage(duck, nodes, "node_rows", {"id": kind}, [f"CAST({quoted(column)} AS {kind})"])
+    empty = duck.rows("SELECT rowid FROM node_rows WHERE id IS NULL ORDER BY rowid LIMIT 1")
+    if empty:
+        raise no_id(nodes, *locate(files, empty[0][0]), column)
+    twice = "SELECT id, min(rowid) AS a, max(rowid) AS b, count(*) AS n FROM node_rows GROUP BY id HAVING n > 1"
+    total = duck.rows(f"SELECT count(*) FROM ({twice})")[0][0]
+    if total:
+        raise _repeated(nodes, files, [(a, b, i) for i, a, b, _ in duck.rows(f"{twice} ORDER BY a LIMIT 3")], total)
+    duck.rows(
+        "CREATE TABLE ids AS SELECT id, rowid AS row, row_number() OVER (ORDER BY id) - 1 AS node_id FROM node_rows"
+    )
+    duck.rows("DROP TABLE node_rows")
+    parts = [batch[0].values.copy() for batch in duck.batches("SELECT node_id FROM ids ORDER BY row")]
+    if not parts:
+        raise InputError(f"{nodes.paths[0]}: the node tables have no rows", "give a table with a row for each node")
+    node_of_row = np.concatenate(parts)
+    return Numbering(num_nodes=len(node_of_row), staged=True, node_of_row=node_of_row), _originals(duck, kind)
+
+
+def stage(duck: Duck, table: TableFiles, name: str, types: dict[str, str], expressions: list[str]) -> list[int]:
+    """Copies columns of all files into a DuckDB table whose rowid is the row's number; returns the rows of each file."""
+    duck.rows(f"CREATE TABLE {name} ({', '.join(f'{column} {kind}' for column, kind in types.items())})")
+    files = []
+    for number, path in enumerate(table.paths):
+        sql = f"INSERT INTO {name} SELECT {', '.join(expressions)} FROM {table.source(number)}"
+        files.append(int(duck.rows(sql, str(path))[0][0]))
+    return files
+
+
+def locate(files: list[int], row: int) -> tuple[int, int]:
+    """Returns (file, row in it) of a row of the whole table."""
+    ends = np.cumsum(files)
+    file = int(np.searchsorted(ends, row, side="right"))
+    return file, int(row - (ends[file] - files[file]))
+
+
+def _originals(duck: Duck, kind: str) -> Any:
+    text = "id" if kind == "VARCHAR" else "CAST(id AS VARCHAR)"
+    return duck.series(f"SELECT {text} FROM ids ORDER BY node_id")
+
+
+def _repeated(nodes: TableFiles, files: list[int], pairs: list[tuple[int, int, Any]], total: int) -> InputError:
+    shown = ", ".join(
+        f"'{value}' in {nodes.place(*locate(files, a))} and {nodes.place(*locate(files, b))}" for a, b, value in pairs
+    )
+    return InputError(f"{total} node ids occur twice: {shown}", FIX_IDS)

@@ -1,0 +1,101 @@
+"""The survey of edge and node tables: headers and counts. CSV files are read once to count their rows."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assets.sizes import format_bytes
+from assets.sources.features import stored_dtype
+from assets.sources.readers.duck import Duck, quoted
+from assets.sources.readers.table_features import SQL_TYPES, feature_columns, feature_type, list_width
+from assets.sources.readers.table_files import TableFiles
+from assets.sources.spool import EdgeColumns, record_dtype
+from assets.sources.spooled import attribute_bytes, peak_bytes
+from assets.sources.survey import Survey
+
+if TYPE_CHECKING:
+    from assets.sources.edges.config import Config
+
+SHOWN_COLUMNS = 12
+
+
+def survey_tables(config: Config) -> Survey:
+    """Describes the tables of a configuration.
+
+    Raises:
+        InputError: a file cannot be read, or lacks a column that the configuration names.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as folder,
+        Duck(Path(folder), config.memory_bytes * 6 // 10, 2) as duck,
+    ):
+        edges = TableFiles(duck, config.files("edges"), "edges", config.delimiter)
+        for key in ("source_column", "target_column", "weight_column", "type_column"):
+            if getattr(config, key) is not None:
+                edges.require(key, getattr(config, key))
+        nodes = TableFiles(duck, config.files("nodes"), "nodes", config.delimiter) if config.nodes is not None else None
+        width, value_bytes, notes = _features(config, nodes)
+        contents = describe_table("edges", edges) + (describe_table("nodes", nodes) if nodes else [])
+        num_edges, num_nodes = edges.count(), _count_nodes(config, duck, edges, nodes)
+    columns = EdgeColumns(
+        weights=config.weight_column is not None,
+        num_types=int(config.type_column is not None),
+        edge_ids=config.edge_ids,
+    )
+    stored = num_edges * (2 if config.undirected else 1)
+    return Survey(
+        title=f"edges: {', '.join(map(str, config.files('edges')))}",
+        contents=contents,
+        num_nodes=num_nodes,
+        num_edges=stored,
+        num_features=width,
+        value_bytes=value_bytes,
+        edge_bytes=attribute_bytes(columns),
+        memory_bytes=peak_bytes(config.memory_limit, num_nodes, width * value_bytes),
+        scratch_bytes=(num_edges + stored) * record_dtype(num_nodes, columns).itemsize,
+        notes=notes,
+    )
+
+
+def _count_nodes(config: Config, duck: Duck, edges: TableFiles, nodes: TableFiles | None) -> int:
+    if nodes is not None:
+        return nodes.count()
+    if config.num_nodes is not None:
+        return config.num_nodes
+    columns = (quoted(config.source_column), quoted(config.target_column))
+    parts = [f"SELECT {column} AS id FROM {edges.source(n)}" for n in range(len(edges.paths)) for column in columns]
+    return int(duck.rows(f"SELECT count(*) FROM ({' UNION '.join(parts)})", str(edges.paths[0]))[0][0])
+
+
+def describe_table(key: str, table: TableFiles) -> list[str]:
+    """Returns lines about the files and columns of a table."""
+    size = format_bytes(sum(path.stat().st_size for path in table.paths))
+    lines = [f"{key}: {len(table.paths)} file{'s' if len(table.paths) > 1 else ''}, {size}, {table.count():,} rows"]
+    shown = [f"{name} {kind}" for name, kind in list(table.columns.items())[:SHOWN_COLUMNS]]
+    more = len(table.columns) - len(shown)
+    return [*lines, f"  columns: {', '.join(shown)}{f', and {more} more' if more else ''}"]
+
+
+def survey_files(paths: Sequence[Path]) -> list[str]:
+    """Returns lines about table files that no configuration describes yet.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    with Duck(None, 256 << 20, 2) as duck:
+        return describe_table("table", TableFiles(duck, paths, "edges"))
+
+
+def _features(config: Config, nodes: TableFiles | None) -> tuple[int, int, list[str]]:
+    """Returns (columns, bytes of a stored value, notes)."""
+    if nodes is None or config.features is None:
+        return 1, 1, ["no features are read: `features` in [graph] names their columns"] if nodes else []
+    names = feature_columns(nodes, config.features)
+    value, lists = feature_type(nodes, names)
+    stored = stored_dtype(np.dtype(SQL_TYPES[value]), config.normalize, str(nodes.paths[0]))
+    return list_width(nodes, names[0]) if lists else len(names), stored.itemsize, []

@@ -1,0 +1,1 @@
+"""Sources that generate a graph: R-MAT, stochastic block model, citation graph."""

@@ -1,0 +1,64 @@
+"""Citation-like graphs of any size: communities, and a preference for what is cited often already.
+
+Nodes come one after the other and cite earlier ones, mostly of their own class; some citations are copied from the papers that are cited
+(`kernels/graph/generate.py` names the models). In-degrees have a heavy tail whose weight `p_copy` sets.
+
+Peak memory: 8 bytes an edge and 4 bytes a node (twice that for edges from 2^31 nodes on), and one slice of 8 MiB of
+features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from assets.sources.generators.shared import GeneratedConfig, load_generated, raw_generated, survey_generated
+from assets.sources.registry import RawGraph
+from kernels.errors import InputError
+from kernels.graph.generate import citation_edges, citation_labels
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from assets.building.stage import Progress
+    from assets.storage.writer import Writer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(GeneratedConfig):
+    """`[graph]` with `source = "citation"`.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    source: str = "citation"
+    # probability that a node looks for what to cite in its own class
+    p_in: float = 0.8
+    # probability that it copies a citation of what it found: the preference for what is cited often
+    p_copy: float = 0.3
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        super().__post_init__()
+        for key in ("p_in", "p_copy"):
+            if not 0 <= getattr(self, key) <= 1:
+                raise InputError(f"{key} = {getattr(self, key)} is no probability", "give a value from 0 to 1")
+
+
+def load(config: Config, writer: Writer, execution: Any, progress: Progress) -> RawGraph:
+    """Generates edges, labels and features with `execution.threads` threads."""
+    threads = execution.threads
+    labels = citation_labels(config.nodes, config.classes, config.seed, threads=threads)
+
+    def edges() -> tuple[Array, Array]:
+        shares = config.p_in, config.p_copy
+        return citation_edges(config.nodes, config.edges, config.classes, *shares, config.seed, threads=threads)
+
+    return load_generated(config, labels, edges, threads, writer, progress)
+
+
+raw = raw_generated
+"""Digests nothing: everything comes from the configuration."""
+
+survey = survey_generated
+"""Describes what would be generated."""

@@ -1,0 +1,60 @@
+"""Stochastic block model graphs of any size: equal classes, and edges that prefer their own class.
+
+Holland, Laskey, Leinhardt, "Stochastic blockmodels: first steps", Social Networks 1983, with a fixed number of edges.
+An edge stays inside its class with probability `p_in`; otherwise it joins two classes at random.
+
+Peak memory: 8 bytes an edge and 4 bytes a node (twice that for edges from 2^31 nodes on), and one slice of 8 MiB of
+features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from assets.sources.generators.shared import GeneratedConfig, load_generated, raw_generated, survey_generated
+from assets.sources.registry import RawGraph
+from kernels.errors import InputError
+from kernels.graph.generate import sbm_edges, sbm_labels
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from assets.building.stage import Progress
+    from assets.storage.writer import Writer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(GeneratedConfig):
+    """`[graph]` with `source = "sbm"`.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    source: str = "sbm"
+    # probability that an edge stays inside its class
+    p_in: float = 0.6
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        super().__post_init__()
+        if not 0 <= self.p_in <= 1:
+            raise InputError(f"p_in = {self.p_in} is no probability", "give a value from 0 to 1")
+
+
+def load(config: Config, writer: Writer, execution: Any, progress: Progress) -> RawGraph:
+    """Generates edges, labels and features with `execution.threads` threads."""
+    threads = execution.threads
+    labels = sbm_labels(config.nodes, config.classes, config.seed, threads=threads)
+
+    def edges() -> tuple[Array, Array]:
+        return sbm_edges(config.nodes, config.edges, config.classes, config.p_in, config.seed, threads=threads)
+
+    return load_generated(config, labels, edges, threads, writer, progress)
+
+
+raw = raw_generated
+"""Digests nothing: everything comes from the configuration."""
+
+survey = survey_generated
+"""Describes what would be generated."""

@@ -1,0 +1,1 @@
+"""The `npz` source: NumPy archives."""

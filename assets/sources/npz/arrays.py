@@ -1,0 +1,180 @@
+"""The arrays of an npz graph, each with its checks: edges, labels, splits, names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+import numpy as np
+
+from assets.sources.readers.archive import Archive
+from kernels.errors import InputError
+from kernels.types import Array, id_dtype
+
+KNOWN = (
+    "edge_index", "num_nodes", "x", "x_indptr", "x_indices", "x_data", "x_shape", "y",
+    "train", "val", "test", "train_masks", "val_masks", "test_masks", "class_names", "node_names",
+)  # fmt: skip
+"""Arrays of the `edge_index` form."""
+
+FIX_FILE = "correct the file and run the command again"
+
+
+def refuse_strangers(archive: Archive) -> None:
+    """Refuses pickled members and names that look like misspelt ones; other arrays are left alone.
+
+    Raises:
+        InputError: `edge_index` is missing, an array is pickled, or a name is nearly one that would be read.
+    """
+    if "edge_index" not in archive:
+        held = ", ".join(archive.names) or "no arrays"
+        raise InputError(f"{archive.path}: has no edge_index; it holds {held}", "save edge_index [2, E] in the archive")
+    for name in archive.names:
+        archive.header(name)
+        near = difflib.get_close_matches(name, [known for known in KNOWN if known not in archive], n=1, cutoff=0.85)
+        if name not in KNOWN and near:
+            raise InputError(
+                f"{archive.path}: array '{name}' is not read (did you mean '{near[0]}'?)", "rename it, or leave it out"
+            )
+
+
+def integers(archive: Archive, name: str, dims: int) -> Array:
+    """Reads an array of integers.
+
+    Args:
+        archive: the open archive.
+        name: the array's name.
+        dims: 0 for a number (an array of one element too), else its dimensions.
+
+    Raises:
+        InputError: it is missing, or has another type or number of dimensions.
+    """
+    if name not in archive:
+        raise InputError(f"{archive.path}: has no array '{name}'; it has {', '.join(archive.names)}", FIX_FILE)
+    header = archive.header(name)
+    if header.dtype.kind not in "iu":
+        raise InputError(f"{archive.path}: {name} is {header.dtype}, not integers", f"save {name}.astype(np.int64)")
+    if dims == 0 and header.shape in ((), (1,)):
+        return archive.read(name).reshape(())
+    if len(header.shape) != dims:
+        raise InputError(f"{archive.path}: {name} has shape {list(header.shape)}, not {dims} dimensions", FIX_FILE)
+    return archive.read(name)
+
+
+def endpoints(archive: Archive, edges: Array | Sequence[Array], num_nodes: int) -> tuple[Array, Array]:
+    """Returns (src, dst) as ids[E] after checking their range.
+
+    Raises:
+        InputError: an id is outside [0, num_nodes), with the first edges that have one.
+    """
+    src, dst = edges[0], edges[1]
+    if min(src.min(), dst.min()) < 0 or max(src.max(), dst.max()) >= num_nodes:
+        bad = np.flatnonzero((src < 0) | (src >= num_nodes) | (dst < 0) | (dst >= num_nodes))
+        shown = ", ".join(f"edge {e} is {src[e]} -> {dst[e]}" for e in bad[:3].tolist())
+        raise InputError(
+            f"{archive.path}: {len(bad)} of {len(src)} edges have node ids outside [0, {num_nodes}): {shown}", FIX_FILE
+        )
+    ids = id_dtype(num_nodes)
+    return src.astype(ids), dst.astype(ids)
+
+
+def check_indptr(archive: Archive, name: str, indptr: Array, num_entries: int) -> None:
+    """Raises InputError unless a CSR row pointer starts at 0, never falls, and ends at `num_entries`."""
+    if len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != num_entries:
+        ends = f"{indptr[0]} to {indptr[-1]}" if len(indptr) else "nothing"
+        raise InputError(f"{archive.path}: {name} runs from {ends}, not from 0 to {num_entries}", FIX_FILE)
+    falls = np.flatnonzero(indptr[1:] < indptr[:-1])
+    if len(falls):
+        raise InputError(f"{archive.path}: {name} falls after row {falls[0]}", FIX_FILE)
+
+
+def to_labels(archive: Archive, y: Array | None, num_nodes: int, name: str = "y") -> Array:
+    """Returns labels i32[N], all -1 where the archive has none.
+
+    Raises:
+        InputError: a label is below -1, or not below the number of nodes (classes are numbered from 0 without gaps).
+    """
+    if y is None:
+        return np.full(num_nodes, -1, np.int32)
+    bad = np.flatnonzero((y < -1) | (y >= num_nodes))
+    if len(bad):
+        shown = ", ".join(f"node {v} has {y[v]}" for v in bad[:3].tolist())
+        raise InputError(
+            f"{archive.path}: {len(bad)} entries of {name} are outside [-1, {num_nodes}): {shown}",
+            "number the classes from 0, unknown is -1",
+        )
+    return y.astype(np.int32)
+
+
+def class_names(archive: Archive, labels: Array) -> tuple[str, ...]:
+    """Returns the archive's class names where they are plain text, else the numbers."""
+    num_classes = int(labels.max(initial=-1)) + 1
+    known = "class_names" in archive and archive.holds_text("class_names")
+    if not known:
+        return tuple(str(label) for label in range(num_classes))
+    names = texts(archive, "class_names", None) or ()
+    if len(names) < num_classes:
+        raise InputError(f"{archive.path}: class_names has {len(names)} names for {num_classes} classes", FIX_FILE)
+    return tuple(names)
+
+
+def texts(archive: Archive, name: str, count: int | None) -> list[str] | None:
+    """Reads a list of texts, or None where the archive has none.
+
+    Raises:
+        InputError: it is no list of text, or not `count` long.
+    """
+    if name not in archive:
+        return None
+    header = archive.header(name)
+    if header.dtype.kind not in "US" or len(header.shape) != 1:
+        raise InputError(f"{archive.path}: {name} is {header.dtype}{list(header.shape)}, not a list of text", FIX_FILE)
+    if count is not None and header.shape[0] != count:
+        raise InputError(f"{archive.path}: {name} has {header.shape[0]} entries for {count} nodes", FIX_FILE)
+    found = archive.read(name)
+    return (np.char.decode(found, "utf-8") if found.dtype.kind == "S" else found).tolist()
+
+
+def splits(split: int | None, archive: Archive, num_nodes: int) -> tuple[Array, Array, Array] | None:
+    """Returns the archive's split (train, valid, test) as ids in any order, or None where it has none.
+
+    Args:
+        split: row of the masks, or None: the id lists, else row 0 of the masks.
+        archive: the open archive.
+        num_nodes: N.
+
+    Raises:
+        InputError: a part is missing, a mask has another shape or type, or there is no such row.
+    """
+    lists, masks = ("train", "val", "test"), ("train_masks", "val_masks", "test_masks")
+    chosen = lists if split is None and any(name in archive for name in lists) else masks
+    missing = [name for name in chosen if name not in archive]
+    if len(missing) == 3:
+        if split is None:
+            return None
+        raise InputError(
+            f"{archive.path}: split = {split} needs train_masks, val_masks, test_masks", "leave `split` out"
+        )
+    if missing:
+        raise InputError(
+            f"{archive.path}: the split lacks {', '.join(missing)}", "save all three parts, an empty one too"
+        )
+    if chosen == lists:
+        train, valid, test = (integers(archive, name, 1) for name in lists)
+    else:
+        train, valid, test = (_mask(archive, name, split or 0, num_nodes) for name in masks)
+    return train, valid, test
+
+
+def _mask(archive: Archive, name: str, split: int, num_nodes: int) -> Array:
+    """Returns the ids of row `split` of a mask [S, N]."""
+    header = archive.header(name)
+    if header.dtype.kind != "b" or len(header.shape) != 2 or header.shape[1] != num_nodes:
+        raise InputError(
+            f"{archive.path}: {name} is {header.dtype}{list(header.shape)}, not bool[S, {num_nodes}]", FIX_FILE
+        )
+    if split >= header.shape[0]:
+        raise InputError(
+            f"{archive.path}: split = {split}, but {name} has {header.shape[0]} rows", "give a smaller `split`"
+        )
+    return np.flatnonzero(archive.read(name)[split])

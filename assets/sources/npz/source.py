@@ -1,0 +1,207 @@
+"""Graphs in NumPy archives: `edge_index` files, and the CSR files of gnn-benchmark.
+
+The first form, every array but `edge_index` optional:
+
+    edge_index [2, E]        edges source -> destination
+    num_nodes                without it: the length of y or x, else the largest id + 1
+    x [N, F]                 features; or CSR x_indptr [N+1], x_indices, x_data, x_shape. Without: one column of ones
+    y [N]                    labels 0 to C-1, -1 unknown
+    train, val, test         node ids of the split; or train_masks, val_masks, test_masks [S, N] with `split = s`
+    class_names, node_names  fixed-width text, C and N of them
+
+The second form (Shchur et al., "Pitfalls of Graph Neural Network Evaluation", 2018): adj_indptr, adj_indices,
+adj_shape; attr_indptr, attr_indices, attr_data, attr_shape (or attr_matrix); labels. Its weights and its pickled
+names are not read.
+
+Peak memory: 24 bytes an edge of the file (int64 ids, then narrowed copies), the CSR arrays of sparse features whole,
+and two slices of 8 MiB of dense features. A Fortran-ordered `x` is read whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.sources.features import stored_dtype
+from assets.sources.npz.arrays import (
+    FIX_FILE,
+    check_indptr,
+    class_names,
+    endpoints,
+    integers,
+    refuse_strangers,
+    splits,
+    texts,
+    to_labels,
+)
+from assets.sources.npz.features import feature_rows, write_table
+from assets.sources.readers.archive import Archive, Header
+from assets.sources.registry import GraphConfig, RawGraph
+from assets.sources.survey import Survey, in_memory_bytes
+from kernels.errors import InputError
+from kernels.types import Array, id_dtype
+
+if TYPE_CHECKING:
+    from assets.building.stage import Progress
+    from assets.storage.writer import Writer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(GraphConfig):
+    """`[graph]` with `source = "npz"`.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    source: str = "npz"
+    # the archive; relative to the pipeline file
+    path: Path
+    # row of train_masks, val_masks, test_masks; None takes the ids `train`, `val`, `test`, or row 0 of the masks
+    split: int | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        super().__post_init__()
+        if self.split is not None and self.split < 0:
+            raise InputError(f"split = {self.split} is negative", "give the row of the masks, from 0")
+
+
+def raw(config: Config) -> dict[str, str]:
+    """Returns the content digest of the archive.
+
+    Raises:
+        InputError: the file is missing or unreadable, or is no archive.
+    """
+    from assets.storage.digests import sha256_file
+
+    with Archive(config.path):
+        return {"npz": sha256_file(config.path)}
+
+
+def load(config: Config, writer: Writer, execution: Any, progress: Progress) -> RawGraph:
+    """Reads the archive, writes its features, and returns the rest; `execution` is not used.
+
+    Raises:
+        InputError: what is wrong with the arrays' shapes, types, ids and values.
+    """
+    with Archive(config.path) as archive:
+        if "adj_indptr" in archive and "edge_index" not in archive:
+            return _load_adjacency(config, archive, writer, progress)
+        return _load_edges(config, archive, writer, progress)
+
+
+def _load_edges(config: Config, archive: Archive, writer: Writer, progress: Progress) -> RawGraph:
+    """Reads the `edge_index` form."""
+    refuse_strangers(archive)
+    edges = integers(archive, "edge_index", 2)
+    if len(edges) != 2:
+        hint = "; it looks transposed" if edges.shape[1] == 2 else ""
+        raise InputError(f"{archive.path}: edge_index has shape {list(edges.shape)}, not [2, E]{hint}", FIX_FILE)
+    if edges.shape[1] == 0:
+        raise InputError(f"{archive.path}: edge_index has no edges", "give a graph with at least one edge")
+    y = integers(archive, "y", 1) if "y" in archive else None
+    form = "x" if "x" in archive or "x_indptr" in archive else None
+    num_nodes = _agree_on_nodes(archive, edges, y, feature_rows(archive, form))
+    src, dst = endpoints(archive, edges, num_nodes)
+    del edges
+    labels = to_labels(archive, y, num_nodes)
+    split = splits(config.split, archive, num_nodes)
+    write_table(config, archive, form, num_nodes, writer, progress)
+    return RawGraph(
+        num_nodes=num_nodes,
+        src=src,
+        dst=dst,
+        labels=labels,
+        class_names=class_names(archive, labels),
+        splits=split,
+        node_names=texts(archive, "node_names", num_nodes),
+    )
+
+
+def _agree_on_nodes(archive: Archive, edges: Array, y: Array | None, x_rows: tuple[str, int] | None) -> int:
+    """Returns N, and refuses arrays that disagree about it."""
+    said: dict[str, int] = {}
+    if "num_nodes" in archive:
+        said["num_nodes"] = int(integers(archive, "num_nodes", 0))
+    if y is not None:
+        said["y"] = len(y)
+    if x_rows is not None:
+        said[x_rows[0]] = x_rows[1]
+    if len(set(said.values())) > 1:
+        listed = ", ".join(f"{name} {count}" for name, count in said.items())
+        raise InputError(f"{archive.path}: the arrays disagree about the number of nodes: {listed}", FIX_FILE)
+    return next(iter(said.values()), int(edges.max()) + 1)
+
+
+def _load_adjacency(config: Config, archive: Archive, writer: Writer, progress: Progress) -> RawGraph:
+    """Reads the gnn-benchmark form: row u of the adjacency lists the targets of u."""
+    indptr, targets = integers(archive, "adj_indptr", 1), integers(archive, "adj_indices", 1)
+    y = integers(archive, "labels", 1) if "labels" in archive else None
+    form = "attr" if "attr_indptr" in archive else "attr_matrix" if "attr_matrix" in archive else None
+    num_nodes, rows = len(indptr) - 1, feature_rows(archive, form)
+    said = {"adj_indptr": (num_nodes, num_nodes)}
+    if "adj_shape" in archive:
+        said["adj_shape"] = tuple(integers(archive, "adj_shape", 1).tolist())
+    if y is not None:
+        said["labels"] = (len(y), num_nodes)
+    if rows is not None:
+        said[rows[0]] = (rows[1], num_nodes)
+    if len(set(said.values())) > 1:
+        listed = ", ".join(f"{name} {shape[0]}" for name, shape in said.items())
+        raise InputError(f"{archive.path}: the arrays disagree about the number of nodes: {listed}", FIX_FILE)
+    check_indptr(archive, "adj_indptr", indptr, len(targets))
+    if len(targets) == 0:
+        raise InputError(f"{archive.path}: adj_indices has no edges", "give a graph with at least one edge")
+    sources = np.repeat(np.arange(num_nodes, dtype=id_dtype(num_nodes)), np.diff(indptr))
+    src, dst = endpoints(archive, (sources, targets), num_nodes)
+    labels = to_labels(archive, y, num_nodes, "labels")
+    write_table(config, archive, form, num_nodes, writer, progress)
+    return RawGraph(num_nodes=num_nodes, src=src, dst=dst, labels=labels, class_names=class_names(archive, labels))
+
+
+def survey(config: Config) -> Survey:
+    """Describes the archive from the headers of its arrays.
+
+    Raises:
+        InputError: it is unreadable, or has no edges.
+    """
+    with Archive(config.path) as archive:
+        headers = {name: archive.header(name) for name in archive.names if not archive.is_pickled(name)}
+    contents = [f"{name} {header.dtype}{list(header.shape)}" for name, header in headers.items()]
+    edges = headers.get("edge_index", headers.get("adj_indices"))
+    if edges is None:
+        raise InputError(f"{config.path}: has no edge_index; it holds {', '.join(headers)}", FIX_FILE)
+    num_nodes, width, value = _survey_nodes(config, headers)
+    num_edges = edges.shape[-1]
+    stored = num_edges * (2 if config.undirected else 1)
+    return Survey(
+        title=f"npz: {config.path}",
+        contents=contents,
+        num_nodes=num_nodes,
+        num_edges=stored,
+        num_features=width,
+        value_bytes=stored_dtype(value, config.normalize, str(config.path)).itemsize,
+        memory_bytes=in_memory_bytes(num_edges, num_nodes, stored),
+    )
+
+
+def _survey_nodes(config: Config, headers: dict[str, Header]) -> tuple[int, int, np.dtype[Any]]:
+    """Returns (N, F, feature type)."""
+    form = next((name for name in ("x", "attr_matrix", "x_data", "attr_data") if name in headers), None)
+    value = headers[form].dtype if form else np.dtype(np.uint8)
+    with Archive(config.path) as archive:
+        if form in ("x_data", "attr_data"):
+            rows, width = integers(archive, form.replace("data", "shape"), 1).tolist()
+            return rows, width, value
+        if form is not None:
+            return headers[form].shape[0], headers[form].shape[1], value
+        if "num_nodes" in headers:
+            return int(integers(archive, "num_nodes", 0)), 1, value
+        for name, extra in (("y", 0), ("labels", 0), ("adj_indptr", 1)):
+            if name in headers:
+                return headers[name].shape[0] - extra, 1, value
+        return int(integers(archive, "edge_index", 2).max(initial=-1)) + 1, 1, value

@@ -1,0 +1,1 @@
+"""The `ogb` source: folders in the layouts of the Open Graph Benchmark."""

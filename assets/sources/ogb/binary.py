@@ -1,0 +1,206 @@
+"""The binary forms of an OGB folder: NumPy archives (ogbn-papers100M), and NumPy files by type (MAG240M)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.sources.feature_blocks import FeatureBlock
+from assets.sources.npz.arrays import integers
+from assets.sources.ogb.text import ONLY, in_range, read_split, required
+from assets.sources.readers.archive import Archive
+from assets.sources.readers.duck import FIX_FILE, Duck
+from assets.sources.readers.mapped_arrays import (
+    STEP_EDGES,
+    check_matrix,
+    mapped_block,
+    mapped_relation,
+    matrix_block,
+    open_plain,
+)
+from assets.sources.spooled import known_labels
+from assets.sources.typed_graph import Relation, TypedGraph, first_ids
+from kernels.errors import InputError
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from assets.sources.ogb.config import Config
+
+
+def read_binary(config: Config, duck: Duck) -> TypedGraph:
+    """Reads raw/data.npz and raw/node-label.npz; see `assets.sources.ogb.source.read`."""
+    path = config.path / "raw" / "data.npz"
+    with Archive(path) as archive:
+        num_nodes, num_edges = (_one_count(archive, name) for name in ("num_nodes_list", "num_edges_list"))
+        relation = _archive_relation(archive, num_edges)
+        blocks = [_archive_features(archive, num_nodes)] if "node_feat" in archive else []
+    with Archive(required(config.path / "raw" / "node-label.npz")) as archive:
+        labels = _column(archive.read("node_label"), num_nodes, f"{archive.path}: node_label")
+    return TypedGraph(
+        where=str(config.path),
+        node_types={ONLY: num_nodes},
+        relations=[relation],
+        blocks=blocks,
+        labels=labels,
+        splits=read_split(config, duck, {ONLY: num_nodes}, typed=False),
+    )
+
+
+def _one_count(archive: Archive, name: str) -> int:
+    counts = integers(archive, name, 1)
+    if len(counts) != 1 or counts[0] < 0:
+        raise InputError(
+            f"{archive.path}: {name} has {len(counts)} counts, not one", "give a folder with one graph (ogbn-*)"
+        )
+    return int(counts[0])
+
+
+def _column(values: Array, count: int, where: str) -> Array:
+    """Returns labels i32[count] from values [count] or [count, 1]."""
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1 or len(values) != count:
+        raise InputError(
+            f"{where} has shape {list(values.shape)}, not [{count}, 1]",
+            "labels of several tasks are not read; keep one column",
+        )
+    return known_labels(values, count, where)
+
+
+def _archive_relation(archive: Archive, num_edges: int) -> Relation:
+    path, name = archive.path, "edge_index"
+    header = archive.header(name)
+    if header.dtype.kind not in "iu" or header.shape != (2, num_edges):
+        shape = f"{header.dtype}{list(header.shape)}"
+        raise InputError(f"{path}: edge_index is {shape}, not integers [2, {num_edges}]", FIX_FILE)
+
+    def batches() -> Iterator[tuple[Array, Array, None]]:
+        with (
+            Archive(path) as one,
+            Archive(path) as two,
+        ):  # the rows lie one after the other: two readers walk side by side
+            if header.fortran:
+                for pairs in one.elements(name, 0, 2 * num_edges, 2 * STEP_EDGES):
+                    yield pairs[0::2], pairs[1::2], None
+                return
+            sources = one.elements(name, 0, num_edges, STEP_EDGES)
+            targets = two.elements(name, num_edges, 2 * num_edges, STEP_EDGES)
+            for src, dst in zip(sources, targets, strict=True):
+                yield src, dst, None
+
+    return Relation(
+        source=ONLY,
+        name="edge",
+        target=ONLY,
+        num_edges=num_edges,
+        batches=batches,
+        place=lambda row: f"{path}: edge_index column {row}",
+    )
+
+
+def _archive_features(archive: Archive, num_nodes: int) -> FeatureBlock:
+    path, name = archive.path, "node_feat"
+    header = archive.header(name)
+    check_matrix(header.shape, header.dtype, num_nodes, f"{path}: node_feat")
+
+    def slices() -> Iterator[tuple[int, Array]]:
+        with Archive(path) as opened:
+            yield from opened.rows(name)
+
+    return matrix_block(f"{path}: node_feat", 0, header.shape, header.dtype, slices)
+
+
+def read_arrays(config: Config, duck: Duck) -> TypedGraph:
+    """Reads processed/<type> and processed/<source>___<relation>___<destination> (MAG240M); see `assets.sources.ogb.source.read`."""
+    folder = config.path / "processed"
+    triplets = sorted(tuple(path.name.split("___")) for path in folder.iterdir() if path.name.count("___") == 2)
+    if not triplets:
+        raise InputError(f"{folder} holds no folder SOURCE___RELATION___DESTINATION", "restore the folder")
+    relations = []
+    for source, name, target in triplets:
+        path = folder / "___".join((source, name, target)) / "edge_index.npy"
+        relations.append(mapped_relation(path, (source, name, target), str(path)))
+    node_types = _count_nodes(folder, relations)
+    starts, blocks = first_ids(node_types), []
+    labels = np.full(sum(node_types.values()), -1, np.int32)
+    for name, count in node_types.items():
+        if (path := folder / name / "node_feat.npy").is_file():
+            blocks.append(mapped_block(path, starts[name], count, str(path)))
+        if (path := folder / name / "node_label.npy").is_file():
+            labels[starts[name] : starts[name] + count] = _column(open_plain(path), count, str(path))
+    splits, numbers = _array_split(config, duck, node_types, labels)
+    return TypedGraph(
+        where=str(config.path),
+        node_types=node_types,
+        relations=relations,
+        blocks=blocks,
+        labels=labels,
+        splits=splits,
+        numbers=numbers,
+    )
+
+
+def _count_nodes(folder: Path, relations: list[Relation]) -> dict[str, int]:
+    """Returns the nodes of each type: the rows of its features or labels, else the largest id of an edge + 1."""
+    counts: dict[str, int] = {}
+    for name in sorted({kind for relation in relations for kind in (relation.source, relation.target)}):
+        arrays = [path for file in ("node_feat", "node_label") if (path := folder / name / f"{file}.npy").is_file()]
+        if arrays:
+            counts[name] = len(open_plain(arrays[0]))
+            continue
+        largest = -1
+        for relation in relations:
+            for src, dst, _ in relation.batches():
+                ends = [src] * (relation.source == name) + [dst] * (relation.target == name)
+                largest = max([largest, *[int(end.max(initial=-1)) for end in ends]])
+        counts[name] = largest + 1
+    return counts
+
+
+def _array_split(
+    config: Config, duck: Duck, node_types: dict[str, int], labels: Array
+) -> tuple[tuple[Array, Array, Array] | None, dict[str, int]]:
+    """Reads split/ or split_dict.pt. Test nodes whose labels are withheld are left out and counted."""
+    path = config.path / "split_dict.pt"
+    if config.split == "random" or (config.path / "split").is_dir() or not path.is_file():
+        return read_split(config, duck, node_types, typed=True), {}
+    if "paper" not in node_types:
+        raise InputError(
+            f"{path}: splits nodes of type 'paper', which the graph lacks", 'set split = "random" in [graph]'
+        )
+    found, first = _load_split(path), first_ids(node_types)["paper"]
+    found.setdefault("test", found.get("test-whole", np.zeros(0, np.int64)))
+    parts = []
+    for part in ("train", "valid", "test"):
+        if part not in found or found[part].ndim != 1 or found[part].dtype.kind not in "iu":
+            raise InputError(
+                f"{path}: has no ids '{part}'", "copy it again, or write split/<scheme>/paper/train.csv.gz, ..."
+            )
+        parts.append(in_range(found[part].astype(np.int64), node_types["paper"], path) + first)
+    labelled = parts[2][labels[parts[2]] >= 0]
+    return (parts[0], parts[1], labelled), {"num_test_withheld": len(parts[2]) - len(labelled)}
+
+
+def _load_split(path: Path) -> dict[str, Array]:
+    """Reads MAG240M's split, arrays in torch's container, by torch's loader that runs no code."""
+    import importlib
+
+    import torch
+
+    rebuild = importlib.import_module("numpy._core.multiarray")._reconstruct
+    plain: list[Any] = [np.ndarray, np.dtype, type(np.dtype(np.int64)), type(np.dtype(np.int32)), rebuild]
+    plain.append((rebuild, "numpy.core.multiarray._reconstruct"))  # its name in files written with NumPy 1
+    try:
+        with torch.serialization.safe_globals(plain):
+            found = torch.load(path, weights_only=True)
+        return {
+            str(name): np.asarray(found[name]) for name in found if name in ("train", "valid", "test", "test-whole")
+        }
+    except Exception as error:
+        raise InputError(
+            f"{path}: cannot be read without running code from it: {type(error).__name__}",
+            "write split/<scheme>/paper/{train,valid,test}.csv.gz instead, one id a line",
+        ) from error

@@ -1,0 +1,108 @@
+"""Open Graph Benchmark folders, as unzipped: ogbn-* in its text and binary forms, MAG240M in its own.
+
+    raw/edge.csv.gz, num-node-list.csv.gz, ...      text: ogbn-arxiv, ogbn-products
+    raw/data.npz, node-label.npz                    binary: ogbn-papers100M
+    raw/triplet-type-list.csv.gz, relations/...     text with node and edge types: ogbn-mag
+    processed/<type>/node_feat.npy, ...             arrays with node and edge types: MAG240M
+    split/<scheme>/train.csv.gz, valid, test        node ids; one more folder, of the node type, where there are types
+
+Format: `ogb/io/read_graph_raw.py` and `ogb/lsc/mag240m.py` of github.com/snap-stanford/ogb. Node types are ranges of ids in
+alphabetical order, edge types are numbered by (source type, relation, destination type), as OGB sorts both. Labels of
+several tasks, edge features and pickled files other than MAG240M's split are not read.
+
+Peak memory: as assets/sources/edges/source.py states. Labels take 16 bytes a node while they are read. Features of the binary
+forms pass in slices of 8 MiB; a zip member in Fortran order is read whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assets.sources.ogb.config import Config
+from assets.sources.readers.duck import Duck
+from assets.sources.registry import RawGraph
+from assets.sources.typed_graph import TypedGraph, import_typed
+from kernels.errors import InputError
+
+if TYPE_CHECKING:
+    from assets.building.stage import Progress
+    from assets.sources.survey import Survey
+    from assets.storage.writer import Writer
+
+
+def form(path: Path) -> str:
+    """Returns "text", "binary", "typed text" or "arrays".
+
+    Raises:
+        InputError: the folder is missing, or is none of these.
+    """
+    if not path.is_dir():
+        what = "is a file" if path.exists() else "does not exist"
+        raise InputError(f"{path} {what}", "set `path` in [graph] to the folder that holds raw/ or processed/")
+    for name, found in (
+        ("raw/data.npz", "binary"),
+        ("raw/triplet-type-list.csv.gz", "typed text"),
+        ("raw/num-node-dict.csv.gz", "typed text"),
+        ("raw", "text"),
+        ("processed", "arrays"),
+    ):
+        if (path / name).exists():
+            return found
+    inside = ", ".join(sorted(entry.name for entry in path.iterdir())[:10]) or "nothing"
+    raise InputError(f"{path} holds neither raw/ nor processed/; it holds {inside}", "give an unzipped ogbn-* folder")
+
+
+def files(config: Config) -> dict[str, Path]:
+    """Returns the files that may be read, by their path in the folder."""
+    form(config.path)
+    tops = [config.path / name for name in ("raw", "processed", "split")]
+    paths = [path for top in tops for path in top.rglob("*") if path.suffix in (".gz", ".npz", ".npy")]
+    paths += [path for path in (config.path / "split_dict.pt",) if path.is_file()]
+    return {path.relative_to(config.path).as_posix(): path for path in sorted(paths)}
+
+
+def raw(config: Config) -> dict[str, str]:
+    """Returns one digest of the names and contents of all files of the folder that may be read.
+
+    Raises:
+        InputError: the folder is missing, or a file cannot be read.
+    """
+    from assets.storage.digests import sha256_file
+
+    whole = hashlib.sha256()
+    for name, path in files(config).items():
+        whole.update(f"{name}\0{sha256_file(path)}\n".encode())
+    return {"ogb": whole.hexdigest()}
+
+
+def read(config: Config, duck: Duck) -> TypedGraph:
+    """Reads everything but features and edges, which the result hands out in slices.
+
+    Raises:
+        InputError: a file is missing or does not fit the others.
+    """
+    from assets.sources.ogb.binary import read_arrays, read_binary
+    from assets.sources.ogb.text import read_text, read_typed_text
+
+    readers = {"text": read_text, "binary": read_binary, "typed text": read_typed_text, "arrays": read_arrays}
+    return readers[form(config.path)](config, duck)
+
+
+def load(config: Config, writer: Writer, execution: Any, progress: Progress) -> RawGraph:
+    """Reads the folder, writes its features, and spools its edges.
+
+    Raises:
+        InputError: what is wrong with the files.
+    """
+    with Duck(writer.scratch(), config.memory_bytes * 6 // 10, execution.threads) as duck:
+        return import_typed(read(config, duck), config, writer, progress)
+
+
+def survey(config: Config) -> Survey:
+    """Describes the folder from its counts and headers; features and edges are not read."""
+    from assets.sources.typed_survey import survey_typed
+
+    with Duck(None, config.memory_bytes * 6 // 10, 2) as duck:
+        return survey_typed(read(config, duck), config, files(config))

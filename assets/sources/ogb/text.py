@@ -1,0 +1,246 @@
+"""The text forms of an OGB folder: gzipped CSV files without headers."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.sources.feature_blocks import FeatureBlock
+from assets.sources.readers.duck import FIX_FILE, Duck
+from assets.sources.readers.table_features import table_block
+from assets.sources.readers.table_files import TableFiles
+from assets.sources.spooled import known_labels
+from assets.sources.typed_graph import Relation, TypedGraph, first_ids
+from kernels.errors import InputError
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from assets.sources.ogb.config import Config
+
+PARTS = ("train", "valid", "test")
+ONLY = "node"
+"""Name of the node type of a graph that has one."""
+
+
+def read_text(config: Config, duck: Duck) -> TypedGraph:
+    """Reads raw/edge.csv.gz and the files beside it; see `assets.sources.ogb.source.read`."""
+    folder = config.path / "raw"
+    num_nodes = _one_number(duck, folder / "num-node-list.csv.gz")
+    blocks = _features(duck, folder / "node-feat.csv.gz", 0, num_nodes)
+    labels = text_labels(duck, folder / "node-label.csv.gz", num_nodes)
+    return TypedGraph(
+        where=str(config.path),
+        node_types={ONLY: num_nodes},
+        relations=[_relation(duck, folder, (ONLY, "edge", ONLY))],
+        blocks=blocks,
+        labels=labels,
+        splits=read_split(config, duck, {ONLY: num_nodes}, typed=False),
+    )
+
+
+def read_typed_text(config: Config, duck: Duck) -> TypedGraph:
+    """Reads raw/relations and the files beside it (ogbn-mag); see `assets.sources.ogb.source.read`."""
+    folder = config.path / "raw"
+    counts = TableFiles(duck, [required(folder / "num-node-dict.csv.gz")], "path")
+    found = duck.rows(f"SELECT * FROM {counts.source(0)}", str(counts.paths[0]))
+    if len(found) != 1 or not all(str(value).isdigit() for value in found[0]):
+        raise InputError(f"{counts.paths[0]}: has {len(found)} rows, not one of counts", "give a folder with one graph")
+    given = dict(zip(counts.columns, (int(value) for value in found[0]), strict=True))
+    node_types = {name: given[name] for name in sorted(given)}
+    starts = first_ids(node_types)
+    relations = [_relation(duck, folder / "relations" / "___".join(t), t) for t in _triplets(duck, folder, node_types)]
+    blocks, labels = [], np.full(sum(node_types.values()), -1, np.int32)
+    for name, count in node_types.items():
+        path = folder / "node-feat" / name / "node-feat.csv.gz"
+        blocks += _features(duck, path, starts[name], count)
+        path = folder / "node-label" / name / "node-label.csv.gz"
+        if path.is_file():
+            labels[starts[name] : starts[name] + count] = text_labels(duck, path, count)
+    return TypedGraph(
+        where=str(config.path),
+        node_types=node_types,
+        relations=relations,
+        blocks=blocks,
+        labels=labels,
+        splits=read_split(config, duck, node_types, typed=True),
+    )
+
+
+def required(path: Path) -> Path:
+    """Returns the path, after finding the file.
+
+    Raises:
+        InputError: it is missing.
+    """
+    if not path.is_file():
+        raise InputError(f"{path} is missing", "unzip the dataset again, or restore the file")
+    return path
+
+
+def _triplets(duck: Duck, folder: Path, node_types: dict[str, int]) -> list[tuple[str, str, str]]:
+    table = TableFiles(duck, [required(folder / "triplet-type-list.csv.gz")], "path", header=False)
+    found = sorted(duck.rows(f"SELECT * FROM {table.source(0)}", str(table.paths[0])))
+    for row in found:
+        if len(row) != 3 or row[0] not in node_types or row[2] not in node_types:
+            raise InputError(
+                f"{table.paths[0]}: {', '.join(map(str, row))} is no triplet of {', '.join(node_types)}", FIX_FILE
+            )
+    return [(str(a), str(b), str(c)) for a, b, c in found]
+
+
+def _one_number(duck: Duck, path: Path) -> int:
+    table = TableFiles(duck, [required(path)], "path", header=False)
+    values = integer_column(table, 0)
+    if len(values) != 1 or values[0] < 0:
+        raise InputError(f"{path}: has {len(values)} counts, not one", "give a folder with one graph (ogbn-*)")
+    return int(values[0])
+
+
+def integer_column(table: TableFiles, column: int) -> Array:
+    """Reads a column of whole numbers, i64[n].
+
+    Raises:
+        InputError: a field is none, with its row.
+    """
+    found = []
+    for rows in table.select([table.integer("path", f"c{column}")]):
+        refuse_nulls(table, rows.first, rows.columns[0].nulls, f"c{column}")
+        found.append(rows.columns[0].values.copy())
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def refuse_nulls(table: TableFiles, first: int, nulls: Array | None, column: str) -> None:
+    """Raises InputError when a field of a batch that begins at row `first` is no whole number."""
+    if nulls is not None:
+        row = first + int(np.flatnonzero(nulls)[0])
+        held = table.value(0, row, column)
+        raise InputError(f"{table.place(0, row)}: column {column[1:]} holds '{held}', not a whole number", FIX_FILE)
+
+
+def _relation(duck: Duck, folder: Path, names: tuple[str, str, str]) -> Relation:
+    path = required(folder / "edge.csv.gz")
+    announced = folder / "num-edge-list.csv.gz"
+    table = TableFiles(duck, [path], "path", header=False)
+    if len(table.columns) != 2:
+        raise InputError(f"{path}: has {len(table.columns)} columns, not source and destination", FIX_FILE)
+
+    def batches() -> Iterator[tuple[Array, Array, None]]:
+        for rows in table.select([table.integer("path", "c0"), table.integer("path", "c1")]):
+            for number, column in enumerate(rows.columns):
+                refuse_nulls(table, rows.first, column.nulls, f"c{number}")
+            yield rows.columns[0].values, rows.columns[1].values, None
+
+    source, name, target = names
+    return Relation(
+        source=source,
+        name=name,
+        target=target,
+        num_edges=_one_number(duck, announced),
+        batches=batches,
+        place=lambda row: table.place(0, row),
+    )
+
+
+def _features(duck: Duck, path: Path, first: int, count: int) -> list[FeatureBlock]:
+    if not path.is_file():
+        return []
+    table = TableFiles(duck, [path], "path", header=False)
+    return [table_block(table, list(table.columns), first, count)]
+
+
+def text_labels(duck: Duck, path: Path, count: int) -> Array:
+    """Reads the labels i32[count] of a CSV file with one column; empty and nan are unknown.
+
+    Raises:
+        InputError: the file is missing, has several columns, another number of rows, or something else than class numbers.
+    """
+    table = TableFiles(duck, [required(path)], "path", header=False)
+    if len(table.columns) != 1:
+        raise InputError(
+            f"{path}: has {len(table.columns)} columns; labels of several tasks are not read",
+            "keep one column, or import the graph without this file as npz",
+        )
+    found = []
+    for rows in table.select(["TRY_CAST(c0 AS DOUBLE)", "CAST(c0 IS NOT NULL AS UTINYINT)"]):
+        values, nulls = rows.columns[0].values.copy(), rows.columns[0].nulls
+        if nulls is not None:
+            bad = np.flatnonzero(nulls & (rows.columns[1].values != 0))
+            if len(bad):
+                row = rows.first + int(bad[0])
+                held = table.value(0, row, "c0")
+                raise InputError(
+                    f"{table.place(0, row)}: the label is '{held}', no class number", "number the classes from 0"
+                )
+            values[nulls] = np.nan
+        found.append(values)
+    labels = np.concatenate(found) if found else np.zeros(0)
+    if len(labels) != count:
+        raise InputError(
+            f"{path}: has {len(labels)} labels for {count} nodes", "give one row for each node, empty if unknown"
+        )
+    return known_labels(labels, count, str(path))
+
+
+def read_split(
+    config: Config, duck: Duck, node_types: dict[str, int], *, typed: bool
+) -> tuple[Array, Array, Array] | None:
+    """Reads split/<scheme>/[<type>/]{train,valid,test}.csv.gz as global ids, or None for `split = "random"`.
+
+    Raises:
+        InputError: a file is missing, there are several schemes and none was chosen, or an id is outside its type.
+    """
+    if config.split == "random":
+        return None
+    top = config.path / "split"
+    schemes = sorted(path.name for path in top.iterdir() if path.is_dir()) if top.is_dir() else []
+    if not schemes:
+        raise InputError(f"{top} holds no split", 'restore the folder, or set split = "random" in [graph]')
+    if (config.split is None and len(schemes) > 1) or (config.split is not None and config.split not in schemes):
+        raise InputError(
+            f"split = {config.split}: {top} holds {', '.join(schemes)}", "name one of these as `split` in [graph]"
+        )
+    folder = top / (config.split or schemes[0])
+    starts = first_ids(node_types)
+    kinds = [name for name in node_types if (folder / name).is_dir()] if typed else [ONLY]
+    if not kinds:
+        raise InputError(f"{folder} holds no folder of a node type ({', '.join(node_types)})", "restore the folder")
+    parts = []
+    for part in PARTS:
+        found = []
+        for kind in kinds:
+            path = required((folder / kind if typed else folder) / f"{part}.csv.gz")
+            if path.stat().st_size and (ids := _split_ids(duck, path)).size:
+                found.append(in_range(ids, node_types[kind], path) + starts[kind])
+        parts.append(np.concatenate(found) if found else np.zeros(0, np.int64))
+    return parts[0], parts[1], parts[2]
+
+
+def _split_ids(duck: Duck, path: Path) -> Array:
+    with gzip.open(path, "rb") as file:
+        if not _first_byte(file, path):
+            return np.zeros(0, np.int64)
+    return integer_column(TableFiles(duck, [path], "path", header=False), 0)
+
+
+def _first_byte(file: Any, path: Path) -> bytes:
+    try:
+        return file.read(1)
+    except (OSError, EOFError) as error:
+        raise InputError(f"{path}: the gzip file is damaged or cut short: {error}", "copy it again") from error
+
+
+def in_range(ids: Array, count: int, path: Path) -> Array:
+    """Returns node ids after checking that they are in [0, count).
+
+    Raises:
+        InputError: some are not, with the first of them.
+    """
+    bad = np.flatnonzero((ids < 0) | (ids >= count))
+    if len(bad):
+        shown = ", ".join(f"row {row} is {ids[row]}" for row in bad[:3].tolist())
+        raise InputError(f"{path}: {len(bad)} ids are outside [0, {count}): {shown}", FIX_FILE)
+    return ids

@@ -1,0 +1,1 @@
+"""The `python-environment` source: the modules of installed Python packages and their imports."""

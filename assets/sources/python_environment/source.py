@@ -1,0 +1,247 @@
+"""The modules of the installed Python packages: a real graph that every machine has.
+
+A node is a module, an edge goes from the importing module to the imported one, a label is the distribution that
+installed the module. The features count the identifiers of the module outside its import statements, hashed into
+columns; a count is stored as its bit length (0, 1, 2, 2 or more, ...), an integer logarithm that is the same
+everywhere. A module without a parseable source is a node without features and imports.
+
+Peak memory: about 2 kB a module for 128 columns (the sparse rows of all modules as JSON objects), plus one syntax
+tree a process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import re
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from assets.sources.features import write_features
+from assets.sources.python_environment.parsing import parse_modules
+from assets.sources.readers.archive import SLICE_BYTES
+from assets.sources.registry import GraphConfig, RawGraph
+from assets.sources.survey import Survey, in_memory_bytes
+from kernels.errors import InputError
+from kernels.types import Array, id_dtype
+
+if TYPE_CHECKING:
+    from assets.building.stage import Progress
+    from assets.storage.writer import Writer
+
+
+def installed_packages() -> Path:
+    """Returns the folder of this interpreter's installed packages."""
+    return Path(sysconfig.get_paths()["purelib"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(GraphConfig):
+    """`[graph]` with `source = "python-environment"`.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    source: str = "python-environment"
+    # the folder of installed packages; without it, this interpreter's own
+    path: Path = field(default_factory=installed_packages)
+    # feature columns: identifiers are hashed into so many
+    features: int = 128
+    # a distribution with fewer modules is no class: its modules have label -1
+    min_class: int = 20
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        super().__post_init__()
+        if self.features < 1 or self.features > 2**20:
+            raise InputError(
+                f"features = {self.features} is outside [1, 2^20]", "give a number of columns, for example 128"
+            )
+        if self.min_class < 1:
+            raise InputError(f"min_class = {self.min_class} is less than 1", "give the modules that make a class")
+
+
+USUAL_IMPORTS = 8
+"""Imports of a module from the same environment, rounded up; for estimates."""
+
+
+class Module(NamedTuple):
+    """A module of an installed distribution."""
+
+    distribution: str
+    version: str
+    relative_path: str
+    name: str
+    is_package: bool
+
+
+def raw(config: Config) -> dict[str, str]:
+    """Returns one digest over the grammar's version and (distribution, version, relative path, file digest) of every
+    module.
+
+    Raises:
+        InputError: the folder is missing or holds no modules.
+    """
+    modules = find_modules(config.path)
+    digest = hashlib.sha256(f"python {sys.version_info[0]}.{sys.version_info[1]}\n".encode())
+    for module in modules:
+        try:
+            file_digest = hashlib.sha256((config.path / module.relative_path).read_bytes()).hexdigest()
+        except OSError:
+            file_digest = ""
+        line = "\0".join((module.distribution, module.version, module.relative_path, file_digest))
+        digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
+    return {"modules": digest.hexdigest()}
+
+
+def load(config: Config, writer: Writer, execution: Any, progress: Progress) -> RawGraph:
+    """Parses all modules in `execution.threads` processes, writes the features, and returns the import graph.
+
+    Raises:
+        InputError: there are no modules, no imports between them, or no distribution is large enough for a class.
+    """
+    modules = find_modules(config.path)
+    tasks = [(str(config.path / m.relative_path), m.name, m.is_package, config.features) for m in modules]
+    parsed = parse_modules(tasks, execution.threads, progress)
+    ids = {module.name: node for node, module in enumerate(modules)}
+    src, dst, outside = _edges([row["imports"] for row in parsed], ids)
+    if len(src) == 0:
+        raise InputError(f"{config.path}: the {len(modules)} modules do not import each other", "give another `path`")
+    labels, class_names = _labels(modules, config)
+    write_features(
+        writer,
+        (len(modules), config.features),
+        np.dtype(np.uint8),
+        _feature_slices(parsed, config.features),
+        normalize=config.normalize,
+        where=str(config.path),
+        progress=progress,
+    )
+    problems = Counter(row["problem"] for row in parsed)
+    return RawGraph(
+        num_nodes=len(modules),
+        src=src,
+        dst=dst,
+        labels=labels,
+        class_names=class_names,
+        node_names=[module.name for module in modules],
+        numbers={
+            "num_distributions": len({module.distribution for module in modules}),
+            "num_imports_outside": outside,
+            "num_unparseable_modules": problems["syntax"],
+            "num_unreadable_modules": problems["unreadable"],
+        },
+    )
+
+
+def find_modules(folder: Path) -> list[Module]:
+    """Lists the importable source modules of every installed distribution, in order of distribution and path.
+
+    A name that two distributions install belongs to the first. Files that no import can reach (scripts, templates),
+    and the path hooks of editable installs, which hold absolute paths of this machine, are no modules.
+
+    Raises:
+        InputError: the folder is missing or holds no modules.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder", "correct `path` in [graph], or leave it out")
+    found: list[Module] = []
+    for distribution in importlib.metadata.distributions(path=[str(folder)]):
+        metadata = distribution.metadata  # parsed anew at every access
+        name = re.sub(r"[-_.]+", "-", metadata["Name"] or "unknown").lower()
+        version = metadata["Version"] or ""
+        for file in distribution.files or ():
+            dotted = _dotted(str(file))
+            if dotted is not None:
+                module, is_package = dotted
+                found.append(Module(name, version, str(file), module, is_package))
+    first: dict[str, Module] = {}
+    for module in sorted(found):
+        first.setdefault(module.name, module)
+    modules = [module for module in first.values() if (folder / module.relative_path).is_file()]
+    if not modules:
+        raise InputError(f"{folder}: holds no modules of installed distributions", "give a site-packages folder")
+    return modules
+
+
+def _dotted(relative_path: str) -> tuple[str, bool] | None:
+    """Returns (dotted name, is package) of an importable file below the folder, else None."""
+    if not relative_path.endswith(".py") or relative_path.startswith("__editable__"):
+        return None
+    parts = relative_path[: -len(".py")].split("/")
+    is_package = parts[-1] == "__init__" and len(parts) > 1
+    if is_package:
+        parts.pop()
+    return (".".join(parts), is_package) if all(part.isidentifier() for part in parts) else None
+
+
+def _edges(imports: Sequence[Sequence[str]], ids: Mapping[str, int]) -> tuple[Array, Array, int]:
+    """Returns src and dst of the import edges as ids[E], each once, and the number of imports that leave the graph."""
+    src: list[int] = []
+    dst: list[int] = []
+    outside = 0
+    for importer, names in enumerate(imports):
+        targets: set[int] = set()
+        for name in names:
+            target = ids.get(name)
+            while target is None and name:
+                name = name.rpartition(".")[0]
+                target = ids.get(name)
+            if target is None:
+                outside += 1
+            else:
+                targets.add(target)
+        src += [importer] * len(targets)
+        dst += sorted(targets)
+    kind = id_dtype(len(ids))
+    return np.array(src, kind), np.array(dst, kind), outside
+
+
+def _labels(modules: Sequence[Module], config: Config) -> tuple[Array, tuple[str, ...]]:
+    """Returns i32[N] labels, and the class names in order: the distributions of at least `min_class` modules."""
+    sizes = Counter(module.distribution for module in modules)
+    names = tuple(sorted(name for name, size in sizes.items() if size >= config.min_class))
+    if not names:
+        largest, size = sizes.most_common(1)[0]
+        raise InputError(
+            f"min_class = {config.min_class}: no distribution has so many modules; the largest is {largest} with {size}",
+            f"give a smaller `min_class`, at most {size}",
+        )
+    label_of = {name: label for label, name in enumerate(names)}
+    return np.array([label_of.get(module.distribution, -1) for module in modules], np.int32), names
+
+
+def _feature_slices(parsed: Sequence[Mapping[str, Any]], width: int) -> Iterator[tuple[int, Array]]:
+    """Yields (first row, u8[n, width]) of the parsed modules."""
+    step = max(1, SLICE_BYTES // width)
+    for low in range(0, len(parsed), step):
+        rows = parsed[low : low + step]
+        out = np.zeros((len(rows), width), np.uint8)
+        for place, row in enumerate(rows):
+            out[place, row["columns"]] = row["values"]
+        yield low, out
+
+
+def survey(config: Config) -> Survey:
+    """Describes the installed modules; they are not parsed, so the edges are an estimate."""
+    modules = find_modules(config.path)
+    distributions = len({module.distribution for module in modules})
+    num_edges = USUAL_IMPORTS * len(modules) * (2 if config.undirected else 1)
+    return Survey(
+        title=f"python-environment: {config.path}",
+        contents=[f"{len(modules):,} modules of {distributions} distributions"],
+        num_nodes=len(modules),
+        num_edges=num_edges,
+        num_features=config.features,
+        value_bytes=1 if config.normalize == "none" else 4,
+        memory_bytes=in_memory_bytes(num_edges, len(modules), num_edges),
+        notes=[f"edges are estimated at {USUAL_IMPORTS} imports a module; parsing tells"],
+    )

@@ -1,0 +1,132 @@
+"""DuckDB as the sources use it: under a memory limit, spilling into scratch space, and silent about what it is.
+
+DuckDB holds itself to its limit but for small allocations; give it about 60 % of the memory that may be used. What it
+spills, and the database that holds staged tables, lie in the folder that the writer sweeps, so a kill leaves nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from assets.sizes import format_bytes
+from assets.sources.readers.arrow_stream import Column, StreamError, arrow_batches
+from assets.storage.filesystem import full_disk, full_errno
+from kernels.errors import InputError
+
+FIX_FILE = "correct the file and run the command again"
+
+
+class Duck:
+    """One private database; a context manager.
+
+    Args:
+        folder: scratch folder for the database and what is spilled, or None: all in memory, for small questions.
+        memory_bytes: DuckDB's limit.
+        threads: DuckDB's threads; results keep the order of the files at any number.
+    """
+
+    def __init__(self, folder: Path | None, memory_bytes: int, threads: int):
+        import duckdb
+
+        self.folder, self.memory_bytes = folder, memory_bytes
+        config: dict[str, Any] = {
+            "threads": threads,
+            "memory_limit": f"{memory_bytes}B",
+            "autoload_known_extensions": False,
+        }
+        if folder is not None:
+            config["temp_directory"] = str(folder / "spill")
+        self._connection = duckdb.connect(
+            ":memory:" if folder is None else str(folder / "staged.duckdb"), config=config
+        )
+
+    def __enter__(self) -> Duck:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._connection.close()
+
+    def rows(self, sql: str, where: str = "") -> list[tuple[Any, ...]]:
+        """Runs a statement and returns its whole result; `where` names the file in errors."""
+        with self._translated(where), self._connection.cursor() as cursor:  # batches may be under way
+            return cursor.execute(sql).fetchall()
+
+    def batches(self, sql: str, where: str = "") -> Iterator[list[Column]]:
+        """Yields the result of a query as batches of NumPy columns; see `arrow_batches`. One query runs at a time."""
+        with self._translated(where):
+            yield from arrow_batches(self._connection.sql(sql))
+
+    def series(self, sql: str) -> Any:
+        """Returns a query's only column as a Polars series."""
+        import polars
+
+        with self._translated(""):
+            return polars.DataFrame(_Stream(self._connection.sql(sql))).to_series()
+
+    @contextmanager
+    def _translated(self, where: str) -> Iterator[None]:
+        """Turns DuckDB's errors into one sentence each."""
+        import duckdb
+
+        try:
+            yield
+        except (duckdb.Error, StreamError) as error:
+            code = full_errno(error)
+            if code is not None and self.folder is not None:
+                raise full_disk(code, self.folder) from error
+            if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in str(error):
+                raise InputError(
+                    f"DuckDB cannot work in {format_bytes(self.memory_bytes)}: {_first_line(error)}",
+                    "raise memory_limit in [graph]",
+                ) from error
+            raise explained(str(error), where) from error
+
+
+class _Stream:
+    """Hands a relation's Arrow stream to Polars, which keeps the type of what it was given until the process ends."""
+
+    def __init__(self, relation: Any):
+        self._relation = relation
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self._relation.__arrow_c_stream__()
+
+
+def explained(text: str, where: str) -> InputError:
+    """Returns DuckDB's report of a file that cannot be read as one short problem with line, column and value."""
+    line, column = re.search(r"CSV Error on Line: (\d+)", text), re.search(r'converting column "([^"]+)"', text)
+    value, counts = (
+        re.search(r'convert string "(.*?)" to', text),
+        re.search(r"Number of Columns: (\d+) Found: (\d+)", text),
+    )
+    place = f"{where}: line {line[1]}" if line else where
+    if counts:
+        return InputError(f"{place}: the row has {counts[2]} fields, the first line has {counts[1]}", FIX_FILE)
+    if column and value:
+        return InputError(f"{place}: column '{column[1]}' holds '{value[1]}', which is no number", FIX_FILE)
+    if "unterminated quote" in text:
+        return InputError(f"{place}: a quoted field has no end", FIX_FILE)
+    if "unicode" in text or "utf-8" in text.lower():
+        return InputError(f"{place}: the text is not UTF-8", "save the file as UTF-8")
+    if "GZIP" in text or "gzip" in text:
+        return InputError(f"{place}: the gzip file is damaged or cut short: {_first_line(text)}", "copy it again")
+    return InputError(f"{place}: cannot be read: {_first_line(text)}", f"copy it again, or {FIX_FILE}")
+
+
+def quoted(name: str) -> str:
+    """Returns a column name as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str | Path) -> str:
+    """Returns a text as SQL writes it."""
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+def _first_line(error: object) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return re.sub(r"^[A-Z]\w+(?: \w+)? Error: ", "", lines[0]) if lines else "no reason was given"

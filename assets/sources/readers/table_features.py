@@ -1,0 +1,160 @@
+"""The features in the columns of a table: many columns of numbers, or one column of lists."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from assets.sources.feature_blocks import FeatureBlock
+from assets.sources.readers.archive import SLICE_BYTES
+from assets.sources.readers.duck import FIX_FILE, quoted
+from assets.sources.readers.table_files import NUMBERS, Rows, TableFiles
+from kernels.errors import InputError
+from kernels.types import Array
+
+SQL_TYPES = {"TINYINT": np.int8, "UTINYINT": np.uint8, "FLOAT": np.float32, "DOUBLE": np.float64}
+"""Feature types that are kept; BOOLEAN becomes UTINYINT, other numbers and those of CSV files FLOAT."""
+
+
+def feature_columns(table: TableFiles, features: str | Sequence[str]) -> list[str]:
+    """Returns the names of the feature columns in their order: a pattern's in the order of the table.
+
+    Raises:
+        InputError: a column is missing, or a pattern fits none.
+    """
+    if not isinstance(features, str):
+        chosen = list(features)
+    elif features not in table.columns and "*" in features:
+        chosen = [name for name in table.columns if fnmatch.fnmatchcase(name, features)]
+    else:
+        chosen = [features]
+    if not chosen:
+        has = ", ".join(list(table.columns)[:20])
+        raise InputError(
+            f"{table.paths[0]}: no column fits features = {features!r}; it has {has}", "correct `features`"
+        )
+    for name in chosen:
+        table.require("features", name)
+    return chosen
+
+
+def feature_type(table: TableFiles, names: Sequence[str]) -> tuple[str, str]:
+    """Returns (SQL type of the values, how lists are written: "", "[]" or "[64]").
+
+    Raises:
+        InputError: a column holds no numbers, or lists stand beside other columns.
+    """
+    kinds = []
+    for name in names:
+        given = table.columns[name]
+        kind, _, length = given.partition("[")
+        number = table.is_csv or kind in NUMBERS or kind.startswith("DECIMAL")
+        if not number or "[" in length:
+            raise InputError(
+                f"{table.paths[0]}: column '{name}' is {given}, not numbers", "cast it, or correct `features`"
+            )
+        if length and len(names) > 1:
+            raise InputError(
+                f"{table.paths[0]}: column '{name}' holds lists, beside {len(names) - 1} others", "name it alone"
+            )
+        kinds.append("FLOAT" if table.is_csv else "UTINYINT" if kind == "BOOLEAN" else kind)
+    lists = table.columns[names[0]].partition("[")[2]
+    value = kinds[0] if len(set(kinds)) == 1 else "DOUBLE" if "DOUBLE" in kinds else "FLOAT"
+    value = value if value in SQL_TYPES else "DOUBLE" if value.startswith("DECIMAL") else "FLOAT"
+    return value, f"[{lists}" if lists else ""
+
+
+def table_block(
+    table: TableFiles, names: Sequence[str], first: int, num_rows: int, node_of_row: Array | None = None
+) -> FeatureBlock:
+    """Returns the features in the columns `names` as a block; see `FeatureBlock` for the other arguments.
+
+    Raises:
+        InputError: the columns hold no numbers. The slices raise it for values that are missing or not finite.
+    """
+    value, lists = feature_type(table, names)
+    cast = "TRY_CAST" if table.is_csv else "CAST"
+    expressions = [f"{cast}({quoted(name)} AS {value}{lists})" for name in names]
+    width = list_width(table, names[0]) if lists else len(names)
+    starts: list[tuple[int, int]] = []  # (first row of the table, file)
+
+    def slices() -> Iterator[tuple[int, Array]]:
+        step, done = max(1, SLICE_BYTES // max(1, width * 8)), 0
+        for rows in table.select(expressions):
+            if not starts or starts[-1][1] != rows.file:
+                starts.append((done - rows.first, rows.file))
+            if lists:
+                _refuse_ragged(table, rows, names[0], width)
+            for low in range(0, rows.count, step):
+                part = _slice(rows, low, min(low + step, rows.count), width)
+                _refuse_empty(table, rows, low, part, names)
+                yield done + low, part
+            done += rows.count
+
+    def place(row: int, column: int) -> str:
+        start, file = max(pair for pair in starts if pair[0] <= row)
+        what = f"place {column} of column '{names[0]}'" if lists else f"column '{names[column]}'"
+        return f"{table.place(file, row - start)}: {what}"
+
+    where = f"{table.paths[0]}: {names[0] if len(names) == 1 else f'{len(names)} columns'}"
+    return FeatureBlock(
+        where=where,
+        first=first,
+        num_rows=num_rows,
+        width=width,
+        dtype=np.dtype(SQL_TYPES[value]),
+        slices=slices,
+        place=place,
+        node_of_row=node_of_row,
+    )
+
+
+def list_width(table: TableFiles, name: str) -> int:
+    """Returns the length of the first list of a column, 0 where the table has no rows."""
+    found = table.duck.rows(f"SELECT len({quoted(name)}) FROM {table.source(0)} LIMIT 1", str(table.paths[0]))
+    return int(found[0][0] or 0) if found else 0
+
+
+def _refuse_ragged(table: TableFiles, rows: Rows, name: str, width: int) -> None:
+    column = rows.columns[0]
+    assert column.lengths is not None, f"column {name} holds no lists"
+    wrong = column.lengths != width
+    if column.nulls is not None:
+        wrong = wrong | column.nulls
+    if wrong.any():
+        index = int(np.flatnonzero(wrong)[0])
+        missing = column.nulls is not None and column.nulls[index]
+        what = "is empty" if missing else f"has {column.lengths[index]} values, the first list has {width}"
+        raise InputError(f"{table.place(rows.file, rows.first + index)}: column '{name}' {what}", FIX_FILE)
+
+
+def _slice(rows: Rows, low: int, high: int, width: int) -> Array:
+    """Returns the rows [high - low, width] of a batch as a copy, with NaN for what is null."""
+    if rows.columns[0].lengths is not None:
+        column = rows.columns[0]
+        part = column.values.reshape(rows.count, width)[low:high]
+        nulls = None if column.value_nulls is None else column.value_nulls.reshape(rows.count, width)[low:high]
+        return part if nulls is None or not nulls.any() else np.where(nulls, np.nan, part)
+    part = np.stack([column.values[low:high] for column in rows.columns], axis=1)
+    nulls = [column.nulls for column in rows.columns]
+    if any(null is not None for null in nulls):
+        part = part.astype(np.result_type(part.dtype, np.float32))
+        for number, null in enumerate(nulls):
+            if null is not None:
+                part[null[low:high], number] = np.nan
+    return part
+
+
+def _refuse_empty(table: TableFiles, rows: Rows, low: int, part: Array, names: Sequence[str]) -> None:
+    """Tells what the file holds where a value is no number; a NaN that stands in the file is found later."""
+    if rows.columns[0].lengths is not None or part.dtype.kind != "f" or not np.isnan(part).any():
+        return
+    index, place = (int(i) for i in np.argwhere(np.isnan(part))[0])
+    nulls, row = rows.columns[place].nulls, rows.first + low + index
+    if nulls is None or not nulls[low + index]:
+        return
+    held = table.value(rows.file, row, names[place])
+    what = "is empty" if held is None else f"holds '{held}', which is no number"
+    raise InputError(f"{table.place(rows.file, row)}: column '{names[place]}' {what}", FIX_FILE)

@@ -1,0 +1,137 @@
+"""Edges on their way from a source to the topology: a scratch file of fixed-size records, in any order.
+
+Sources that may not fit in memory append what they read, batch by batch; the graph stage sorts the file afterwards
+(assets/graph/edge_sort.py). A record holds the two ends and only the attributes that were asked for:
+
+    dst ids, src ids, [tie i64], [weight f32], [type u8]
+
+`tie` is the edge's row in its source table. It decides which of several equal edges comes first, and is stored as
+`edge_ids` where these are wanted. A coarse histogram of the destinations is kept while edges pass, so that the sort can
+cut the nodes into ranges of about equal numbers of edges without another pass.
+
+Peak memory: one batch, and 1 MiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assets.storage.filesystem import reporting_full_disk
+from kernels.errors import InputError
+from kernels.types import Array, id_dtype
+
+COARSE_BINS = 1 << 16
+"""Most ranges of destinations that the histogram tells apart."""
+
+BATCH_EDGES = 1 << 20
+"""Edges of one batch that is read back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeColumns:
+    """Which attributes edges carry besides their ends."""
+
+    # f32 aggregation weights
+    weights: bool = False
+    # relations; 0 = edges have no types
+    num_types: int = 0
+    # rows of the edges in their source table
+    edge_ids: bool = False
+    # "first" keeps the weight of the first of several merged edges, "sum" adds them up
+    merge_weights: str = "first"
+    # "own" gives the reverse of an edge of type t the type num_types + t, "same" leaves it t
+    reverse_types: str = "same"
+
+    def __post_init__(self) -> None:
+        """Checks the number of types."""
+        stored = self.num_types * (2 if self.reverse_types == "own" else 1)
+        if stored > 256:
+            own = ", reverse ones included" if self.reverse_types == "own" else ""
+            raise InputError(f"{stored} edge types{own}; at most 256 are possible", "merge rare types into one")
+
+
+class EdgeSpool:
+    """The file of records; sources append, the sort reads batches.
+
+    Args:
+        folder: scratch folder of the writer.
+        num_nodes: N.
+        columns: the attributes.
+        undirected: whether reverse edges will be added; the histogram counts them.
+    """
+
+    def __init__(self, folder: Path, num_nodes: int, columns: EdgeColumns, *, undirected: bool):
+        self.folder, self.num_nodes, self.columns, self.undirected = folder, num_nodes, columns, undirected
+        self.num_edges = 0
+        self.shift = max(0, (max(num_nodes, 1) - 1).bit_length() - COARSE_BINS.bit_length() + 1)
+        self.histogram = np.zeros(((max(num_nodes, 1) - 1) >> self.shift) + 1, np.int64)
+        self.dtype = record_dtype(num_nodes, columns)
+        self.path = folder / "edges.spool"
+        self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115
+
+    def append(
+        self, src: Array, dst: Array, *, tie: Array | None = None, weight: Array | None = None, type: Any = None
+    ) -> None:
+        """Adds edges whose ends are known to be in range.
+
+        Args:
+            src, dst: integers[n], global ids.
+            tie: i64[n] rows in the source table; needed with weights or edge ids.
+            weight: f32[n], where edges have weights.
+            type: u8[n] or one number, where edges have types.
+        """
+        records = np.empty(len(src), self.dtype)
+        records["src"], records["dst"] = src, dst
+        for name, values in (("tie", tie), ("weight", weight), ("type", type)):
+            if name in (self.dtype.names or ()):
+                assert values is not None, f"edges lack {name}"
+                records[name] = values
+        for ends in (dst, src) if self.undirected else (dst,):
+            self.histogram += np.bincount(ends >> self.shift, minlength=len(self.histogram))
+        write_records(self._file, self.path, records)
+        self.num_edges += len(records)
+
+    def batches(self) -> Iterator[Array]:
+        """Yields records[n] in the order in which they came."""
+        with open(self.path, "rb", buffering=0) as file:
+            while len(batch := np.fromfile(file, self.dtype, BATCH_EDGES)):
+                yield batch
+
+    def close(self) -> None:
+        """Ends writing."""
+        self._file.close()
+
+    def remove(self) -> None:
+        """Frees the disk space; the records are needed no more."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+
+def record_dtype(num_nodes: int, columns: EdgeColumns) -> np.dtype[Any]:
+    """Returns the packed record of an edge."""
+    ids = id_dtype(num_nodes)
+    fields: list[tuple[str, Any]] = [("dst", ids), ("src", ids)]
+    if columns.weights or columns.edge_ids:
+        fields.append(("tie", np.int64))
+    if columns.weights:
+        fields.append(("weight", np.float32))
+    if columns.num_types:
+        fields.append(("type", np.uint8))
+    return np.dtype(fields)
+
+
+def write_records(file: Any, path: Path, records: Array) -> None:
+    """Appends records to an open unbuffered file.
+
+    Raises:
+        InputError: the disk has no room for them.
+    """
+    left = records.view(np.uint8).data if len(records) else memoryview(b"")
+    with reporting_full_disk(path, len(left)):
+        while len(left):
+            left = left[file.write(left) :]

@@ -1,0 +1,177 @@
+"""Arrays on disk: `.npy` files whose header is padded so that data starts at byte 4,096.
+
+The padding costs one page and buys two things: `np.load(mmap_mode="r")` opens the file like any other, and O_DIRECT
+reads, which need page-aligned offsets, find row r at 4,096 + r * row_bytes. Space is reserved before the mapping is
+made. Without that, a store to a page for which the disk has no room kills the process by SIGBUS; with it, the lack of
+room is an ordinary error. (File systems that copy on write can still run full later.)
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import mmap
+import os
+import struct
+from pathlib import Path
+from tokenize import TokenError
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from assets.storage.filesystem import reporting_full_disk
+from kernels.errors import InputError
+from kernels.types import Array
+
+DATA_OFFSET = 4096
+MAGIC = b"\x93NUMPY\x01\x00"
+KINDS = "biuf"  # bool, int, unsigned, float: what the kernels read; objects would need pickle
+
+
+def create_array(path: Path, shape: int | tuple[int, ...], dtype: DTypeLike) -> np.memmap[Any, Any]:
+    """Makes a padded `.npy` file of zeros and maps it for writing.
+
+    Args:
+        path: the file; it must not exist, for another process may have the old one mapped.
+        shape: any shape, lengths of 0 included.
+        dtype: bool, integer or float; stored little-endian.
+
+    Returns:
+        A writable dtype[shape] over the file. Nothing is durable before the file is synced.
+
+    Raises:
+        InputError: the disk has no room; no file is left behind.
+    """
+    reserve_array(path, shape, dtype)
+    return np.memmap(path, dtype=np.dtype(dtype).newbyteorder("<"), mode="r+", offset=DATA_OFFSET, shape=shape)
+
+
+def reserve_array(path: Path, shape: int | tuple[int, ...], dtype: DTypeLike) -> int:
+    """Makes the file of `create_array` without mapping it; same rules. Returns its bytes, the header included."""
+    shape = (shape,) if isinstance(shape, int | np.integer) else shape
+    shape = tuple(int(length) for length in shape)
+    dtype = np.dtype(dtype).newbyteorder("<")
+    assert dtype.kind in KINDS and not dtype.subdtype, f"{dtype} cannot be stored"
+    num_bytes = DATA_OFFSET + math.prod(shape) * dtype.itemsize
+    with reporting_full_disk(path, num_bytes):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            _reserve(descriptor, num_bytes)
+            os.pwrite(descriptor, _header(shape, dtype), 0)
+        except BaseException:
+            path.unlink()
+            raise
+        finally:
+            os.close(descriptor)
+    return num_bytes
+
+
+def write_array(path: Path, array: ArrayLike) -> np.memmap[Any, Any]:
+    """Stores an array in a new padded `.npy` file; see `create_array` for the rules. Returns the writable mapping."""
+    values = np.asarray(array)
+    mapped = create_array(path, values.shape, values.dtype)
+    mapped[...] = values
+    return mapped
+
+
+class ArrayAppender:
+    """Writes a padded `.npy` file of one dimension whose length is known only at the end; a context manager.
+
+    Elements go through write(2), so no page of the file is mapped, and a full disk is an ordinary error.
+
+    Args:
+        path: the file; it must not exist.
+        dtype: bool, integer or float; stored little-endian.
+    """
+
+    def __init__(self, path: Path, dtype: DTypeLike):
+        self.path, self.dtype, self.length = path, np.dtype(dtype).newbyteorder("<"), 0
+        assert self.dtype.kind in KINDS, f"{self.dtype} cannot be stored"
+        self._file = open(path, "xb", buffering=0)  # noqa: SIM115
+        self._file.write(bytes(DATA_OFFSET))
+
+    def append(self, values: Array) -> None:
+        """Adds dtype[n] at the end.
+
+        Raises:
+            InputError: the disk has no room for it.
+        """
+        values = np.ascontiguousarray(values, self.dtype)
+        left = values.view(np.uint8).data if len(values) else memoryview(b"")
+        with reporting_full_disk(self.path, len(left)):
+            while len(left):
+                left = left[self._file.write(left) :]
+        self.length += len(values)
+
+    def __enter__(self) -> ArrayAppender:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with self._file:
+            self._file.seek(0)
+            self._file.write(_header((self.length,), self.dtype))
+
+
+def forget_pages(array: Array) -> None:
+    """Takes the pages of a memory-mapped array out of this process; the file keeps what was written.
+
+    A pass over a large mapping would otherwise count towards the memory of the process until the system needs it.
+    Arrays that are not mapped are left alone.
+    """
+    mapped = getattr(array, "_mmap", None)
+    if isinstance(mapped, mmap.mmap):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+BAD_HEADER = (ValueError, EOFError, SyntaxError, TypeError, OverflowError, TokenError)
+"""What NumPy raises for a header with wrong bytes: it is Python text, parsed by Python's own tokenizer."""
+
+
+def open_array(path: Path) -> Array:
+    """Maps a `.npy` file read-only. Random reads through the mapping are not verified against digests.
+
+    Raises:
+        InputError: the file is missing, cut short, or no plain `.npy` file.
+    """
+    try:
+        return np.load(path, mmap_mode="r")
+    except (OSError, *BAD_HEADER) as error:
+        raise InputError(
+            f"{path} cannot be mapped as an array: {error}", "`graphmill verify` tells what is damaged"
+        ) from error
+
+
+def read_header(path: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Returns (shape, dtype, byte at which data starts) of a `.npy` file.
+
+    Raises:
+        ValueError: not a C-ordered `.npy` file of version 1.
+    """
+    with open(path, "rb") as file:
+        try:
+            np.lib.format.read_magic(file)
+            shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
+        except BAD_HEADER as error:
+            raise ValueError(f"{path} has a damaged header: {error}") from error
+        if fortran_order and len(shape) > 1:
+            raise ValueError(f"{path} is in Fortran order")
+        return shape, dtype, file.tell()
+
+
+def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    fields = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    text_bytes = DATA_OFFSET - len(MAGIC) - 2
+    return MAGIC + struct.pack("<H", text_bytes) + repr(fields).encode("ascii").ljust(text_bytes - 1) + b"\n"
+
+
+def _reserve(descriptor: int, num_bytes: int) -> None:
+    try:
+        os.posix_fallocate(descriptor, 0, num_bytes)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+        # No reservation on this file system: writing zeros meets the same lack of room as an error, only slower.
+        zeros = bytes(1 << 20)
+        for offset in range(0, num_bytes, len(zeros)):
+            os.pwrite(descriptor, zeros[: num_bytes - offset], offset)

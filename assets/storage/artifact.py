@@ -1,0 +1,282 @@
+"""A published artifact: a directory that is never changed again, and what its manifest says about it.
+
+    <home>/store/<stage>/<version>/
+        manifest.json       what this is, every file's size and digest, summary numbers; carries its own digest
+        block_digests.bin   xxh3-64 of each 1 MiB of every file, little-endian, in the order of the manifest
+        run.json            times, host, Execution config: how it came to be, not what it is
+        *.npy, ...          the content
+
+The parts of a fan-out artifact (see assets/building/parts.py) are artifacts of their own in `<home>/store/<stage>.parts/`; its
+manifest lists them, and it is sound when they are. Opening checks the manifest and all sizes. Reading through a mapping
+verifies nothing; `verify` reads every byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assets.storage.arrays import DATA_OFFSET, open_array, read_header
+from assets.storage.digests import BLOCK_BYTES, block_digests, words_digest
+from assets.storage.sealed_json import unseal
+from assets.storage.table import FeatureTable
+from assets.storage.version import short
+from kernels.errors import InputError
+from kernels.types import Array
+
+FORMAT = 1
+MANIFEST, RUN, WORDS = "manifest.json", "run.json", "block_digests.bin"
+OWN_FILES = frozenset({MANIFEST, RUN, WORDS})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """One version of one stage, open for reading.
+
+    Attributes:
+        stage, version: its address; the version has 64 hex digits.
+        path: its directory.
+        manifest: the manifest as plain JSON values; do not change it.
+        reused: whether it was there already, with all its parts, when `materialize` was asked for it.
+    """
+
+    stage: str
+    version: str
+    path: Path
+    manifest: Mapping[str, Any]
+    reused: bool = False
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The canonical Semantic config that it was built with."""
+        return self.manifest["config"]
+
+    @property
+    def inputs(self) -> Mapping[str, Mapping[str, str]]:
+        """Role -> {"stage", "version"} of each input artifact."""
+        return self.manifest["inputs"]
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """{"numbers": {name: value}, "checks": [{"name", "passed", "detail"}], "figures": {title: file name}}."""
+        return self.manifest["summary"]
+
+    @property
+    def files(self) -> Mapping[str, Mapping[str, Any]]:
+        """File name -> {"bytes", "digest", "first_block", "num_blocks"}, arrays with "dtype" and "shape"."""
+        return self.manifest["files"]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all content files."""
+        return sum(entry["bytes"] for entry in self.files.values())
+
+    @property
+    def parts(self) -> Mapping[str, Mapping[str, Any]]:
+        """Name -> {"stage", "version", "bytes"} of each part of a fan-out artifact, in order; empty for any other."""
+        return {entry["name"]: entry for entry in self.manifest.get("parts", ())}
+
+    @property
+    def part_of(self) -> tuple[str, str] | None:
+        """(stage, version) of the artifact that this is a part of, and None where it is none; the other need not exist."""
+        part = self.manifest.get("part")
+        return (part["stage"], part["of"]) if part else None
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all content files, those of its parts included."""
+        return self.num_bytes + sum(entry["bytes"] for entry in self.parts.values())
+
+    @property
+    def label(self) -> str:
+        """Stage and short version, for people."""
+        return f"{self.stage}/{short(self.version)}"
+
+    def array(self, name: str) -> Array:
+        """Maps the array `name` read-only; its dtype and shape are checked against the manifest.
+
+        Raises:
+            InputError: there is no such array, or its file was changed.
+        """
+        entry = self._entry(f"{name}.npy")
+        array = open_array(self.path / f"{name}.npy")
+        if array.dtype.name != entry["dtype"] or list(array.shape) != entry["shape"]:
+            stored = f"{entry['dtype']}{entry['shape']}"
+            raise InputError(
+                f"{self.path / name}.npy is {array.dtype.name}{list(array.shape)}, the manifest says {stored}",
+                self.remedy,
+            )
+        return array
+
+    def table(self, name: str) -> FeatureTable:
+        """Describes the array `name`, of one or two dimensions, as a table of fixed-size rows with its block digests.
+
+        Raises:
+            InputError: there is no such array, or it has another number of dimensions.
+        """
+        entry = self._entry(f"{name}.npy")
+        if len(entry["shape"]) not in (1, 2):
+            raise InputError(
+                f"{name} of {self.label} has shape {entry['shape']}, a table has rows and columns", self.remedy
+            )
+        num_rows, width = (*entry["shape"], 1)[:2]
+        first = entry["first_block"]
+        return FeatureTable(
+            path=self.path / f"{name}.npy",
+            offset=DATA_OFFSET,
+            num_rows=num_rows,
+            width=width,
+            dtype=entry["dtype"],
+            row_bytes=width * np.dtype(entry["dtype"]).itemsize,
+            block_digest=self._words()[first : first + entry["num_blocks"]],
+        )
+
+    def file(self, name: str) -> Path:
+        """Returns the path of a content file.
+
+        Raises:
+            InputError: the artifact has no such file.
+        """
+        self._entry(name)
+        return self.path / name
+
+    def run_record(self) -> dict[str, Any]:
+        """Returns run.json: times, host, Execution config. Empty where it is damaged or was removed; it is no
+        content.
+        """
+        try:
+            return unseal(self.path / RUN)
+        except ValueError:
+            return {}
+
+    def open_part(self, name: str) -> Artifact:
+        """Opens a part after the shallow checks.
+
+        Raises:
+            InputError: it is missing or damaged.
+        """
+        entry = self.parts[name]
+        path = self.path.parent.parent / entry["stage"] / entry["version"]
+        try:
+            return read_artifact(path)
+        except (FileNotFoundError, ValueError) as error:
+            what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {error}"
+            remedy = "run the same command again: only this part will be rebuilt"
+            raise InputError(f"part {name} of {self.label} ({path}) {what}", remedy) from error
+
+    def part_problems(self) -> list[str]:
+        """Returns which parts cannot be opened, one text a problem."""
+        problems = []
+        for name in self.parts:
+            try:
+                self.open_part(name)
+            except InputError as error:
+                problems.append(error.problem)
+        return problems
+
+    def verify_shallow(self) -> list[str]:
+        """Checks sizes and the digest list, without reading content. Returns what is wrong, one text a problem."""
+        return list(self._shallow_problems())
+
+    def verify(self, threads: int = 1) -> list[str]:
+        """Reads every byte and compares it with the digests. Returns what is wrong, one text a problem, [] when sound.
+
+        Args:
+            threads: readers.
+        """
+        problems = self.verify_shallow()
+        try:
+            unseal(self.path / RUN)
+        except ValueError as error:
+            problems.append(str(error))
+        known = OWN_FILES | self.files.keys()
+        present = {str(path.relative_to(self.path)) for path in self.path.rglob("*") if not path.is_dir()}
+        problems += [f"{name} is not in the manifest" for name in sorted(present - known)]
+        if not any(problem.startswith(WORDS) for problem in problems):
+            problems += self._damaged_blocks(threads)
+        return problems
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a damaged artifact."""
+        return f"remove the folder {self.path} and run the same command again: it will be rebuilt"
+
+    def _entry(self, file_name: str) -> Mapping[str, Any]:
+        entry = self.files.get(file_name)
+        if entry is None:
+            near = get_close_matches(file_name, self.files, 1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise InputError(f"{self.label} has no file {file_name}{hint}", f"it has {', '.join(sorted(self.files))}")
+        return entry
+
+    def _words(self) -> Array:
+        return np.fromfile(self.path / WORDS, dtype="<u8")
+
+    def _shallow_problems(self) -> Iterator[str]:
+        expected = {name: entry["bytes"] for name, entry in self.files.items()}
+        expected[WORDS] = 8 * sum(entry["num_blocks"] for entry in self.files.values())
+        sound = True
+        for name, num_bytes in expected.items():
+            path = self.path / name
+            if not path.is_file():
+                yield f"{name} is missing"
+            elif path.stat().st_size != num_bytes:
+                yield f"{name} has {path.stat().st_size} bytes instead of {num_bytes}"
+            else:
+                continue
+            sound = sound and name != WORDS
+        if sound and words_digest(self._words()) != self.manifest["block_digests"]:
+            yield f"{WORDS} does not match the manifest"
+
+    def _damaged_blocks(self, threads: int) -> Iterator[str]:
+        words = self._words()
+        for name, entry in self.files.items():
+            path = self.path / name
+            first, count = entry["first_block"], entry["num_blocks"]
+            if not path.is_file() or path.stat().st_size != entry["bytes"]:
+                continue  # already reported
+            expected = words[first : first + count]
+            if words_digest(expected) != entry["digest"]:
+                yield f"{name}: its digest in the manifest does not follow from {WORDS}"
+            bad = np.flatnonzero(block_digests(path, threads) != expected)
+            if len(bad):
+                start = int(bad[0]) * BLOCK_BYTES
+                stop = min(start + BLOCK_BYTES, entry["bytes"])
+                more = f", and {len(bad) - 1} more blocks" if len(bad) > 1 else ""
+                yield f"{name}: bytes {start} to {stop - 1} do not match their digest{more}"
+
+
+def read_artifact(path: Path) -> Artifact:
+    """Opens the artifact in a directory `.../<stage>/<version>` after the shallow checks.
+
+    Raises:
+        FileNotFoundError: there is no such directory.
+        ValueError: it is damaged; the text says how.
+    """
+    if not path.is_dir():
+        raise FileNotFoundError(path)
+    manifest = unseal(path / MANIFEST)
+    if manifest.get("format") != FORMAT:
+        raise ValueError(f"{MANIFEST} has format {manifest.get('format')}, this version reads format {FORMAT}")
+    if (manifest["stage"], manifest["version"]) != (path.parent.name, path.name):
+        raise ValueError(f"{MANIFEST} belongs to {manifest['stage']}/{manifest['version']}")
+    artifact = Artifact(stage=path.parent.name, version=path.name, path=path, manifest=manifest)
+    problems = artifact.verify_shallow()
+    if problems:
+        raise ValueError("; ".join(problems))
+    return artifact
+
+
+def describe_file(path: Path) -> dict[str, Any]:
+    """Returns the manifest's static facts about a file: bytes, and for an array dtype and shape."""
+    facts: dict[str, Any] = {"bytes": path.stat().st_size}
+    if path.suffix == ".npy":
+        shape, dtype, offset = read_header(path)
+        assert offset == DATA_OFFSET, f"{path.name} is not padded: make it with Writer.create or Writer.save"
+        facts |= {"dtype": dtype.name, "shape": list(shape)}
+    return facts

@@ -1,0 +1,258 @@
+"""Garbage collection: removes old artifacts, and nothing that a kept artifact or a running job refers to.
+
+What stays: the newest versions of each stage, what living jobs lease (see `assets/storage/leases.py`), and all that these
+refer to through their manifests. The rest goes, with damaged folders and with checkpoints that no run can need: those
+of models that were published. A checkpoint without a model belongs to an unfinished run, which may go on from it, so
+it stays.
+
+The plan is made first and shown. Carrying it out asks again before each removal, because jobs start meanwhile:
+
+- readers go before what they read, so when a job takes a lease on the way, all that its artifact refers to is there;
+- the lease file of the artifact is locked exclusively while it is renamed away, so no job can begin to read it;
+- under that lock the store is looked at once more. An artifact published since the plan may refer to this one; it
+  must have leased it to be built, and was published before the lease ended, so it is visible now.
+
+A part of a fan-out artifact is covered by a lease on the whole, and goes only when nobody holds that either. A whole of
+which only parts were built counts as one more version of its stage, for the next build goes on from them.
+
+A job that finds an artifact and leases it too late sees that it is gone, whole, and says what to do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from assets.storage.artifact import MANIFEST, RUN, read_artifact
+from assets.storage.keep import Node, closure, readers_first, reasons_to_keep
+from assets.storage.leases import Address
+from assets.storage.sealed_json import unseal
+from assets.storage.store import Store
+from kernels.errors import InputError
+
+CHECKPOINTS, CHECKPOINTED = "checkpoints", "model"
+"""Folder of the home with `<version>.safetensors`, and the stage whose versions these are."""
+VERSION_DIGITS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """Something that lies in the home, and why it goes or stays.
+
+    Attributes:
+        address: stage and version that it is or, for a checkpoint, belongs to.
+        path: its folder or file.
+        num_bytes: of all its files.
+        why: for people.
+    """
+
+    address: Address
+    path: Path
+    num_bytes: int
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a collection would do.
+
+    Attributes:
+        files: checkpoints to remove.
+        folders: artifacts to remove, readers before what they read.
+        kept: artifacts that stay.
+        unfinished: checkpoints that stay, since a run could go on from them.
+        inputs: address -> what it refers to, of everything that the store had when the plan was made.
+        damaged: which of these could not be opened.
+        part_of: address of a part -> address of what it belongs to.
+    """
+
+    files: tuple[Item, ...]
+    folders: tuple[Item, ...]
+    kept: tuple[Item, ...]
+    unfinished: tuple[Item, ...]
+    inputs: Mapping[Address, tuple[Address, ...]] = field(repr=False)
+    damaged: frozenset[Address]
+    part_of: Mapping[Address, Address] = field(repr=False)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that it would free."""
+        return sum(item.num_bytes for item in (*self.files, *self.folders))
+
+
+def plan_collection(store: Store, keep: int) -> Plan:
+    """Returns what `collect` would remove; changes nothing but the files of dead leases.
+
+    Args:
+        store: where.
+        keep: how many of the newest versions of each stage stay, 0 or more.
+
+    Raises:
+        InputError: `keep` is negative.
+    """
+    if keep < 0:
+        raise InputError(f"keep = {keep} is negative", "give the number of versions of each stage to keep, 0 or more")
+    # Leases first: whatever a job publishes and lets go of after this line is in the store when it is listed.
+    leased = store.leases.held()
+    nodes, damage = [], {}
+    for path in store.folders():
+        with suppress(FileNotFoundError):
+            node, problem = _look(path)
+            nodes.append(node)
+            damage |= {node.address: problem} if problem else {}
+    reasons = reasons_to_keep(nodes, keep, leased)
+    going = [node for node in readers_first(nodes) if node.address not in reasons]
+    files, unfinished = _checkpoints(store, leased, {node.address for node in nodes if node.sound})
+    return Plan(
+        files=tuple(files),
+        folders=tuple(
+            _item(store, node.address, damage.get(node.address) or f"not among the newest {keep}") for node in going
+        ),
+        kept=tuple(_item(store, address, why + _hint(damage.get(address))) for address, why in sorted(reasons.items())),
+        unfinished=tuple(unfinished),
+        inputs={node.address: node.inputs for node in nodes},
+        damaged=frozenset(damage),
+        part_of={node.address: node.part_of for node in nodes if node.part_of is not None},
+    )
+
+
+def collect(store: Store, plan: Plan, report: Callable[[Item, str], None] = lambda item, word: None) -> int:
+    """Carries a plan out, as far as it is still right: what came into use since then is spared.
+
+    Args:
+        store: the one that the plan was made for.
+        plan: what to remove; nothing else is.
+        report: gets each item with "removed" or "spared".
+
+    Returns:
+        Freed bytes.
+    """
+    freed_bytes = 0
+    for item in plan.files:
+        with store.leases.alone(item.address) as alone:
+            if alone:
+                item.path.unlink(missing_ok=True)
+        freed_bytes += item.num_bytes if alone else 0
+        report(item, "removed" if alone else "spared")
+    removal = _Removal(store, plan)
+    for item in plan.folders:
+        removed = removal.remove(item)
+        freed_bytes += item.num_bytes if removed else 0
+        report(item, "removed" if removed else "spared")
+    return freed_bytes
+
+
+class _Removal:
+    """Removes artifacts one by one and learns on the way what must be spared."""
+
+    def __init__(self, store: Store, plan: Plan):
+        self.store, self.spared = store, set()
+        self.inputs, self.damaged, self.part_of = dict(plan.inputs), set(plan.damaged), plan.part_of
+
+    def remove(self, item: Item) -> bool:
+        def still_garbage() -> bool:
+            self._learn()
+            return item.address not in self.spared
+
+        if self._discard(item.address, still_garbage):
+            self.inputs.pop(item.address, None)
+            self.damaged.discard(item.address)
+            return True
+        self.spared |= closure([item.address], self.inputs)
+        return False
+
+    def _discard(self, address: Address, may: Callable[[], bool]) -> bool:
+        """Removes an artifact that nobody leases. A lease on what a part belongs to covers the part."""
+        whole = self.part_of.get(address)
+        if whole is None:
+            return self.store.discard(*address, may=may)
+        with self.store.leases.alone(whole) as alone:
+            return alone and self.store.discard(*address, may=may)
+
+    def _learn(self) -> None:
+        """Spares what was published or repaired since the plan, and what that refers to."""
+        for path in self.store.folders():
+            address = (path.parent.name, path.name)
+            if address in self.inputs and address not in self.damaged:
+                continue
+            with suppress(FileNotFoundError):
+                node, problem = _look(path)
+                if not problem:
+                    self.inputs[address] = node.inputs
+                    self.damaged.discard(address)
+                    self.spared |= closure([address], self.inputs)
+
+
+def _look(path: Path) -> tuple[Node, str]:
+    """Returns a folder's node and what is wrong with it ("" when it is sound).
+
+    Raises:
+        FileNotFoundError: it vanished.
+    """
+    problem, manifest = "", {}
+    try:
+        manifest = read_artifact(path).manifest
+    except ValueError as error:
+        problem = f"damaged: {error}"
+        with suppress(ValueError):
+            manifest = unseal(path / MANIFEST)  # a lost array does not hide what the artifact was built from
+    read = [*manifest.get("inputs", {}).values(), *manifest.get("parts", ())]
+    part, address = manifest.get("part"), (path.parent.name, path.name)
+    node = Node(
+        address=address,
+        built=_built(path),
+        inputs=tuple((entry["stage"], entry["version"]) for entry in read),
+        sound=not problem,
+        part_of=(part["stage"], part["of"]) if part else None,
+    )
+    return node, problem
+
+
+def _built(path: Path) -> str:
+    """Returns when an artifact was built, in UTC: its own record, or the folder's time where that is lost."""
+    try:
+        started = datetime.fromisoformat(unseal(path / RUN)["started"])
+    except (ValueError, KeyError, TypeError):
+        started = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    return started.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _checkpoints(store: Store, leased: set[Address], sound: set[Address]) -> tuple[list[Item], list[Item]]:
+    going, staying = [], []
+    for path in sorted((store.home / CHECKPOINTS).glob("*.safetensors*")):
+        address = (CHECKPOINTED, path.name.partition(".")[0])
+        if len(address[1]) != VERSION_DIGITS:
+            continue  # not ours
+        with suppress(FileNotFoundError):
+            num_bytes = path.stat().st_size
+            if address in leased:
+                staying.append(Item(address=address, path=path, num_bytes=num_bytes, why="its training is running"))
+            elif path.suffix == ".part":
+                why = "half written by a process that is gone"
+                going.append(Item(address=address, path=path, num_bytes=num_bytes, why=why))
+            elif address in sound:
+                going.append(Item(address=address, path=path, num_bytes=num_bytes, why="its model is published"))
+            else:
+                why = "unfinished run: --resume goes on from it"
+                staying.append(Item(address=address, path=path, num_bytes=num_bytes, why=why))
+    return going, staying
+
+
+def _item(store: Store, address: Address, why: str) -> Item:
+    path = store.root.joinpath(*address)
+    return Item(address=address, path=path, num_bytes=sum(_sizes(path)), why=why)
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                yield os.lstat(os.path.join(place, name)).st_size
+
+
+def _hint(problem: str | None) -> str:
+    return f"; {problem}; the next run that needs it rebuilds it" if problem else ""

@@ -1,0 +1,132 @@
+"""What bytes a file holds, in numbers short enough to compare.
+
+Stored files are digested in blocks of 1 MiB by xxh3 (fast, not cryptographic: it finds damage, not malice), so that a
+sequential reader can check each block as it passes. A file's digest is the xxh3-128 of those words. Raw inputs enter
+versions by SHA-256, because they come from outside and a version must name one content only. Hashing a large raw file
+takes longer than everything else a reused build does, so its SHA-256 is remembered by path, size, modification time
+and inode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from assets.storage.filesystem import make_folder, replace_atomically
+from assets.storage.home import home_folder
+from kernels.errors import InputError
+from kernels.types import Array
+
+BLOCK_BYTES = 1 << 20
+SPAN_BLOCKS = 64  # blocks a thread digests in one go
+CACHE_NAME = "raw_digests.json"
+SMALL_BYTES = 1 << 20  # below this, hashing is cheaper than remembering
+SETTLED_NS = 2_000_000_000  # a file that changed more recently may change again within one tick of its clock
+
+
+def block_digests(path: Path, threads: int = 1) -> Array:
+    """Returns u64[ceil(bytes / 1 MiB)]: the xxh3-64 of each 1 MiB block of a file, counted from byte 0. Reads every
+    byte once.
+
+    Args:
+        path: the file.
+        threads: readers; the result does not depend on it.
+    """
+    num_blocks = -(-path.stat().st_size // BLOCK_BYTES)
+    words = np.zeros(num_blocks, dtype="<u8")
+
+    def span(first: int) -> None:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(first * BLOCK_BYTES)
+            buffer = memoryview(bytearray(BLOCK_BYTES))
+            for block in range(first, min(first + SPAN_BLOCKS, num_blocks)):
+                words[block] = xxhash.xxh3_64_intdigest(buffer[: _fill(file, buffer)])
+
+    starts = range(0, num_blocks, SPAN_BLOCKS)
+    if threads <= 1 or len(starts) <= 1:
+        for first in starts:
+            span(first)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(span, starts))
+    return words
+
+
+def words_digest(words: Array) -> str:
+    """Returns a file's digest, 32 hex digits: the xxh3-128 of its block digests u64[num_blocks] as little-endian
+    bytes.
+    """
+    return xxhash.xxh3_128_hexdigest(np.ascontiguousarray(words, dtype="<u8").tobytes())
+
+
+def sha256_file(path: str | os.PathLike[str], home: Path | None = None) -> str:
+    """Returns the SHA-256 of a raw file, 64 hex digits; from the home's memory when the file did not change since.
+
+    Args:
+        path: the raw file.
+        home: folder of the memory, None for the default home. A memory that cannot be read or written is done without.
+
+    Raises:
+        InputError: the file is missing, cannot be read, or changes while it is read.
+    """
+    path = Path(path).absolute()
+    try:
+        before = _identity(path)
+        cache_path = home_folder(home) / CACHE_NAME
+        known = _read_cache(cache_path).get(str(path))
+        if isinstance(known, dict) and known.get("identity") == before:
+            return known["sha256"]
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        after = _identity(path)
+    except FileNotFoundError as error:
+        raise InputError(f"the file {path} does not exist", "correct the path, or fetch the file first") from error
+    except OSError as error:
+        raise InputError(
+            f"the file {path} cannot be read: {error.strerror}", "correct the path or its permissions"
+        ) from error
+    if before != after:
+        raise InputError(f"the file {path} changed while it was read", "wait until it is complete, then run again")
+    if before[0] >= SMALL_BYTES and time.time_ns() - before[1] > SETTLED_NS:
+        _remember(cache_path, path, before, digest)
+    return digest
+
+
+def _fill(file, buffer: memoryview) -> int:
+    filled = 0
+    while filled < len(buffer):
+        num_read = file.readinto(buffer[filled:])
+        if not num_read:
+            break
+        filled += num_read
+    return filled
+
+
+def _identity(path: Path) -> list[int]:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns, status.st_ino]
+
+
+def _read_cache(path: Path) -> dict:
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return entries if isinstance(entries, dict) else {}
+
+
+def _remember(cache_path: Path, path: Path, identity: list[int], digest: str) -> None:
+    # Two writers may lose one another's entry; a lost entry costs one more hashing, nothing else. So may a failed
+    # write.
+    with contextlib.suppress(OSError, InputError):
+        make_folder(cache_path.parent)
+        entries = _read_cache(cache_path) | {str(path): {"identity": identity, "sha256": digest}}
+        replace_atomically(cache_path, json.dumps(entries, indent=1, sort_keys=True).encode())

@@ -1,0 +1,20 @@
+"""Where graphmill stands, and where it keeps what it makes: one folder, `$GRAPHMILL_HOME`, by default `./.graphmill`."""
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The checkout: graphmill runs in place, and child processes import from here."""
+
+VARIABLE = "GRAPHMILL_HOME"
+DEFAULT = ".graphmill"
+
+
+def home_folder(home: str | os.PathLike[str] | None = None) -> Path:
+    """Returns the absolute home folder; it need not exist yet.
+
+    Args:
+        home: the folder, or None for `$GRAPHMILL_HOME` and, where that is unset or empty, `./.graphmill`.
+    """
+    # Absolute at once: a store must not move when the process changes its working directory.
+    return Path(home or os.environ.get(VARIABLE) or DEFAULT).expanduser().absolute()

@@ -1,0 +1,98 @@
+"""Which artifacts must stay: a pure function of who was built when, who reads whom, and what is leased."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from assets.storage.leases import Address
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One artifact as the garbage collector sees it.
+
+    Attributes:
+        address: stage and version.
+        built: when, as text that sorts by time.
+        inputs: what it was built from; an input need not be in the store any more.
+        sound: whether it can be opened.
+        part_of: the artifact that it is a part of, present or not; None where it is no part.
+    """
+
+    address: Address
+    built: str
+    inputs: tuple[Address, ...] = ()
+    sound: bool = True
+    part_of: Address | None = None
+
+
+def closure(starts: Iterable[Address], inputs: Mapping[Address, Collection[Address]]) -> set[Address]:
+    """Returns the starts and everything that they refer to, transitively."""
+    reached, waiting = set(), list(starts)
+    while waiting:
+        address = waiting.pop()
+        if address not in reached:
+            reached.add(address)
+            waiting.extend(inputs.get(address, ()))
+    return reached
+
+
+def reasons_to_keep(nodes: Collection[Node], keep: int, leased: Collection[Address]) -> dict[Address, str]:
+    """Returns address -> reason for every artifact that must stay.
+
+    Parts are not counted: they stay with the artifact that they belong to. Where that is not built yet, it stands in the
+    list in their place, as new as the newest of them: building it goes on from them.
+
+    Args:
+        nodes: everything that the store has.
+        keep: how many of the newest sound versions of each stage stay.
+        leased: what living jobs hold.
+    """
+    unfinished = _unfinished(nodes)
+    inputs = {node.address: node.inputs for node in (*nodes, *unfinished)}
+    present = {node.address for node in nodes}
+    reasons: dict[Address, str] = {address: "used by a running job" for address in leased if address in present}
+    whole = [node for node in (*nodes, *unfinished) if node.sound and node.part_of is None]
+    newest = sorted(whole, key=lambda node: (node.built, node.address), reverse=True)
+    for stage in {node.address[0] for node in newest}:
+        for node in [node for node in newest if node.address[0] == stage][:keep]:
+            reasons.setdefault(node.address, f"one of the newest {keep} of stage {stage}")
+    going_on = closure((node.address for node in unfinished if node.address in {*reasons, *leased}), inputs)
+    for address in closure([*reasons, *leased], inputs) & inputs.keys():
+        why = "read by an unfinished build" if address in going_on else "read by an artifact that is kept"
+        reasons.setdefault(address, why)
+    return {address: why for address, why in reasons.items() if address in present}
+
+
+def _unfinished(nodes: Collection[Node]) -> list[Node]:
+    """Returns a node for each artifact that only parts stand for: it is absent, or damaged."""
+    sound = {node.address for node in nodes if node.sound}
+    parts: dict[Address, list[Node]] = {}
+    for node in nodes:
+        if node.part_of is not None and node.part_of not in sound:
+            parts.setdefault(node.part_of, []).append(node)
+    return [
+        Node(address=address, built=max(each.built for each in mine), inputs=tuple(each.address for each in mine))
+        for address, mine in parts.items()
+    ]
+
+
+def readers_first(nodes: Collection[Node]) -> Iterator[Node]:
+    """Yields the nodes so that each comes before what it refers to: an interrupted removal leaves no gap in a lineage.
+
+    A recipe names its inputs by their hashes, so no artifact refers to itself by any path.
+    """
+    waiting = {node.address: node for node in nodes}
+    num_readers = dict.fromkeys(waiting, 0)
+    for node in nodes:
+        for address in set(node.inputs) & waiting.keys():
+            num_readers[address] += 1
+    ready = sorted((address for address, count in num_readers.items() if not count), reverse=True)
+    while ready:
+        node = waiting[ready.pop()]
+        yield node
+        for address in sorted(set(node.inputs) & waiting.keys(), reverse=True):
+            num_readers[address] -= 1
+            if not num_readers[address]:
+                ready.append(address)

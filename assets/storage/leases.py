@@ -1,0 +1,96 @@
+"""Leases: what running jobs read or build, so that the garbage collector leaves it alone.
+
+A lease on an artifact is a shared `flock` on `<home>/leases/<stage>@<version>`. Any number of jobs hold one; the
+collector needs the same file exclusively for the moment in which it takes the artifact away. The kernel drops a lease
+when its process dies, SIGKILL included, so there is nothing to expire and no clock to trust. An artifact can be
+leased before it exists: that is how a job protects what it is building.
+
+The order that makes this safe: a job first takes its leases and then looks whether its inputs are there. From then on
+they stay. Whoever looks first may find an artifact that is gone a moment later.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from assets.storage.filesystem import make_folder, release_lock, reporting_full_disk, share_lock, take_lock
+
+FOLDER = "leases"
+Address = tuple[str, str]
+"""Stage and version (64 hex digits) of an artifact, present or not."""
+
+
+class Leases:
+    """All leases of one home folder.
+
+    Args:
+        home: the home folder.
+    """
+
+    def __init__(self, home: Path):
+        self.folder = home / FOLDER
+
+    @contextmanager
+    def hold(self, *addresses: Address) -> Iterator[None]:
+        """Keeps artifacts, present or not, from being collected while the block runs and this process lives.
+
+        Waits while a collector takes one of them away, which is a matter of moments. A process forked inside the
+        block does not hold the leases: they end with the process that took them.
+
+        Raises:
+            InputError: the disk is full.
+        """
+        with ExitStack() as stack:
+            for address in sorted(set(addresses)):
+                stack.callback(self._let_go, address, self._take_shared(address), os.getpid())
+            yield
+
+    @contextmanager
+    def alone(self, address: Address) -> Iterator[bool]:
+        """Yields whether nobody holds a lease; if so, nobody gets one before the block ends."""
+        make_folder(self.folder)
+        lock = take_lock(self._file(address), create=True)
+        try:
+            yield lock is not None
+        finally:
+            if lock is not None:
+                self._file(address).unlink(missing_ok=True)
+                release_lock(lock)
+
+    def held(self) -> set[Address]:
+        """Returns the addresses that living processes hold, and removes the files of dead ones."""
+        held = set()
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            stage, _, version = path.name.partition("@")
+            lock = take_lock(path, create=False)
+            if lock is not None:
+                path.unlink(missing_ok=True)
+                release_lock(lock)
+            elif path.exists():
+                held.add((stage, version))
+        return held
+
+    def _take_shared(self, address: Address) -> int:
+        lock = None
+        with reporting_full_disk(self._file(address)):
+            while lock is None:  # whoever had the file exclusively has removed it
+                make_folder(self.folder)
+                lock = share_lock(self._file(address))
+        return lock
+
+    def _let_go(self, address: Address, lock: int, owner: int) -> None:
+        if owner != os.getpid():
+            return  # a forked child; its copy was closed when it was forked
+        release_lock(lock)
+        # The last holder tidies up; with another one alive this finds the file locked and leaves it.
+        last = take_lock(self._file(address), create=False)
+        if last is not None:
+            self._file(address).unlink(missing_ok=True)
+            release_lock(last)
+
+    def _file(self, address: Address) -> Path:
+        stage, version = address
+        return self.folder / f"{stage}@{version}"

@@ -1,0 +1,143 @@
+"""Sequential reading that checks as it goes: each block of 1 MiB is compared with its digest before anyone sees it.
+
+Random reads through a mapping cannot do this: a row is far smaller than a block. Whoever reads a whole table anyway
+should read it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import xxhash
+
+from assets.storage.artifact import Artifact
+from assets.storage.digests import BLOCK_BYTES, SPAN_BLOCKS
+from assets.storage.table import FeatureTable
+from kernels.errors import InputError
+from kernels.rows.aligned import aligned_empty
+from kernels.types import Array
+
+
+def read_table(table: FeatureTable, threads: int = 1) -> Array:
+    """Reads a whole table into memory and verifies every byte of its file.
+
+    Args:
+        table: a table with block digests; its rows in their stored order (`row_of` is not applied).
+        threads: readers; the result does not depend on it.
+
+    Returns:
+        dtype[num_rows, width], stored type. Peak memory: the bytes of the file.
+
+    Raises:
+        InputError: the file is missing, has another size, or a block does not match its digest.
+    """
+    words = table.block_digest
+    assert words is not None, f"{table.path} has no block digests"
+    num_bytes = table.offset + table.num_rows * table.row_bytes
+    assert len(words) == -(-num_bytes // BLOCK_BYTES), f"{table.path} has {len(words)} digests for {num_bytes} bytes"
+    _require_size(table, num_bytes)
+    content = aligned_empty(num_bytes)  # large pages: rows are gathered from it at random
+
+    def span(first: int) -> None:
+        with open(table.path, "rb", buffering=0) as file:
+            file.seek(first * BLOCK_BYTES)
+            for block in range(first, min(first + SPAN_BLOCKS, len(words))):
+                part = content.data[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
+                filled = 0
+                while filled < len(part) and (num_read := file.readinto(part[filled:])):
+                    filled += num_read
+                if filled < len(part) or xxhash.xxh3_64_intdigest(part) != int(words[block]):
+                    start = block * BLOCK_BYTES
+                    raise _damaged(table, f"bytes {start} to {start + len(part) - 1} do not match their digest")
+
+    with ThreadPoolExecutor(max(1, threads)) as pool:
+        list(pool.map(span, range(0, len(words), SPAN_BLOCKS)))
+    return content[table.offset :].view(table.dtype).reshape(table.num_rows, table.width)
+
+
+def read_vector(artifact: Artifact, name: str) -> Array:
+    """Returns the one-dimensional array `name` of an artifact, dtype[n]; every byte of its file is verified.
+
+    Raises:
+        InputError: there is no such array, or its file is damaged.
+    """
+    return read_table(artifact.table(name))[:, 0]
+
+
+def read_rows(table: FeatureTable, wanted: Sequence[tuple[Array, Array]]) -> None:
+    """Reads chosen rows in one sequential pass that verifies every block it takes anything from.
+
+    Blocks without a chosen row are not read. Peak memory: one block, and 24 bytes for each chosen row while its list is sorted.
+
+    Args:
+        table: a table with block digests; `row_of` is not applied.
+        wanted: pairs of ids[n], rows of the table without repetition, and dtype[n, width] of the stored type, C-contiguous: row i of the
+            second becomes row ids[i] of the table.
+
+    Raises:
+        InputError: as `read_table`.
+    """
+    words = table.block_digest
+    assert words is not None, f"{table.path} has no block digests"
+    _require_size(table, table.offset + table.num_rows * table.row_bytes)
+    lists = [_RowList(table, np.asarray(ids), out) for ids, out in wanted if len(ids) and table.row_bytes]
+    needed = np.unique(np.concatenate([each.blocks() for each in lists])) if lists else np.zeros(0, np.int64)
+    with open(table.path, "rb", buffering=0) as file:
+        for block in needed.tolist():
+            content = np.fromfile(file, np.uint8, BLOCK_BYTES, offset=block * BLOCK_BYTES - file.tell())
+            if xxhash.xxh3_64_intdigest(content.data) != int(words[block]):
+                start = block * BLOCK_BYTES
+                raise _damaged(table, f"bytes {start} to {start + len(content) - 1} do not match their digest")
+            for each in lists:
+                each.take(content, block * BLOCK_BYTES - table.offset)
+
+
+class _RowList:
+    """Chosen rows in ascending order, and where each goes."""
+
+    def __init__(self, table: FeatureTable, ids: Array, out: Array):
+        assert out.shape == (len(ids), table.width) and out.dtype.name == table.dtype and out.flags.c_contiguous
+        self.row_bytes, self.offset = table.row_bytes, table.offset
+        self.places = np.argsort(ids, kind="stable")
+        self.rows = ids[self.places].astype(np.int64)
+        self.out = out.reshape(-1).view(np.uint8).reshape(len(ids), table.row_bytes)
+
+    def blocks(self) -> Array:
+        """Returns i64[...], the blocks that hold a byte of a chosen row, each once."""
+        first = (self.offset + self.rows * self.row_bytes) // BLOCK_BYTES
+        last = (self.offset + (self.rows + 1) * self.row_bytes - 1) // BLOCK_BYTES
+        length = last - first + 1
+        # first[i], first[i] + 1, ..., last[i] for every i, one after the other.
+        steps = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
+        return np.unique(np.repeat(first, length) + steps)
+
+    def take(self, content: Array, start: int) -> None:
+        """Copies what a block holds of the chosen rows; `start` is the block's place among the bytes of all rows."""
+        size, end = self.row_bytes, start + len(content)
+        low, high = -(-start // size), end // size  # rows that lie in the block as a whole
+        first, last = np.searchsorted(self.rows, (low, high))
+        if low < high:
+            whole = content[low * size - start : high * size - start].reshape(high - low, size)
+            self.out[self.places[first:last]] = whole[self.rows[first:last] - low]
+        for row in {start // size, (end - 1) // size}:  # rows that lie in it in part
+            index = int(np.searchsorted(self.rows, row))
+            if low <= row < high or index == len(self.rows) or self.rows[index] != row:
+                continue
+            begin, stop = max(row * size, start), min((row + 1) * size, end)
+            self.out[self.places[index], begin - row * size : stop - row * size] = content[begin - start : stop - start]
+
+
+def _require_size(table: FeatureTable, num_bytes: int) -> None:
+    if not table.path.is_file():
+        raise _damaged(table, "the file is missing")
+    if table.path.stat().st_size != num_bytes:
+        raise _damaged(table, f"it has {table.path.stat().st_size} bytes instead of {num_bytes}")
+
+
+def _damaged(table: FeatureTable, what: str) -> InputError:
+    folder = table.path.parent
+    return InputError(
+        f"{table.path} is damaged: {what}", f"remove the folder {folder} and run again: it will be rebuilt"
+    )

@@ -1,0 +1,44 @@
+"""JSON files that carry their own digest, so that one flipped bit anywhere in them shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from assets.storage.version import canonical, canonical_json
+
+DIGEST = "digest"
+
+
+def seal(document: dict[str, Any]) -> bytes:
+    """Returns the document as indented JSON with a `digest` field over all its other fields."""
+    content = canonical({key: value for key, value in document.items() if key != DIGEST})
+    content[DIGEST] = xxhash.xxh3_128_hexdigest(canonical_json(content))
+    return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode("ascii")
+
+
+def unseal(path: Path) -> dict[str, Any]:
+    """Reads a sealed document.
+
+    Raises:
+        ValueError: the file is missing, is no JSON object, or its bytes are not those that were sealed.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path.name} cannot be read: {error.strerror}") from error
+    try:
+        document = json.loads(data)
+    except ValueError as error:
+        raise ValueError(f"{path.name} is no JSON: {error}") from error
+    # Comparing bytes, not only the digest, finds damage in white space and in the digest itself.
+    try:
+        intact = isinstance(document, dict) and seal(document) == data
+    except TypeError:  # damage can spell values that were never sealed, such as NaN
+        intact = False
+    if not intact:
+        raise ValueError(f"{path.name} does not match its own digest")
+    return document

@@ -1,0 +1,85 @@
+"""Where artifacts are made: private folders under `.staging/`, each held by the lock of a living process.
+
+An owner holds a `flock` on `.staging/<id>.lock` for as long as it works in `.staging/<id>`. What a dead owner left behind has no lock
+holder, and the next owner sweeps it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+from assets.storage.filesystem import make_folder, release_lock, take_lock
+
+STAGING = ".staging"
+
+
+class Staging:
+    """A private folder `.staging/<id>` whose owner is known to be alive by its lock.
+
+    Args:
+        root: the store's folder.
+    """
+
+    def __init__(self, root: Path):
+        self.area = root / STAGING
+        self.folder = self.area / "closed"
+        self._lock: int | None = None
+        self._owner = 0
+        self._num_extra = 0
+
+    def open(self) -> None:
+        """Sweeps what dead owners left, then makes a new locked folder."""
+        self._owner = os.getpid()
+        make_folder(self.area)
+        sweep(self.area)
+        while self._lock is None:  # a sweeper may take a lock file between its creation and its locking
+            self.folder = self.area / uuid.uuid4().hex
+            self._lock = take_lock(self.folder.with_suffix(".lock"), create=True)
+        try:
+            self.folder.mkdir()
+        except BaseException:
+            self.close()
+            raise
+
+    def second_folder(self) -> Path:
+        """Returns the name of another folder, not yet made, that lives and dies with this one."""
+        self._num_extra += 1
+        return self.folder.with_suffix(f".{self._num_extra}")
+
+    def close(self) -> None:
+        """Removes everything that was not renamed away; the lock goes last. In a forked child it does nothing."""
+        if self._lock is not None and self._owner == os.getpid():
+            _remove_owned(self.area, self.folder.name)
+            release_lock(self._lock)
+            self._lock = None
+
+
+def sweep(area: Path) -> list[str]:
+    """Removes the staging folders whose owner process is gone. Returns their ids.
+
+    Args:
+        area: the folder `.staging`; it may be missing.
+    """
+    owners = sorted({path.name.partition(".")[0] for path in area.iterdir()}) if area.is_dir() else []
+    swept = []
+    for owner in owners:
+        # Its lock file comes before a folder and goes after it: a folder without one was never live, so the lock is
+        # made anew.
+        has_folder = any(area.glob(f"{owner}*/"))
+        lock = take_lock(area / f"{owner}.lock", create=has_folder)
+        if lock is not None:
+            _remove_owned(area, owner)
+            release_lock(lock)
+            swept.append(owner)
+    return swept
+
+
+def _remove_owned(area: Path, owner: str) -> None:
+    lock_path = area / f"{owner}.lock"
+    for path in area.glob(f"{owner}*"):
+        if path != lock_path:
+            shutil.rmtree(path, ignore_errors=True)
+    lock_path.unlink(missing_ok=True)

@@ -1,0 +1,153 @@
+"""The artifact store: `$GRAPHMILL_HOME/store/<stage>/<version>/`, content-addressed, written once, safe against
+crashes.
+
+A version names a recipe (see `assets/storage/version.py`), so equal work is shared by every pipeline that asks for it. Files
+are the only state: there is no index and no database that two processes could fight over. See `assets/storage/writer.py` for
+how artifacts come in and `assets/storage/artifact.py` for what they hold. Reading needs NumPy and xxhash only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from assets.storage.artifact import Artifact, read_artifact
+from assets.storage.home import home_folder
+from assets.storage.leases import Address, Leases
+from assets.storage.staging import STAGING, Staging, sweep
+from assets.storage.version import SHORT_DIGITS, short
+from assets.storage.writer import Writer
+from kernels.errors import InputError
+
+__all__ = ["Artifact", "Store", "Writer"]
+
+
+class Store:
+    """All artifacts of one home folder. Opening a store writes nothing.
+
+    Args:
+        home: the home folder, None for `$GRAPHMILL_HOME` (default `./.graphmill`).
+    """
+
+    def __init__(self, home: str | os.PathLike[str] | None = None):
+        self.home = home_folder(home)
+        self.root = self.home / "store"
+        self.leases = Leases(self.home)
+
+    def find(self, stage: str, version: str) -> Artifact | None:
+        """Returns the artifact, or None when it or a part of it is absent or damaged: then it has to be built."""
+        try:
+            artifact = read_artifact(self.root / stage / version)
+        except (FileNotFoundError, ValueError):
+            return None
+        return None if artifact.part_problems() else artifact
+
+    def open(self, stage: str, version: str) -> Artifact:
+        """Returns the artifact after checking its manifest and sizes.
+
+        Raises:
+            InputError: it is absent or damaged; the text says how.
+        """
+        path = self.root / stage / version
+        try:
+            artifact = read_artifact(path)
+            for name in artifact.parts:
+                artifact.open_part(name)
+            return artifact
+        except FileNotFoundError:
+            have = sum(artifact.stage == stage for artifact in self.artifacts())
+            raise InputError(
+                f"{stage}/{short(version)} is not in {self.root}, which has {have} versions of {stage}",
+                "build it (`graphmill build PIPELINE`), or set GRAPHMILL_HOME to the home that has it",
+            ) from None
+        except InputError:  # it names the part
+            raise
+        except ValueError as error:
+            raise InputError(
+                f"{stage}/{short(version)} is damaged: {error}",
+                f"remove the folder {path} and run the same command again: it will be rebuilt",
+            ) from error
+
+    def artifacts(self) -> list[Artifact]:
+        """Returns all sound artifacts, by stage and version."""
+        return [artifact for path in self.folders() if (artifact := self.find(path.parent.name, path.name))]
+
+    def damaged(self) -> dict[Path, str]:
+        """Returns the folders that hold no sound artifact, with the reason."""
+        reasons = {}
+        for path in self.folders():
+            try:
+                problems = read_artifact(path).part_problems()
+            except (FileNotFoundError, ValueError) as error:
+                problems = [str(error)]
+            if problems:
+                reasons[path] = "; ".join(problems)
+        return reasons
+
+    def folders(self) -> list[Path]:
+        """Returns every folder that stands where an artifact stands, sound or not, sorted."""
+        return sorted(path for path in self.root.glob("[!.]*/*/") if not path.name.startswith("."))
+
+    def resolve(self, prefix: str) -> Artifact:
+        """Returns the one artifact whose version, or whose `stage/version`, begins with `prefix`.
+
+        Raises:
+            InputError: none or several begin so, or the one that does is damaged.
+        """
+        stage, _, digits = prefix.rpartition("/")
+        matches = [
+            path
+            for path in self.folders()
+            if path.name.startswith(digits) and stage in ("", path.parent.name) and digits
+        ]
+        if not matches:
+            raise InputError(f"no artifact in {self.root} begins with {prefix!r}", "`graphmill ls` lists them")
+        if len(matches) > 1:
+            names = ", ".join(f"{path.parent.name}/{short(path.name)}" for path in matches[:6])
+            raise InputError(
+                f"{prefix!r} is the beginning of {len(matches)} artifacts: {names}",
+                f"give more digits (up to {SHORT_DIGITS} are shown), or STAGE/DIGITS",
+            )
+        return self.open(matches[0].parent.name, matches[0].name)
+
+    def writer(self, stage: str, version: str, threads: int = 1) -> Writer:
+        """Returns a writer for one artifact, to be used as a context manager; see `Writer`."""
+        return Writer(self.root, stage, version, threads)
+
+    def lease(self, *addresses: Address) -> AbstractContextManager[None]:
+        """Keeps artifacts, present or not yet, from being collected while a block runs; see `Leases.hold`.
+
+        `materialize` leases what it builds and reads. A job that goes from one artifact to the next holds all of them
+        for its whole life, so that nothing goes between two steps.
+        """
+        return self.leases.hold(*addresses)
+
+    def discard(self, stage: str, version: str, may: Callable[[], bool] = lambda: True) -> bool:
+        """Removes an artifact, sound or not, in one step: it is never seen half removed. An absent one is no error.
+
+        Args:
+            stage, version: the address.
+            may: asked last, when nobody holds a lease on the artifact or can take one; False leaves it.
+
+        Returns:
+            False when it was left: somebody holds a lease, or `may` said so.
+        """
+        staging = Staging(self.root)
+        try:
+            staging.open()
+            # The lease is needed for the renaming only; removing the bytes may take long and nobody waits for it.
+            with self.leases.alone((stage, version)) as alone:
+                if not alone or not may():
+                    return False
+                os.rename(self.root / stage / version, staging.second_folder())
+        except FileNotFoundError:
+            pass
+        finally:
+            staging.close()
+        return True
+
+    def sweep(self) -> list[str]:
+        """Removes what dead writers left in the staging area. Returns their ids. A writer does this by itself."""
+        return sweep(self.root / STAGING)

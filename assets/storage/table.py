@@ -1,0 +1,35 @@
+"""A file of fixed-size rows, as every reader of feature rows sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kernels.types import Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureTable:
+    """One file of fixed-size rows.
+
+    Attributes:
+        path, offset: the file and the byte at which row 0 starts (a multiple of 4,096).
+        num_rows, width, dtype, row_bytes: rows, columns, NumPy dtype name and bytes a row; a row may straddle pages.
+        row_of: ids[N] node -> row, None for the identity, -1 for a node without features.
+        block_digest: u64[ceil(file bytes / 1 MiB)], xxh3 of each 1 MiB of the file, counted from byte 0 of the file.
+    """
+
+    path: Path
+    offset: int
+    num_rows: int
+    width: int
+    dtype: str
+    row_bytes: int
+    row_of: Array | None = None
+    block_digest: Array | None = None
+
+    def open(self) -> Array:
+        """Maps the table read-only as dtype[num_rows, width]; random reads through the mapping are not verified."""
+        return np.memmap(self.path, dtype=self.dtype, mode="r", offset=self.offset, shape=(self.num_rows, self.width))

@@ -1,0 +1,118 @@
+"""References to a user's own code: "package.module:name" in a pipeline file.
+
+The module is looked for on Python's path (PYTHONPATH, installed packages) and then in the folder of the pipeline file. Its source is an
+external input: the SHA-256 of that one file enters the version of what is built with it, so an edit trains anew. What the module
+imports itself is not followed. Finding a module imports nothing, so listing assets never runs a user's code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Mapping
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+from assets.storage.digests import sha256_file
+from kernels.errors import InputError
+
+PATTERN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+class Reference(str):
+    """A text "package.module:name" that knows where its module may be besides Python's path.
+
+    Attributes:
+        folder: of the pipeline file that it stands in, None where there is no file.
+    """
+
+    folder: Path | None
+
+    def __new__(cls, text: str, folder: Path | None = None) -> Reference:
+        """Makes the reference; nothing is looked for yet."""
+        self = super().__new__(cls, text)
+        self.folder = folder
+        return self
+
+
+def is_reference(text: str) -> bool:
+    """Tells whether a text is meant as a reference: names of our own have no colon."""
+    return ":" in text
+
+
+def find_source(reference: str) -> Path:
+    """Returns the file of the module that a reference names, without importing anything.
+
+    Raises:
+        InputError: the text is no reference, or there is no such module in Python source.
+    """
+    if not PATTERN.fullmatch(reference):
+        raise InputError(
+            f'"{reference}" is not of the form "package.module:name"', "for example mymodels.wide:WideSage"
+        )
+    module = reference.partition(":")[0]
+    for path in (None, _folders(reference)):
+        spec = _find_spec(module, path)
+        if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
+            return Path(spec.origin)
+    places = " and in ".join(["on Python's path", *_folders(reference)])
+    raise InputError(
+        f'"{reference}": there is no module {module} {places}',
+        "put it beside the pipeline file, install it, or set PYTHONPATH",
+    )
+
+
+def load_reference(reference: str) -> Any:
+    """Imports the module of a reference and returns the object that it names.
+
+    Raises:
+        InputError: there is no such module or name, the module fails while it is imported, or another module of that name is loaded.
+    """
+    source, (module_name, _, name) = find_source(reference), reference.partition(":")
+    # At the end: a file beside the pipeline never hides an installed package, and the module finds its neighbours.
+    sys.path.extend(folder for folder in _folders(reference) if folder not in sys.path)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        problem = f'"{reference}": importing {source} failed: {type(error).__name__}: {error}'
+        raise InputError(problem, "correct the module; python -c 'import ...' shows where") from error
+    loaded = Path(getattr(module, "__file__", None) or "")
+    if loaded.resolve() != source.resolve():
+        problem = f'"{reference}" means {source}, but a module {module_name} is loaded from {loaded}'
+        raise InputError(problem, "rename the module")
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            public = ", ".join(each for each in vars(found) if not each.startswith("_")) or "nothing"
+            raise InputError(f'"{reference}": {source} has no {name}', f"it has {public}")
+        found = getattr(found, part)
+    return found
+
+
+def code_digests(references: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns role -> SHA-256 of the source file, for those of the given texts that are references.
+
+    Raises:
+        InputError: there is no such module.
+    """
+    return {role: sha256_file(find_source(text)) for role, text in references.items() if is_reference(text)}
+
+
+def _folders(reference: str) -> list[str]:
+    folder = getattr(reference, "folder", None)
+    return [] if folder is None else [str(folder)]
+
+
+def _find_spec(module: str, path: list[str] | None) -> Any:
+    """Finds a module below packages without importing them, as `importlib.util.find_spec` would."""
+    spec = None
+    importlib.invalidate_caches()
+    for part in module.split("."):
+        # By its last name: a dotted one makes a namespace package look for its parent among the imported modules.
+        spec = PathFinder.find_spec(part, path)
+        if spec is None:
+            return None
+        path = list(spec.submodule_search_locations or [])
+    return spec

@@ -1,0 +1,110 @@
+"""What makes a version: a pure function of the recipe and of the bytes that enter it.
+
+version = SHA-256 over (stage name, stage code version, Semantic config, versions of the inputs, digests of the raw
+files), written as canonical JSON: sorted keys, no spaces, floats by their shortest exact form. The same recipe has
+the same version on every machine, and it is known before anything is built. A `Path` in a config, and any field with
+`metadata={"hashed": False}`, says where bytes are, not what they are, so it is left out; the raw digest of those
+bytes stands for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assets.storage.user_code import Reference
+
+SHORT_DIGITS = 12
+
+
+def canonical(config: Any) -> Any:
+    """Returns a config as plain JSON values: dataclasses become dicts, tuples lists, enums and NumPy scalars plain
+    values.
+
+    Fields that say where to read are left out (see the module's docstring); `locations` has them.
+
+    Raises:
+        TypeError: a value that has no exact JSON form (a set, an object, a float that is not finite).
+    """
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        hashed = [field.name for field in dataclasses.fields(config) if field.metadata.get("hashed", True)]
+        config = {name: getattr(config, name) for name in hashed}
+    if isinstance(config, Mapping):
+        return {_key(key): canonical(value) for key, value in config.items() if not isinstance(value, Path)}
+    if isinstance(config, list | tuple):
+        return [canonical(value) for value in config]
+    if isinstance(config, enum.Enum):
+        return canonical(config.value)
+    if isinstance(config, np.generic):
+        return canonical(config.item())
+    if config is None or isinstance(config, bool | int | str):
+        return config
+    if isinstance(config, float) and config - config == 0:
+        return config
+    raise TypeError(f"{config!r} has no canonical form")
+
+
+def locations(config: Any, prefix: str = "") -> dict[str, str]:
+    """Returns the paths inside a config, and the folders of references, by dotted field name: what `canonical` leaves out, for the
+    record of a run."""
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        config = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    if isinstance(config, Path):
+        return {prefix: str(config)}
+    if isinstance(config, Reference) and config.folder is not None:
+        return {prefix: str(config.folder)}
+    if not isinstance(config, Mapping):
+        return {}
+    found: dict[str, str] = {}
+    for key, value in config.items():
+        found |= locations(value, f"{prefix}.{key}" if prefix else str(key))
+    return found
+
+
+def canonical_json(value: Any) -> bytes:
+    """Returns the one spelling of a JSON value that digests are computed over."""
+    return json.dumps(canonical(value), sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def version_of(
+    stage_name: str, code_version: int, semantic: Any, input_versions: Mapping[str, str], raw: Mapping[str, str]
+) -> str:
+    """Returns the version of an artifact, 64 hex digits.
+
+    Args:
+        stage_name, code_version: which code builds it.
+        semantic: its Semantic config, a dataclass or the `canonical` form of one.
+        input_versions: role -> version of each input artifact.
+        raw: name -> SHA-256 of each external input.
+    """
+    recipe = {
+        "stage": stage_name,
+        "code_version": code_version,
+        "config": canonical(semantic),
+        "inputs": dict(input_versions),
+        "raw": dict(raw),
+    }
+    return hashlib.sha256(canonical_json(recipe)).hexdigest()
+
+
+def part_version(parent_version: str, part: str) -> str:
+    """Returns the version of one part of a fan-out artifact, 64 hex digits: a function of the parent's recipe and the part's name."""
+    return hashlib.sha256(canonical_json({"of": parent_version, "part": part})).hexdigest()
+
+
+def short(version: str) -> str:
+    """Returns the 12 digits of a version that people see."""
+    return version[:SHORT_DIGITS]
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"the key {key!r} is not a text")
+    return key

@@ -1,0 +1,233 @@
+"""How an artifact comes to be: built in a staging directory, synced, and renamed into place in one step.
+
+A writer works in a staging folder of its own (assets/storage/staging.py). The order of publication is
+
+    content files synced -> block_digests.bin, run.json -> directory synced -> manifest.json -> directory synced
+    -> rename to <stage>/<version> -> parent directory synced
+
+so a crash at any point, SIGKILL and power loss included, leaves a whole artifact or none. rename(2) refuses to
+replace a directory that is not empty: of two writers of one version the first wins and the other discards its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from assets.storage.arrays import create_array
+from assets.storage.artifact import FORMAT, MANIFEST, OWN_FILES, RUN, WORDS, Artifact, describe_file, read_artifact
+from assets.storage.digests import block_digests, words_digest
+from assets.storage.direct_array import DirectArray
+from assets.storage.filesystem import (
+    full_disk,
+    full_errno,
+    make_folder,
+    release_lock,
+    reporting_full_disk,
+    sync_path,
+    take_lock,
+    write_durably,
+)
+from assets.storage.sealed_json import seal
+from assets.storage.staging import Staging
+from assets.storage.version import canonical
+from kernels.errors import InputError
+from kernels.types import Array
+
+REPLACE_LOCK = ".replace.lock"
+
+
+class Writer:
+    """Builds one artifact; a context manager that leaves nothing behind when its block raises.
+
+    Args:
+        root: the store's folder.
+        stage, version: the address to publish at.
+        threads: readers that compute the digests.
+    """
+
+    def __init__(self, root: Path, stage: str, version: str, threads: int = 1):
+        assert stage and not stage.startswith(".") and "/" not in stage, f"{stage!r} cannot name a stage"
+        assert len(version) == 64 and not version.strip("0123456789abcdef"), f"{version!r} is no version"
+        self.stage, self.version, self.threads = stage, version, threads
+        self.target = root / stage / version
+        self._root = root
+        self._mapped: list[np.memmap[Any, Any]] = []
+        self._direct: dict[Path, DirectArray] = {}
+        self._notes: dict[str, Any] = {}
+        self._staging = Staging(root)
+
+    def __enter__(self) -> Writer:
+        with reporting_full_disk(self._root):
+            self._staging.open()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._mapped.clear()
+        for each in self._direct.values():
+            each.close()
+        self._staging.close()
+        code = None if isinstance(error, InputError) else full_errno(error)
+        if code is not None:
+            raise full_disk(code, Path(getattr(error, "filename", None) or self._staging.folder)) from error
+
+    def create(self, name: str, shape: int | tuple[int, ...], dtype: DTypeLike) -> np.memmap[Any, Any]:
+        """Makes the array `name` and maps it for filling, dtype[shape] of zeros; it becomes read-only at `publish`.
+
+        Raises:
+            InputError: the disk has no room for it.
+        """
+        mapped = create_array(self.path(f"{name}.npy"), shape, dtype)
+        self._mapped.append(mapped)
+        return mapped
+
+    def create_direct(self, name: str, shape: int | tuple[int, ...], dtype: DTypeLike) -> DirectArray:
+        """Makes the array `name` for writing past the page cache, every byte of it, before `publish`; else as `create`."""
+        path = self.path(f"{name}.npy")
+        self._direct[path] = DirectArray(path, shape, dtype)
+        return self._direct[path]
+
+    def save(self, name: str, array: ArrayLike) -> None:
+        """Stores a whole array under `name`; rules as for `create`."""
+        values = np.asarray(array)
+        self.create(name, values.shape, values.dtype)[...] = values
+
+    def path(self, name: str) -> Path:
+        """Returns where to write a content file of any other kind; what is there at `publish` becomes content."""
+        assert name not in OWN_FILES and not name.startswith((".", "/")) and ".." not in name, (
+            f"{name!r} cannot name a file"
+        )
+        path = self._staging.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def scratch(self) -> Path:
+        """Returns a new folder for working files. It is no content, and goes with the staging folder, kills included."""
+        folder = self._staging.second_folder()
+        folder.mkdir()
+        return folder
+
+    def note(self, **facts: Any) -> None:
+        """Adds facts about this run (seconds, peaks) to run.json; they are recorded, not content."""
+        self._notes |= facts
+
+    def publish(
+        self,
+        config: Any,
+        inputs: Mapping[str, Artifact],
+        summary: Any,
+        run: Mapping[str, Any],
+        *,
+        code_version: int = 1,
+        raw: Mapping[str, str] | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> Artifact:
+        """Makes the artifact durable and visible in one step.
+
+        Args:
+            config: Semantic config, a dataclass or plain values.
+            inputs: role -> artifact it was built from.
+            summary: a `Summary` or plain values; part of the content, so it holds no times and no hosts.
+            run: times, host, Execution config: recorded, not content.
+            code_version, raw: the rest of the recipe; raw is name -> SHA-256 of external input.
+            more: further fields of the manifest: what a fan-out artifact consists of, or what it is a part of.
+
+        Returns:
+            The published artifact, or the one that another writer published first (then `reused` is true).
+
+        Raises:
+            InputError: the disk is full; nothing was published.
+        """
+        for mapped in self._mapped:
+            mapped.flush()
+            mapped.flags.writeable = False
+        with reporting_full_disk(self._staging.folder):
+            files, words = self._digest_files()
+            manifest = {
+                "format": FORMAT,
+                "stage": self.stage,
+                "code_version": code_version,
+                "version": self.version,
+                "config": canonical(config),
+                "inputs": {role: {"stage": a.stage, "version": a.version} for role, a in sorted(inputs.items())},
+                "raw": dict(raw or {}),
+                "files": files,
+                "block_digests": words_digest(words),
+                "summary": canonical(summary),
+                **(more or {}),
+            }
+            self._complete(manifest, words, run)
+            won = self._rename_into_place()
+        return replace(read_artifact(self.target), reused=not won)
+
+    def _complete(self, manifest: dict[str, Any], words: Array, run: Mapping[str, Any]) -> None:
+        """Adds the store's own files; every file and entry is durable before the manifest exists."""
+        folder = self._staging.folder
+        write_durably(folder / WORDS, words.tobytes())
+        write_durably(folder / RUN, seal(dict(run) | self._notes))
+        for inner in [path for path in folder.rglob("*") if path.is_dir()]:
+            sync_path(inner)
+        sync_path(folder)
+        write_durably(folder / MANIFEST, seal(manifest))
+        sync_path(folder)
+
+    def _digest_files(self) -> tuple[dict[str, dict[str, Any]], Array]:
+        folder, files, words, first = self._staging.folder, {}, [np.zeros(0, "<u8")], 0
+        for path in sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()):
+            assert path.is_file() and not path.is_symlink(), f"{path} is not a plain file"
+            direct = self._direct.get(path)
+            blocks = direct.finish(self.threads) if direct else None
+            sync_path(path)
+            blocks = block_digests(path, self.threads) if blocks is None else blocks
+            facts = {"digest": words_digest(blocks), "first_block": first, "num_blocks": len(blocks)}
+            files[path.relative_to(folder).as_posix()] = describe_file(path) | facts
+            words.append(blocks)
+            first += len(blocks)
+        return files, np.concatenate(words)
+
+    def _rename_into_place(self) -> bool:
+        make_folder(self.target.parent)
+        while not rename_folder(self._staging.folder, self.target):
+            if _is_sound(self.target):
+                return False
+            self._set_damaged_aside()
+        sync_path(self.target.parent)
+        return True
+
+    def _set_damaged_aside(self) -> None:
+        lock = None
+        while lock is None:
+            lock = take_lock(self._root / REPLACE_LOCK, create=True, wait=True)
+        try:
+            # Again under the lock: another writer may have replaced the damaged artifact by a sound one meanwhile.
+            if self.target.exists() and not _is_sound(self.target):
+                os.rename(self.target, self._staging.second_folder())
+        finally:
+            release_lock(lock)
+
+
+def rename_folder(source: Path, target: Path) -> bool:
+    """Renames a folder unless the target is there already. Returns whether it did."""
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            return False
+        raise
+    return True
+
+
+def _is_sound(path: Path) -> bool:
+    try:
+        read_artifact(path)
+    except (FileNotFoundError, ValueError):
+        return False
+    return True

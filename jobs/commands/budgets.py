@@ -1,0 +1,51 @@
+"""`graphmill budgets`: what was measured once, what a pipeline's budgets come to, and measuring again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from assets.budgets.config import LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
+from assets.budgets.measured import PLACE, measured_memory, refresh
+from assets.budgets.stage import BudgetsStage
+from assets.building.materialize import materialize, stage_version
+from assets.graph.stage import GRAPH
+from assets.pipeline.file import Pipeline
+from assets.sizes import format_bytes
+from assets.storage.home import home_folder
+from assets.storage.store import Store
+from kernels.errors import InputError
+
+
+def print_budgets(home: Path | None, pipeline: Pipeline | None, *, again: bool = False) -> None:
+    """Prints the measured memory, and the budgets of a pipeline whose graph is built.
+
+    Args:
+        home: the home folder, None for the default one.
+        pipeline: whose budgets; None for the measured memory alone.
+        again: measure again first. Budgets of "auto" that are built from then on follow; no model is trained anew for it.
+
+    Raises:
+        InputError: the graph is not built, or what was measured is damaged.
+    """
+    folder = home_folder(home)
+    how = "measured again" if again else "measured before" if (folder / PLACE).exists() else "measured now"
+    memory = refresh(folder) if again else measured_memory(folder)
+    print(f"{folder / PLACE}: {how}")
+    print(f"  memory {format_bytes(memory.memory_bytes)}, free disk {format_bytes(memory.disk_bytes)}")
+    if pipeline is not None:
+        _print_resolved(Store(folder), pipeline)
+
+
+def _print_resolved(store: Store, pipeline: Pipeline) -> None:
+    version = stage_version(GRAPH, pipeline.graph, {})
+    graph = store.find(GRAPH.name, version)
+    if graph is None:
+        problem = f"{pipeline.path}: its graph is not built in {store.home}, so shares of its features have no size"
+        raise InputError(problem, f"build it first: graphmill build {pipeline.reference}")
+    config: BudgetsConfig = budgets_config(pipeline.memory or MemoryConfig(), pipeline.train)
+    artifact = materialize(store, BudgetsStage(store.home), config, BudgetsExecution(), {"graph": graph})
+    numbers = artifact.summary["numbers"]
+    print(f"{artifact.label} of {pipeline.name}: {format_bytes(numbers['feature_bytes'])} of features")
+    for name in LEVELS:
+        share = f", {numbers[f'{name}_share']}" if f"{name}_share" in numbers else ""
+        print(f"  {name:6} {numbers[name]}{share}")

@@ -1,0 +1,240 @@
+"""`graphmill diff A B`: what differs between two artifacts, from the recipe to the elements of their arrays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from assets.sizes import format_bytes
+from assets.storage.artifact import Artifact
+from assets.storage.compare import ArrayDifference, compare_arrays
+from assets.storage.store import Store
+from assets.storage.version import short
+from jobs.commands.views import flattened, read_metrics
+
+ABSENT = "(none)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One thing that differs; `ABSENT` stands for what one side does not have."""
+
+    name: str
+    one: Any
+    other: Any
+
+    @property
+    def difference(self) -> float | int | None:
+        """Second minus first where both are numbers."""
+        numbers = [isinstance(each, int | float) and not isinstance(each, bool) for each in (self.one, self.other)]
+        return self.other - self.one if all(numbers) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileChange:
+    """A content file that is not the same in both artifacts.
+
+    Attributes:
+        name: the file.
+        one, other: the manifests' entries, None where an artifact lacks it.
+        array: for arrays whose rows correspond, how many elements differ.
+    """
+
+    name: str
+    one: Mapping[str, Any] | None
+    other: Mapping[str, Any] | None
+    array: ArrayDifference | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Everything that differs between two artifacts.
+
+    Attributes:
+        one, other: the artifacts.
+        recipe: stage, code version, config keys, inputs and raw digests that differ.
+        numbers: summary numbers that differ, and `num_equal_numbers` that do not.
+        checks: checks with other results.
+        files: files that differ or are in one only, and `equal_files` with equal digests.
+        epochs: rows of the metrics side by side: (epoch, {name: (one, other)}); empty unless both have metrics.
+    """
+
+    one: Artifact
+    other: Artifact
+    recipe: tuple[Change, ...] = ()
+    numbers: tuple[Change, ...] = ()
+    num_equal_numbers: int = 0
+    checks: tuple[Change, ...] = ()
+    files: tuple[FileChange, ...] = ()
+    equal_files: tuple[str, ...] = ()
+    epochs: tuple[tuple[int, Mapping[str, tuple[Any, Any]]], ...] = field(default=(), repr=False)
+
+
+def difference(one: Artifact, other: Artifact) -> Difference:
+    """Compares two artifacts of any stages; reads only arrays whose digests differ.
+
+    Raises:
+        InputError: an array cannot be mapped.
+    """
+    left, right = one.summary["numbers"], other.summary["numbers"]
+    numbers = tuple(_changes(left, right))
+    return Difference(
+        one=one,
+        other=other,
+        recipe=tuple(_changes(_recipe(one), _recipe(other))),
+        numbers=numbers,
+        num_equal_numbers=len({*left, *right}) - len(numbers),
+        checks=tuple(_changes(_checks(one), _checks(other))),
+        files=tuple(_file_changes(one, other)),
+        equal_files=tuple(_equal_files(one, other)),
+        epochs=tuple(_epochs(read_metrics(one), read_metrics(other))),
+    )
+
+
+def print_difference(store: Store, one: str, other: str, write: Callable[[str], Any] = print) -> None:
+    """Prints what differs between two artifacts, named by unique prefixes of their versions.
+
+    Raises:
+        InputError: a prefix names no artifact or several, or an array cannot be mapped.
+    """
+    found = difference(store.resolve(one), store.resolve(other))
+    write(f"A  {found.one.stage}/{found.one.version}\nB  {found.other.stage}/{found.other.version}")
+    if found.one.path == found.other.path:
+        write("A and B are the same artifact")
+        return
+    _print_changes("recipe", found.recipe, "the recipes are equal", write)
+    _print_changes("numbers", found.numbers, f"all {found.num_equal_numbers} are equal", write)
+    if found.checks:
+        _print_changes("checks", found.checks, "", write)
+    write("\nfiles")
+    for change in found.files:
+        write(f"  {change.name:24} {_described(change)}")
+    write(f"  {len(found.equal_files)} equal: {', '.join(sorted(found.equal_files)) or 'none'}")
+    if found.epochs:
+        _print_epochs(found, write)
+
+
+def _recipe(artifact: Artifact) -> dict[str, Any]:
+    inputs = {f"input {role}": f"{each['stage']}/{short(each['version'])}" for role, each in artifact.inputs.items()}
+    raw = {f"raw {name}": digest[:16] for name, digest in artifact.manifest["raw"].items()}
+    head = {"stage": artifact.stage, "code version": artifact.manifest["code_version"]}
+    return head | flattened(artifact.config) | inputs | raw
+
+
+def _checks(artifact: Artifact) -> dict[str, str]:
+    return {
+        check["name"]: f"{'passed' if check['passed'] else 'FAILED'} {check['detail']}".rstrip()
+        for check in artifact.summary["checks"]
+    }
+
+
+def _changes(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterable[Change]:
+    for name in dict.fromkeys([*left, *right]):
+        change = Change(name=name, one=left.get(name, ABSENT), other=right.get(name, ABSENT))
+        if change.one != change.other:
+            yield change
+
+
+def _files(artifact: Artifact) -> dict[str, tuple[Artifact, Mapping[str, Any]]]:
+    """Returns name -> (owner, manifest entry) of an artifact's files, those of its parts as `PART/NAME`."""
+    found: dict[str, tuple[Artifact, Mapping[str, Any]]] = {
+        name: (artifact, entry) for name, entry in artifact.files.items()
+    }
+    for part in artifact.parts:
+        opened = artifact.open_part(part)
+        found |= {f"{part}/{name}": (opened, entry) for name, entry in opened.files.items()}
+    return found
+
+
+def _equal_files(one: Artifact, other: Artifact) -> Iterable[str]:
+    left, right = _files(one), _files(other)
+    return [name for name in left if name in right and left[name][1]["digest"] == right[name][1]["digest"]]
+
+
+def _file_changes(one: Artifact, other: Artifact) -> Iterable[FileChange]:
+    lefts, rights = _files(one), _files(other)
+    for name in sorted({*lefts, *rights}):
+        left_owner, left = lefts.get(name, (one, None))
+        right_owner, right = rights.get(name, (other, None))
+        if left is None or right is None:
+            yield FileChange(name=name, one=left, other=right)
+        elif left["digest"] != right["digest"]:
+            array = None
+            if "dtype" in left and "dtype" in right:
+                stem = name.rpartition("/")[2].removesuffix(".npy") if left_owner.part_of else name.removesuffix(".npy")
+                array = compare_arrays(left_owner.array(stem), right_owner.array(stem))
+            yield FileChange(name=name, one=left, other=right, array=array)
+
+
+def _epochs(
+    left: list[dict[str, Any]], right: list[dict[str, Any]]
+) -> Iterable[tuple[int, Mapping[str, tuple[Any, Any]]]]:
+    if not left or not right:
+        return
+    one, other = ({row["epoch"]: row for row in rows} for rows in (left, right))
+    names = [name for name in dict.fromkeys([*left[0], *right[0], *left[-1], *right[-1]]) if name != "epoch"]
+    for epoch in sorted({*one, *other}):
+        rows = one.get(epoch, {}), other.get(epoch, {})
+        yield epoch, {name: (rows[0].get(name), rows[1].get(name)) for name in names}
+
+
+def _print_changes(title: str, changes: Iterable[Change], when_none: str, write: Callable[[str], Any]) -> None:
+    write(f"\n{title}")
+    rows = [(each.name, _text(each.one), _text(each.other), _signed(each.difference)) for each in changes]
+    if not rows:
+        write(f"  {when_none}")
+        return
+    widths = [max(len(row[place]) for row in rows) for place in range(3)]
+    for name, one, other, by in rows:
+        write(f"  {name:{widths[0]}}  {one:>{widths[1]}}  {other:>{widths[2]}}  {by}".rstrip())
+
+
+def _print_epochs(found: Difference, write: Callable[[str], Any]) -> None:
+    write("\nmetrics")
+    names = list(found.epochs[0][1])
+    heads = "".join(f"  {f'{name} A':>12}  {f'{name} B':>12}  {'B - A':>10}" for name in names)
+    write(f"  epoch{heads}")
+    for epoch, values in found.epochs:
+        cells = ""
+        for name in names:
+            one, other = values[name]
+            by = _signed(Change(name=name, one=one, other=other).difference)
+            cells += f"  {_text(one):>12}  {_text(other):>12}  {by:>10}"
+        write(f"  {epoch:>5}{cells}".rstrip())
+    unequal = [epoch for epoch, values in found.epochs if any(one != other for one, other in values.values())]
+    write(f"  first epoch that differs: {unequal[0]}" if unequal else f"  all {len(found.epochs)} epochs are equal")
+
+
+def _described(change: FileChange) -> str:
+    if change.one is None or change.other is None:
+        entry = change.other if change.one is None else change.one
+        assert entry is not None
+        return f"only in {'B' if change.one is None else 'A'}, {format_bytes(entry['bytes'])}"
+    left, right = (_shape(entry) for entry in (change.one, change.other))
+    text = left if left == right else f"{left} against {right}"
+    array = change.array
+    if array is None:
+        return f"different, {text}"
+    if array.first is None or array.values is None:
+        return f"different, {text}; the {array.num_rows} rows that both have are equal in value"
+    one, other = array.values
+    share = f"{array.differing_elements} of {array.num_elements} elements in {array.differing_rows} rows differ"
+    place = ", ".join(map(str, array.first))
+    return f"different, {text}; {share}, first [{place}]: {_text(one)} against {_text(other)}; at most by {array.largest:.6g}"
+
+
+def _shape(entry: Mapping[str, Any]) -> str:
+    return f"{entry['dtype']}{entry['shape']}" if "dtype" in entry else format_bytes(entry["bytes"])
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    text = value if isinstance(value, str) else f"{value:.8g}" if isinstance(value, float) else json.dumps(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _signed(by: float | int | None) -> str:
+    return "" if by is None else f"{by:+d}" if isinstance(by, int) else f"{by:+.4g}"

@@ -1,0 +1,72 @@
+"""`graphmill gc`: shows what a collection would free, asks, and frees it."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from assets.sizes import format_bytes
+from assets.storage.collect import Item, collect, plan_collection
+from assets.storage.store import Store
+from assets.storage.version import short
+from kernels.errors import InputError
+
+
+def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool = False) -> int:
+    """Frees what nothing refers to, after showing it and asking.
+
+    Args:
+        store: where.
+        keep: how many of the newest versions of each stage stay.
+        yes: do not ask.
+        dry_run: only show.
+
+    Returns:
+        Freed bytes; 0 when nothing was to be freed, or the answer was no.
+
+    Raises:
+        InputError: `keep` is negative, or nobody can answer.
+    """
+    plan = plan_collection(store, keep)
+    for item in plan.kept:
+        click.echo(f"keep    {_line(item)}")
+    for item in plan.unfinished:
+        click.echo(f"keep    {_line(item)}")
+    going = (*plan.files, *plan.folders)
+    for item in going:
+        click.echo(f"remove  {_line(item)}")
+    click.echo(
+        f"{len(going)} to remove, {format_bytes(plan.num_bytes)} in {store.home}; {len(plan.kept)} artifacts stay"
+    )
+    if not going or dry_run:
+        return 0
+    if not yes and not _confirmed():
+        click.echo("nothing was removed")
+        return 0
+    spared: list[Item] = []
+    freed_bytes = collect(store, plan, lambda item, word: spared.append(item) if word == "spared" else None)
+    for item in spared:
+        click.echo(f"spared  {_name(item)}: it came into use meanwhile")
+    click.echo(f"freed {format_bytes(freed_bytes)}")
+    return freed_bytes
+
+
+def _confirmed() -> bool:
+    try:
+        return click.confirm("remove these?")
+    except click.Abort:
+        if not sys.stdin.isatty():
+            raise InputError(
+                "nobody answered whether to remove these", "add --yes, or --dry-run to only look"
+            ) from None
+        raise
+
+
+def _line(item: Item) -> str:
+    return f"{_name(item):34} {format_bytes(item.num_bytes):>10}  {item.why}"
+
+
+def _name(item: Item) -> str:
+    stage, version = item.address
+    return f"checkpoint of {short(version)}" if item.path.is_file() else f"{stage}/{short(version)}"

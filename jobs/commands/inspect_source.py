@@ -1,0 +1,110 @@
+"""`graphmill inspect SOURCE`: what data hold and what building a graph from them would take, before anything is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assets.sizes import format_bytes
+from kernels.errors import InputError
+
+if TYPE_CHECKING:
+    from assets.pipeline.file import Pipeline
+
+DGL_MAGIC = bytes.fromhex("3fa1b446f04f2edd")
+"""First bytes of a `dgl.save_graphs` file."""
+
+ENDS = (("src", "dst"), ("source", "target"), ("source", "destination"), ("from", "to"), ("u", "v"), ("head", "tail"))
+"""Usual names of the two columns of an edge table."""
+
+
+def print_source(source: str) -> None:
+    """Prints the survey of a pipeline's graph, or of a file or folder that no pipeline names yet.
+
+    Args:
+        source: name or TOML file of a pipeline; or an `.npz` archive, Parquet or CSV tables (a pattern in quotes), an
+            ogbn-* folder, or a file of `dgl.save_graphs`.
+
+    Raises:
+        InputError: there is no such source, or it cannot be read.
+    """
+    from assets.pipeline.file import load_pipeline, pipeline_files
+    from assets.sources.registry import source_module
+
+    if source in pipeline_files() or source.endswith(".toml"):
+        pipeline = load_pipeline(source)
+        survey = source_module(pipeline.graph.source).survey(pipeline.graph)
+        print("\n".join([*survey.lines(), *_hotness_lines(pipeline, survey.num_nodes)]))
+        return
+    kind, keys = recognise(Path(source).absolute())
+    if kind == "table":
+        from assets.sources.edges.survey import survey_files
+
+        print("\n".join(survey_files([Path(source).absolute()])))
+        print("no columns are named like the ends of edges; docs/own-data.md says how to name them in [graph]")
+        return
+    module = source_module(kind)
+    print("\n".join(module.survey(module.Config(**keys)).lines()))
+    print(f"\nto build it, write into a pipeline file (docs/own-data.md):\n\n{table_text(kind, keys)}")
+
+
+def _hotness_lines(pipeline: Pipeline, num_nodes: int) -> list[str]:
+    from assets.hotness.config import HotnessExecution, hotness_config, needed_bytes
+
+    if pipeline.hotness is None:
+        return []
+    config = hotness_config(pipeline.hotness, pipeline.sampling, pipeline.seed)
+    memory, stored = needed_bytes(config, num_nodes, HotnessExecution().threads)
+    epochs = f"{pipeline.hotness.rounds * pipeline.hotness.presamples} presampled and {pipeline.hotness.evaluate_epochs} evaluated epochs"
+    return [
+        f"hotness by {pipeline.hotness.policy}: {epochs}",
+        f"  memory    {format_bytes(memory)}, one batch a thread, and the mapped graph",
+        f"  disk      {format_bytes(stored)}",
+    ]
+
+
+def recognise(path: Path) -> tuple[str, dict[str, Any]]:
+    """Returns (source, its keys) of a file or folder; ("table", {}) for tables without two columns of usual names.
+
+    Raises:
+        InputError: nothing is there, or it is nothing that a source reads.
+    """
+    if path.is_dir():
+        return "ogb", {"path": path}
+    if path.is_file() and path.suffix == ".npz":
+        return "npz", {"path": path}
+    if path.is_file() and _first_bytes(path) == DGL_MAGIC:
+        return "dgl", {"path": path}
+    if any(ending in path.name for ending in (".parquet", ".pq", ".csv", ".tsv")):
+        return _recognise_table(path)
+    if not path.exists():
+        raise InputError(
+            f"{path}: no such file or folder, and no pipeline of that name", "`graphmill validate NAME` lists names"
+        )
+    raise InputError(
+        f"{path} is none of .npz, Parquet, CSV, an ogbn-* folder, or a file of dgl.save_graphs",
+        "docs/own-data.md has the layouts",
+    )
+
+
+def _recognise_table(path: Path) -> tuple[str, dict[str, Any]]:
+    from assets.sources.readers.duck import Duck
+    from assets.sources.readers.table_files import TableFiles
+
+    with Duck(None, 256 << 20, 1) as duck:
+        columns = TableFiles(duck, [path], "edges").columns
+    for ends in ENDS:
+        if set(ends) <= set(columns):
+            named = {} if ends == ENDS[0] else {"source_column": ends[0], "target_column": ends[1]}
+            return "edges", {"edges": path, **named}
+    return "table", {}
+
+
+def table_text(kind: str, keys: dict[str, Any]) -> str:
+    """Returns the [graph] table that names a source."""
+    return "\n".join(["[graph]", f'source = "{kind}"', *[f'{key} = "{value}"' for key, value in keys.items()]])
+
+
+def _first_bytes(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(8)

@@ -1,0 +1,193 @@
+"""What the store knows about its artifacts, as flat rows: the views of `graphmill sql`.
+
+Every view is read from manifests, run records and metric files at the moment of the question; nothing is indexed, so
+nothing can be out of date. Only the tables of nodes are large; these stay in their Parquet files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+
+from assets.sampling.config import SamplingConfig
+from assets.storage.artifact import Artifact
+from assets.storage.version import short
+from trainers.config import TrainConfig
+
+TYPES = {"int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN", "tuple[int, ...]": "JSON"}
+"""DuckDB's type for the annotation of a config field; text for any other."""
+
+NODES = {"version": "VARCHAR", "node_id": "BIGINT", "original_id": "BIGINT", "name": "VARCHAR", "class": "VARCHAR"}
+"""Columns of the view `nodes`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """A named table of facts."""
+
+    columns: Mapping[str, str]
+    # Name -> DuckDB type.
+    rows: list[dict[str, Any]] = field(repr=False)
+    # JSON values by column; a missing one is NULL.
+
+
+def views(artifacts: Iterable[Artifact]) -> dict[str, View]:
+    """Returns name -> view of everything but the node tables."""
+    artifacts = list(artifacts)
+    key = {"stage": "VARCHAR", "version": "VARCHAR"}
+    recipe = key | {"full_version": "VARCHAR", "code_version": "BIGINT", "started": "TIMESTAMP", "seconds": "DOUBLE"}
+    size = {"bytes": "BIGINT", "num_files": "BIGINT", "host": "VARCHAR", "path": "VARCHAR"}
+    plain = {
+        "artifacts": (_artifact, recipe | size | {"config": "JSON", "raw": "JSON", "run": "JSON"}),
+        "numbers": (_numbers, key | {"name": "VARCHAR", "value": "DOUBLE", "text": "VARCHAR"}),
+        "checks": (_checks, key | {"name": "VARCHAR", "passed": "BOOLEAN", "blocking": "BOOLEAN", "detail": "VARCHAR"}),
+        "inputs": (_inputs, key | {"role": "VARCHAR", "input_stage": "VARCHAR", "input_version": "VARCHAR"}),
+        "config": (_config, key | {"key": "VARCHAR", "value": "VARCHAR"}),
+        "files": (
+            _files,
+            key | {"name": "VARCHAR", "bytes": "BIGINT", "dtype": "VARCHAR", "shape": "JSON", "digest": "VARCHAR"},
+        ),
+        "ledger": (
+            _moves,
+            {"version": "VARCHAR", "link": "VARCHAR", "kind": "VARCHAR", "phase": "VARCHAR", "layer": "BIGINT"}
+            | {"requests": "BIGINT", "asked_bytes": "BIGINT", "moved_bytes": "BIGINT"},
+        ),
+        "ledger_counts": (
+            _counts,
+            {"version": "VARCHAR", "name": "VARCHAR", "layer": "BIGINT", "n": "BIGINT"},
+        ),
+    }
+    made = {
+        name: View(columns=columns, rows=[row for artifact in artifacts for row in rows_of(artifact)])
+        for name, (rows_of, columns) in plain.items()
+    }
+    return made | {"metrics": _metrics(artifacts)}
+
+
+def flattened(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Returns the leaves of nested dicts by dotted key; a list is a leaf."""
+    if not isinstance(config, Mapping):
+        return {prefix: config}
+    leaves: dict[str, Any] = {}
+    for key, value in config.items():
+        leaves |= flattened(value, f"{prefix}.{key}" if prefix else key)
+    return leaves
+
+
+def read_metrics(artifact: Artifact) -> list[dict[str, Any]]:
+    """Returns the rows of an artifact's metrics.jsonl, one an epoch; none where it has no such file."""
+    if "metrics.jsonl" not in artifact.files:
+        return []
+    return [json.loads(line) for line in artifact.file("metrics.jsonl").read_text().splitlines()]
+
+
+def _key(artifact: Artifact) -> dict[str, Any]:
+    return {"stage": artifact.stage, "version": short(artifact.version)}
+
+
+def _artifact(artifact: Artifact) -> Iterator[dict[str, Any]]:
+    run, manifest = artifact.run_record(), artifact.manifest
+    yield _key(artifact) | {
+        "full_version": artifact.version,
+        "code_version": manifest["code_version"],
+        "started": _utc(run.get("started")),
+        "seconds": run.get("seconds"),
+        "bytes": artifact.num_bytes,
+        "num_files": len(artifact.files),
+        "host": run.get("host", {}).get("name"),
+        "path": str(artifact.path),
+        "config": manifest["config"],
+        "raw": manifest["raw"],
+        "run": run,
+    }
+
+
+def _numbers(artifact: Artifact) -> Iterator[dict[str, Any]]:
+    for name, value in artifact.summary.get("numbers", {}).items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        yield _key(artifact) | {"name": name, "value": value if number else None, "text": _text(value)}
+
+
+def _checks(artifact: Artifact) -> Iterator[dict[str, Any]]:
+    for check in artifact.summary.get("checks", ()):
+        yield _key(artifact) | dict(check)
+
+
+def _inputs(artifact: Artifact) -> Iterator[dict[str, Any]]:
+    for role, entry in artifact.inputs.items():
+        yield _key(artifact) | {
+            "role": role,
+            "input_stage": entry["stage"],
+            "input_version": short(entry["version"]),
+        }
+    for name, entry in artifact.parts.items():
+        yield _key(artifact) | {
+            "role": f"part {name}",
+            "input_stage": entry["stage"],
+            "input_version": short(entry["version"]),
+        }
+
+
+def _config(artifact: Artifact) -> Iterator[dict[str, Any]]:
+    for key, value in flattened(artifact.config).items():
+        yield _key(artifact) | {"key": key, "value": _text(value)}
+
+
+def _files(artifact: Artifact) -> Iterator[dict[str, Any]]:
+    for name, entry in artifact.files.items():
+        yield _key(artifact) | {"name": name} | dict(entry)
+
+
+def _moves(artifact: Artifact) -> Iterator[dict[str, Any]]:
+    for row in _ledger(artifact).get("moves", ()):
+        yield {"version": short(artifact.version)} | row
+
+
+def _counts(artifact: Artifact) -> Iterator[dict[str, Any]]:
+    for row in _ledger(artifact).get("counts", ()):
+        yield {"version": short(artifact.version)} | row
+
+
+def _ledger(artifact: Artifact) -> dict[str, Any]:
+    return json.loads(artifact.file("ledger.json").read_text()) if "ledger.json" in artifact.files else {}
+
+
+def _metrics(artifacts: Iterable[Artifact]) -> View:
+    """One row a model and epoch, with the whole config in columns, so that a question needs no join."""
+    columns = {"version": "VARCHAR", "graph": "VARCHAR", "epoch": "BIGINT", "loss": "DOUBLE", "valid": "DOUBLE"}
+    columns["seed"] = "BIGINT"
+    for schema in (TrainConfig, SamplingConfig):
+        columns |= {each.name: TYPES.get(str(each.type), "VARCHAR") for each in fields(schema)}
+    rows: list[dict[str, Any]] = []
+    for artifact in artifacts:
+        measured = read_metrics(artifact)
+        config = (
+            {key.rpartition(".")[2]: value for key, value in flattened(artifact.config).items()} if measured else {}
+        )
+        graph = artifact.inputs.get("graph", {}).get("version")
+        about = config | {"version": short(artifact.version), "graph": short(graph) if graph else None}
+        rows += [about | row for row in measured]
+    # What later recipes record beside the known columns keeps its name and takes the type of its values.
+    for name in sorted({name for row in rows for name in row} - columns.keys()):
+        columns[name] = _type([row[name] for row in rows if row.get(name) is not None])
+    return View(columns=columns, rows=rows)
+
+
+def _type(values: list[Any]) -> str:
+    kinds = {type(value) for value in values}
+    names = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
+    return names.get(kinds.pop(), "JSON") if len(kinds) == 1 else "DOUBLE" if kinds == {int, float} else "JSON"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _utc(started: str | None) -> str | None:
+    """Returns a time as DuckDB's TIMESTAMP without zone, in UTC: the type with a zone needs a package more to read."""
+    if started is None:
+        return None
+    return datetime.fromisoformat(started).astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ")

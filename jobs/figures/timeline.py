@@ -1,0 +1,106 @@
+"""The time-line of a model's last epoch as a picture: `graphmill timeline`, and a figure in the UI."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from assets.storage.artifact import Artifact
+from assets.storage.version import short
+from kernels.errors import InputError
+from trainers.record.timeline import WAIT, hidden_share, lanes
+
+COLOURS = {
+    "train": "#4477aa",
+    "sample": "#ee6677",
+    "load graph": "#ee6677",
+    "load rows": "#228833",
+    "gather": "#ccbb44",
+    "assemble": "#ccbb44",
+    WAIT: "#dddddd",
+}
+"""Of the phases that have one; others take matplotlib's."""
+
+
+def read_timeline(model: Artifact) -> Mapping[str, Any]:
+    """Returns the record that `trainers.record.timeline.Timeline` kept.
+
+    Raises:
+        InputError: the artifact is no model, or was trained without a record.
+    """
+    record = model.run_record().get("timeline") or {}
+    if not record.get("spans"):
+        raise InputError(
+            f"{model.label} has no time-line", "give the version of a trained model (graphmill ls model lists them)"
+        )
+    return record
+
+
+def write_timeline(model: Artifact, path: Path | None) -> Path:
+    """Draws a model's time-line to a PNG, `timeline-VERSION.png` in the working folder by default; returns where.
+
+    Raises:
+        InputError: there is no time-line, or the file cannot be written.
+    """
+    record, path = read_timeline(model), path or Path(f"timeline-{short(model.version)}.png")
+    try:
+        path.write_bytes(draw_timeline(record))
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}", "give another file with --out") from error
+    return path
+
+
+def print_timeline(model: Artifact) -> None:
+    """Prints a line a lane: how long it did what in its last epoch; then how much of the preparation was hidden."""
+    record = read_timeline(model)
+    print(f"{model.label}, epoch {record['epoch'] + 1}: {record['seconds']:.3f} s")
+    for lane, sums in sorted(record["busy_seconds"].items(), key=lambda item: lanes(record["spans"]).index(item[0])):
+        phases = ", ".join(f"{phase} {seconds:.3f} s" for phase, seconds in sums.items())
+        print(f"  {lane:12} {phases}")
+    share = hidden_share(record)
+    if share is not None:
+        print(f"  {100 * share:.0f} % of the preparation was hidden behind the step")
+
+
+def timeline_metadata(model: Artifact) -> dict[str, Any]:
+    """Returns the figure for the UI; nothing for a model that was trained without a record."""
+    from assets.definitions import figure
+
+    record = model.run_record().get("timeline") or {}
+    return {"time-line": figure("time-line", draw_timeline(record))} if record.get("spans") else {}
+
+
+def draw_timeline(record: Mapping[str, Any]) -> bytes:
+    """Returns a PNG with one row a lane and one bar a span, coloured by phase; under 100 kB."""
+    # A figure made without pyplot needs no display and leaves no global state.
+    from matplotlib.figure import Figure
+
+    rows = lanes(record["spans"])
+    drawing = Figure(figsize=(8, 1.2 + 0.4 * len(rows)), layout="constrained")
+    axes = drawing.subplots()
+    phases = sorted({span[1] for span in record["spans"]}, key=lambda phase: (phase == WAIT, phase))
+    for number, phase in enumerate(phases):
+        colour, label = COLOURS.get(phase, f"C{number}"), phase
+        for place, lane in enumerate(rows):
+            bars = [(begin, end - begin) for at, what, _, begin, end in record["spans"] if (at, what) == (lane, phase)]
+            # A white edge parts neighbours, and would cover a bar that is not much wider.
+            thin = sum(length for _, length in bars) < 0.005 * record["seconds"] * len(bars)
+            edge = {"linewidth": 0.3, "edgecolor": colour if thin else "white"}
+            axes.broken_barh(bars, (place - 0.4, 0.8), facecolor=colour, label=label, **edge)
+            label = None
+    axes.set_yticks(range(len(rows)), rows)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"seconds in epoch {record['epoch'] + 1}")
+    axes.set_title(_title(record), fontsize=10)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
+    buffer = io.BytesIO()
+    drawing.savefig(buffer, format="png", dpi=90)
+    return buffer.getvalue()
+
+
+def _title(record: Mapping[str, Any]) -> str:
+    share, batches = hidden_share(record), {span[2] for span in record["spans"]}
+    hidden = "" if share is None else f", {100 * share:.0f} % of the preparation hidden behind the step"
+    return f"batches {min(batches) + 1} to {max(batches) + 1}{hidden}"

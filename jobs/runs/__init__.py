@@ -1,0 +1,1 @@
+"""How trainings are launched: child processes, cancellation, the Dagster instance."""

@@ -1,0 +1,106 @@
+"""Runs a training as a child process of a step, and leaves no process behind whatever happens to the step.
+
+The child leads a session of its own behind a guard (jobs/runs/guard.py). When the step ends in any way, by an error or by a cancellation,
+which reaches it as a BaseException between two byte codes, the child's whole group gets SIGINT, SIGTERM and SIGKILL. When the step
+itself is killed, the guard does the same. Dagster's own subprocess client sends one SIGINT and then leaves the child running.
+"""
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import dagster as dg
+from dagster import (
+    DagsterExecutionInterruptedError,
+    PipesClientCompletedInvocation,
+    PipesTempFileContextInjector,
+    PipesTempFileMessageReader,
+    open_pipes_session,
+)
+
+from assets.storage.home import ROOT
+from jobs.runs import guard
+from jobs.runs.cancellation import CANCEL_POLL_SECONDS, is_canceled
+from kernels.errors import InputError
+
+
+class ChildProcesses(dg.PipesClient):
+    """A Pipes client for commands on this machine.
+
+    Args:
+        grace: seconds that a child gets after SIGINT, SIGTERM and SIGKILL when it has to end.
+        stderr: file descriptor that the child writes its standard error to, None for the step's own.
+    """
+
+    def __init__(self, grace: Sequence[float] = guard.GRACE, stderr: int | None = None):
+        self.grace, self.stderr = tuple(grace), stderr
+
+    def run(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        *,
+        context: dg.AssetExecutionContext,
+        command: Sequence[str],
+        extras: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> PipesClientCompletedInvocation:
+        """Runs the command from the root of the tree until it ends.
+
+        Args:
+            context: of the step.
+            command: program and arguments.
+            extras: plain values that the child reads from its Pipes context.
+            env: more environment variables.
+
+        Raises:
+            InputError: the child reported one.
+            dagster.Failure: it ended with another exit code than 0.
+        """
+        with _pipes_session(context, extras or {}) as session:
+            # Steps import from a path that Dagster adds while it loads code; a child needs to be told.
+            paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+            environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | dict(env or {})
+            environment |= session.get_bootstrap_env_vars()
+            code = self._run_to_end(command, environment, lambda: is_canceled(context))
+        invocation = PipesClientCompletedInvocation(session)
+        for message in invocation.get_custom_messages():
+            if isinstance(message, Mapping) and "problem" in message:
+                raise InputError(str(message["problem"]), str(message.get("remedy", "")))
+        if code != 0:
+            description = f"{' '.join(command)} ended with exit code {code}; its standard error is in this step's log"
+            raise dg.Failure(description=description, allow_retries=False)
+        return invocation
+
+    def _run_to_end(self, command: Sequence[str], environment: dict[str, str], canceled: Callable[[], bool]) -> int:
+        guarded = [sys.executable, "-I", guard.__file__, str(os.getpid()), ",".join(map(str, self.grace)), *command]
+        # Between the start and `try` an interrupt would leave a child; the guard still ends it, together with this process.
+        process = subprocess.Popen(
+            guarded, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stderr=self.stderr, start_new_session=True
+        )
+        try:
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    return process.wait(CANCEL_POLL_SECONDS)
+                if canceled():
+                    raise DagsterExecutionInterruptedError
+        finally:
+
+            def gone() -> bool:
+                return process.poll() is not None and not guard.group_members(process.pid)
+
+            guard.end_group(process.pid, gone, self.grace)
+
+
+@contextmanager
+def _pipes_session(context: dg.AssetExecutionContext, extras: Mapping[str, Any]) -> Iterator[dg.PipesSession]:
+    reader, injector = PipesTempFileMessageReader(), PipesTempFileContextInjector()
+    with ExitStack() as stack:
+        with warnings.catch_warnings():
+            # Dagster warns of a preview function that it calls itself.
+            warnings.simplefilter("ignore", dg.PreviewWarning)
+            session = open_pipes_session(context, injector, reader, dict(extras))
+            opened = stack.enter_context(session)
+        yield opened

@@ -1,0 +1,126 @@
+"""The home of Dagster's history: `$GRAPHMILL_HOME`, which the web UI and the command line share."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dagster as dg
+
+from assets.storage.filesystem import make_folder, release_lock, replace_atomically, take_lock
+from assets.storage.home import VARIABLE, home_folder
+from kernels.errors import InputError
+
+SETTINGS = "dagster.yaml"
+HISTORY_LOCK = ".history.lock"
+
+DAGSTER_YAML = """\
+# Settings of Dagster for this home: https://docs.dagster.io/deployment/oss/dagster-yaml
+# Written once by `graphmill init`, or by the first command that needs it, and never changed afterwards: edit it freely.
+
+telemetry:
+  enabled: false
+nux:
+  enabled: false
+
+# One training at a time on this machine, whatever the number of runs. Raise the limit of the pool in the UI under Deployment.
+# With granularity `run`, two runs would hold the same slot.
+concurrency:
+  pools:
+    default_limit: 1
+    granularity: op
+
+run_monitoring:
+  enabled: true
+  start_timeout_seconds: 300
+  cancel_timeout_seconds: 120
+  poll_interval_seconds: 20
+  # A run that died gives its slots back after this time.
+  free_slots_after_run_end_seconds: 30
+
+retention:
+  schedule:
+    purge_after_days: 90
+  sensor:
+    purge_after_days:
+      skipped: 1
+      failure: 30
+      success: 90
+
+# History is in SQLite files in this folder. For a server that several machines use, `pip install dagster-postgres`, then:
+# storage:
+#   postgres:
+#     postgres_url:
+#       env: GRAPHMILL_POSTGRES_URL
+"""
+
+
+def init_home(home: str | os.PathLike[str] | None = None) -> tuple[Path, bool]:
+    """Makes the home folder with Dagster's settings, where they are missing.
+
+    Args:
+        home: the folder, None for `$GRAPHMILL_HOME` or `./.graphmill`.
+
+    Returns:
+        The absolute folder, and whether the settings were written now.
+
+    Raises:
+        InputError: the folder cannot be made or written.
+    """
+    folder = home_folder(home)
+    path = folder / SETTINGS
+    try:
+        make_folder(folder)
+        if path.exists():
+            return folder, False
+        replace_atomically(path, DAGSTER_YAML.encode())
+    except OSError as error:
+        raise InputError(
+            f"the home {folder} cannot be made or written: {error.strerror} ({error.filename})",
+            "give another folder by --home or GRAPHMILL_HOME, or correct its permissions",
+        ) from error
+    return folder, True
+
+
+@contextmanager
+def reporting_full_history(home: Path) -> Iterator[None]:
+    """Turns what SQLite says on a full disk into an InputError; the history shares the disk with the artifacts."""
+    from sqlalchemy.exc import OperationalError
+
+    try:
+        yield
+    except OperationalError as error:
+        if "disk" not in str(error.orig):  # "database or disk is full", "disk I/O error"
+            raise
+        free = shutil.disk_usage(home).free
+        raise InputError(
+            f"the history of runs in {home} cannot be written: {error.orig}; {free:,} bytes are free",
+            "free space there, or point GRAPHMILL_HOME at a larger file system; artifacts that were finished are kept",
+        ) from error
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Returns the environment variables that make a process use this home for artifacts and for history."""
+    return {VARIABLE: str(home), "DAGSTER_HOME": str(home)}
+
+
+def open_instance(home: Path) -> dg.DagsterInstance:
+    """Opens the history of a home, to be used as a context manager.
+
+    Raises:
+        InputError: the folder cannot be made or written.
+    """
+    init_home(home)
+    lock = None
+    while lock is None:
+        lock = take_lock(home / HISTORY_LOCK, create=True, wait=True)
+    try:
+        instance = dg.DagsterInstance.from_config(str(home))
+        # Each storage makes its tables when it is first touched, and two processes that make them at once fail.
+        instance.get_runs_count()
+        instance.event_log_storage.get_maximum_record_id()
+        instance.all_instigator_state()
+        return instance
+    finally:
+        release_lock(lock)

@@ -1,0 +1,38 @@
+"""Keeps the pipeline files of a launched run as they were when its code location was loaded.
+
+Every step of a run is a new process that loads the definitions again. If it read the pipeline files again, an edit during a run
+would change what later steps build. Dagster can carry values from the first load to the later ones, but only an internal class of it
+hands them out, so it is used here and nowhere else. (`Definitions.with_reconstruction_metadata` would store them, but it cannot read
+them back.) tests/jobs/runs/test_pinned.py notices when that class changes.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
+
+KEY = "graphmill/pipeline_files"
+
+
+def pinned_files(read: Callable[[], Mapping[Path, bytes]]) -> dict[Path, bytes]:
+    """Returns path -> content of the pipeline files: read now on a first load, and as they were then on every later one.
+
+    Args:
+        read: reads the files.
+    """
+    context = DefinitionsLoadContext.get()
+    if context.load_type == DefinitionsLoadType.RECONSTRUCTION and KEY in context.reconstruction_metadata:
+        return _unpack(context.reconstruction_metadata[KEY])
+    files = dict(read())
+    context.add_to_pending_reconstruction_metadata(KEY, _pack(files))
+    return files
+
+
+def _pack(files: Mapping[Path, bytes]) -> str:
+    # Latin-1 maps each byte to one character and back, so a file that is not UTF-8 is reported as such, and not changed.
+    return json.dumps({str(path): data.decode("latin-1") for path, data in files.items()})
+
+
+def _unpack(text: str) -> dict[Path, bytes]:
+    return {Path(path): data.encode("latin-1") for path, data in json.loads(text).items()}

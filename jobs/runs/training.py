@@ -1,0 +1,125 @@
+"""Train tables as steps, and as assets that train in a child process.
+
+No `from __future__ import annotations` here: Dagster reads the types of a run's config at run time.
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+
+from assets.definitions import Surroundings, asset_of, materialized
+from assets.pipeline.file import Pipeline
+from assets.pipeline.steps import Step, Versions, find_all, find_inputs
+from jobs.runs.children import ChildProcesses
+from kernels.errors import InputError
+from trainers.config import ModelConfig, TrainTable
+from trainers.recipe import MODEL_CHECKS, ModelRecipe
+
+POOL = "gpu"
+CACHE_STEPS = ("hotness", "budgets")
+
+
+class TrainingRun(dg.Config):
+    """What one run of a training may set; nothing of it changes a result. The rest stands in the pipeline file."""
+
+    resume: bool = False
+    # Goes on from the last checkpoint, where there is one.
+
+
+def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
+    """Returns one step for each train table.
+
+    Raises:
+        InputError: a table is named like a stage, or the pipeline does not say how to sample.
+    """
+    sources = {step.name: step for step in preprocessing}
+    taken = [table.name for table in pipeline.train if table.name in {*sources, "raw", "measured"}]
+    if taken:
+        problem = f"{pipeline.path}: [[train]] tables are named like stages: {', '.join(taken)}"
+        raise InputError(problem, "give them other names")
+    return [
+        Step(
+            pipeline=pipeline.name,
+            name=table.name,
+            recipe=ModelRecipe(),
+            configs=tuple(
+                ModelConfig(seed=seed, train=table.config, sampling=pipeline.sampling)
+                for seed in table.seeds or (pipeline.seed,)
+            ),
+            inputs={"graph": sources["graph"]},
+            # Which rows are cached and where batches come from changes no weight: needed, recorded and no part of the version.
+            reads={name: sources[name] for name in _reads(table) if name in sources},
+            checks=MODEL_CHECKS,
+            command=f"graphmill train {pipeline.reference} {table.name}",
+        )
+        for table in pipeline.train
+        if pipeline.sampling is not None
+    ]
+
+
+def _reads(table: TrainTable) -> tuple[str, ...]:
+    """Returns the stages that training a table reads besides the graph, where the pipeline has them."""
+    if table.trainer == "disk":
+        return ("samples", "cache_plan", "packed_chunks")
+    return CACHE_STEPS + (("samples",) if table.samples == "stored" else ())
+
+
+def training_asset(
+    step: Step, pipeline: Pipeline, around: Surroundings, children: ChildProcesses
+) -> dg.AssetsDefinition:
+    """Returns the asset that trains a table's models in a child process, unless the store has them all.
+
+    Args:
+        step: the table's step.
+        pipeline: the recipe; its text goes to the child, so that an edit meanwhile changes nothing.
+        around: the store and the listeners.
+        children: runs the child.
+    """
+
+    def body(context: dg.AssetExecutionContext, config: TrainingRun) -> Iterator[Any]:
+        versions = around.make_versions()
+        models, reported = find_all(around.store, step, versions), {}
+        reused = models is not None
+        for model in models or ():
+            around.report(f"{step.name}: reused {model.label}")
+        if models is None:
+            found = find_inputs(around.store, step, versions)
+            invocation = children.run(
+                context=context,
+                command=[sys.executable, "-m", "trainers", pipeline.name, step.name],
+                extras={
+                    "path": str(pipeline.path),
+                    "text": pipeline.text,
+                    "table": step.name,
+                    "home": str(around.store.home),
+                    "inputs": {role: artifact.version for role, artifact in found.items()},
+                    "resume": config.resume,
+                },
+            )
+            reported = dict(invocation.get_materialize_result().metadata or {})
+            models = _trained(around, step, versions)
+        from jobs.figures.curves import curve_metadata
+        from jobs.figures.ledger_numbers import traffic_metadata
+        from jobs.figures.timeline import timeline_metadata
+
+        shown = curve_metadata(models) | timeline_metadata(models[-1]) | traffic_metadata(models[-1])
+        yield materialized(step, models, versions, reused=reused, extra=reported | shown)
+
+    return asset_of(step, body, kinds={"pytorch"}, pool=POOL, config=TrainingRun)
+
+
+def _trained(around: Surroundings, step: Step, versions: Versions) -> list:
+    """Returns the models that a child has just trained.
+
+    Raises:
+        dagster.Failure: the child ended well, but the store has not all of them.
+    """
+    models = find_all(around.store, step, versions)
+    if models is None:
+        missing = [version for version in versions.of(step) if around.store.find(step.recipe.name, version) is None]
+        raise dg.Failure(
+            description=f"the training ended well, but {around.store.root} lacks {missing}", allow_retries=False
+        )
+    return models

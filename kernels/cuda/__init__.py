@@ -1,0 +1,1 @@
+"""CUDA sources, and the device that they are launched on."""

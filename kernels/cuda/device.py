@@ -1,0 +1,235 @@
+"""CUDA kernels: compiled at first call from kernels/cuda/*.cu, launched on a device's stream.
+
+One source text serves every type: dtypes and widths are preprocessor names, and each combination is compiled once a process (CuPy keeps the
+machine code on disk between processes). Launching code is written against the few methods of `CudaDevice`, so the same code runs on a
+GPU and, in the tests, on threads of the CPU (tests/kernels/cuda_shim). CuPy is imported when a device is opened, not before.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from kernels.arrays import dtype_name
+from kernels.errors import InputError
+from kernels.types import Array
+
+SOURCES = Path(__file__).parent
+Kernel = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]
+"""kernel(grid, block, arguments); arguments are NumPy scalars, pointers as uint64."""
+_MULTIPROCESSOR_COUNT = 16  # cudaDevAttrMultiProcessorCount
+
+
+@dataclass(frozen=True, slots=True)
+class RowsView:
+    """Rows as a kernel sees them.
+
+    Attributes:
+        address: of the first row, valid on the device.
+        count, width: rows and columns.
+        row_bytes: from one row to the next.
+        dtype: the element's name; uint16 counts as bfloat16.
+    """
+
+    address: int
+    count: int
+    width: int
+    row_bytes: int
+    dtype: str
+
+
+class KernelDevice(Protocol):
+    """What launching code needs: of a GPU, or of the CPU that stands in for one in the tests."""
+
+    num_multiprocessors: int
+
+    def kernel(self, source: str, name: str, defines: Mapping[str, str]) -> Kernel:
+        """Returns a kernel of kernels/cuda/SOURCE.cu, compiled with these preprocessor names."""
+        ...
+
+    def rows(self, array: Any, what: str) -> RowsView:
+        """Returns a matrix as the device sees it; refuses memory that the device cannot read."""
+        ...
+
+    def holds(self, array: Any) -> bool:
+        """Says whether an array is in device memory."""
+        ...
+
+    def upload(self, values: Array) -> Any:
+        """Returns a copy of a NumPy array on the device."""
+        ...
+
+    def download(self, array: Any) -> Array:
+        """Returns a copy of a device array in NumPy, after everything that was launched before."""
+        ...
+
+    def address(self, array: Any, what: str) -> int:
+        """Returns the address of a contiguous device array's first element."""
+        ...
+
+
+class CudaDevice:
+    """One GPU through CuPy, and the stream that its kernels run on.
+
+    Args:
+        index: CUDA's number of the device.
+        stream: a cudaStream_t, or None for CuPy's current stream.
+
+    Raises:
+        InputError: CuPy or a GPU is missing.
+    """
+
+    def __init__(self, index: int = 0, stream: int | None = None):
+        self.cupy = _cupy()
+        if index >= (found := self.cupy.cuda.runtime.getDeviceCount()):
+            raise InputError(f"CUDA device {index} of {found}", "use the number of a device that nvidia-smi lists")
+        self.index, self.stream = index, stream
+        self.num_multiprocessors = _num_multiprocessors(index)
+
+    def active(self) -> AbstractContextManager[Any]:
+        """Returns the context in which this device and its stream are the current ones."""
+        stack = ExitStack()
+        stack.enter_context(self.cupy.cuda.Device(self.index))
+        if self.stream is not None:
+            streams = self.cupy.cuda.Stream
+            stack.enter_context(streams.from_external(_Foreign(self.stream)) if self.stream else streams.null)
+        return stack
+
+    def kernel(self, source: str, name: str, defines: Mapping[str, str]) -> Kernel:
+        """Returns a kernel of kernels/cuda/SOURCE.cu, compiled with these preprocessor names."""
+        compiled = _module(source, tuple(sorted(defines.items()))).get_function(name)
+
+        def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+            with self.active():
+                compiled(grid, block, arguments)
+
+        return launch
+
+    def rows(self, array: Any, what: str) -> RowsView:
+        """Returns a matrix of device memory or of pinned host memory as the device sees it.
+
+        Args:
+            array: a CuPy array, a torch tensor, or a NumPy array in pinned memory; [n, F], columns adjacent.
+            what: its name, for the message.
+
+        Raises:
+            InputError: the device cannot read the memory, or columns are apart.
+        """
+        address, strides, item_bytes, dtype = _layout(array)
+        count, width = (int(n) for n in array.shape)
+        if count * width == 0:
+            return RowsView(0, count, width, width * item_bytes, dtype)
+        if width > 1 and strides[1] != item_bytes:
+            raise InputError(f"{what} has rows whose columns are not adjacent in memory", "give a C-contiguous matrix")
+        runtime = self.cupy.cuda.runtime
+        with self.active():
+            found = runtime.pointerGetAttributes(address)
+        if found.type == runtime.memoryTypeUnregistered or not found.devicePointer:
+            remedy = "pin the memory (torch: tensor.pin_memory(), CuPy: cupyx.empty_pinned)"
+            raise InputError(f"{what} is in host memory that the device cannot read", remedy)
+        if found.type != runtime.memoryTypeHost and found.device != self.index:
+            self._reach(found.device, what)
+        return RowsView(found.devicePointer, count, width, strides[0], dtype)
+
+    def _reach(self, other: int, what: str) -> None:
+        runtime = self.cupy.cuda.runtime
+        if not runtime.deviceCanAccessPeer(self.index, other):
+            raise InputError(f"{what} is on device {other}, which device {self.index} cannot read", "copy it over")
+        _enable_peer(self.index, other)
+
+    def holds(self, array: Any) -> bool:
+        """Says whether an array is in a GPU's memory."""
+        return on_device(array)
+
+    def upload(self, values: Array) -> Any:
+        """Returns a copy of a NumPy array on the device."""
+        with self.active():
+            return self.cupy.asarray(values)
+
+    def download(self, array: Any) -> Array:
+        """Returns a copy of a device array in NumPy, after everything that was launched before."""
+        with self.active():
+            return self.cupy.asnumpy(array)
+
+    def address(self, array: Any, what: str) -> int:
+        """Returns the address of a contiguous device array's first element.
+
+        Raises:
+            InputError: the array's elements are apart.
+        """
+        if not (array.is_contiguous() if hasattr(array, "data_ptr") else array.flags.c_contiguous):
+            raise InputError(f"{what} is not contiguous in memory", "give a contiguous copy")
+        return _layout(array)[0]
+
+
+class _Foreign:
+    """A stream of another library, in the form in which CuPy takes it over."""
+
+    def __init__(self, stream: int):
+        self.stream = stream
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.stream
+
+
+def device_of(array: Any) -> CudaDevice:
+    """Returns the device that holds a CuPy array or a torch tensor, with the stream that its library works on."""
+    if hasattr(array, "data_ptr"):
+        import torch
+
+        return CudaDevice(array.device.index, torch.cuda.current_stream(array.device).cuda_stream)
+    return CudaDevice(array.device.id)
+
+
+def on_device(array: Any) -> bool:
+    """Says whether an array is in a GPU's memory: a CuPy array or a CUDA tensor."""
+    return bool(getattr(array, "is_cuda", False)) or type(array).__module__.partition(".")[0] == "cupy"
+
+
+def _layout(array: Any) -> tuple[int, tuple[int, ...], int, str]:
+    """Returns (address, strides in bytes, bytes an element, dtype name) of a torch tensor, CuPy or NumPy array."""
+    if hasattr(array, "data_ptr"):
+        strides = tuple(step * array.element_size() for step in array.stride())
+        return array.data_ptr(), strides, array.element_size(), dtype_name(array.dtype)
+    address = array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
+    return address, array.strides, array.itemsize, dtype_name(array.dtype)
+
+
+def _cupy() -> Any:
+    try:
+        import cupy  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise InputError("CuPy is not installed", "pip install -e '.[cuda13]' (or '.[cuda12]')") from error
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise InputError(f"no CUDA device: {error}", "run on a machine with a GPU and its driver") from error
+    return cupy
+
+
+@functools.cache
+def _num_multiprocessors(index: int) -> int:
+    return int(_cupy().cuda.runtime.deviceGetAttribute(_MULTIPROCESSOR_COUNT, index))
+
+
+@functools.cache
+def _module(source: str, defines: tuple[tuple[str, str], ...]) -> Any:
+    options = ("--std=c++17", *(f"-D{name}={value}" for name, value in defines))
+    return _cupy().RawModule(code=(SOURCES / f"{source}.cu").read_text(), options=options)
+
+
+@functools.cache
+def _enable_peer(index: int, other: int) -> None:
+    cupy = _cupy()
+    with cupy.cuda.Device(index):
+        try:
+            cupy.cuda.runtime.deviceEnablePeerAccess(other)
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            if "PeerAccessAlreadyEnabled" not in str(error):
+                raise

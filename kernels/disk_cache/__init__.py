@@ -1,0 +1,1 @@
+"""DiskGNN's segmented disk cache: segments, orders of rows, packing."""

@@ -1,0 +1,174 @@
+"""Orders of a segment's disk cache: nodes that the same batches want stand on the same pages.
+
+The cache holds each row once, and a batch reads every page that holds one of its rows. So nodes with similar membership (the set
+of the segment's batches that want them) should be neighbours.
+
+`minhash_order` is DiskGNN's Algorithm 1: k permutations of the batches; a node's signature is the least value of its batches
+under each; nodes are sorted by signature. (As printed, line 11 folds all k minima into one number; the text's purpose, fewer
+collisions, needs a signature of k numbers, and that is built.) Two hashes keep two members of a set and forget the rest.
+
+`gray_order` keeps the whole set: membership is a vector of one bit a batch, and nodes are sorted by the vector's place in the reflected
+Gray code, where neighbours in the code differ in one batch. A batch's nodes are contiguous under the first two bits, in two runs under
+the third, four under the fourth. With `row_bytes` the pages are then filled greedily: among the next `window` nodes of the Gray
+order a page takes the one that brings the fewest new batches, ties to the most shared ones, then to the earlier. The first node of
+an empty page is the one most like the page before, which keeps runs long; a row that straddles pages is the first one of the later.
+
+Cost for m nodes, B batches, n memberships: O(n + m log m) for both, plus m * window * ceil(B / 64) popcounts at most for filling:
+costs are counted anew only when the page has taken a node with a new batch. Memory: m (ceil(B / 64) 16 + 28) bytes and 1.1 bits for
+each id up to the largest. Nothing depends on the number of threads: filling works on pieces of 65,536 nodes, whole pages at any width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels import _native
+from kernels.arrays import as_ids, check_threads
+from kernels.errors import InputError
+from kernels.rng import key, permutation
+from kernels.rows.pages import PAGE_BYTES, check_ptr, touched_pages
+from kernels.types import Array, Stream
+
+MINHASH = 16  # the word after the stream of generators; kernels/graph/generate.py has the small ones
+PIECE = 65536
+WINDOW = 1024
+
+
+def membership_reference(ptr: Array, ids: Array) -> tuple[Array, Array]:
+    """Returns (ids[m] ascending, bool[m, B]): the segment's nodes and which batches want them."""
+    nodes = np.unique(ids)
+    members = np.zeros((len(nodes), len(ptr) - 1), bool)
+    members[np.searchsorted(nodes, ids), np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))] = True
+    return nodes, members
+
+
+def minhash_order_reference(ptr: Array, ids: Array, seed: int, num_hashes: int = 2) -> Array:
+    """Returns what `minhash_order` does (the rule in NumPy)."""
+    nodes, members = membership_reference(ptr, ids)
+    hashes = _permutations(seed, num_hashes, members.shape[1])
+    signatures = [np.where(members, each, len(each)).min(axis=1, initial=len(each)) for each in hashes]
+    return nodes[np.lexsort([nodes, *reversed(signatures)])]
+
+
+def gray_order_reference(ptr: Array, ids: Array, row_bytes: int = 0, window: int = WINDOW) -> Array:
+    """Returns what `gray_order` does (the rule in NumPy)."""
+    nodes, members = membership_reference(ptr, ids)
+    ranks = np.bitwise_xor.accumulate(members, axis=1)
+    order = np.lexsort([nodes, *ranks.T[::-1]])
+    if row_bytes % PAGE_BYTES:
+        pieces = [order[first : first + PIECE] for first in range(0, len(order), PIECE)]
+        filled = [_fill_reference(piece, members, row_bytes, window) for piece in pieces]
+        order = np.concatenate([order[:0], *filled])
+    return nodes[order]
+
+
+def _fill_reference(order: Array, members: Array, row_bytes: int, window: int) -> Array:
+    rest, out, taken = [], [], 0
+    page, last = np.zeros(members.shape[1], bool), -1
+    for place in range(len(order)):
+        first, offset = divmod(place * row_bytes, PAGE_BYTES)
+        opens = offset == 0
+        if first != last:
+            refill = min(window - len(rest), len(order) - taken)
+            rest += range(taken, taken + refill)
+            taken += refill
+        sets = members[order[rest]]
+        new, shared = (sets & ~page).sum(axis=1), (sets & page).sum(axis=1)
+        cost = (sets ^ page).sum(axis=1) if opens else new * (sets.shape[1] + 1) - shared
+        best = int(np.argmin(cost))  # the earliest of equals: `rest` ascends
+        straddles = offset + row_bytes > PAGE_BYTES
+        page, last = (sets[best] if opens or straddles else page | sets[best]), first
+        out.append(order[rest.pop(best)])
+    return np.array(out, order.dtype)
+
+
+def minhash_order(ptr: Any, ids: Any, *, seed: int, num_hashes: int = 2) -> Array:
+    """Orders a segment's nodes by MinHash signatures of their batches (DiskGNN, Algorithm 1).
+
+    Args:
+        ptr: i64[B+1]; batch b wants ids[ptr[b]:ptr[b+1]].
+        ids: ids[n], global; every one that occurs is a node of the cache.
+        seed: of the run; draws the permutations of the batches.
+        num_hashes: k, 1 or more.
+
+    Returns:
+        ids[m], each node once; equal signatures stand by node id.
+
+    Raises:
+        InputError: ptr does not fit ids, an id is negative, or num_hashes is not in 1..64.
+    """
+    ptr, ids = _as_batches(ptr, ids)
+    if not 1 <= num_hashes <= 64:
+        raise InputError(f"num_hashes = {num_hashes}", "give a number in 1..64; the paper uses 2")
+    return _native.minhash_order(ptr, ids, _permutations(seed, num_hashes, len(ptr) - 1))
+
+
+def gray_order(ptr: Any, ids: Any, *, row_bytes: int = 0, window: int = WINDOW, threads: int = 1) -> Array:
+    """Orders a segment's nodes by their membership's place in the Gray code, then fills pages from it.
+
+    Args:
+        ptr, ids: as for `minhash_order`; batch 0 is the highest bit.
+        row_bytes: of one row, so that pages are filled; 0, or a multiple of a page, leaves the plain Gray order.
+        window: nodes that a page is filled from.
+        threads: native threads; the result does not depend on it.
+
+    Returns:
+        ids[m], each node once; equal memberships stand by node id before filling.
+
+    Raises:
+        InputError: ptr does not fit ids, an id is negative, or window is smaller than the rows that begin on a page.
+    """
+    ptr, ids = _as_batches(ptr, ids)
+    if row_bytes < 0 or not rows_of_page(row_bytes) <= window <= PIECE:
+        problem = f"row_bytes = {row_bytes}, window = {window}"
+        raise InputError(problem, f"give 0 or more bytes, and a window of at least a page's rows, at most {PIECE}")
+    fill = row_bytes % PAGE_BYTES != 0
+    return _native.gray_order(ptr, ids, row_bytes if fill else 0, PAGE_BYTES, window, PIECE, check_threads(threads))
+
+
+def rows_of_page(row_bytes: int) -> int:
+    """Returns how many rows begin on one page, at most: the least window."""
+    return -(-PAGE_BYTES // row_bytes) if row_bytes else 1
+
+
+def pages_touched(order: Any, ptr: Any, ids: Any, *, row_bytes: int, threads: int = 1) -> tuple[Array, Array]:
+    """Counts exactly what each batch reads of a table whose row i is node order[i].
+
+    Args:
+        order: ids[m], each node once.
+        ptr, ids: the batches, as for `minhash_order`.
+        row_bytes: of one row; rows may straddle pages.
+        threads: native threads.
+
+    Returns:
+        pages i64[B] and runs i64[B], as `kernels.rows.pages.touched_pages`.
+
+    Raises:
+        InputError: the order repeats a node or lacks one that a batch wants.
+    """
+    ptr, ids = _as_batches(ptr, ids)
+    order = as_ids(order, "order")
+    row_of = np.full(max(order.max(initial=-1), ids.max(initial=-1)) + 1, -1, np.int64)
+    row_of[order] = np.arange(len(order))
+    if (row_of[order] != np.arange(len(order))).any():
+        raise InputError("the order repeats a node", "give each node of the segment once")
+    rows = row_of[ids]
+    if (rows < 0).any():
+        problem = f"node {ids[int(np.argmin(rows))]} of a batch is not in the order"
+        raise InputError(problem, "give the order of all nodes of the segment")
+    return touched_pages(ptr, rows, len(order), row_bytes, threads)
+
+
+def _permutations(seed: int, num_hashes: int, num_batches: int) -> Array:
+    keys = [key(seed, Stream.GENERATORS, MINHASH, number) for number in range(num_hashes)]
+    return np.array([permutation(each, num_batches) for each in keys], np.int32).reshape(num_hashes, num_batches)
+
+
+def _as_batches(ptr: Any, ids: Any) -> tuple[Array, Array]:
+    ids = as_ids(ids, "ids")
+    ptr = check_ptr(ptr, len(ids))
+    if len(ids) and ids.min() < 0:
+        raise InputError(f"node id {ids.min()} in a batch", "give ids of 0 or more")
+    return ptr, ids

@@ -1,0 +1,188 @@
+"""The plan of one segment of batches: what is cached in which order, what is packed, and what each batch will read.
+
+A segment is split (kernels/disk_cache/segments.py), its cache is put in order (kernels/disk_cache/orders.py) or given
+copies (kernels/disk_cache/copies.py), and the pages that each batch then touches are counted (kernels/rows/pages.py).
+Nothing is estimated: the packer writes these rows at these places, so the trainer reads these pages.
+
+With one copy of each row, `order` is "filled", pages filled from the Gray-code order of the memberships in batches; "gray", that order
+itself; "minhash", DiskGNN's Algorithm 1 with two hashes; or "id", ascending node ids, which is what all are measured against.
+
+Source: DiskGNN, section 5.1, Algorithm 1 (order) and Algorithm 2 (segments).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from kernels.disk_cache.copies import PACKED
+from kernels.disk_cache.orders import WINDOW, gray_order, minhash_order, rows_of_page
+from kernels.disk_cache.segments import ALL, Segment, split_segment
+from kernels.errors import InputError
+from kernels.rows.pages import PAGE_BYTES, padded_bytes, touched_pages
+from kernels.types import Array
+
+Order = Literal["filled", "gray", "minhash", "id"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedSegment:
+    """Where the rows of a segment's batches are, and what reading them takes.
+
+    Attributes:
+        cache_ids: ids[c], node of each row of the segment's disk cache, in file order.
+        packed_ptr, packed_ids: i64[s+1], ids[p], rows of each batch's chunk, ascending in a batch.
+        member_ptr, members: i64[s+1], i32[q], rows of the cache that each batch reads.
+        pages, runs: i64[s], pages of the cache that each batch reads, and the runs of adjacent ones.
+        pages_by_id: i64[s], the pages were each row of the cache there once, by node id; None where that was not asked for.
+        row_bytes: bytes of a row.
+    """
+
+    cache_ids: Array
+    packed_ptr: Array
+    packed_ids: Array
+    member_ptr: Array
+    members: Array
+    pages: Array
+    runs: Array
+    pages_by_id: Array | None
+    row_bytes: int
+
+    def reads(self) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        """Returns (ids, ptr) of what the batches read from the cache, and of what is packed with them."""
+        return (self.cache_ids[self.members], self.member_ptr), (self.packed_ids, self.packed_ptr)
+
+    @property
+    def amplification(self) -> float:
+        """Bytes that the batches read for each byte that they need."""
+        asked = int(self.asked_bytes.sum())
+        return int(self.moved_bytes.sum()) / asked if asked else 1.0
+
+    @property
+    def cached_rows(self) -> Array:
+        """i64[s]: rows that each batch reads from the cache."""
+        return np.diff(self.member_ptr)
+
+    @property
+    def packed_rows(self) -> Array:
+        """i64[s]: rows of each batch's chunk."""
+        return np.diff(self.packed_ptr)
+
+    @property
+    def packed_bytes(self) -> Array:
+        """i64[s]: bytes of the rows section of each batch's chunk, whole pages."""
+        return padded_bytes(self.packed_rows * self.row_bytes)
+
+    @property
+    def moved_bytes(self) -> Array:
+        """i64[s]: bytes that each batch reads from disk."""
+        return self.packed_bytes + self.pages * PAGE_BYTES
+
+    @property
+    def asked_bytes(self) -> Array:
+        """i64[s]: bytes of the rows that each batch needs from disk."""
+        return (self.packed_rows + self.cached_rows) * self.row_bytes
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes that the segment takes on disk: its cache and its chunks' rows, each in whole pages."""
+        return stored_bytes(len(self.cache_ids), self.packed_rows, self.row_bytes)
+
+
+def stored_bytes(cached: int, packed_rows: Array, row_bytes: int) -> int:
+    """Returns the bytes that a segment takes on disk.
+
+    Args:
+        cached: rows of its cache.
+        packed_rows: i64[s], rows of each batch's chunk.
+        row_bytes: bytes of a row.
+    """
+    return padded_bytes(cached * row_bytes) + int(padded_bytes(packed_rows * row_bytes).sum())
+
+
+def plan_segment(
+    ptr: Any,
+    node_ids: Any,
+    state: Array,
+    row_bytes: int,
+    *,
+    order: Order = "filled",
+    seed: int = 0,
+    most_cached: int = ALL,
+    compare: bool = False,
+    threads: int = 1,
+) -> PlannedSegment:
+    """Plans one segment.
+
+    Args:
+        ptr, node_ids, state, most_cached: as in `split_segment`.
+        row_bytes: bytes of a row.
+        order: of the cache's rows.
+        seed: of the run; draws the permutations of "minhash".
+        compare: also count pages for the order by id.
+        threads: native threads; the result does not depend on it.
+
+    Raises:
+        InputError: an argument is out of range.
+    """
+    if order not in get_args(Order):
+        raise InputError(f"order = {order!r}", f"give one of {', '.join(get_args(Order))}")
+    segment = split_segment(ptr, node_ids, state, most_cached, threads)
+    places = _order_rows(segment, row_bytes, order, seed, threads)
+    row_of = np.empty(len(places), np.int32)
+    row_of[places] = np.arange(len(places), dtype=np.int32)
+    return planned(segment, places, row_of[segment.members], row_bytes, compare, threads)
+
+
+def planned(
+    segment: Segment, rows: Array, places: Array, row_bytes: int, compare: bool, threads: int
+) -> PlannedSegment:
+    """Counts what a layout of a segment's cache takes.
+
+    Args:
+        segment: as it was split.
+        rows: i32[c], which of the segment's `cache_ids` stands at each place of the file.
+        places: i32[q], the place where each of the segment's `members` is read, or `kernels.disk_cache.copies.PACKED`.
+        row_bytes, compare, threads: as in `plan_segment`.
+    """
+    cached = places != PACKED
+    member_ptr, members, nodes = segment.member_ptr, places, segment.members
+    packed_ptr, packed_ids = segment.packed_ptr, segment.packed_ids
+    if not cached.all():
+        batch = np.repeat(np.arange(len(member_ptr) - 1), np.diff(member_ptr))
+        member_ptr, members, nodes = _pointers(batch[cached], len(member_ptr) - 1), places[cached], nodes[cached]
+        alone = np.repeat(np.arange(len(packed_ptr) - 1), np.diff(packed_ptr))
+        owner = np.concatenate([alone, batch[~cached]])
+        ids = np.concatenate([packed_ids, segment.cache_ids[segment.members[~cached]]])
+        packed_ids, packed_ptr = ids[np.lexsort((ids, owner))], _pointers(owner, len(packed_ptr) - 1)
+    pages, runs = touched_pages(member_ptr, members, len(rows), row_bytes, threads)
+    by_id = touched_pages(member_ptr, nodes, len(segment.cache_ids), row_bytes, threads)[0] if compare else None
+    return PlannedSegment(
+        cache_ids=segment.cache_ids[rows],
+        packed_ptr=packed_ptr,
+        packed_ids=packed_ids,
+        member_ptr=member_ptr,
+        members=members,
+        pages=pages,
+        runs=runs,
+        pages_by_id=by_id,
+        row_bytes=row_bytes,
+    )
+
+
+def _pointers(owner: Array, count: int) -> Array:
+    """Returns i64[count+1], where each owner's entries begin once they are sorted by owner."""
+    return np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))])
+
+
+def _order_rows(segment: Segment, row_bytes: int, order: Order, seed: int, threads: int) -> Array:
+    """Returns i32[c]: which place of `cache_ids` each row of the file takes."""
+    if order == "id" or len(segment.cache_ids) == 0:
+        return np.arange(len(segment.cache_ids), dtype=np.int32)
+    if order == "minhash":
+        return minhash_order(segment.member_ptr, segment.members, seed=seed)
+    row_bytes = row_bytes if order == "filled" else 0
+    window = max(WINDOW, rows_of_page(row_bytes))
+    return gray_order(segment.member_ptr, segment.members, row_bytes=row_bytes, window=window, threads=threads)

@@ -1,0 +1,1 @@
+"""Building and generating topologies: compressed columns, edge order, random graphs."""

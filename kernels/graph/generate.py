@@ -1,0 +1,272 @@
+"""Random graphs, labels and features of any size, byte-equal on every machine and at any thread count.
+
+Every edge, node and feature is a pure function of (seed, its number) on the stream of generators: integers only, no
+mathematical library, no state. A billion edges can be made in pieces or by any number of threads.
+
+R-MAT (Chakrabarti, Zhan, Faloutsos: R-MAT: A recursive model for graph mining, SDM 2004): each of ceil(log2 N) levels sends an
+edge to one of four quadrants with probabilities (a, b, c, d), rounded to 2^-16. Where N is no power of two the square of side
+2^scale is shrunk onto 0..N-1 by rank = x N >> scale, which rejects nothing. The nodes' ranks are then scrambled by a keyed
+bijection, or low ids would be the hubs. Labels are equal ranges of ranks, the leading levels of the recursion: edges stay in
+their range more often than not, so a graph network can learn them.
+
+SBM (planted partition): both ends of an edge are in one class with probability p_in, rounded to 2^-32, so p_in is the
+expected edge homophily. Self-loops and duplicates are left in both models; `kernels.graph.csc.build_csc` applies the graph's policy.
+
+Citations: nodes come one after the other and cite earlier ones, of their own class with probability p_in. With probability p_copy a
+citation copies one of the chosen node's own (Kumar et al.: Stochastic models for the web graph, FOCS 2000), so what is cited often is cited
+more: p_copy sets how strong that preference is. A copied edge is worked out anew from its number (Sanders, Schulz: Scalable generation of
+scale-free graphs, IPL 2016), 1 / (1 - p_copy) steps in the mean. Rank is age, rank modulo the number of classes the class.
+
+Features: a centroid of the class plus noise, both sums of bytes (`kernels.rng.normal_int`), so values are exact multiples of
+2^-16. Deviation of a centroid's coordinate 0.816; of the noise 0.816 * noise.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernels import _native
+from kernels.arrays import as_int32, check_threads
+from kernels.errors import InputError
+from kernels.rng import absorb, absorb_ids_reference, bounded, draws, key, normal_int, normal_int_reference
+from kernels.types import Array, Stream, id_dtype
+
+RMAT, SCRAMBLE, SBM, CENTROIDS, NOISE, CITATIONS = range(6)  # the word after the stream
+LARGEST_NOISE = 60  # keeps the integers under a feature below 2^24, where float32 is exact
+
+
+def rmat_edges_reference(
+    num_nodes: int, num_edges: int, seed: int, abcd: tuple[float, float, float, float] = (0.57, 0.19, 0.19, 0.05)
+) -> tuple[Array, Array]:
+    """Returns the unscrambled edges that `rmat_edges` makes (the rule in NumPy)."""
+    scale = max(0, num_nodes - 1).bit_length()
+    first, second, third = (round(sum(abcd[:count]) * 65536) for count in (1, 2, 3))
+    row = column = np.zeros(num_edges, np.int64)
+    keys = absorb_ids_reference(_key(seed, RMAT), np.arange(num_edges))
+    for level in range(scale):
+        lane = (draws(keys, level // 4) >> np.uint64(16 * (level % 4)) & np.uint64(0xFFFF)).astype(np.int64)
+        row = 2 * row + (lane >= second)
+        column = 2 * column + ((lane >= first) & (lane < second) | (lane >= third))
+    src, dst = (ends * num_nodes >> scale for ends in (row, column))
+    return src.astype(id_dtype(num_nodes)), dst.astype(id_dtype(num_nodes))
+
+
+def rmat_edges(
+    num_nodes: int,
+    num_edges: int,
+    seed: int,
+    abcd: tuple[float, float, float, float] = (0.57, 0.19, 0.19, 0.05),
+    scramble: bool = True,
+    threads: int = 1,
+) -> tuple[Array, Array]:
+    """Generates the edges of an R-MAT graph.
+
+    Args:
+        num_nodes: N, any number.
+        num_edges: directed edges, self-loops and duplicates included.
+        seed: of the pipeline.
+        abcd: probabilities of the quadrants (source half, destination half): (0,0), (0,1), (1,0), (1,1).
+        scramble: hide the ranks behind a bijection; False leaves hubs at low ids.
+        threads: native threads; the bytes do not depend on it.
+
+    Returns:
+        (src, dst), ids[num_edges] each.
+
+    Raises:
+        InputError: a count is negative, there are edges but no nodes, or abcd are not probabilities that add up to 1.
+    """
+    src, dst = _edge_arrays(num_nodes, num_edges)
+    if len(abcd) != 4 or min(abcd) < 0 or abs(sum(abcd) - 1) > 1e-6:
+        raise InputError(f"abcd = {list(abcd)}", "give four probabilities that add up to 1")
+    first, second, third = (round(sum(abcd[:count]) * 65536) for count in (1, 2, 3))
+    scale = max(0, num_nodes - 1).bit_length()
+    keys = _key(seed, RMAT), _key(seed, SCRAMBLE)
+    threads = check_threads(threads)
+    _native.rmat(*keys, scramble, num_nodes, scale, first, second, third, src, dst, threads)
+    return src, dst
+
+
+def rmat_labels(num_nodes: int, classes: int, seed: int, scramble: bool = True, threads: int = 1) -> Array:
+    """Returns i32[N], the class of every node of the R-MAT graph with this seed: rank * classes // N.
+
+    Raises:
+        InputError: classes is not in 1..N.
+    """
+    _check_classes(num_nodes, classes)
+    out = np.empty(num_nodes, np.int32)
+    _native.block_labels(_key(seed, SCRAMBLE), scramble, classes, out, check_threads(threads))
+    return out
+
+
+def sbm_edges(
+    num_nodes: int, num_edges: int, classes: int, p_in: float, seed: int, threads: int = 1
+) -> tuple[Array, Array]:
+    """Generates the edges of a planted partition: sources uniform, destinations in the source's class with p_in.
+
+    Args:
+        num_nodes, num_edges: N and the number of directed edges, self-loops and duplicates included.
+        classes: number of classes, nearly equal in size (see `sbm_labels`).
+        p_in: probability that an edge stays in its class; with one class all edges do.
+        seed: of the pipeline.
+        threads: native threads; the bytes do not depend on it.
+
+    Returns:
+        (src, dst), ids[num_edges] each.
+
+    Raises:
+        InputError: a count is out of range or p_in is no probability.
+    """
+    src, dst = _edge_arrays(num_nodes, num_edges)
+    _check_classes(num_nodes, classes)
+    if not 0 <= p_in <= 1:
+        raise InputError(f"p_in = {p_in}", "give a probability in [0, 1]")
+    keys = _key(seed, SBM), _key(seed, SCRAMBLE)
+    _native.sbm(*keys, num_nodes, classes, round(p_in * 2**32), src, dst, check_threads(threads))
+    return src, dst
+
+
+def sbm_labels(num_nodes: int, classes: int, seed: int, threads: int = 1) -> Array:
+    """Returns i32[N], the class of every node of the planted partition with this seed.
+
+    Raises:
+        InputError: classes is not in 1..N.
+    """
+    return rmat_labels(num_nodes, classes, seed, True, threads)
+
+
+def citation_edges_reference(
+    num_nodes: int, num_edges: int, classes: int, p_in: float, p_copy: float, seed: int
+) -> tuple[Array, Array]:
+    """Returns the unscrambled edges that `citation_edges` makes (the rule in plain Python)."""
+    inside, copied = round(p_in * 2**32), round(p_copy * 2**32)
+
+    def cited(e: int) -> int:
+        rank = e * num_nodes // num_edges
+        if rank == 0:
+            return 0
+        bits, where, which = (int(x) for x in draws(absorb(_key(seed, CITATIONS), e), np.arange(3)))
+        earlier = rank // classes
+        own = (bits & 0xFFFFFFFF) < inside and earlier > 0
+        node = bounded(where, earlier) * classes + rank % classes if own else bounded(where, rank)
+        first, last = (-(-each * num_edges // num_nodes) for each in (node, node + 1))
+        return node if bits >> 32 >= copied or first == last else cited(first + bounded(which, last - first))
+
+    src = np.arange(num_edges) * num_nodes // max(1, num_edges)
+    dst = np.array([cited(e) for e in range(num_edges)])
+    return src.astype(id_dtype(num_nodes)), dst.astype(id_dtype(num_nodes))
+
+
+def citation_edges(
+    num_nodes: int,
+    num_edges: int,
+    classes: int,
+    p_in: float,
+    p_copy: float,
+    seed: int,
+    scramble: bool = True,
+    threads: int = 1,
+) -> tuple[Array, Array]:
+    """Generates citations: every node cites earlier ones, most of its own class, those that are cited often more than others.
+
+    Args:
+        num_nodes, num_edges: N and the number of directed edges, nearly equally many a node, duplicates included; the first node
+            cites itself.
+        classes: number of classes, nearly equal in size (see `citation_labels`).
+        p_in: probability that a node looks for what to cite in its own class.
+        p_copy: probability that it then copies a citation of the node that it found; 0 = no preference.
+        seed: of the pipeline.
+        scramble: hide the ages behind a bijection.
+        threads: native threads; the bytes do not depend on it.
+
+    Returns:
+        (src, dst), ids[num_edges] each: src cites dst.
+
+    Raises:
+        InputError: a count is out of range or a probability is none.
+    """
+    src, dst = _edge_arrays(num_nodes, num_edges)
+    _check_classes(num_nodes, classes)
+    if not (0 <= p_in <= 1 and 0 <= p_copy <= 1):
+        raise InputError(f"p_in = {p_in}, p_copy = {p_copy}", "give probabilities in [0, 1]")
+    keys = _key(seed, CITATIONS), _key(seed, SCRAMBLE)
+    shares = round(p_in * 2**32), round(p_copy * 2**32)
+    _native.citations(*keys, scramble, num_nodes, classes, *shares, src, dst, check_threads(threads))
+    return src, dst
+
+
+def citation_labels(num_nodes: int, classes: int, seed: int, scramble: bool = True, threads: int = 1) -> Array:
+    """Returns i32[N], the class of every node of the citation graph with this seed: rank modulo classes.
+
+    Raises:
+        InputError: classes is not in 1..N.
+    """
+    _check_classes(num_nodes, classes)
+    out = np.empty(num_nodes, np.int32)
+    _native.cyclic_labels(_key(seed, SCRAMBLE), scramble, classes, out, check_threads(threads))
+    return out
+
+
+def class_features_reference(labels: Array, width: int, seed: int, noise: float) -> Array:
+    """Returns f32[N, width] as `class_features` does (the rule in NumPy)."""
+    nodes = np.arange(len(labels))
+    deviation = round(noise * 256) * normal_int_reference(_key(seed, NOISE), nodes, width)
+    centroids = normal_int_reference(_key(seed, CENTROIDS), np.maximum(labels, 0), width)
+    return ((deviation + 256 * np.where(labels[:, None] < 0, 0, centroids)) * 2.0**-16).astype(np.float32)
+
+
+def class_features(
+    labels: Array,
+    width: int,
+    seed: int,
+    noise: float,
+    out: Array,
+    lo: int = 0,
+    hi: int | None = None,
+    threads: int = 1,
+) -> Array:
+    """Writes the features of nodes lo..hi-1 to out[lo:hi]; a table of any size is filled range by range.
+
+    Args:
+        labels: i32[N], -1 for a node without a class (noise only).
+        width: columns.
+        seed: of the pipeline.
+        noise: deviation of the noise relative to that of the centroids, in [0, 60], rounded to 1/256.
+        out: f32[N, width], C-contiguous, memory-mapped or not.
+        lo, hi: the range of rows; hi None = N.
+        threads: native threads; the bytes do not depend on it.
+
+    Returns:
+        out.
+
+    Raises:
+        InputError: noise or the range is out of bounds, or out does not fit.
+    """
+    labels = as_int32(labels, "labels", len(labels))
+    hi = len(labels) if hi is None else hi
+    if not 0 <= noise <= LARGEST_NOISE:
+        raise InputError(f"noise = {noise}", f"give a ratio in [0, {LARGEST_NOISE}]")
+    if not 0 <= lo <= hi <= len(labels):
+        raise InputError(f"rows {lo}..{hi} of {len(labels)}", "give a range of the labels' nodes")
+    if out.shape != (len(labels), width) or out.dtype != np.float32 or not out.flags.c_contiguous:
+        raise InputError(f"out is {out.dtype}{list(out.shape)}", f"give C-contiguous float32[{len(labels)}, {width}]")
+    num_classes = int(labels.max(initial=-1)) + 1
+    centroids = normal_int(_key(seed, CENTROIDS), np.arange(num_classes), width)
+    step = round(noise * 256)
+    rows = np.asarray(out)[lo:hi]
+    _native.class_features(labels[lo:hi], centroids, _key(seed, NOISE), step, lo, rows, check_threads(threads))
+    return out
+
+
+def _key(seed: int, purpose: int) -> int:
+    return key(seed, Stream.GENERATORS, purpose)
+
+
+def _edge_arrays(num_nodes: int, num_edges: int) -> tuple[Array, Array]:
+    if num_nodes < 0 or num_edges < 0 or (num_edges and not num_nodes):
+        raise InputError(f"{num_edges} edges on {num_nodes} nodes", "give counts of 0 or more, and nodes for the edges")
+    return np.empty(num_edges, id_dtype(num_nodes)), np.empty(num_edges, id_dtype(num_nodes))
+
+
+def _check_classes(num_nodes: int, classes: int) -> None:
+    if not 1 <= classes <= max(1, num_nodes):
+        raise InputError(f"{classes} classes of {num_nodes} nodes", "give between 1 class and one a node")

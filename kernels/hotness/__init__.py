@@ -1,0 +1,1 @@
+"""How often mini-batches visit a node: counters, estimates, rankings."""

@@ -1,0 +1,133 @@
+"""Sampling whole epochs for their counts alone (FGNN, section 6.3: PreSC).
+
+Nothing is gathered and no transpose is built, so an epoch costs its sampling. Batches go to threads as they come; every one is named by
+its key and counts are sums, so the result is the same bytes at any number of threads. The calling thread samples nothing when there are
+several: it hears of every batch, so a listener may end the work by raising.
+
+Memory: one batch of blocks a thread, a sampler's own map a thread, and the counter.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from kernels.hotness.visits import VisitCounter
+from kernels.sampling.epoch_plan import PlannedBatch
+from kernels.sampling.own_sampling import AnySampler
+from kernels.sampling.sample import Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What was sampled, counted batch by batch and apart from the nodes' counts.
+
+    Attributes:
+        num_batches, num_inputs, num_edges: batches, their inputs (a row each), their sampled edges of all layers.
+    """
+
+    num_batches: int = 0
+    num_inputs: int = 0
+    num_edges: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        """Returns both together."""
+        return Tally(
+            self.num_batches + other.num_batches, self.num_inputs + other.num_inputs, self.num_edges + other.num_edges
+        )
+
+
+def count_batches(
+    samplers: Sequence[AnySampler],
+    planned: Iterable[PlannedBatch],
+    counter: VisitCounter,
+    advance: Callable[[int], None] = lambda num_batches: None,
+) -> Tally:
+    """Samples batches and counts their nodes.
+
+    Args:
+        samplers: one for each thread.
+        planned: the batches, of any epochs.
+        counter: added to; its visits are complete when this returns.
+        advance: told of every batch, on the calling thread; what it raises ends the work.
+
+    Returns:
+        The tally of all batches.
+
+    Raises:
+        InputError: a batch cannot be sampled.
+    """
+    tally = Tally()
+    work = _sampled(samplers[0], planned, counter) if len(samplers) == 1 else _on_threads(samplers, planned, counter)
+    with closing(work):  # at once, threads included, when `advance` raises
+        for each in work:
+            tally += each
+            advance(1)
+    for sampler in samplers:
+        if isinstance(sampler, Sampler):
+            sampler.take_visits(counter.visits)
+    return tally
+
+
+def _sampled(
+    sampler: AnySampler, planned: Iterable[PlannedBatch], counter: VisitCounter
+) -> Generator[Tally, None, None]:
+    """Samples and counts batches one after the other; yields the tally of each."""
+    # The fused sampler counts visits in its own map, other samplers' batches are counted here.
+    count = counter.add_layers if isinstance(sampler, Sampler) else counter.add
+    for item in planned:
+        blocks = sampler.sample(item.key, item.seeds, transpose="none")
+        count(blocks)
+        yield Tally(1, blocks[0].num_src, sum(len(block.indices) for block in blocks))
+
+
+def _on_threads(
+    samplers: Sequence[AnySampler], planned: Iterable[PlannedBatch], counter: VisitCounter
+) -> Generator[Tally, None, None]:
+    """Yields the tally of each batch as threads finish it."""
+    source, done, stop = _Shared(iter(planned)), queue.SimpleQueue[Tally | BaseException | None](), threading.Event()
+
+    def work(sampler: AnySampler) -> None:
+        try:
+            for tally in _sampled(sampler, source, counter):
+                done.put(tally)
+                if stop.is_set():
+                    break
+        except BaseException as error:  # a worker's error belongs to the calling thread
+            done.put(error)
+        done.put(None)
+
+    threads = [threading.Thread(target=work, args=(sampler,), daemon=True) for sampler in samplers]
+    for thread in threads:
+        thread.start()
+    try:
+        running = len(threads)
+        while running:
+            result = done.get()
+            if isinstance(result, BaseException):
+                raise result
+            if result is None:
+                running -= 1
+            else:
+                yield result
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+class _Shared:
+    """An iterator that several threads draw from."""
+
+    def __init__(self, inner: Iterator[PlannedBatch]):
+        self._inner, self._lock = inner, threading.Lock()
+
+    def __iter__(self) -> _Shared:
+        return self
+
+    def __next__(self) -> PlannedBatch:
+        with self._lock:
+            return next(self._inner)

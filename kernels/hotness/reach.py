@@ -1,0 +1,105 @@
+"""How likely a batch is to reach each node, worked out layer by layer without sampling.
+
+A destination u that is in a batch with probability q_u draws each of its d_u in-neighbours with probability p_u = min(1, fanout / d_u).
+A node v that is not in the batch yet gets in unless all its out-neighbours u miss it:
+
+    hazard_v = 1 - prod over u (1 - x_u p_u) = 1 - exp(-sum over u of w_u),    w_u = -log(1 - x_u p_u)
+
+So one value a node is pushed to its in-neighbours (kernels/hotness/push.py): O(E) a layer, no value an edge.
+
+Destinations of the layers above are destinations again. They have drawn before, and v is not there, so they missed it: x_u = (q_u - t_u) /
+(1 - t_u), where t_u is the probability that u drew a given neighbour in a layer above. Then t_u <- t_u + (q_u - t_u) p_u.
+
+The echo. Where v draws u and u may draw v, part of q_u is v's own doing, in batches in which v was there before. Counted as an
+independent chance it is no small error: on a sparse graph with 5 % training nodes it exceeded the true hazard of these nodes. It is removed
+to first order: w_u becomes w_u + log(1 - t_v) dw_u/ds_u, where s_u = -log(1 - q_u) is what v added -log(1 - t_v) to, and
+
+    dw_u/ds_u = p_u (1 - q_u) / (1 - t_u) / (1 - x_u p_u), at most 1
+
+whose sum over u is a second column of the same push. Only edges with a reverse have an echo; their share of all edges is estimated by
+`reciprocity` and taken as the same everywhere. Longer loops are left in.
+
+Determinism: exponents are fixed-point integers, so sums do not depend on their order; logarithms and exponentials are made of IEEE
+operations. Equal bytes at any thread count and on every machine. Precision: the fixed point is at least 2^-28 for a node of 2^31
+out-edges, 2^-40 below 2^19. Memory: 72 bytes a node.
+
+Known limits: neighbours are taken as drawn uniformly, and destinations as independent of one another within a batch; what remains wrong
+is corrected by counts in kernels/hotness/bayes.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernels import _native
+from kernels.arrays import check_threads
+from kernels.hotness.push import push
+from kernels.rng import draws, key
+from kernels.types import Array, Stream, Topology
+
+PROBES = 4096  # edges that `reciprocity` looks at
+PROBE_WORD = -3  # after the stream
+SUREST = 1 - 2.0**-20  # keeps logarithms finite
+
+
+def hazard_reference(
+    topology: Topology, rates: Array, fanout: int, drawn: Array, reciprocity: float
+) -> tuple[Array, Array]:
+    """Returns (hazards f64[N], the new `drawn` f64[N]): one layer of `Hazards` in plain NumPy; `drawn` is t, zeros at first."""
+    degree = np.maximum(np.diff(topology.indptr), 1)
+    picked = np.ones(len(degree)) if fanout < 0 else np.minimum(1.0, fanout / degree)
+    hit = np.minimum(np.maximum(rates - drawn, 0) / (1 - drawn) * picked, SUREST)
+    slope = np.minimum(1.0, picked * (1 - rates) / (1 - drawn) / (1 - hit))
+    sums = np.zeros((2, topology.num_nodes))
+    for u in range(topology.num_nodes):
+        for v in topology.indices[topology.indptr[u] : topology.indptr[u + 1]]:
+            sums[:, v] += -np.log1p(-hit[u]), slope[u]
+    exponent = sums[0] + reciprocity * np.log1p(-drawn) * sums[1]
+    return -np.expm1(-np.maximum(exponent, 0)), np.minimum(1 - (1 - drawn) * (1 - hit), SUREST)
+
+
+class Hazards:
+    """The layers of one sampler, from the seeds downwards; call `step` for each.
+
+    Args:
+        topology: the in-neighbours.
+        reciprocity: share of edges that have a reverse.
+        threads: native threads; the result does not depend on it.
+    """
+
+    def __init__(self, topology: Topology, reciprocity: float, threads: int = 1):
+        self.topology, self.reciprocity, self.threads = topology, reciprocity, check_threads(threads)
+        # The largest sum is 14 a neighbour (-log 2^-20) times the out-degree: it has to fit 64 bits.
+        most = int(topology.out_degree.max(initial=1))
+        self._scale = float(1 << min(40, 59 - most.bit_length()))
+        self._indptr = np.require(topology.indptr, requirements=["C", "A"])
+        self._drawn = np.zeros(topology.num_nodes)  # t
+
+    def step(self, rates: Array, fanout: int) -> Array:
+        """Returns f64[N]: the probability that a node which is no destination of the layer is drawn by one.
+
+        Args:
+            rates: f64[N], the probability that a batch has the node as a destination of the layer.
+            fanout: neighbours that a destination draws, -1 = all.
+        """
+        rates = np.require(rates, np.float64, ["C", "A"])
+        values, drawn = np.empty((len(rates), 2), np.uint64), np.empty(len(rates))
+        _native.pick_exponents(self._indptr, rates, fanout, self._scale, self._drawn, drawn, values, self.threads)
+        sums, out = push(self.topology, values, threads=self.threads), np.empty(len(rates))
+        _native.hazards(sums, self._drawn, self.reciprocity, self._scale, out, self.threads)
+        self._drawn = drawn
+        return out
+
+
+def reciprocity(topology: Topology, seed: int) -> float:
+    """Returns the share of edges that have a reverse, by 4,096 probes that the seed decides; 0 without edges."""
+    if topology.num_edges == 0:
+        return 0.0
+    places = draws(key(seed, Stream.PROBE, PROBE_WORD), np.arange(PROBES)) % np.uint64(topology.num_edges)
+    found = 0
+    for place in places.astype(np.int64).tolist():
+        target = int(np.searchsorted(topology.indptr, place, "right")) - 1
+        source = topology.indices[place]
+        row = topology.indices[topology.indptr[source] : topology.indptr[source + 1]]
+        found += bool((row == target).any())
+    return found / PROBES

@@ -1,0 +1,1 @@
+"""What layers of a model compute on blocks: sums, attention, dropout; forward and backward."""

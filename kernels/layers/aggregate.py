@@ -1,0 +1,166 @@
+"""Aggregation over a block: every destination's sum, mean or weighted sum of its sources' rows, and the gradient.
+
+Forward: out[i] = sum over the edges e of i of c(e) h[indices[e]]. Backward: grad_h[s] = sum over the edges e that use s of
+c(e) grad_out[dst(e)], over the block's transpose. Both write each output row once, from rows taken in edge order: no atomics,
+no zero-filling, the same bits at any thread count, and equal to a plain sequential sum. Columns stay in registers while the
+edges of a row go by. Cost: nnz rows read, num_dst (num_src) rows written, F multiply-adds an edge; nothing is allocated
+when `out` is given, which matters: fresh memory costs a page fault every 4 KiB.
+
+`self_weight` is the destination's own term of a weighted sum (GCN); it is added last.
+
+Rows are float32, float64, float16 or bfloat16 (uint16 holds its bits). The result has their type; sums of the last two are kept in
+float32 and rounded once, to nearest even. The bound is memory: a loop that only reads the rows and streams as many bytes out as there are
+results is the roofline of `benchmarks/aggregate.py`. Outputs of 4 MiB and more are written past the caches (native/row_stream.h). Indices
+are checked piece by piece, just before their rows are read, so a block that is refused may have written some rows of `out`.
+
+Threads take pieces of 512 to 4,096 edges. A row with more than 8,192 edges is shared by 32 columns at a time (16 of float64; a row of less
+than two such parts is not shared), which leaves the order of its sums alone.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from kernels import _native
+from kernels.arrays import STORED_FLOATS, as_int32, as_out, as_rows, check_threads, narrow, widen
+from kernels.errors import InputError
+from kernels.types import Array, Block
+
+Reduce = Literal["sum", "mean", "weighted"]
+
+_CODES = {reduce: code for code, reduce in enumerate(get_args(Reduce))}
+
+
+def aggregate_reference(block: Block, h: Array, reduce: Reduce) -> Array:
+    """Returns [num_dst, F] as `aggregate` does (the rule in NumPy)."""
+    dtype, h = h.dtype, widen(h)
+    out = np.zeros((block.num_dst, h.shape[1]), h.dtype)
+    for i in range(block.num_dst):
+        for e in range(block.start[i], block.end[i]):
+            row = h[block.indices[e]]
+            out[i] += row * h.dtype.type(block.weight[e]) if reduce == "weighted" else row  # type: ignore[index]
+        if reduce == "mean" and block.end[i] > block.start[i]:
+            out[i] /= h.dtype.type(block.end[i] - block.start[i])
+        if reduce == "weighted" and block.self_weight is not None:
+            own = i if block.dst_pos is None else block.dst_pos[i]
+            out[i] += h[own] * h.dtype.type(block.self_weight[i])
+    return narrow(out, dtype)
+
+
+def aggregate_backward_reference(block: Block, grad_out: Array, reduce: Reduce) -> Array:
+    """Returns [num_src, F] as `aggregate_backward` does, from the block's rows alone (the rule in NumPy)."""
+    dtype, grad_out = grad_out.dtype, widen(grad_out)
+    out = np.zeros((block.num_src, grad_out.shape[1]), grad_out.dtype)
+    kind = grad_out.dtype.type
+    for i in range(block.num_dst):
+        for e in range(block.start[i], block.end[i]):
+            scale = kind(1)
+            if reduce == "mean":
+                scale = kind(1) / kind(block.end[i] - block.start[i])
+            elif reduce == "weighted":
+                scale = kind(block.weight[e])  # type: ignore[index]
+            out[block.indices[e]] += grad_out[i] * scale
+    if reduce == "weighted" and block.self_weight is not None:
+        own = np.arange(block.num_dst) if block.dst_pos is None else block.dst_pos
+        out[own] += grad_out * block.self_weight[:, None].astype(kind)
+    return narrow(out, dtype)
+
+
+def aggregate(block: Block, h: Array, reduce: Reduce, out: Array | None = None, threads: int = 1) -> Array:
+    """Sums the sources' rows of every destination.
+
+    Args:
+        block: the block; `weighted` needs block.weight.
+        h: f32, f64, f16 or bfloat16 (as u16) [num_src, F], the sources' rows.
+        reduce: "sum"; "mean", which divides by end - start; or "weighted", by block.weight plus self_weight times the
+            destination's own row.
+        out: [num_dst, F] of h's dtype, apart from h, or None.
+        threads: native threads; the result does not depend on it.
+
+    Returns:
+        [num_dst, F]. A destination without edges gets zeros (its own term in a weighted sum with self_weight).
+
+    Raises:
+        InputError: a shape, dtype or reduction does not fit, or weights are missing.
+    """
+    start, end, dst_pos, weight, self_weight = _rows(block, reduce)
+    indices = as_int32(block.indices, "indices", len(block.indices))
+    h = as_rows(h, "h", block.num_src, STORED_FLOATS)
+    out = as_out(out, (block.num_dst, h.shape[1]), h.dtype)
+    _apart(out, h)
+    _native.aggregate(start, end, indices, dst_pos, weight, self_weight, h, out, _CODES[reduce], check_threads(threads))
+    return out
+
+
+def aggregate_backward(
+    block: Block, grad_out: Array, reduce: Reduce, out: Array | None = None, threads: int = 1
+) -> Array:
+    """Sends the gradient of an aggregation back to the sources, over the block's transpose.
+
+    Args:
+        block: with its transpose, built after its last edge was removed.
+        grad_out: f32, f64, f16 or bfloat16 (as u16) [num_dst, F].
+        reduce: the reduction of the forward pass.
+        out: [num_src, F] of grad_out's dtype, apart from it, or None; every row is written.
+        threads: native threads; the result does not depend on it.
+
+    Returns:
+        [num_src, F], the self term included. A source without edges gets zeros.
+
+    Raises:
+        InputError: the transpose is missing or older than the block's rows, or a shape, dtype or reduction does not fit.
+    """
+    start, end, dst_pos, weight, self_weight = _rows(block, reduce)
+    if block.t_start is None or block.t_edge is None or block.t_dst is None:
+        raise InputError(
+            "the block has no transpose, which the backward pass needs",
+            'sample with transpose="hidden" or "all", or call kernels.sampling.transpose.transpose(block)',
+        )
+    num_edges = block.num_edges
+    if len(block.t_dst) != num_edges:
+        raise InputError(
+            f"the transpose holds {len(block.t_dst)} edges, the block {num_edges}",
+            "call kernels.sampling.transpose.transpose(block) again after removing edges",
+        )
+    t_start, t_edge = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", num_edges)
+    turned = t_start, t_edge, as_int32(block.t_dst, "t_dst", num_edges)
+    grad_out = as_rows(grad_out, "grad_out", block.num_dst, STORED_FLOATS)
+    out = as_out(out, (block.num_src, grad_out.shape[1]), grad_out.dtype)
+    _apart(out, grad_out)
+    code, threads = _CODES[reduce], check_threads(threads)
+    _native.aggregate_backward(start, end, dst_pos, weight, self_weight, *turned, grad_out, out, code, threads)
+    return out
+
+
+def _rows(block: Block, reduce: str) -> tuple[Array, Array, Array | None, Array | None, Array | None]:
+    """Checks what forward and backward share: start, end, dst_pos, weight, self_weight."""
+    if reduce not in _CODES:
+        raise InputError(f"reduction {reduce!r}", f"give one of {', '.join(_CODES)}")
+    start, end = as_int32(block.start, "start", block.num_dst), as_int32(block.end, "end", block.num_dst)
+    dst_pos = block.dst_pos
+    if dst_pos is None and block.num_dst > block.num_src:
+        raise InputError(f"{block.num_dst} destinations among {block.num_src} sources", "give dst_pos")
+    if dst_pos is not None:
+        dst_pos = as_int32(dst_pos, "dst_pos", block.num_dst)
+        if len(dst_pos) and not 0 <= dst_pos.min() <= dst_pos.max() < block.num_src:
+            raise InputError("dst_pos has a row that is not a source", f"give rows in 0..{block.num_src - 1}")
+    if reduce != "weighted":
+        return start, end, dst_pos, None, None
+    if block.weight is None:
+        raise InputError("a weighted sum needs block.weight", "fill it with kernels.sampling.coefficients.gcn_weights")
+    weight = _weights(block.weight, "weight", len(block.indices))
+    own = block.self_weight
+    return start, end, dst_pos, weight, None if own is None else _weights(own, "self_weight", block.num_dst)
+
+
+def _weights(array: Array, what: str, length: int) -> Array:
+    if array.dtype != np.float32 or array.shape != (length,):
+        raise InputError(f"{what} is {array.dtype}{list(array.shape)}", f"give {what} as float32[{length}]")
+    return np.require(array, requirements=["C", "A"])
+
+
+def _apart(out: Array, h: Array) -> None:
+    if np.may_share_memory(out, h):
+        raise InputError("out shares memory with the rows it is made from", "give separate memory")

@@ -1,0 +1,237 @@
+"""Softmax attention over a block's edges (graph attention), with a deterministic gradient.
+
+Every destination attends to its in-neighbours and to itself. For edge e from source s to destination i and each head:
+
+    score_e = leaky(left[s] + right[i])          alpha_e = exp(score_e) / sum over i's edges and its own term
+    out[i]  = sum of m_e alpha_e z[s]            m_e: attention dropout, 0 or 1 / (1 - p)
+
+Source: Velickovic et al., Graph Attention Networks, equations 3 to 6, with the attention vector cut into its source and its
+destination half. The own term is no edge of the block (a graph holds no self-loops): it is always there, so no row is empty, and
+its weight is row nnz + i of the edge arrays.
+
+Backward, with g = grad_out: d alpha_e = m_e <g[i], z[s]>; d score_e = alpha_e (d alpha_e - sum of alpha d alpha over the row), times the
+slope of leaky; destinations sum it to grad_right, and sources pull grad_left and grad_z = sum of m_e alpha_e g[i] over the transpose.
+The sources go first: beside the row z[s], one visit to g[i] serves both <g[i], z[s]> and grad_z. Then the destinations turn those
+products into gradients of scores, looking at no row, and the sources add them up. Every row is written once, by one thread, in edge order:
+the same bits at any thread count. A row with more than 8,192 edges is shared by 32 columns at a time (16 of float64), its products by
+8,192 edges.
+
+Rows are float32, float64, float16 or bfloat16 (uint16 holds its bits); of the last two, scores, weights and sums are float32 and each
+result is rounded once. exp is our own (kernels/native/layers/vector_exp.h), so bits do not depend on the C library.
+
+Dropout is keyed by (destination, source, occurrence) in global ids, where occurrence counts equal edges of a row: an edge's mask is the
+same in whatever block, chunk or order it turns up. Cost: each edge reads one row in each direction, a z forward and a g backward, and each
+source its own z once more; alpha (nnz + num_dst) x H is kept for the backward pass, which takes as much again for scores, and a byte each
+for the mask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernels import _native
+from kernels.arrays import STORED_FLOATS, as_ids, as_int32, as_out, as_rows, check_threads, narrow, sum_dtype, widen
+from kernels.errors import InputError
+from kernels.layers.dropout import LANES, drop_threshold
+from kernels.rng import MASK, absorb, draws
+from kernels.types import Array, Block
+
+OWN_TERM = -1  # stands where an occurrence would
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeMask:
+    """Attention dropout of one block.
+
+    Attributes:
+        kept: u8[nnz + num_dst, H], 0 where the weight is dropped.
+        scale: what is kept is multiplied by it.
+    """
+
+    kept: Array
+    scale: float
+
+
+def edge_mask_reference(block: Block, num_heads: int, key: int, p: float) -> EdgeMask:
+    """Returns what `edge_mask` does (the rule in plain Python)."""
+    threshold, ids, dst_ids = drop_threshold(p), block.src_ids, block.dst_ids
+    kept = np.ones((len(block.indices) + block.num_dst, num_heads), np.uint8)
+    heads = np.arange(num_heads)
+
+    def lanes(v: int, u: int, occurrence: int) -> Array:
+        bits = draws(absorb(absorb(absorb(key, v), u), occurrence), heads >> 2)
+        return bits >> (np.uint64(16) * (heads & 3).astype(np.uint64)) & np.uint64(LANES - 1)
+
+    for i in range(block.num_dst):
+        seen: dict[int, int] = {}
+        for e in range(block.start[i], block.end[i]):
+            u = int(ids[block.indices[e]])
+            kept[e] = lanes(int(dst_ids[i]), u, seen.get(u, 0)) >= threshold
+            seen[u] = seen.get(u, 0) + 1
+        kept[len(block.indices) + i] = lanes(int(dst_ids[i]), int(dst_ids[i]), OWN_TERM) >= threshold
+    return EdgeMask(kept=kept, scale=LANES / (LANES - threshold))
+
+
+def edge_mask(block: Block, num_heads: int, key: int, p: float, threads: int = 1) -> EdgeMask:
+    """Draws which attention weights of a block are dropped.
+
+    Args:
+        block: its src_ids name the edges.
+        num_heads: H; each head draws 16 bits of its own.
+        key: names step and layer.
+        p: probability in [0, 1), a multiple of 2^-16 as in `kernels.layers.dropout`.
+        threads: native threads; the result does not depend on it.
+
+    Raises:
+        InputError: p is not in [0, 1), or the block is not sound.
+    """
+    threshold = drop_threshold(p)
+    kept = np.ones((len(block.indices) + block.num_dst, num_heads), np.uint8)
+    ids = as_ids(block.src_ids, "src_ids")
+    _native.edge_mask(*_rows(block), ids, key & MASK, threshold, kept, check_threads(threads))
+    return EdgeMask(kept=kept, scale=LANES / (LANES - threshold))
+
+
+def attend_reference(
+    block: Block, z: Array, left: Array, right: Array, slope: float = 0.2, mask: EdgeMask | None = None
+) -> tuple[Array, Array]:
+    """Returns (out, alpha) as `attend` does; rows of alpha that belong to removed edges are 0 (the rule in NumPy)."""
+    heads, nnz, dtype = left.shape[1], len(block.indices), z.dtype
+    z, left, right = widen(z), widen(left), widen(right)
+    rows = z.reshape(len(z), heads, z.shape[1] // heads)
+    alpha, out = np.zeros((nnz + block.num_dst, heads), z.dtype), np.zeros((block.num_dst, *rows.shape[1:]), z.dtype)
+    for i in range(block.num_dst):
+        own = i if block.dst_pos is None else int(block.dst_pos[i])
+        edges = [*range(block.start[i], block.end[i]), nnz + i]
+        sources = [*(int(block.indices[e]) for e in edges[:-1]), own]
+        raw = left[sources] + right[i]
+        score = np.where(raw > 0, raw, raw * z.dtype.type(slope))
+        power = np.exp(score - score.max(axis=0))
+        alpha[edges] = power / power.sum(axis=0)
+        weight = alpha[edges] if mask is None else alpha[edges] * mask.kept[edges] * z.dtype.type(mask.scale)
+        out[i] = (weight[:, :, None] * rows[sources]).sum(axis=0)
+    return narrow(out.reshape(block.num_dst, z.shape[1]), dtype), alpha
+
+
+def attend(
+    block: Block,
+    z: Array,
+    left: Array,
+    right: Array,
+    *,
+    slope: float = 0.2,
+    mask: EdgeMask | None = None,
+    out: Array | None = None,
+    alpha: Array | None = None,
+    threads: int = 1,
+) -> tuple[Array, Array]:
+    """Attends from every destination to its sources and itself.
+
+    Args:
+        block: the edges.
+        z: f32, f64, f16 or bfloat16 (as u16) [num_src, H D], head after head.
+        left: [num_src, H], the sources' half of the scores; right: [num_dst, H], the destinations' half; both of z's dtype.
+        slope: of the leaky ReLU below 0.
+        mask: attention dropout, or None.
+        out: [num_dst, H D], or None.
+        alpha: [nnz + num_dst, H] of f64 for f64, else f32, or None; rows of removed edges are not written.
+        threads: native threads; the result does not depend on it.
+
+    Returns:
+        (out, alpha): alpha before dropout, which the backward pass needs.
+
+    Raises:
+        InputError: a shape or dtype does not fit.
+    """
+    z, left, right = _inputs(block, z, left, right)
+    out = as_out(out, (block.num_dst, z.shape[1]), z.dtype)
+    alpha = as_out(alpha, (len(block.indices) + block.num_dst, left.shape[1]), sum_dtype(z.dtype))
+    kept, scale = _mask(mask, alpha.shape)
+    _native.attend(*_rows(block), z, left, right, slope, kept, scale, alpha, out, check_threads(threads))
+    return out, alpha
+
+
+def attend_backward(
+    block: Block,
+    z: Array,
+    left: Array,
+    right: Array,
+    alpha: Array,
+    grad_out: Array,
+    *,
+    slope: float = 0.2,
+    mask: EdgeMask | None = None,
+    out: tuple[Array, Array, Array] | None = None,
+    threads: int = 1,
+) -> tuple[Array, Array, Array]:
+    """Sends the gradient of `attend` back.
+
+    Args:
+        block: with its transpose.
+        z, left, right, slope, mask: what `attend` got; alpha: what it returned.
+        grad_out: [num_dst, H D].
+        out: places of the three results, or None.
+        threads: native threads; the result does not depend on it.
+
+    Returns:
+        (grad_z [num_src, H D], grad_left [num_src, H], grad_right [num_dst, H]).
+
+    Raises:
+        InputError: the transpose is missing or stale, or a shape or dtype does not fit.
+    """
+    z, left, right = _inputs(block, z, left, right)
+    num_edges = block.num_edges
+    if block.t_start is None or block.t_edge is None or block.t_dst is None or len(block.t_dst) != num_edges:
+        raise InputError(
+            "the block has no transpose of its present edges, which the backward pass needs",
+            'sample with transpose="all", or call kernels.sampling.transpose.transpose(block)',
+        )
+    grad_out = as_out(np.require(grad_out, requirements=["C", "A", "W"]), (block.num_dst, z.shape[1]), z.dtype)
+    alpha = as_out(alpha, (len(block.indices) + block.num_dst, left.shape[1]), sum_dtype(z.dtype))
+    kept, scale = _mask(mask, alpha.shape)
+    threads, grad_score = check_threads(threads), np.empty_like(alpha)
+    places, like = out or (None, None, None), (z, left, right)
+    grad_z, grad_left, grad_right = (as_out(place, x.shape, x.dtype) for place, x in zip(places, like, strict=True))
+    turned = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", num_edges)
+    _native.attend_backward(
+        *_rows(block), *turned, as_int32(block.t_dst, "t_dst", num_edges), z, left, right, slope, kept, scale,
+        alpha, grad_out, grad_score, grad_z, grad_left, grad_right, threads,
+    )  # fmt: skip
+    return grad_z, grad_left, grad_right
+
+
+def _rows(block: Block) -> tuple[Array, Array, Array, Array | None]:
+    """Checks and returns start, end, indices, dst_pos."""
+    start, end = (as_int32(getattr(block, name), name, block.num_dst) for name in ("start", "end"))
+    indices, dst_pos = as_int32(block.indices, "indices", len(block.indices)), block.dst_pos
+    if dst_pos is None and block.num_dst > block.num_src:
+        raise InputError(f"{block.num_dst} destinations among {block.num_src} sources", "give dst_pos")
+    if dst_pos is not None:
+        dst_pos = as_int32(dst_pos, "dst_pos", block.num_dst)
+        if len(dst_pos) and not 0 <= dst_pos.min() <= dst_pos.max() < block.num_src:
+            raise InputError("dst_pos has a row that is not a source", f"give rows in 0..{block.num_src - 1}")
+    return start, end, indices, dst_pos
+
+
+def _inputs(block: Block, z: Array, left: Array, right: Array) -> tuple[Array, Array, Array]:
+    z, left = (as_rows(x, name, block.num_src, STORED_FLOATS) for x, name in ((z, "z"), (left, "left")))
+    right = as_rows(right, "right", block.num_dst, STORED_FLOATS)
+    heads = left.shape[1]
+    if right.shape[1] != heads or not heads or z.shape[1] % heads or not z.dtype == left.dtype == right.dtype:
+        given = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in
+                          (("z", z), ("left", left), ("right", right)))  # fmt: skip
+        raise InputError(
+            f"heads do not fit together: {given}", "give z [num_src, H D], left [num_src, H], right [num_dst, H]"
+        )
+    return z, left, right
+
+
+def _mask(mask: EdgeMask | None, shape: tuple[int, ...]) -> tuple[Any, float]:
+    if mask is None:
+        return None, 1.0
+    if mask.kept.shape != shape or mask.kept.dtype != np.uint8:
+        raise InputError(f"the mask is {mask.kept.dtype}{list(mask.kept.shape)}", f"give uint8{list(shape)}")
+    return mask.kept, mask.scale

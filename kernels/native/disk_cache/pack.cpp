@@ -1,0 +1,82 @@
+// Deals a range of feature rows to the buffers of the lists that want them; see kernels/disk_cache/pack.py.
+#include <cstring>
+
+#include "base/arrays.h"
+#include "rows/row_prefetch.h"
+
+namespace graphmill {
+
+// The range that is in memory.
+struct Range {
+    const char* rows;
+    int64_t first, count, row_bytes;
+
+    int64_t last() const { return first + count; }
+    const char* row(int64_t id) const { return rows + (id - first) * row_bytes; }
+    void prefetch(int64_t id) const {
+        if (id >= first && id < last()) prefetch_row(row(id), row_bytes);
+    }
+};
+
+[[noreturn]] static void refuse(int64_t id) {
+    throw InputError("row " + std::to_string(id) + " of a list comes too late: the list is not ascending, or a range is missing",
+                     "give ascending lists, and every range of the table in order");
+}
+
+// Copies what `ids` want of the range to out[used:room]; `done` counts the list's bytes. Returns the bytes in `out`.
+template <class Id>
+static int64_t deal(const Range& range, const Id* ids, int64_t count, char* out, int64_t used, int64_t room, int64_t& done) {
+    int64_t entry = done / range.row_bytes, within = done % range.row_bytes;
+    int64_t before = entry > 0 ? static_cast<int64_t>(ids[entry - 1]) : -1;
+    while (entry < count && used < room && ids[entry] < range.last()) {
+        const int64_t id = ids[entry];
+        if (id < range.first || id <= before) refuse(id);
+        if (entry + ROWS_AHEAD < count) range.prefetch(ids[entry + ROWS_AHEAD]);
+        const int64_t bytes = std::min(range.row_bytes - within, room - used);
+        std::memcpy(out + used, range.row(id) + within, bytes);
+        used += bytes;
+        done += bytes;
+        within += bytes;
+        if (within < range.row_bytes) break;  // the buffer is full in the middle of a row
+        within = 0;
+        before = id;
+        ++entry;
+    }
+    return used;
+}
+
+// Lists low .. high - 1. Returns whether one of them wants more of this range than its buffer has room for.
+template <class Id>
+static bool pack_range(Array<uint8_t> rows, int64_t first, Array<int64_t> ptr, Array<Id> ids, Array<int64_t> done,
+                       Array<uint8_t> memory, Array<int64_t> starts, Array<int64_t> used, int64_t low, int64_t high) {
+    const Range range{reinterpret_cast<const char*>(rows.data()), first, rows.shape(0), rows.shape(1)};
+    const int64_t *bounds = ptr.data(), *start = starts.data();
+    const Id* nodes = ids.data();
+    char* buffers = reinterpret_cast<char*>(memory.mutable_data());
+    int64_t *progress = done.mutable_data(), *filled = used.mutable_data();
+    py::gil_scoped_release unlocked;
+    bool more = false;
+    for (int64_t l = low; l < high; ++l) {
+        const Id* list = nodes + bounds[l];
+        const int64_t count = bounds[l + 1] - bounds[l], room = start[l + 1] - start[l];
+        filled[l] = deal(range, list, count, buffers + start[l], filled[l], room, progress[l]);
+        const int64_t entry = progress[l] / range.row_bytes;
+        more = more || (entry < count && list[entry] < range.last());
+    }
+    return more;
+}
+
+template <class Id>
+static void bind(py::module_& m) {
+    using py::arg;
+    m.def("pack_range", &pack_range<Id>, arg("rows").noconvert(), arg("first_row"), arg("ptr").noconvert(),
+          arg("ids").noconvert(), arg("done").noconvert(), arg("memory").noconvert(), arg("starts").noconvert(),
+          arg("used").noconvert(), arg("low"), arg("high"));
+}
+
+void bind_pack(py::module_& m) {
+    bind<int32_t>(m);
+    bind<int64_t>(m);
+}
+
+}  // namespace graphmill

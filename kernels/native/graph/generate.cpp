@@ -1,0 +1,178 @@
+// Random graphs, labels and features of any size; see kernels/graph/generate.py for the models.
+#include "base/arrays.h"
+#include "base/parallel.h"
+#include "graph/permutation.h"
+
+namespace graphmill {
+
+constexpr int64_t PIECE = 1 << 14;  // edges or nodes a thread takes at a time
+
+// Each level of the recursion decides one bit of both ends with 16 random bits; a draw serves four levels.
+template <class Id>
+static void rmat(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_nodes, int scale, uint32_t top_left,
+                 uint32_t top, uint32_t all_but_last, Array<Id> src, Array<Id> dst, int threads) {
+    Id *sources = src.mutable_data(), *targets = dst.mutable_data();
+    const int64_t num_edges = src.size();
+    const Scramble names(scramble_key, num_nodes, scrambled);
+    const auto place = [=](uint64_t corner) {
+        const auto rank = static_cast<unsigned __int128>(corner) * static_cast<uint64_t>(num_nodes) >> scale;
+        return static_cast<Id>(names.forward(static_cast<uint64_t>(rank)));
+    };
+    py::gil_scoped_release unlocked;
+    parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {
+        for (int64_t e = begin; e < end; ++e) {
+            const uint64_t edge_key = absorb(key, e);
+            uint64_t bits = 0, row = 0, column = 0;
+            for (int level = 0; level < scale; ++level) {
+                bits = level % 4 ? bits >> 16 : draw(edge_key, level / 4);
+                const uint32_t lane = bits & 0xFFFF;
+                row = row << 1 | uint64_t(lane >= top);
+                column = column << 1 | uint64_t((lane >= top_left) & ((lane < top) | (lane >= all_but_last)));
+            }
+            sources[e] = place(row);
+            targets[e] = place(column);
+        }
+    });
+}
+
+// Classes are ranges of ranks: class c holds ceil(c n / C) .. ceil((c + 1) n / C) - 1.
+template <class Id>
+static void sbm(uint64_t key, uint64_t scramble_key, int64_t num_nodes, int64_t classes, uint64_t threshold,
+                Array<Id> src, Array<Id> dst, int threads) {
+    Id *sources = src.mutable_data(), *targets = dst.mutable_data();
+    const int64_t num_edges = src.size();
+    const Scramble names(scramble_key, num_nodes, true);
+    py::gil_scoped_release unlocked;
+    parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {
+        for (int64_t e = begin; e < end; ++e) {
+            const uint64_t edge_key = absorb(key, e);
+            const uint64_t from = bounded(draw(edge_key, 0), num_nodes);
+            const uint64_t group = from * classes / num_nodes;
+            const uint64_t low = (group * num_nodes + classes - 1) / classes;
+            const uint64_t size = ((group + 1) * num_nodes + classes - 1) / classes - low;
+            const uint64_t outside = num_nodes - size;
+            uint64_t to;
+            if (draw(edge_key, 1) >> 32 < threshold || outside == 0) {
+                to = low + bounded(draw(edge_key, 2), size);
+            } else {
+                to = bounded(draw(edge_key, 2), outside);
+                to += to >= low ? size : 0;
+            }
+            sources[e] = static_cast<Id>(names.forward(from));
+            targets[e] = static_cast<Id>(names.forward(to));
+        }
+    });
+}
+
+// Node `rank` cites earlier ones; its edges are those e with e N / E = rank. A copied edge is worked out again from its number, so no
+// edge needs another one to exist. Ranks fall at every step, which ends the search.
+class Citations {
+  public:
+    Citations(uint64_t key, int64_t num_nodes, int64_t num_edges, int64_t classes, uint64_t inside, uint64_t copied)
+        : key_(key), nodes_(num_nodes), edges_(num_edges), classes_(classes), inside_(inside), copied_(copied) {}
+
+    uint64_t from(uint64_t e) const { return static_cast<uint64_t>(static_cast<unsigned __int128>(e) * nodes_ / edges_); }
+
+    uint64_t to(uint64_t e) const {
+        for (;;) {
+            const uint64_t rank = from(e), earlier_of_class = rank / classes_;
+            if (rank == 0) return 0;
+            const uint64_t edge_key = absorb(key_, e), bits = draw(edge_key, 0);
+            const bool inside = (bits & 0xFFFFFFFF) < inside_ && earlier_of_class > 0;
+            const uint64_t place = bounded(draw(edge_key, 1), inside ? earlier_of_class : rank);
+            const uint64_t cited = inside ? place * classes_ + rank % classes_ : place;
+            const uint64_t first = first_edge(cited), count = first_edge(cited + 1) - first;
+            if (bits >> 32 >= copied_ || count == 0) return cited;
+            e = first + bounded(draw(edge_key, 2), count);
+        }
+    }
+
+  private:
+    uint64_t first_edge(uint64_t rank) const {
+        return static_cast<uint64_t>((static_cast<unsigned __int128>(rank) * edges_ + nodes_ - 1) / nodes_);
+    }
+
+    uint64_t key_, nodes_, edges_, classes_, inside_, copied_;
+};
+
+template <class Id>
+static void citations(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_nodes, int64_t classes,
+                      uint64_t inside, uint64_t copied, Array<Id> src, Array<Id> dst, int threads) {
+    Id *sources = src.mutable_data(), *targets = dst.mutable_data();
+    const int64_t num_edges = src.size();
+    const Scramble names(scramble_key, num_nodes, scrambled);
+    const Citations graph(key, num_nodes, num_edges, classes, inside, copied);
+    py::gil_scoped_release unlocked;
+    parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {
+        for (int64_t e = begin; e < end; ++e) {
+            sources[e] = static_cast<Id>(names.forward(graph.from(e)));
+            targets[e] = static_cast<Id>(names.forward(graph.to(e)));
+        }
+    });
+}
+
+static void cyclic_labels(uint64_t scramble_key, bool scrambled, int64_t classes, Array<int32_t> out, int threads) {
+    int32_t* labels = out.mutable_data();
+    const int64_t num_nodes = out.size();
+    const Scramble names(scramble_key, num_nodes, scrambled);
+    py::gil_scoped_release unlocked;
+    parallel_for(num_nodes, PIECE, threads, [=](int64_t begin, int64_t end) {
+        for (int64_t v = begin; v < end; ++v) labels[v] = static_cast<int32_t>(names.backward(v) % classes);
+    });
+}
+
+static void block_labels(uint64_t scramble_key, bool scrambled, int64_t classes, Array<int32_t> out, int threads) {
+    int32_t* labels = out.mutable_data();
+    const int64_t num_nodes = out.size();
+    const Scramble names(scramble_key, num_nodes, scrambled);
+    py::gil_scoped_release unlocked;
+    parallel_for(num_nodes, PIECE, threads, [=](int64_t begin, int64_t end) {
+        for (int64_t v = begin; v < end; ++v) labels[v] = static_cast<int32_t>(names.backward(v) * classes / num_nodes);
+    });
+}
+
+// Rows are those of nodes first .. first + rows - 1; labels belong to them. Integers below 2^24, then an exact product.
+static void class_features(Array<int32_t> labels, Array<int32_t> centroids, uint64_t key, int32_t noise, int64_t first,
+                           Array<float> out, int threads) {
+    const int32_t *label = labels.data(), *centroid = centroids.data();
+    float* result = out.mutable_data();
+    const int64_t rows = out.shape(0), width = out.shape(1);
+    py::gil_scoped_release unlocked;
+    parallel_for(rows, 256, threads, [=](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+            const uint64_t node_key = absorb(key, first + i);
+            const int32_t* middle = label[i] < 0 ? nullptr : centroid + label[i] * width;
+            float* row = result + i * width;
+            for (int64_t c = 0; c < width; ++c) {
+                const int32_t deviation = noise * (byte_sum(draw(node_key, c)) - BYTE_SUM_MEAN);
+                row[c] = static_cast<float>(deviation + (middle ? 256 * middle[c] : 0)) * 0x1p-16f;
+            }
+        }
+    });
+}
+
+template <class Id>
+static void bind(py::module_& m) {
+    using py::arg;
+    m.def("citations", &citations<Id>, arg("key"), arg("scramble_key"), arg("scrambled"), arg("num_nodes"),
+          arg("classes"), arg("inside"), arg("copied"), arg("src").noconvert(), arg("dst").noconvert(), arg("threads"));
+    m.def("rmat", &rmat<Id>, arg("key"), arg("scramble_key"), arg("scrambled"), arg("num_nodes"), arg("scale"),
+          arg("top_left"), arg("top"), arg("all_but_last"), arg("src").noconvert(), arg("dst").noconvert(),
+          arg("threads"));
+    m.def("sbm", &sbm<Id>, arg("key"), arg("scramble_key"), arg("num_nodes"), arg("classes"), arg("threshold"),
+          arg("src").noconvert(), arg("dst").noconvert(), arg("threads"));
+}
+
+void bind_generate(py::module_& m) {
+    using py::arg;
+    bind<int32_t>(m);
+    bind<int64_t>(m);
+    m.def("cyclic_labels", &cyclic_labels, arg("scramble_key"), arg("scrambled"), arg("classes"),
+          arg("out").noconvert(), arg("threads"));
+    m.def("block_labels", &block_labels, arg("scramble_key"), arg("scrambled"), arg("classes"),
+          arg("out").noconvert(), arg("threads"));
+    m.def("class_features", &class_features, arg("labels").noconvert(), arg("centroids").noconvert(), arg("key"),
+          arg("noise"), arg("first"), arg("out").noconvert(), arg("threads"));
+}
+
+}  // namespace graphmill

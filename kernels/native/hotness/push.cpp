@@ -1,0 +1,56 @@
+// Sums over the out-neighbours of every node, from in-neighbour rows; see kernels/hotness/push.py.
+#include "base/arrays.h"
+#include "base/parallel.h"
+
+namespace graphmill {
+
+// Integer sums do not depend on their order, so relaxed additions give the same bytes at any number of threads. The columns of a row are
+// neighbours in memory: two sums an edge cost little more than one.
+template <class Id, int Columns>
+static void push_rows(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values, Array<uint64_t> sums,
+                      int threads) {
+    constexpr int64_t AHEAD = 24;  // edges between the prefetch of a sum and its addition
+    const int64_t* row = indptr.data();
+    const Id* neighbours = indices.data();
+    const uint64_t* value = values.data();
+    uint64_t* sum = sums.mutable_data();
+    const int64_t num_nodes = values.shape(0), num_edges = indices.size();
+    py::gil_scoped_release unlocked;
+    parallel_for(num_nodes, 1 << 12, threads, [=](int64_t begin, int64_t end) {
+        uint64_t largest = 0;  // a negative id becomes a huge one
+        for (int64_t e = row[begin]; e < row[end]; ++e) {
+            const uint64_t id = static_cast<uint64_t>(static_cast<int64_t>(neighbours[e]));
+            largest = id > largest ? id : largest;
+        }
+        if (row[begin] < row[end] && largest >= static_cast<uint64_t>(num_nodes)) {
+            throw InputError("the graph has an edge from a node outside 0.." + std::to_string(num_nodes - 1),
+                             "run graphmill verify on the graph, then build it again");
+        }
+        for (int64_t u = begin; u < end; ++u) {
+            const uint64_t* given = value + u * Columns;
+            if (given[0] == 0 && given[Columns - 1] == 0) continue;
+            for (int64_t e = row[u]; e < row[u + 1]; ++e) {
+                if (e + AHEAD < num_edges) __builtin_prefetch(sum + neighbours[e + AHEAD] * Columns, 1);
+                for (int column = 0; column < Columns; ++column) {
+                    __atomic_fetch_add(sum + neighbours[e] * Columns + column, given[column], __ATOMIC_RELAXED);
+                }
+            }
+        }
+    });
+}
+
+template <class Id>
+static void push(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values, Array<uint64_t> sums, int threads) {
+    const bool pairs = values.ndim() == 2;
+    (pairs ? push_rows<Id, 2> : push_rows<Id, 1>)(indptr, indices, values, sums, threads);
+}
+
+void bind_push(py::module_& m) {
+    using py::arg;
+    m.def("push", &push<int32_t>, arg("indptr").noconvert(), arg("indices").noconvert(), arg("values").noconvert(),
+          arg("sums").noconvert(), arg("threads"));
+    m.def("push", &push<int64_t>, arg("indptr").noconvert(), arg("indices").noconvert(), arg("values").noconvert(),
+          arg("sums").noconvert(), arg("threads"));
+}
+
+}  // namespace graphmill

@@ -1,0 +1,61 @@
+// How likely a batch is to reach a node, one layer further; see kernels/hotness/reach.py for the rule.
+#include <algorithm>
+#include <cmath>
+
+#include "base/arrays.h"
+#include "base/exact_math.h"
+#include "base/parallel.h"
+
+namespace graphmill {
+
+constexpr int64_t PIECE = 1 << 14;                // nodes a thread takes at a time
+constexpr double SUREST = 1 - 0x1p-20;            // keeps the logarithm finite
+
+// What each node u adds to the sums of its in-neighbours: the exponent of missing them in this layer too, and its derivative by u's own
+// exponent. `before` and `after`: that u has drawn a given neighbour in the layers above, and in this one as well.
+static void pick_exponents(Array<int64_t> indptr, Array<double> rates, int64_t fanout, double scale, Array<double> before,
+                           Array<double> after, Array<uint64_t> values, int threads) {
+    const int64_t* row = indptr.data();
+    const double *rate = rates.data(), *drawn = before.data();
+    double* drawn_now = after.mutable_data();
+    uint64_t* value = values.mutable_data();
+    const int64_t num_nodes = rates.size();
+    py::gil_scoped_release unlocked;
+    parallel_for(num_nodes, PIECE, threads, [=](int64_t begin, int64_t end) {
+        for (int64_t u = begin; u < end; ++u) {
+            const int64_t degree = row[u + 1] - row[u];
+            const double picked = fanout < 0 || degree <= fanout ? 1.0 : static_cast<double>(fanout) / degree;
+            const double missed = 1 - drawn[u];  // at least 2^-20
+            const double hit = std::min(std::max(0.0, rate[u] - drawn[u]) / missed * picked, SUREST);
+            drawn_now[u] = std::min(1 - missed * (1 - hit), SUREST);
+            value[2 * u] = static_cast<uint64_t>(minus_log(1 - hit) * scale + 0.5);
+            value[2 * u + 1] = static_cast<uint64_t>(std::min(1.0, picked * (1 - rate[u]) / missed / (1 - hit)) * scale + 0.5);
+        }
+    });
+}
+
+// What a node gave to its neighbours in the layers above (`before`) comes back as an echo.
+static void hazards(Array<uint64_t> sums, Array<double> before, double reciprocity, double scale, Array<double> out,
+                    int threads) {
+    const uint64_t* sum = sums.data();
+    const double* drawn = before.data();
+    double* hazard = out.mutable_data();
+    const int64_t num_nodes = out.size();
+    py::gil_scoped_release unlocked;
+    parallel_for(num_nodes, PIECE, threads, [=](int64_t begin, int64_t end) {
+        for (int64_t v = begin; v < end; ++v) {
+            const double echo = reciprocity * minus_log(1 - drawn[v]) * (sum[2 * v + 1] / scale);
+            hazard[v] = one_minus_exp(std::max(0.0, sum[2 * v] / scale - echo));
+        }
+    });
+}
+
+void bind_hazard(py::module_& m) {
+    using py::arg;
+    m.def("pick_exponents", &pick_exponents, arg("indptr").noconvert(), arg("rates").noconvert(), arg("fanout"),
+          arg("scale"), arg("before").noconvert(), arg("after").noconvert(), arg("values").noconvert(), arg("threads"));
+    m.def("hazards", &hazards, arg("sums").noconvert(), arg("before").noconvert(), arg("reciprocity"), arg("scale"),
+          arg("out").noconvert(), arg("threads"));
+}
+
+}  // namespace graphmill

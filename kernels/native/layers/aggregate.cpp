@@ -1,0 +1,117 @@
+// Sums of neighbour rows and their gradient; see kernels/layers/aggregate.py.
+//
+// Both directions are the same loop (sum_rows.h) over different edge lists: an output column is written once, by one
+// thread, from rows taken in edge order. So no thread adds to what another one writes and the team does not matter.
+#include <vector>
+
+#include "base/arrays.h"
+#include "layers/block_rows.h"
+#include "base/parallel.h"
+#include "layers/work_split.h"
+#include "layers/sum_rows.h"
+
+namespace graphmill {
+
+enum class Reduce { Sum = 0, Mean = 1, Weighted = 2 };
+
+template <class T>
+static const T* pointer(const Optional<T>& array) {
+    return array ? array->data() : nullptr;
+}
+
+template <class T>
+static void aggregate(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
+                      Optional<float> weight, Optional<float> self_weight, Array<T> h, Array<T> out, int reduce,
+                      int threads) {
+    const Rows block = rows_of(start, end, indices, dst_pos, h.shape(0));
+    const float *weights = pointer(weight), *own_weights = pointer(self_weight);
+    const T* input = h.data();
+    T* output = out.mutable_data();
+    const int64_t width = h.shape(1);
+    py::gil_scoped_release unlocked;
+    const auto pieces = cut_block(block, width, HUB_VECTORS * LANES<T>, threads);
+    const auto source = [=](int64_t e) { return block.sources[e]; };
+    const auto run = [&](auto scale, auto finish) {
+        const Sums<T, decltype(source), decltype(scale), decltype(finish)> sums{
+            input, output, block.num_dst, width, block.num_edges, block.begins, block.ends, source, scale, finish};
+        parallel_for(pieces.size(), 1, threads, [&](int64_t first, int64_t last) {
+            for (int64_t p = first; p < last; ++p) {
+                check_sources(block, pieces[p]);
+                sum_rows(sums, pieces[p]);
+            }
+        });
+    };
+    if (reduce == int(Reduce::Weighted)) {
+        run([=](int64_t e) { return static_cast<Sum<T>>(weights[e]); }, [=](int64_t i) {
+            return own_weights ? Finish<T>{0, input + block.own(i) * width, own_weights[i]} : Finish<T>{};
+        });
+        return;
+    }
+    const bool mean = reduce == int(Reduce::Mean);
+    run(Unscaled{}, [=](int64_t i) {
+        return Finish<T>{mean ? static_cast<Sum<T>>(block.ends[i] - block.begins[i]) : 0, nullptr, 0};
+    });
+}
+
+template <class T>
+static void aggregate_backward(Array<int32_t> start, Array<int32_t> end, Optional<int32_t> dst_pos,
+                               Optional<float> weight, Optional<float> self_weight, Array<int32_t> t_start,
+                               Array<int32_t> t_edge, Array<int32_t> t_dst, Array<T> grad, Array<T> out, int reduce,
+                               int threads) {
+    const int32_t *begins = start.data(), *ends = end.data(), *place = pointer(dst_pos);
+    const Turned turned{t_start.data(), t_edge.data(), t_dst.data(), out.shape(0), start.size(), t_dst.size()};
+    const float *weights = pointer(weight), *own_weights = pointer(self_weight);
+    const T* input = grad.data();
+    T* output = out.mutable_data();
+    const int64_t width = grad.shape(1), num_weights = weight ? weight->size() : 0;
+    py::gil_scoped_release unlocked;
+    const auto pieces = cut_turned(turned, width, HUB_VECTORS * LANES<T>, threads);
+    const auto source = [=](int64_t t) { return turned.dsts[t]; };
+    const auto run = [&](auto scale, auto finish) {
+        const Sums<T, decltype(source), decltype(scale), decltype(finish)> sums{
+            input,  output, turned.num_src, width, turned.num_transposed, turned.firsts, turned.firsts + 1,
+            source, scale,  finish};
+        parallel_for(pieces.size(), 1, threads, [&](int64_t first, int64_t last) {
+            for (int64_t p = first; p < last; ++p) {
+                check_turned(turned, pieces[p], num_weights);
+                sum_rows(sums, pieces[p]);
+            }
+        });
+    };
+    const auto as_it_is = [](int64_t) { return Finish<T>{}; };
+    if (reduce == int(Reduce::Sum)) {
+        run(Unscaled{}, as_it_is);
+    } else if (reduce == int(Reduce::Mean)) {
+        std::vector<Sum<T>> inverse(turned.num_dst);
+        for (size_t i = 0; i < inverse.size(); ++i) inverse[i] = Sum<T>(1) / static_cast<Sum<T>>(ends[i] - begins[i]);
+        run([=, inverses = inverse.data()](int64_t t) { return inverses[turned.dsts[t]]; }, as_it_is);
+    } else {
+        std::vector<int32_t> own;
+        if (own_weights) own = own_rows(turned.num_src, turned.num_dst, place);
+        const int32_t* rows = own.empty() ? nullptr : own.data();
+        run([=](int64_t t) { return static_cast<Sum<T>>(weights[turned.edges[t]]); }, [=](int64_t s) {
+            return rows && rows[s] >= 0 ? Finish<T>{0, input + rows[s] * width, own_weights[rows[s]]} : Finish<T>{};
+        });
+    }
+}
+
+template <class T>
+static void bind(py::module_& m) {
+    using py::arg;
+    m.def("aggregate", &aggregate<T>, arg("start").noconvert(), arg("end").noconvert(), arg("indices").noconvert(),
+          arg("dst_pos").noconvert(), arg("weight").noconvert(), arg("self_weight").noconvert(), arg("h").noconvert(),
+          arg("out").noconvert(), arg("reduce"), arg("threads"));
+    m.def("aggregate_backward", &aggregate_backward<T>, arg("start").noconvert(), arg("end").noconvert(),
+          arg("dst_pos").noconvert(), arg("weight").noconvert(), arg("self_weight").noconvert(),
+          arg("t_start").noconvert(), arg("t_edge").noconvert(), arg("t_dst").noconvert(), arg("grad").noconvert(),
+          arg("out").noconvert(), arg("reduce"), arg("threads"));
+}
+
+void bind_aggregate(py::module_& m) {
+    bind<float>(m);
+    bind<double>(m);
+    bind<Half>(m);
+    bind<BFloat>(m);
+}
+
+}  // namespace graphmill

@@ -1,0 +1,252 @@
+// The gradient of softmax attention; see kernels/layers/attention.py.
+//
+// Three passes. The sources go first: with the source's own row at hand, one visit to the gradient of a destination serves both the
+// inner product that its score's gradient is made from and the sum that the source's gradient is. The destinations then turn inner
+// products into gradients of scores, without looking at a row, and the sources add those up. Rows are read once an edge.
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "layers/block_rows.h"
+#include "layers/per_head.h"
+#include "layers/head_dots.h"
+#include "base/parallel.h"
+#include "layers/work_split.h"
+#include "layers/spread_rows.h"
+
+namespace graphmill {
+
+constexpr int64_t FACTORS_AHEAD = 16;  // edges between the prefetch of the weights of one and their use
+
+template <class T>
+struct Gradient {
+    Rows block;
+    Turned turned;
+    const int32_t* own;  // a source's row among the destinations, else -1
+    Heads<Sum<T>> heads;
+    HeadCuts<Sum<T>> cuts;
+    const T *rows, *left, *right, *grad;
+    Sum<T> slope, scale;
+    const uint8_t* mask;
+    const Sum<T>* alpha;
+    Sum<T>* of_score;  // [edge row, head]: the inner product, and then the gradient of the score
+    T *of_rows, *of_left, *of_right;
+};
+
+// The edges of sources, own terms included: their rows in the edge arrays, their sources, the destinations' rows and the factors.
+template <class S>
+struct TurnedEdges {
+    Edges<S> by_row;
+    std::vector<int64_t> at;
+    std::vector<int32_t> sources;
+};
+
+// Calls take(edge row, destination) for the edges of source s from number `from` up to `to`, and then for its own term if it lies there.
+template <class T, class Take>
+static void each_use(const Gradient<T>& given, int64_t s, int64_t from, int64_t to, const Take& take) {
+    const Turned& turned = given.turned;
+    const int64_t first = turned.firsts[s], count = turned.firsts[s + 1] - first;
+    for (int64_t t = first + from; t < first + std::min(to, count); ++t) take(int64_t{turned.edges[t]}, turned.dsts[t]);
+    if (from <= count && count < to && given.own[s] >= 0) take(given.block.num_edges + given.own[s], given.own[s]);
+}
+
+template <int COUNT, class T>
+static void load_factors(const Gradient<T>& given, int64_t h, TurnedEdges<Sum<T>>& edges) {
+    const int64_t heads = given.heads.heads, count = edges.at.size();
+    const Sum<T>* const alpha = given.alpha + h;
+    Sum<T>* factor = edges.by_row.factors.data() + h;
+    for (int64_t k = 0; k < count; ++k, factor += heads) {
+        if (k + FACTORS_AHEAD < count) {
+            const int64_t next = edges.at[k + FACTORS_AHEAD] * heads;
+            __builtin_prefetch(alpha + next);
+            __builtin_prefetch(given.of_score + h + next, 1);
+        }
+        const int64_t e = edges.at[k] * heads;
+        auto value = load_heads<COUNT>(alpha + e);
+        if (given.mask) value *= load_mask<COUNT>(given.mask + e + h, given.scale);
+        store_heads<COUNT>(factor, value);
+    }
+}
+
+// Edges from..to of every source of a piece, with their factors.
+template <class T>
+static void list_uses(const Gradient<T>& given, const Piece& piece, int64_t from, int64_t to, TurnedEdges<Sum<T>>& edges) {
+    int64_t most = 0, k = 0;
+    for (int64_t s = piece.from; s < piece.to; ++s)
+        most += 1 + std::min<int64_t>(to - from, given.turned.firsts[s + 1] - given.turned.firsts[s]);
+    edges.by_row.resize(piece.to - piece.from, most, given.heads.heads);
+    edges.at.resize(most);
+    edges.sources.resize(most);
+    for (int64_t s = piece.from; s < piece.to; ++s) {
+        each_use(given, s, from, to, [&](int64_t e, int32_t i) {
+            edges.by_row.rows[k] = i;
+            edges.sources[k] = static_cast<int32_t>(s);
+            edges.at[k++] = e;
+        });
+        edges.by_row.begins[s - piece.from + 1] = k;
+    }
+    edges.by_row.rows.resize(k);
+    edges.at.resize(k);
+    each_heads(given.heads.heads, [&](auto count, int64_t h) { load_factors<count.value>(given, h, edges); });
+}
+
+// The inner products of edges from..to of the list with the rows of their sources.
+template <class T>
+static void multiply(const Gradient<T>& given, const TurnedEdges<Sum<T>>& edges, int64_t from, int64_t to) {
+    const int64_t width = given.heads.width, count = edges.at.size(), line = 64 / sizeof(T);
+    for (int64_t k = from; k < to; ++k) {
+        if (k + EDGES_AHEAD < count) {
+            const T* next = given.grad + edges.by_row.rows[k + EDGES_AHEAD] * width;
+            const T* own = given.rows + edges.sources[k + EDGES_AHEAD] * width;
+            for (int64_t c = 0; c < std::min(width, SPREAD_LINES_AHEAD * line); c += line)
+                __builtin_prefetch(next + c), __builtin_prefetch(own + c);
+        }
+        head_dots(given.grad + edges.by_row.rows[k] * width, given.rows + edges.sources[k] * width, given.cuts,
+                  given.of_score + edges.at[k] * given.heads.heads);
+    }
+}
+
+template <class T>
+static void pull_piece(const Gradient<T>& given, const Piece& piece, TurnedEdges<Sum<T>>& edges,
+                       std::vector<Sum<T>>& partial) {
+    const int64_t width = given.heads.width;
+    if (piece.column_end - piece.column < width) {
+        int64_t from = 0;
+        spread_hub(given.grad, given.heads, edges.by_row, piece, partial, given.of_rows + piece.from * width, [&] {
+            list_uses(given, piece, from, from + PIECE_EDGES, edges);
+            from += PIECE_EDGES;
+            return !edges.at.empty();
+        });
+        return;
+    }
+    check_turned(given.turned, piece, given.block.num_edges);
+    list_uses(given, piece, 0, std::numeric_limits<int32_t>::max(), edges);
+    spread_rows(given.grad, given.heads, edges.by_row, piece.from, given.turned.num_src, given.of_rows,
+                [&](int64_t from, int64_t to) { multiply(given, edges, from, to); });
+}
+
+// The inner products of a hub's edges from..to.
+struct HubEdges {
+    int64_t source, from, to;
+};
+
+template <class T>
+static std::vector<HubEdges> cut_hubs(const Gradient<T>& given, const std::vector<Piece>& pieces) {
+    std::vector<HubEdges> parts;
+    for (const Piece& hub : hubs_of(pieces, given.heads.width)) {
+        check_turned(given.turned, hub, given.block.num_edges);
+        const int64_t edges = given.turned.firsts[hub.to] - given.turned.firsts[hub.from] + 1;
+        for (int64_t from = 0; from < edges; from += HUB_EDGES) parts.push_back({hub.from, from, from + HUB_EDGES});
+    }
+    return parts;
+}
+
+// For COUNT heads from h on, of a destination: gradients of its edges' scores from their inner products, and its own gradient.
+template <int COUNT, class T>
+static void grade(const Gradient<T>& given, int64_t i, int64_t h) {
+    using Few = HeadVector<Sum<T>, COUNT>;
+    const int64_t heads = given.heads.heads;
+    const Sum<T>* const alpha = given.alpha + h;
+    Sum<T>* const of_score = given.of_score + h;
+    const Few right = load_heads<COUNT>(given.right + i * heads + h);
+    Few mean{}, total{};
+    each_edge(given.block, i, [&](int64_t e, int64_t) {
+        Few product = load_heads<COUNT>(of_score + e * heads);
+        if (given.mask) {
+            product *= load_mask<COUNT>(given.mask + e * heads + h, given.scale);
+            store_heads<COUNT>(of_score + e * heads, product);
+        }
+        mean += load_heads<COUNT>(alpha + e * heads) * product;
+    });
+    each_edge(given.block, i, [&](int64_t e, int64_t s) {
+        const Few raw = load_heads<COUNT>(given.left + s * heads + h) + right;
+        const Few full = load_heads<COUNT>(alpha + e * heads) * (load_heads<COUNT>(of_score + e * heads) - mean);
+        const Few found = raw > Sum<T>(0) ? full : full * given.slope;
+        store_heads<COUNT>(of_score + e * heads, found);
+        total += found;
+    });
+    store_heads<COUNT>(given.of_right + i * heads + h, total);
+}
+
+// For COUNT heads from h on: the gradients of a piece of sources' halves of the scores.
+template <int COUNT, class T>
+static void pull_scores(const Gradient<T>& given, const Piece& piece, int64_t h) {
+    const int64_t heads = given.heads.heads;
+    const Turned& turned = given.turned;
+    const Sum<T>* const of_score = given.of_score + h;
+    for (int64_t s = piece.from; s < piece.to; ++s) {
+        HeadVector<Sum<T>, COUNT> total{};
+        each_use(given, s, 0, std::numeric_limits<int32_t>::max(), [&](int64_t e, int32_t) {
+            total += load_heads<COUNT>(of_score + e * heads);
+        });
+        const int64_t next = std::min<int64_t>(turned.firsts[s + 1] + FACTORS_AHEAD, turned.num_transposed - 1);
+        if (next >= 0) __builtin_prefetch(of_score + turned.edges[next] * heads);
+        store_heads<COUNT>(given.of_left + s * heads + h, total);
+    }
+}
+
+template <class T>
+static void attend_backward(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
+                            Array<int32_t> t_start, Array<int32_t> t_edge, Array<int32_t> t_dst, Array<T> z,
+                            Array<T> left, Array<T> right, Sum<T> slope, Optional<uint8_t> kept, Sum<T> scale,
+                            Array<Sum<T>> alpha, Array<T> grad, Array<Sum<T>> grad_score, Array<T> grad_z,
+                            Array<T> grad_left, Array<T> grad_right, int threads) {
+    const int64_t num_heads = left.shape(1), width = z.shape(1);
+    Gradient<T> given{rows_of(start, end, indices, dst_pos, z.shape(0)),
+                      {t_start.data(), t_edge.data(), t_dst.data(), z.shape(0), start.size(), t_dst.size()},
+                      nullptr, {num_heads, width}, {num_heads, width}, z.data(), left.data(), right.data(), grad.data(),
+                      slope, scale, kept ? kept->data() : nullptr, alpha.data(), grad_score.mutable_data(),
+                      grad_z.mutable_data(), grad_left.mutable_data(), grad_right.mutable_data()};
+    py::gil_scoped_release unlocked;
+    const auto by_source = cut_turned(given.turned, width, HUB_VECTORS * LANES<T>, threads);
+    const auto by_dst = cut_block(given.block, width, 0, threads);
+    const auto parts = cut_hubs(given, by_source);
+    const auto own = own_rows(given.block.num_src, given.block.num_dst, given.block.place);
+    given.own = own.data();
+    parallel_for(parts.size() + by_source.size(), 1, threads, [&](int64_t first, int64_t last) {
+        TurnedEdges<Sum<T>> edges;
+        std::vector<Sum<T>> partial;
+        for (int64_t p = first; p < last; ++p) {
+            const int64_t number = p - static_cast<int64_t>(parts.size());
+            if (number >= 0) {
+                pull_piece(given, by_source[number], edges, partial);
+                continue;
+            }
+            list_uses(given, {parts[p].source, parts[p].source + 1, 0, width}, parts[p].from, parts[p].to, edges);
+            multiply(given, edges, 0, edges.at.size());
+        }
+    });
+    parallel_for(by_dst.size(), 1, threads, [&](int64_t first, int64_t last) {
+        for (int64_t p = first; p < last; ++p) {
+            check_sources(given.block, by_dst[p]);
+            each_heads(num_heads, [&](auto count, int64_t h) {
+                for (int64_t i = by_dst[p].from; i < by_dst[p].to; ++i) grade<count.value>(given, i, h);
+            });
+        }
+    });
+    const auto whole = cut_turned(given.turned, width, 0, threads);
+    parallel_for(whole.size(), 1, threads, [&](int64_t first, int64_t last) {
+        for (int64_t p = first; p < last; ++p)
+            each_heads(num_heads, [&](auto count, int64_t h) { pull_scores<count.value>(given, whole[p], h); });
+    });
+}
+
+template <class T>
+static void bind(py::module_& m) {
+    using py::arg;
+    m.def("attend_backward", &attend_backward<T>, arg("start").noconvert(), arg("end").noconvert(),
+          arg("indices").noconvert(), arg("dst_pos").noconvert(), arg("t_start").noconvert(), arg("t_edge").noconvert(),
+          arg("t_dst").noconvert(), arg("z").noconvert(), arg("left").noconvert(), arg("right").noconvert(),
+          arg("slope"), arg("kept").noconvert(), arg("scale"), arg("alpha").noconvert(), arg("grad").noconvert(),
+          arg("grad_score").noconvert(), arg("grad_z").noconvert(), arg("grad_left").noconvert(),
+          arg("grad_right").noconvert(), arg("threads"));
+}
+
+void bind_attention_backward(py::module_& m) {
+    bind<float>(m);
+    bind<double>(m);
+    bind<Half>(m);
+    bind<BFloat>(m);
+}
+
+}  // namespace graphmill

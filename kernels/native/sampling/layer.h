@@ -1,0 +1,24 @@
+// A block while the sampler makes it.
+#pragma once
+
+#include "base/arrays.h"
+#include "sampling/transpose.h"
+
+namespace graphmill {
+
+struct Layer {
+    int64_t num_dst = 0, num_src = 0;
+    uint64_t key = 0;
+    bool replace = false;
+    Buffer<int32_t> start, end, indices;
+    Buffer<int64_t> position;  // of each edge in the topology
+    Transpose transpose;
+
+    // Hands the arrays to NumPy (needs the GIL).
+    py::tuple release() {
+        return py::make_tuple(num_dst, num_src, start.release(), end.release(), indices.release(), position.release(),
+                              transpose.start.release(), transpose.edge.release(), transpose.dst.release());
+    }
+};
+
+}  // namespace graphmill

@@ -1,0 +1,87 @@
+// The rows of a topology in compressed columns, and how many edges a layer of a block takes.
+#pragma once
+
+#include <atomic>
+#include <limits>
+#include <string>
+
+#include "base/arrays.h"
+#include "sampling/choose.h"
+#include "sampling/layer.h"
+#include "base/parallel.h"
+
+namespace graphmill {
+
+constexpr int64_t LOCAL_IDS = std::numeric_limits<int32_t>::max();
+constexpr const char* SMALLER = "use a smaller batch size or smaller fanouts";
+
+struct Row {
+    int64_t begin, degree;
+};
+
+template <class Id>
+class Rows {
+  public:
+    Rows(Array<int64_t> indptr, Array<Id> indices)
+        : keep_indptr_(indptr), keep_indices_(indices), indptr_(indptr.data()), indices_(indices.data()),
+          num_nodes_(indptr.size() - 1), num_edges_(indices.size()) {}
+
+    const int64_t* indptr() const { return indptr_; }
+    const Id* indices() const { return indices_; }
+    int64_t num_nodes() const { return num_nodes_; }
+    Row row(Id node) const { return {indptr_[node], indptr_[node + 1] - indptr_[node]}; }
+    int64_t num_edges() const { return num_edges_; }
+
+    // Both ends of a row: one in eight rows ends on the next line.
+    void prefetch(Id node) const {
+        __builtin_prefetch(indptr_ + node);
+        __builtin_prefetch(indptr_ + node + 1);
+    }
+
+    // Throws InputError unless the rows follow each other and each has at most LOCAL_IDS entries.
+    void check() const {
+        if (num_nodes_ < 0 || indptr_[0] != 0 || indptr_[num_nodes_] != num_edges_) {
+            throw InputError("indptr does not run from 0 to the " + std::to_string(num_edges_) + " entries of indices",
+                             "rebuild the graph with build_csc");
+        }
+        for (int64_t v = 0; v < num_nodes_; ++v) {
+            const int64_t degree = indptr_[v + 1] - indptr_[v];
+            if (degree < 0 || degree > LOCAL_IDS) {
+                throw InputError("node " + std::to_string(v) + " has the row length " + std::to_string(degree) +
+                                     "; it must be in 0..2147483647", "rebuild the graph with build_csc");
+            }
+        }
+    }
+
+    [[noreturn]] void refuse(Id node) const {
+        throw InputError("the graph has an edge from node " + std::to_string(node) + ", but only " +
+                             std::to_string(num_nodes_) + " nodes",
+                         "run graphmill verify on the graph, then build it again");
+    }
+
+  private:
+    Array<int64_t> keep_indptr_;
+    Array<Id> keep_indices_;
+    const int64_t* indptr_;
+    const Id* indices_;
+    int64_t num_nodes_, num_edges_;
+};
+
+// Returns the edges of a layer whose destinations are `nodes`.
+template <class Id>
+int64_t count_edges(const Rows<Id>& topology, const Id* nodes, const Layer& layer, int64_t fanout, int threads) {
+    constexpr int64_t PIECE = 1 << 13, AHEAD = 24;
+    std::atomic<int64_t> total{0};
+    parallel_for(layer.num_dst, PIECE, threads, [&](int64_t begin, int64_t end) {
+        int64_t mine = 0;
+        for (int64_t i = begin; i < end; ++i) {
+            if (i + AHEAD < layer.num_dst) topology.prefetch(nodes[i + AHEAD]);
+            mine += num_taken(topology.row(nodes[i]).degree, fanout, layer.replace);
+        }
+        total += mine;
+    });
+    if (total > LOCAL_IDS) throw InputError("a block would have more than 2147483647 edges", SMALLER);
+    return total;
+}
+
+}  // namespace graphmill

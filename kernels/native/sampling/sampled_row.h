@@ -1,0 +1,62 @@
+// A row of the topology whose positions are chosen first and read a little later, when they have come near.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "sampling/choose.h"
+#include "sampling/layer.h"
+#include "sampling/rows.h"
+
+namespace graphmill {
+
+template <class Id>
+class PickedRow {
+  public:
+    static constexpr int64_t NEAR = 64;  // entries of a row that are prefetched; what a row taken whole has beyond is a stream
+
+    // Chooses positions in the row of a node and asks for what lies there. Returns how many are taken.
+    int64_t choose(const Rows<Id>& topology, const Layer& layer, int64_t fanout, Id node, Chooser& chooser) {
+        const Row lies = topology.row(node);
+        const Id* row = topology.indices() + lies.begin;
+        begin_ = lies.begin;
+        taken_ = num_taken(lies.degree, fanout, layer.replace);
+        whole_ = !layer.replace && taken_ == lies.degree;
+        if (whole_) {
+            for (int64_t j = 0; j < std::min(taken_, NEAR); j += LINE) __builtin_prefetch(row + j);
+            if (taken_ > 0) __builtin_prefetch(row + std::min(taken_, NEAR) - 1);
+            return taken_;
+        }
+        if (chosen_.size() < static_cast<size_t>(taken_ + Chooser::ROOM)) chosen_.resize(taken_ + Chooser::ROOM);
+        uint32_t* chosen = chosen_.data();
+        chooser(absorb(layer.key, node), static_cast<uint32_t>(lies.degree), taken_, layer.replace, chosen);
+        for (int64_t j = 0; j < taken_; ++j) __builtin_prefetch(row + chosen[j]);
+        return taken_;
+    }
+
+    int64_t taken() const { return taken_; }
+
+    // Writes the ids to out[taken] and, where there is one, their places in the topology to position[taken].
+    void read(const Rows<Id>& topology, Id* out, int64_t* position) const {
+        const Id* ids = topology.indices() + begin_;
+        const uint32_t* chosen = chosen_.data();
+        Id largest = 0, smallest = 0;
+        for (int64_t j = 0; j < taken_; ++j) {
+            const Id node = ids[whole_ ? j : chosen[j]];
+            out[j] = node;
+            largest = std::max(largest, node);
+            smallest = std::min(smallest, node);
+        }
+        if (smallest < 0 || largest >= topology.num_nodes()) topology.refuse(smallest < 0 ? smallest : largest);
+        for (int64_t j = 0; position && j < taken_; ++j) position[j] = begin_ + (whole_ ? j : chosen[j]);
+    }
+
+  private:
+    static constexpr int64_t LINE = 64 / sizeof(Id);
+
+    int64_t begin_ = 0, taken_ = 0;
+    bool whole_ = false;  // taken as it is, without choosing
+    std::vector<uint32_t> chosen_;
+};
+
+}  // namespace graphmill

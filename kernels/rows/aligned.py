@@ -1,0 +1,132 @@
+"""Page-aligned buffers that are used again: direct reads land in them, and fresh memory costs a page fault every 4 KiB.
+
+Large ones ask the system for large pages. A direct read is handed to the device as a list of the pieces of memory it goes to, and in
+small pages that is a list of 4 KiB pieces: reads of 256 KiB ran at 0.8 GB/s into small pages and at 1.5 GB/s into large ones
+(docs/log.md). Memory of malloc has either, by what lay there before; so they are mapped by themselves.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from collections import deque
+from contextlib import suppress
+
+import numpy as np
+
+from kernels.errors import InputError
+from kernels.rows.pages import PAGE_BYTES
+from kernels.types import Array
+
+LARGE_PAGE = 2 << 20
+
+
+def aligned_empty(num_bytes: int) -> Array:
+    """Returns u8[num_bytes], uninitialised, starting on a page; from `LARGE_PAGE` bytes on, in large pages where the system has them.
+
+    Raises:
+        InputError: num_bytes is negative.
+        MemoryError: there is not so much memory.
+    """
+    if num_bytes < 0:
+        raise InputError(f"a buffer of {num_bytes} bytes", "give a size of 0 or more")
+    if num_bytes >= LARGE_PAGE:
+        return _large_pages(num_bytes)
+    raw = np.empty(num_bytes + PAGE_BYTES, np.uint8)
+    start = -raw.ctypes.data % PAGE_BYTES
+    return raw[start : start + num_bytes]
+
+
+def _large_pages(num_bytes: int) -> Array:
+    try:
+        mapped = mmap.mmap(-1, num_bytes + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no memory for a buffer of {num_bytes} bytes") from error
+    raw = np.frombuffer(mapped, np.uint8)  # keeps the mapping for as long as a view of it lives
+    start = -raw.ctypes.data % LARGE_PAGE
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them; only speed is lost
+            # Whole large pages only: the last bytes must not take more memory than they have.
+            mapped.madvise(mmap.MADV_HUGEPAGE, start, num_bytes // LARGE_PAGE * LARGE_PAGE)
+    return raw[start : start + num_bytes]
+
+
+def room(num_bytes: int) -> int:
+    """Returns the bytes of the buffer that a pool lends for so many: whole pages, rounded up to an eighth of the power of two below.
+
+    Batches differ a little in size. Rounded, they fit into each other's buffers, and memory is not faulted in anew for each that is the
+    largest yet.
+    """
+    step = max(PAGE_BYTES, 1 << max(0, num_bytes.bit_length() - 4))
+    return -(-num_bytes // step) * step
+
+
+class AlignedBuffer:
+    """Page-aligned bytes on loan from a pool.
+
+    Attributes:
+        data: u8[capacity]; whoever keeps a view of it after `release` reads what the next borrower writes.
+    """
+
+    def __init__(self, data: Array, pool: BufferPool):
+        self.data = data
+        self._pool: BufferPool | None = pool
+
+    def __enter__(self) -> AlignedBuffer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release_later(self) -> None:
+        """Gives the memory back when the pool is next asked for some; takes no lock, so a finalizer may call it at any point."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.returned.append(self.data)
+
+    def release(self) -> None:
+        """Gives the memory back to the pool; a second call does nothing."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.give_back(self.data)
+
+
+class BufferPool:
+    """Lends page-aligned buffers; safe to use from many threads.
+
+    Args:
+        keep_bytes: returned memory to keep for the next borrower; what is beyond it goes back to the system, small buffers first.
+    """
+
+    def __init__(self, keep_bytes: int):
+        self.keep_bytes = keep_bytes
+        self.lent_bytes = 0
+        self.returned: deque[Array] = deque()
+        self.kept_bytes = 0
+        self._kept: list[Array] = []
+        self._lock = threading.Lock()
+
+    def take(self, num_bytes: int) -> AlignedBuffer:
+        """Lends a buffer of num_bytes or more: the smallest kept one that is large enough, or a new one of `room` for them."""
+        while self.returned:
+            with suppress(IndexError):  # another thread was faster
+                self.give_back(self.returned.popleft())
+        with self._lock:
+            fitting = [place for place, data in enumerate(self._kept) if data.nbytes >= num_bytes]
+            best = min(fitting, key=lambda place: self._kept[place].nbytes, default=None)
+            data = aligned_empty(room(num_bytes)) if best is None else self._kept.pop(best)
+            self.kept_bytes -= 0 if best is None else data.nbytes
+            self.lent_bytes += data.nbytes
+        return AlignedBuffer(data, self)
+
+    def give_back(self, data: Array) -> None:
+        """Takes lent memory back, for the next borrower or for the system. `AlignedBuffer.release` calls it."""
+        with self._lock:
+            self.lent_bytes -= data.nbytes
+            if data.nbytes > self.keep_bytes:
+                return
+            self.kept_bytes += data.nbytes
+            self._kept.append(data)
+            self._kept.sort(key=lambda each: each.nbytes, reverse=True)
+            while self.kept_bytes > self.keep_bytes:
+                self.kept_bytes -= self._kept.pop().nbytes

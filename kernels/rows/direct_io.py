@@ -1,0 +1,298 @@
+"""Direct reads: feature rows by page runs, packed chunks in large pieces, past the page cache.
+
+DiskGNN (section 5.3) reads packed chunks with sequential preads and the disk cache with io_uring, both O_DIRECT. The device
+moves whole pages of 4,096 bytes, so wanted rows are sorted and merged: rows on the same or on neighbouring pages are one run,
+runs are cut at `run_pages`, and every page moves once, also where a row straddles two runs. `depth` runs are in flight at a
+time, each in its own part of one registered buffer; a run's rows are copied out when it arrives, while the others fly. Where all of a
+run is wanted and its rows lie in the output as in the file, at an address that may be read to (rows of 512 bytes do, of 400 do not), it is
+read to there and nothing is copied. Any row width and any offset will do.
+
+Nothing is believed unread: every result is checked, a short read is asked for again from the page where it stopped, and an
+error or the end of the file is an `InputError` with the file and the bytes, never a wrong row. Rows are read at random, so the digest
+of a large block could not be checked without reading all of it; a page arrives whole, so where the caller has digests of pages, each is
+compared before a row is taken from it: 8 bytes for 4,096, and about 0.3 us a page. The output's content is undefined after an error.
+
+Cost of n rows on p distinct pages in r runs: O(n) when sorted, else O(n log n); r requests; 4,096 p bytes moved and n row_bytes
+copied. Memory: depth * run_pages * 4,096 bytes a reader and 16 n bytes during a call.
+
+Where io_uring is forbidden (containers' seccomp filters, kernel.io_uring_disabled) or the file system has no O_DIRECT, the
+reader warns once and takes the configured second choice. Known limits: devices whose logical block is larger than 4,096 bytes
+refuse these reads (EINVAL, reported); tmpfs accepts O_DIRECT on newer kernels and serves it from memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from kernels import _native
+from kernels.arrays import as_ids
+from kernels.errors import InputError
+from kernels.rows.aligned import aligned_empty
+from kernels.rows.pages import PAGE_BYTES, padded_bytes
+from kernels.types import Array
+from kernels.warn_once import warn_once
+
+Method = Literal["io_uring", "pread", "buffered"]
+Fallback = Literal["pread", "buffered", "error"]
+NO_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP)
+
+
+class Moved(NamedTuple):
+    """What one call moved: the numbers of a ledger's row. Short reads that were resubmitted are not counted again."""
+
+    requests: int
+    asked_bytes: int
+    moved_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadExecution:
+    """How files are read; no byte of any result depends on it.
+
+    Raises:
+        InputError: a value is out of its range.
+    """
+
+    method: Method = "io_uring"  # io_uring and pread are direct; buffered goes through the page cache
+    fallback: Fallback = "pread"  # second choice where the method is missing; "error" takes none
+    depth: int = 32  # runs in flight (io_uring)
+    run_pages: int = 64  # pages in a run at most
+    piece_bytes: int = 4 << 20  # of one read of a chunk, whole pages
+    window_bytes: int = 1 << 30  # in flight (io_uring): no further request while so many are; one always may
+
+    def __post_init__(self):
+        wrong = []
+        for name, values in (("method", get_args(Method)), ("fallback", get_args(Fallback))):
+            if getattr(self, name) not in values:
+                wrong.append(f"{name} = {getattr(self, name)!r} (one of {', '.join(values)})")
+        ranges = {"depth": (1, 4096), "run_pages": (1, 65536)}
+        ranges |= {"piece_bytes": (PAGE_BYTES, 1 << 30), "window_bytes": (1, 1 << 30)}
+        for name, (least, most) in ranges.items():
+            if not least <= getattr(self, name) <= most:
+                wrong.append(f"{name} = {getattr(self, name)} ({least} to {most})")
+        if self.piece_bytes % PAGE_BYTES:
+            wrong.append(f"piece_bytes = {self.piece_bytes} (a multiple of {PAGE_BYTES})")
+        if self.depth * self.run_pages * PAGE_BYTES > 1 << 30:
+            wrong.append(f"depth * run_pages = {self.depth * self.run_pages} (at most {(1 << 30) // PAGE_BYTES} pages)")
+        if wrong:
+            raise InputError("; ".join(wrong), "give values in these ranges")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """Makes reads fail as a bad disk would, for tests: the kernel is asked wrongly, the answers are its own."""
+
+    shorten_every: int = 0  # each n-th request asks for only `shorten_to` bytes at first; 0 = none
+    shorten_to: int = 512  # bytes; whole sectors where reads are direct
+    break_at: int = -1  # the request of this number goes to a descriptor that is not open
+
+
+class DirectFile:
+    """A file opened for reading, past the page cache where `direct` says so. Close it, or use it as a context.
+
+    Attributes:
+        path: its name, for messages.
+        direct: whether it was opened with O_DIRECT.
+    """
+
+    def __init__(self, path: Path, descriptor: int, direct: bool):
+        self.path = path
+        self.direct = direct
+        self._descriptor = descriptor
+
+    def __enter__(self) -> DirectFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """Returns the descriptor.
+
+        Raises:
+            InputError: the file was closed.
+        """
+        if self._descriptor < 0:
+            raise InputError(f"{self.path} was closed", "keep the file open while it is read")
+        return self._descriptor
+
+    def close(self) -> None:
+        """Closes the descriptor; a second call does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class PageReader:
+    """Reads rows and chunks of any number of files. One thread uses it at a time; make one for each thread.
+
+    Args:
+        execution: method, second choice, depth.
+        faults: for tests only.
+
+    Attributes:
+        method: what is in use.
+        reason: why that is not what was asked for, or None.
+        registered: whether the ring's buffer is registered with the kernel (the limit of locked memory may forbid it).
+
+    Raises:
+        InputError: io_uring is missing and no second choice is configured.
+    """
+
+    def __init__(self, execution: ReadExecution | None = None, *, faults: Faults | None = None):
+        self.execution = execution or ReadExecution()
+        faults = faults or Faults()
+        self.method: Method = self.execution.method
+        self.reason: str | None = None
+        if self.method == "io_uring" and (number := _native.ring_errno()):
+            self._fall_back(f"io_uring is not available here ({os.strerror(number)})")
+        self._native = _native.PageReader(
+            self.execution.depth,
+            self.execution.run_pages * PAGE_BYTES,
+            self.execution.window_bytes,
+            self.method == "io_uring",
+            (faults.shorten_every, faults.shorten_to, faults.break_at),
+        )
+        number, self.registered, *_ = self._native.state()
+        if number:
+            raise InputError(f"no io_uring of depth {self.execution.depth}: {os.strerror(number)}", "lower the depth")
+
+    @property
+    def num_resubmitted(self) -> int:
+        """Reads that came back short or interrupted and were asked for again, since the reader was made."""
+        return self._native.state()[2]
+
+    @property
+    def most_in_flight(self) -> int:
+        """The most bytes that io_uring had in flight at a time since the reader was made."""
+        return self._native.state()[3]
+
+    @property
+    def landed_bytes(self) -> int:
+        """Bytes of rows that were read to their place in `out` at once instead of being copied there, since the reader was made."""
+        return self._native.state()[4]
+
+    def open(self, path: Path | str) -> DirectFile:
+        """Opens a file for this reader.
+
+        Raises:
+            InputError: the file system has no O_DIRECT, and reading through the page cache is not the second choice.
+            OSError: the file cannot be opened.
+        """
+        path = Path(path)
+        flags = os.O_RDONLY | os.O_CLOEXEC
+        if self.method != "buffered":
+            try:
+                return DirectFile(path, os.open(path, flags | os.O_DIRECT), True)
+            except OSError as error:
+                if error.errno not in NO_DIRECT:
+                    raise
+            reason = f"the file system of {path.parent} has no O_DIRECT"
+            if self.execution.fallback != "buffered":
+                remedy = 'move the file, or set fallback = "buffered" to read through the page cache'
+                raise InputError(reason, remedy)
+            self.reason = reason
+            warn_once(f"{reason}; reading through the page cache")
+        return DirectFile(path, os.open(path, flags), False)
+
+    def read_rows(
+        self,
+        file: DirectFile,
+        row_ids: Any,
+        *,
+        row_bytes: int,
+        offset: int = 0,
+        out: Array | None = None,
+        merge: bool = True,
+        digests: Array | None = None,
+    ) -> tuple[Array, Moved]:
+        """Reads rows of a table by page runs.
+
+        Args:
+            file: opened by `open`.
+            row_ids: ids[n], rows of the table; ascending ones are not sorted first; repeated ones are read once.
+            row_bytes: of one row, 1 or more.
+            offset: byte of the file at which row 0 starts.
+            out: u8[n, row_bytes] to write to; its rows may be apart (staging with a stride). None makes one.
+            merge: False is the baseline of the papers' comparisons: one request a row, in the order asked, unmerged.
+            digests: u64[p], `page_digests` of the pages from `offset` on, which then starts a page, to the table's last; every page
+                that arrives is compared. None compares nothing.
+
+        Returns:
+            (out, what moved): out[i] is row row_ids[i].
+
+        Raises:
+            InputError: a row is not in the file, a read failed or ended early, a page does not match its digest, or out does not fit.
+        """
+        row_ids = as_ids(row_ids, "row_ids")
+        if row_bytes < 1 or offset < 0:
+            raise InputError(f"row_bytes = {row_bytes}, offset = {offset}", "give 1 or more bytes a row, from byte 0")
+        out = np.empty((len(row_ids), row_bytes), np.uint8) if out is None else out
+        if out.dtype != np.uint8 or out.shape != (len(row_ids), row_bytes) or not out.flags.writeable:
+            raise InputError(f"out is {out.dtype}{list(out.shape)}", f"give uint8[{len(row_ids)}, {row_bytes}]")
+        if out.size and ((row_bytes > 1 and out.strides[1] != 1) or (len(out) > 1 and out.strides[0] < row_bytes)):
+            raise InputError("the bytes of a row of out are not adjacent, or its rows overlap", "give rows in C order")
+        if digests is not None and offset % PAGE_BYTES:
+            raise InputError(f"offset = {offset} is inside a page", "digests are of pages: let the table start one")
+        counts = self._native.read_rows(file.fileno(), str(file.path), row_ids, row_bytes, offset, merge, out, digests)
+        return out, Moved(*counts)
+
+    def read_chunk(
+        self, file: DirectFile, offset: int, length: int, out: Array | None = None, *, digests: Array | None = None
+    ) -> tuple[Array, Moved]:
+        """Reads a range of bytes in pieces of `piece_bytes`, several in flight with io_uring.
+
+        Args:
+            file: opened by `open`.
+            offset, length: the range, aligned or not.
+            out: u8[chunk_capacity(offset, length) or more], starting on a page (`BufferPool`), or None to make one.
+            digests: u64[pages], gets `page_digests` of the range, which is whole pages then, each computed when its piece arrives: what
+                has just come is nearer to the processor than what came first is when the last has come. None computes none.
+
+        Returns:
+            (u8[length], what moved): a view of `out`, nothing is copied.
+
+        Raises:
+            InputError: the file ends before the range does, a read failed, or out is too small or not aligned.
+        """
+        if offset < 0 or length < 0:
+            raise InputError(f"offset = {offset}, length = {length}", "give numbers of 0 or more")
+        capacity = chunk_capacity(offset, length)
+        out = aligned_empty(capacity) if out is None else out
+        usable = out.dtype == np.uint8 and out.ndim == 1 and out.flags.c_contiguous and out.flags.writeable
+        if not usable or out.nbytes < capacity or (capacity and out.ctypes.data % PAGE_BYTES):
+            raise InputError(
+                f"out is {out.dtype}{list(out.shape)} at address {out.ctypes.data:#x}",
+                f"give a writable uint8[{capacity}] that starts on a page (kernels.rows.aligned)",
+            )
+        if digests is not None and (offset % PAGE_BYTES or length % PAGE_BYTES or len(digests) * PAGE_BYTES != length):
+            problem = f"{len(digests)} digests for bytes {offset} to {offset + length}"
+            raise InputError(problem, f"give whole pages of {PAGE_BYTES} bytes and a digest for each")
+        begin = offset // PAGE_BYTES * PAGE_BYTES
+        pages = (begin, begin + capacity, offset + length)
+        piece_bytes = self.execution.piece_bytes
+        requests = self._native.read_pages(file.fileno(), str(file.path), *pages, piece_bytes, out, digests)
+        return out[offset - begin : offset - begin + length], Moved(requests, length, capacity)
+
+    def _fall_back(self, reason: str) -> None:
+        if self.execution.fallback == "error":
+            remedy = 'allow io_uring (a container: its seccomp profile; sysctl kernel.io_uring_disabled), or set fallback = "pread"'
+            raise InputError(reason, remedy)
+        self.method, self.reason = self.execution.fallback, reason
+        warn_once(f"{reason}; using {self.method}")
+
+
+def chunk_capacity(offset: int, length: int) -> int:
+    """Returns the bytes of the whole pages that hold a range: what `PageReader.read_chunk` moves."""
+    if length == 0:
+        return 0
+    return padded_bytes(offset + length) - offset // PAGE_BYTES * PAGE_BYTES

@@ -1,0 +1,114 @@
+"""Which feature rows lie in which tier: the general caching scheme of FGNN (section 6.1), for two cached tiers.
+
+Rows are ranked by hotness, the estimated frequency with which mini-batches need them. The hottest go to the device, the next to host
+memory, and the rest stays elsewhere (in the table's file, or in a table that is in memory as a whole). A placement is two lists of nodes in
+rank order and one packed slot a node (kernels/rows/slots.py), so a sampler marks a batch with one read a row, where FGNN has a hash table.
+
+Because both lists are in rank order, any prefix of a tier serves a smaller budget: row i of a tier's image is row i of a shorter image, and
+slots stay what they were. A standby trainer on a smaller device therefore shares the images that are there.
+
+Space: 4 bytes a node, and an id for each cached row. Building reads the order once and writes 4 N bytes.
+Limits: fewer than 2^29 rows a tier. The cut is by rows: budgets are rounded down to whole rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays import as_ids
+from kernels.errors import InputError
+from kernels.hotness.ranking import rank
+from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, pack
+from kernels.types import Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where every feature row lies, for tiers that do not change while training.
+
+    Attributes:
+        slot: i32[N], the packed slot of each node, `ELSEWHERE` for what is in no tier.
+        device_ids: ids[d], node of each row of the device image, hottest first.
+        host_ids: ids[h], the same for the host image; all are colder than the device's.
+    """
+
+    slot: Array
+    device_ids: Array
+    host_ids: Array
+
+    def prefix(self, device_rows: int, host_rows: int) -> Placement:
+        """Returns the placement for smaller tiers, whose images are prefixes of these: rows that stay keep their slots.
+
+        Args:
+            device_rows, host_rows: rows of the tiers; more than there are means all.
+
+        Raises:
+            InputError: a number is negative.
+        """
+        _check_rows(device_rows, host_rows)
+        slot = self.slot.copy()
+        slot[self.device_ids[device_rows:]] = ELSEWHERE
+        slot[self.host_ids[host_rows:]] = ELSEWHERE
+        return Placement(slot=slot, device_ids=self.device_ids[:device_rows], host_ids=self.host_ids[:host_rows])
+
+
+def place_rows(order: Array, device_rows: int, host_rows: int) -> Placement:
+    """Places the hottest nodes on the device and the next on the host.
+
+    Args:
+        order: ids[N], all nodes, hottest first.
+        device_rows, host_rows: rows that the tiers have room for; more than N means all.
+
+    Raises:
+        InputError: the order is no permutation of the nodes, or a number is out of range.
+    """
+    order = as_ids(order, "order")
+    _check_rows(device_rows, host_rows)
+    slot = np.full(len(order), ELSEWHERE, np.int32)
+    device_ids, host_ids = order[:device_rows], order[device_rows : device_rows + host_rows]
+    _check_order(order)
+    for tier, ids in ((DEVICE, device_ids), (HOST, host_ids)):
+        slot[ids] = pack(tier, np.arange(len(ids)))
+    return Placement(slot=slot, device_ids=np.array(device_ids), host_ids=np.array(host_ids))
+
+
+def place_bytes(order: Array, row_bytes: int, device_bytes: int, host_bytes: int) -> Placement:
+    """Places whole rows within budgets; args as of `place_rows`, with the budgets in bytes."""
+    _check_rows(device_bytes, host_bytes)
+    # Rows without columns take no room anywhere.
+    rows = [budget // row_bytes if row_bytes else len(order) for budget in (device_bytes, host_bytes)]
+    return place_rows(order, min(rows[0], len(order)), min(rows[1], len(order)))
+
+
+def load_cache(hotness: Any, ratio: float) -> Placement:
+    """FGNN's procedure `load_cache(hotness_map, alpha)`: the hottest `ratio` of all nodes on the device, nothing on the host.
+
+    Args:
+        hotness: [N], how often each node is expected to be needed; ties go to the smaller id.
+        ratio: share of the nodes, in [0, 1]; taken as it is written, so 0.29 of 100 nodes are 29.
+
+    Raises:
+        InputError: the ratio is outside its range, or hotness is not one number a node.
+    """
+    if not 0 <= ratio <= 1:
+        raise InputError(f"ratio = {ratio!r}", "give a share of the nodes in [0, 1]")
+    order = rank(np.asarray(hotness))
+    return place_rows(order, int(Fraction(str(ratio)) * len(order)), 0)
+
+
+def _check_rows(*numbers: int) -> None:
+    if min(numbers) < 0:
+        raise InputError(f"a tier of {min(numbers)}", "give 0 or more: 0 is a tier without rows")
+
+
+def _check_order(order: Array) -> None:
+    seen = np.zeros(len(order), bool)
+    sound = len(order) == 0 or (order.min() >= 0 and order.max() < len(order))
+    if sound:
+        seen[order] = True
+    if not (sound and seen.all()):
+        raise InputError(f"an order of {len(order)} ids does not name every node once", "give a permutation of 0..N-1")

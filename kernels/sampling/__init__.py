@@ -1,0 +1,1 @@
+"""Neighbour sampling: plans of epochs, sampled blocks, their transposes and edge weights."""

@@ -1,0 +1,210 @@
+"""Fused neighbour sampling straight into blocks.
+
+FastSample (section 3.2, Algorithm 1) samples in compressed-column form: while a destination's neighbours are chosen its row
+length is known, so the block's rows are laid out as they are drawn; global ids are renamed to local ones through a direct map
+a few rows later, while their entries of the map are still on the way. No edge list is made, nothing is sorted by node, nothing
+is converted.
+
+Choosing: a row of d neighbours with fanout k < d is cut down by Floyd's algorithm, k draws however large d is, each a pure
+function of (seed, stream, epoch, step, layer, node). Positions are ascending, so a row's bytes are canonical. Up to 32 of them are
+drawn and sorted in vector registers where the processor has AVX-512; the bytes are the same without. Rows pass through a
+pipeline of three steps (choose, read, rename), 8 rows apart, each step asking memory for what the next one needs.
+
+Renaming: the map has one 64-bit entry a node: a stamp of the batch, the local id, and in how many batches the node had one. A new
+batch is a new stamp; the map is cleared every 65,536 batches only and nothing is hashed. So visits (kernels/hotness/visits.py) are counted
+where the entry is written anyway. The destinations of a block are the sources of the block above, in order, so one
+map and one list of nodes serve all layers, and the src_ids of every block are a prefix of the same array.
+
+Cost: O(sampled edges); one random read of the topology and one of the map an edge, which is what the time goes into: see
+`benchmarks/sampling.py` for the distance from a loop that does only those. Memory that a Sampler keeps: the map, 8 bytes a
+node (touched pages only, of 2 MiB where the system has them), and an id for each source of the largest batch; `scratch_bytes` says how
+much. While it samples, an array of local ids has room for `fanout` edges a row (without replacement no more than the topology has); what
+is not used is not touched, and given back.
+
+One thread does all of it in one pass. Threads share the choosing in pieces of 128 to 1,024 rows, whose edges wait until they are renamed:
+in edge order, by one thread at a time, beside the choosing of later pieces. Two threads gain most of a core, more of them wait for
+it. To use many cores run one Sampler a thread side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from kernels import _native
+from kernels.arrays import as_ids, as_out, check_threads
+from kernels.errors import InputError
+from kernels.rng import absorb, bounded, draws, key
+from kernels.types import Array, BatchKey, Block, Topology
+
+Transposes = Literal["none", "hidden", "all"]
+
+
+def choose_reference(row_key: int, degree: int, fanout: int, replace: bool = False) -> list[int]:
+    """Returns the ascending positions that a row of `degree` neighbours gives up (the rule in plain Python)."""
+    if degree == 0 or fanout < 0 or (not replace and degree <= fanout):
+        return list(range(degree))
+    bits = [int(x) for x in draws(row_key, np.arange(fanout))]
+    if replace:
+        return sorted(bounded(x, degree) for x in bits)
+    chosen: set[int] = set()
+    for x, last in zip(bits, range(degree - fanout, degree), strict=True):
+        drawn = bounded(x, last + 1)
+        chosen.add(last if drawn in chosen else drawn)
+    return sorted(chosen)
+
+
+def sample_reference(
+    topology: Topology, fanouts: Sequence[int], batch: BatchKey, seeds: Array, *, seed: int, replace: bool = False
+) -> tuple[Block, ...]:
+    """Returns the blocks of a batch as `Sampler.sample` does, without transposes (the rule in plain Python)."""
+    nodes = [int(v) for v in seeds]
+    local = {v: i for i, v in enumerate(nodes)}
+    blocks = []
+    for layer, fanout in zip(reversed(range(len(fanouts))), fanouts, strict=True):
+        layer_key = key(seed, batch.stream, batch.epoch, batch.step, layer)
+        num_dst, indices, ends = len(nodes), [], []
+        for v in nodes[:num_dst]:
+            first, last = int(topology.indptr[v]), int(topology.indptr[v + 1])
+            for position in choose_reference(absorb(layer_key, v), last - first, fanout, replace):
+                u = int(topology.indices[first + position])
+                if u not in local:
+                    local[u] = len(nodes)
+                    nodes.append(u)
+                indices.append(local[u])
+            ends.append(len(indices))
+        blocks.insert(
+            0,
+            Block(
+                num_dst=num_dst,
+                num_src=len(nodes),
+                start=np.array([0, *ends][:-1], np.int32),
+                end=np.array(ends, np.int32),
+                indices=np.array(indices, np.int32),
+                src_ids=np.array(nodes, topology.indices.dtype),
+            ),
+        )
+    return tuple(blocks)
+
+
+class Sampler:
+    """Samples the blocks of mini-batches from one topology; many Samplers may work side by side, one a thread.
+
+    Args:
+        topology: the in-neighbours; indptr i64[N+1], indices int32[E] or int64[E], memory-mapped or not. indptr is checked
+            once, here; a neighbour id out of range is found when it is sampled.
+        fanouts: neighbours a node, from the seeds outwards: fanouts[0] belongs to the last block; -1 takes all.
+        seed: of the run.
+        replace: draw with replacement: a row with neighbours gives exactly `fanout`, repeats included.
+        threads: native threads of one call; the result does not depend on it.
+
+    Raises:
+        InputError: fanouts or the topology break these rules.
+    """
+
+    FUSED = True  # `kernels.sampling.two_step` is the other way
+
+    def __init__(
+        self, topology: Topology, fanouts: Sequence[int], *, seed: int, replace: bool = False, threads: int = 1
+    ):
+        self.topology = topology
+        self.fanouts = tuple(int(fanout) for fanout in fanouts)
+        self.seed = seed
+        bad = [fanout for fanout in self.fanouts if fanout < -1 or fanout == 0 or fanout >= 2**31]
+        if bad or not self.fanouts:
+            raise InputError(f"fanouts = {list(self.fanouts)}", "give one number of neighbours a layer, or -1 for all")
+        if topology.indptr.dtype != np.int64 or topology.indptr.ndim != 1 or len(topology.indptr) == 0:
+            raise InputError(f"indptr is {topology.indptr.dtype}{list(topology.indptr.shape)}", "give int64[N+1]")
+        if topology.indices.dtype not in (np.int32, np.int64) or topology.indices.ndim != 1:
+            raise InputError(f"indices is {topology.indices.dtype}{list(topology.indices.shape)}", "give ids[E]")
+        native = _native.Sampler32 if topology.indices.dtype == np.int32 else _native.Sampler64
+        indptr, indices = (np.require(array, requirements=["C", "A"]) for array in (topology.indptr, topology.indices))
+        self._native = native(indptr, indices, list(self.fanouts), replace, check_threads(threads), self.FUSED)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes that this Sampler keeps between batches: 8 a node for the map (resident once touched), the rest by the largest batch."""
+        return self._native.scratch_bytes
+
+    def sample(
+        self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden", edge_ids: bool = False
+    ) -> tuple[Block, ...]:
+        """Samples the blocks under the seeds.
+
+        Args:
+            batch: names the random decisions.
+            seeds: ids[b] global, each once; may be empty.
+            transpose: which blocks get a transpose: "hidden" all but blocks[0], whose input rows need no gradient.
+            edge_ids: fill edge_id where the topology has edge ids.
+
+        Returns:
+            One Block a fanout; blocks[0] consumes features and the last one's destinations are the seeds. In every block the
+            destinations are the first num_dst sources, new sources follow in the order of their first edge. weight and
+            edge_type are filled where the topology has them.
+
+        Raises:
+            InputError: a seed is out of range or repeated (before any work), a block would need local ids beyond int32, or two
+                threads use this Sampler at once.
+        """
+        if transpose not in get_args(Transposes):
+            raise InputError(f"transpose = {transpose!r}", f"give one of {', '.join(get_args(Transposes))}")
+        graph = self.topology
+        wants_ids = edge_ids and graph.edge_ids is not None
+        positions = wants_ids or graph.weights is not None or graph.edge_types is not None
+        batch_key = key(self.seed, batch.stream, batch.epoch, batch.step)
+        code = get_args(Transposes).index(transpose)
+        src_ids, layers = self._native.sample(batch_key, self.check_seeds(seeds), code, positions)
+        return tuple(self._block(src_ids, layer, wants_ids) for layer in layers)
+
+    def take_visits(self, visits: Array) -> Array:
+        """Adds the batches in which each node was an input since the last call, and forgets them.
+
+        A batch that was refused may have been counted in part. Call it while no thread samples.
+
+        Args:
+            visits: u32[N] to add to.
+
+        Returns:
+            visits.
+
+        Raises:
+            InputError: visits does not fit.
+        """
+        visits = as_out(visits, (self.topology.num_nodes,), np.uint32)
+        self._native.take_visits(visits)
+        return visits
+
+    def check_seeds(self, seeds: Any) -> Array:
+        """Returns the seeds in the topology's id type; ids beyond it are kept out by the range, not by a cast.
+
+        Raises:
+            InputError: a seed is no node of the graph.
+        """
+        seeds = as_ids(seeds, "seeds")
+        if len(seeds) and not 0 <= seeds.min() <= seeds.max() < self.topology.num_nodes:
+            place = int(np.flatnonzero((seeds < 0) | (seeds >= self.topology.num_nodes))[0])
+            raise InputError(
+                f"seed {seeds[place]} at position {place} is not a node of this graph of {self.topology.num_nodes} nodes",
+                f"give node ids in 0..{self.topology.num_nodes - 1}",
+            )
+        return seeds.astype(self.topology.indices.dtype, copy=False)
+
+    def _block(self, src_ids: Array, layer: tuple[Any, ...], wants_ids: bool) -> Block:
+        num_dst, num_src, start, end, indices, position, t_start, t_edge, t_dst = layer
+        graph = self.topology
+        return Block(
+            num_dst=num_dst,
+            num_src=num_src,
+            start=start,
+            end=end,
+            indices=indices,
+            src_ids=src_ids[:num_src],
+            weight=None if graph.weights is None else graph.weights[position],
+            edge_type=None if graph.edge_types is None else graph.edge_types[position],
+            edge_id=graph.edge_ids[position] if wants_ids and graph.edge_ids is not None else None,
+            t_start=t_start,
+            t_edge=t_edge,
+            t_dst=t_dst,
+        )

@@ -1,0 +1,145 @@
+"""Budgets: what "auto" means, that it is resolved once, and that nothing of the machine enters where nothing is auto."""
+
+import json
+import os
+import threading
+
+import pytest
+
+from assets.budgets.config import BudgetsConfig, MemoryConfig, budgets_config
+from assets.budgets.measured import PLACE, Memory, measure, measured_digest, measured_memory, refresh
+from assets.budgets.read import open_budgets
+from assets.budgets.stage import BudgetsStage
+from assets.building.materialize import stage_version
+from kernels.errors import InputError
+from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.rows.caches import resolve
+from tests.trainers.runs import TABLE
+from trainers.config import TrainTable
+
+GB = 1000**3
+FEATURES = 400 * 48
+
+
+def write_measured(home, memory_bytes, disk_bytes=100 * GB):
+    (home / PLACE).parent.mkdir(parents=True, exist_ok=True)
+    (home / PLACE).write_text(json.dumps({"memory_bytes": memory_bytes, "disk_bytes": disk_bytes}))
+
+
+@pytest.fixture
+def graph(tmp_path):
+    return random_graph_artifact(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"device": 0, "host": "0", "disk": "0B"}, (0, 0, 0)),
+        ({"device": "10%", "host": "100%", "disk": "5x"}, (FEATURES // 10, FEATURES, 5 * FEATURES)),
+        ({"device": "1KiB", "host": 5000, "disk": "1.5kB"}, (1024, 5000, 1500)),
+    ],
+)
+def test_what_is_given_is_taken_and_the_machine_is_not_asked(tmp_path, graph, given, expected):
+    artifact = resolve(tmp_path, graph, **given)
+    budgets = open_budgets(artifact)
+    assert (budgets.device_bytes, budgets.host_bytes, budgets.disk_bytes) == expected
+    assert budgets.automatic == () and budgets.device_total_bytes is None
+    assert not (tmp_path / PLACE).exists() and artifact.manifest["raw"] == {} and artifact.verify() == []
+    elsewhere = stage_version(
+        BudgetsStage(tmp_path / "other"), BudgetsConfig(memory=MemoryConfig(**given)), {"graph": graph}
+    )
+    assert elsewhere == artifact.version
+
+
+def test_auto_is_a_share_of_the_memory_less_the_declared_work(tmp_path, graph):
+    write_measured(tmp_path, 16 * GB, 30 * GB)
+    plain = open_budgets(resolve(tmp_path, graph))
+    assert (plain.device_bytes, plain.host_bytes, plain.disk_bytes) == (4 * GB, 4 * GB, 15 * GB)
+    assert plain.automatic == ("device", "host", "disk") and plain.device_total_bytes == 4 * GB
+    tables = (
+        TrainTable(**TABLE, workspace="1GB", queue="500MB", eval_workspace="500MB"),
+        TrainTable(**TABLE | {"name": "b"}, queue="2GB", eval_workspace="1MB"),
+    )
+    config = budgets_config(MemoryConfig(), tables)
+    assert (config.device_work_bytes, config.host_work_bytes) == (GB, 2 * GB + 10**6)
+    work = {"device_work_bytes": GB, "host_work_bytes": 2 * GB}
+    artifact = resolve(tmp_path, graph, work)
+    assert (open_budgets(artifact).device_bytes, open_budgets(artifact).host_bytes) == (3 * GB, 2 * GB)
+    assert artifact.summary["numbers"]["device"] == (
+        "auto: a quarter of 14.9 GiB for the logical device, less 953.7 MiB of workspace = 2.8 GiB"
+    )
+    assert artifact.summary["numbers"]["device_share"] == "400 of 400 rows"
+    huge = open_budgets(resolve(tmp_path, graph, {"device_work_bytes": 99 * GB, "host_work_bytes": 99 * GB}))
+    assert (huge.device_bytes, huge.host_bytes) == (0, 0)
+
+
+def test_declared_work_does_not_enter_where_nothing_is_auto():
+    memory = MemoryConfig(device="1%", host="1%")
+    assert budgets_config(memory, (TrainTable(**TABLE, workspace="1GB"),)) == budgets_config(memory, ())
+
+
+def test_auto_stays_until_it_is_refreshed(tmp_path, graph, monkeypatch):
+    found = [Memory(memory_bytes=8 * GB, disk_bytes=GB), Memory(memory_bytes=32 * GB, disk_bytes=GB)]
+    monkeypatch.setattr("assets.budgets.measured.measure", lambda home: found[0])
+    first = resolve(tmp_path, graph)
+    del found[0]
+    again = resolve(tmp_path, graph)
+    assert again.version == first.version and again.reused
+    assert refresh(tmp_path) == found[0] == measured_memory(tmp_path)
+    changed = resolve(tmp_path, graph)
+    assert changed.version != first.version and not changed.reused
+    assert open_budgets(changed).device_bytes == 4 * open_budgets(first).device_bytes
+    assert changed.manifest["raw"] == {"measured": measured_digest(tmp_path)}
+
+
+def test_a_refresh_while_budgets_are_resolved_publishes_nothing(tmp_path, graph, monkeypatch):
+    import assets.budgets
+
+    def refreshed(home):
+        write_measured(tmp_path, 3 * GB)
+        return measured_memory(home)
+
+    write_measured(tmp_path, 2 * GB)
+    monkeypatch.setattr(assets.budgets, "measured_memory", refreshed)
+    with pytest.raises(InputError, match="measured again while the budgets were resolved"):
+        resolve(tmp_path, graph)
+
+
+def test_budgets_beyond_the_memory_are_refused(tmp_path, graph):
+    write_measured(tmp_path, 10_000)
+    with pytest.raises(InputError, match=r"device and host fit the memory: 18.8 KiB of rows in 9.8 KiB"):
+        resolve(tmp_path, graph, device="60%", host="60%", disk="auto")
+
+
+def test_first_measurements_at_once_agree(tmp_path, monkeypatch):
+    count = iter(range(1, 100))
+    monkeypatch.setattr("assets.budgets.measured.measure", lambda home: Memory(memory_bytes=next(count), disk_bytes=1))
+    # The process id names the file that is linked; threads of one process stand for several.
+    monkeypatch.setattr("assets.budgets.measured.os.getpid", threading.get_ident)
+    seen: list[Memory] = []
+    threads = [threading.Thread(target=lambda: seen.append(measured_memory(tmp_path))) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(seen)) == 1 and len(seen) == 16
+    assert [path.name for path in (tmp_path / PLACE).parent.iterdir()] == [PLACE.name]
+
+
+def test_the_machine_is_measured(tmp_path):
+    found = measure(tmp_path / "not" / "there")
+    assert 0 < found.memory_bytes <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") and found.disk_bytes > 0
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"memory_bytes": 5}', '{"memory_bytes": "x", "disk_bytes": 1}'])
+def test_damaged_measurements_are_named(tmp_path, text):
+    write_measured(tmp_path, 1)
+    (tmp_path / PLACE).write_text(text)
+    with pytest.raises(InputError, match=r"memory.json is damaged: .*\n.*graphmill budgets --refresh"):
+        measured_memory(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["ten percent", "-1", -1, "5 q"])
+def test_sizes_are_checked(value):
+    with pytest.raises(InputError, match=rf"host = {value!r}: (.|\n)*remedy: write .auto."):
+        MemoryConfig(host=value)

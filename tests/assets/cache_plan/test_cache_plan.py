@@ -1,0 +1,209 @@
+"""The cache plan: every row in one tier, budgets kept, the summary equal to a recount, the same bytes at any thread count."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
+from assets.budgets.stage import BudgetsStage
+from assets.building.materialize import materialize
+from assets.building.stage import Silent
+from assets.cache_plan import layout
+from assets.cache_plan.config import CachePlanExecution, CachePlanTable, cache_plan_config
+from assets.cache_plan.read import open_placement, open_segment_plan
+from assets.cache_plan.segment_size import SegmentChoice
+from assets.cache_plan.stage import CACHE_PLAN
+from assets.samples.read import open_samples
+from assets.storage.store import Store
+from kernels.errors import InputError
+from kernels.rows.pages import PAGE_BYTES, padded_bytes
+from tests.assets.samples.sampled import build_samples
+from tests.trainers.graphs import random_graph_artifact
+
+WIDTH = 300  # floats: rows of 1,200 bytes straddle pages
+ROW_BYTES = 4 * WIDTH
+NODES = 400
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+    graph = random_graph_artifact(home, width=WIDTH)
+    return {epochs: build_samples(home, graph=graph, epochs=epochs) for epochs in (1, 3)}, graph
+
+
+def plan(made, epochs=1, device="5%", host="10%", disk="100x", threads=2, home=None, **table):
+    samples, graph = made
+    store = Store(home or graph.path.parents[2])
+    memory = BudgetsConfig(memory=MemoryConfig(device=device, host=host, disk=disk))
+    budgets = materialize(store, BudgetsStage(), memory, BudgetsExecution(), {"graph": graph})
+    inputs = {"graph": graph, "samples": samples[epochs], "budgets": budgets}
+    config = cache_plan_config(CachePlanTable(**table), seed=5)
+    return materialize(store, CACHE_PLAN, config, CachePlanExecution(threads=threads), inputs)
+
+
+def batches_of(samples):
+    return [record.blocks[0].src_ids for record in open_samples(samples).records()]
+
+
+def pages_of(rows):
+    spans = [range(row * ROW_BYTES // PAGE_BYTES, (row * ROW_BYTES + ROW_BYTES - 1) // PAGE_BYTES + 1) for row in rows]
+    return {page for span in spans for page in span}
+
+
+def recount(samples, found):
+    """Counts from the arrays alone what the plan stores and what every batch will read."""
+    placement, segments = open_placement(found), open_segment_plan(found)
+    held = set(placement.device_ids.tolist()) | set(placement.host_ids.tolist())
+    caches = np.split(segments.cache_ids, segments.cache_ptr[1:-1])
+    packed = np.split(segments.packed_ids, segments.packed_ptr[1:-1])
+    disk = sum(int(padded_bytes(len(ids) * ROW_BYTES)) for ids in (*caches, *packed))
+    moved, asked = 0, 0
+    members = np.split(segments.members, segments.member_ptr[1:-1])
+    for number, ids in enumerate(batches_of(samples)):
+        wanted, rows = set(ids.tolist()) - held, members[number].tolist()
+        chunk, cached = packed[number].tolist(), caches[segments.segment_of[number]][rows].tolist()
+        assert chunk == sorted(chunk) and sorted(chunk + cached) == sorted(wanted)
+        moved += int(padded_bytes(len(chunk) * ROW_BYTES)) + PAGE_BYTES * len(pages_of(rows))
+        asked += len(wanted) * ROW_BYTES
+    return disk, moved, asked
+
+
+@pytest.mark.parametrize("order", ["auto", "filled", "gray", "minhash", "grouped"])
+@pytest.mark.parametrize(("epochs", "disk"), [(1, "100x"), (3, "100x"), (1, "2x"), (3, "2x")])
+def test_predictions_equal_a_recount_of_the_arrays(made, epochs, disk, order):
+    found = plan(made, epochs, disk=disk, order=order)
+    numbers = found.summary["numbers"]
+    assert recount(made[0][epochs], found) == tuple(numbers[f"{name}_bytes"] for name in ("disk", "moved", "asked"))
+    assert numbers["disk_bytes"] <= numbers["disk_budget_bytes"]
+    assert (numbers["segment_size"] > 1) == (disk == "2x")
+    assert numbers["order"] == order or (order == "auto" and numbers["order"] in ("filled", "grouped"))
+    assert numbers["num_batches"] == 7 * epochs and all(check["passed"] for check in found.summary["checks"])
+    assert found.verify() == []
+    assert all((found.path / name).stat().st_size < 100_000 for name in found.summary["figures"].values())
+
+
+def test_static_tiers_are_the_most_visited_nodes_within_their_budgets(made):
+    found = plan(made, 3, device="5%", host="10%")
+    visits = np.asarray(open_samples(made[0][3]).access_counts())
+    expected = sorted(range(NODES), key=lambda v: (-int(visits[v]), v))
+    placement = open_placement(found)
+    assert placement.device_ids.tolist() == expected[: NODES // 20]
+    assert placement.host_ids.tolist() == expected[NODES // 20 : NODES // 20 + NODES // 10]
+
+
+@pytest.mark.parametrize(("device", "host"), [(0, 0), ("100%", 0), (0, "100%"), ("50%", "100%")])
+def test_tiers_of_nothing_and_of_everything(made, device, host):
+    found = plan(made, 3, device, host)
+    numbers, visits = found.summary["numbers"], np.asarray(open_samples(made[0][3]).access_counts())
+    held = numbers["num_device_rows"] + numbers["num_host_rows"]
+    assert held == (0 if (device, host) == (0, 0) else np.count_nonzero(visits))
+    assert recount(made[0][3], found) == tuple(numbers[f"{name}_bytes"] for name in ("disk", "moved", "asked"))
+    if held:
+        assert (numbers["moved_bytes"], numbers["disk_bytes"], numbers["amplification"]) == (0, 0, 1.0)
+
+
+def test_every_budget_from_the_least_on_is_kept_and_below_it_the_least_is_named(made):
+    with pytest.raises(InputError, match="too small") as caught:
+        plan(made, 3, disk=0)
+    least = int(str(caught.value).split("they need ")[1].split(" bytes")[0])
+    with pytest.raises(InputError, match=str(least)):
+        plan(made, 3, disk=least - 1)
+    sizes = []
+    for more in (0, 1, 5000, 40_000, 200_000, 1_000_000):
+        numbers = plan(made, 3, disk=least + more).summary["numbers"]
+        assert numbers["disk_bytes"] <= least + more
+        sizes.append(numbers["segment_size"])
+    assert sizes[0] > sizes[-1] and sizes == sorted(sizes, reverse=True)
+
+
+def test_a_given_size_is_taken_or_refused(made):
+    assert plan(made, 3, segment_size=4).summary["numbers"]["num_segments"] == 6
+    assert plan(made, 3, segment_size=50).summary["numbers"]["segment_size"] == 21
+    with pytest.raises(InputError, match="segment_size = 1 needs"):
+        plan(made, 3, disk="2x", segment_size=1)
+    with pytest.raises(InputError, match="segment_size = -1 is negative"):
+        CachePlanTable(segment_size=-1)
+
+
+@pytest.mark.parametrize("order", ["filled", "minhash", "grouped"])
+def test_bytes_are_equal_at_any_number_of_threads(made, tmp_path, order):
+    contents = []
+    for threads in (1, 2, 8):
+        found = plan(made, 3, disk="2x", order=order, threads=threads, home=tmp_path / str(threads))
+        contents.append({name: (found.path / name).read_bytes() for name in found.files})
+    assert contents[0] == contents[1] == contents[2]
+
+
+def test_only_minhash_depends_on_the_seed():
+    minhash, *others = (CachePlanTable(order=order) for order in ("minhash", "auto", "filled", "gray", "grouped"))
+    for order in others:
+        assert cache_plan_config(order, 1) == cache_plan_config(order, 2)
+    assert cache_plan_config(minhash, 1) != cache_plan_config(minhash, 2)
+
+
+def test_a_damaged_batch_stops_the_plan(made, tmp_path):
+    samples = build_samples(tmp_path, epochs=1)
+    part = samples.open_part(next(iter(samples.parts)))
+    path = part.path / "batches.npy"
+    data = bytearray(path.read_bytes())
+    data[6000] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(data)
+    graph = Store(tmp_path).open("graph", samples.inputs["graph"]["version"])
+    with pytest.raises(InputError, match=r"batch \d+ of epoch 0 of samples/.* is damaged"):
+        plan(({1: samples}, graph), home=tmp_path)
+
+
+def test_auto_takes_the_layout_that_reads_fewer_bytes(made):
+    for disk in ("3x", "6x", "100x"):
+        numbers = {
+            order: plan(made, 3, host="0", device="0", disk=disk, order=order).summary["numbers"]
+            for order in ("auto", "filled", "grouped")
+        }
+        assert numbers["auto"]["moved_bytes"] == numbers[numbers["auto"]["order"]]["moved_bytes"]
+    assert numbers["auto"]["order"] == "filled"  # everything is packed
+
+
+def test_copies_in_several_segments_keep_to_their_shares(made, monkeypatch):
+    monkeypatch.setattr(layout, "GROUPED_PAIRS", 1200)
+    found = plan(made, 3, disk="7x", order="grouped")
+    numbers = found.summary["numbers"]
+    assert 3 <= numbers["num_segments"] <= 10 and numbers["disk_bytes"] <= numbers["disk_budget_bytes"]
+    assert recount(made[0][3], found) == tuple(numbers[f"{name}_bytes"] for name in ("disk", "moved", "asked"))
+    assert all(check["passed"] for check in found.summary["checks"])
+
+
+def test_copies_that_do_not_fit_are_refused_or_not_made(made, monkeypatch):
+    monkeypatch.setattr(layout, "plan_grouped", lambda *_, **__: None)
+    with pytest.raises(InputError, match=r"do not fit .* of the disk budget"):
+        plan(made, 3, disk="2x", host="7%", order="grouped")
+    assert plan(made, 3, disk="2x", host="7%").summary["numbers"]["order"] == "filled"
+
+
+def test_auto_falls_back_where_a_later_segment_has_no_room_for_copies(made, monkeypatch):
+    calls, real = [], layout.plan_grouped
+
+    def fits_once(*arguments, **options):
+        calls.append(arguments)
+        return real(*arguments, **options) if len(calls) == 1 else None
+
+    monkeypatch.setattr(layout, "GROUPED_PAIRS", 1200)
+    monkeypatch.setattr(layout, "plan_grouped", fits_once)
+    monkeypatch.setattr(layout, "GOOD", 0)
+    monkeypatch.setattr(layout.SegmentPlanner, "amplification", lambda self, layout: float(layout.order == "filled"))
+    found = plan(made, 3, disk="7x", host="8%")
+    assert len(calls) == 2 and found.summary["numbers"]["order"] == "filled" and found.verify() == []
+    assert all(check["passed"] for check in found.summary["checks"])
+
+
+def test_rows_without_columns_have_no_copies():
+    choice = SegmentChoice(
+        size=1, rows=5, full_rows=5, as_printed=None, rows_as_printed=0, pairs=np.array([2, 3]), row_bytes=0,
+        disk_budget=0, asked_size=0,
+    )  # fmt: skip
+    for order in ("auto", "grouped"):
+        planner: Any = SimpleNamespace(choice=choice)  # nothing is planned
+        assert layout.choose_layout(planner, order, Silent()) == ("filled", [(0, 1), (1, 2)])

@@ -1,0 +1,190 @@
+"""The hotness stage: exact counts, the same bytes at any thread count, one ranking a policy, nothing sampled for nothing."""
+
+import dataclasses
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from assets.building.materialize import materialize
+from assets.graph.read import open_graph
+from assets.graph.stage import GRAPH, GraphExecution
+from assets.hotness.config import HotnessExecution, HotnessTable, Policy, hotness_config
+from assets.hotness.read import open_hotness
+from assets.hotness.stage import HOTNESS
+from assets.pipeline.file import load_pipeline
+from assets.sampling.config import SamplingConfig
+from assets.sources.registry import config_class
+from assets.storage.store import Store
+from assets.storage.user_code import Reference
+from kernels.errors import InputError
+from kernels.hotness.bayes import visit_rates
+from kernels.hotness.visits import count_reference
+from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.sample import Sampler
+from kernels.types import Stream
+from tests.trainers.graphs import random_graph_artifact
+
+SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=50)
+OWN = """
+import numpy as np
+
+def first_ones(topology, node_ids, fanout, random):
+    degree = np.diff(topology.indptr)[node_ids]
+    counts = np.minimum(degree, fanout)
+    place = np.arange(fanout)[None, :] < counts[:, None]
+    return counts, topology.indices[(topology.indptr[node_ids][:, None] + np.arange(fanout))[place]]
+"""
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    config = config_class("rmat")(nodes=2000, edges=12000, features=4, train_ratio=0.1)
+    return materialize(Store(tmp_path_factory.mktemp("home")), GRAPH, config, GraphExecution(threads=1), {})
+
+
+def build(graph, home, threads=2, sampling=SAMPLING, seed=3, **table):
+    config = hotness_config(HotnessTable(**table), sampling, seed)
+    return materialize(Store(home), HOTNESS, config, HotnessExecution(threads=threads), {"graph": graph})
+
+
+def reference(graph, stream, epochs, seed=3):
+    opened = open_graph(graph)
+    plan = EpochPlan(np.array(opened.train_ids), 50, seed=seed, stream=stream)
+    sampler = Sampler(opened.topology, (4, 3), seed=seed)
+    batches = [sampler.sample(item.key, item.seeds) for epoch in range(epochs) for item in plan.batches(epoch)]
+    return count_reference(batches, 2000, 2)
+
+
+def test_counts_are_those_of_the_presampled_epochs(graph, tmp_path):
+    made = open_hotness(build(graph, tmp_path, policy="presample", rounds=2, layers="inputs"))
+    visits, layer_visits, layer_inputs = reference(graph, Stream.PRESAMPLE, 2)
+    assert made.visits is not None and made.layer_visits is not None and made.layer_inputs is not None
+    assert made.visits.tobytes() == visits.tobytes() and made.visits.dtype == np.uint32
+    assert made.layer_visits.tobytes() == layer_visits.tobytes() and made.layer_visits.dtype == np.uint32
+    assert made.layer_inputs.tobytes() == layer_inputs.tobytes() and made.layer_inputs.dtype == np.uint64
+    assert made.order.tolist() == sorted(range(2000), key=lambda v: (-int(visits[v]), v))
+    assert made.score is None
+
+
+@pytest.mark.parametrize(
+    "table", [{"layers": "inputs", "evaluate_epochs": 2, "rounds": 2}, {"policy": "pagerank"}, {"policy": "presample"}]
+)
+def test_byte_equal_at_any_thread_count(graph, tmp_path, table):
+    made = [build(graph, tmp_path / str(threads), threads, **table) for threads in (1, 2, 8)]
+    assert len({artifact.version for artifact in made}) == 1
+    assert made[0].files == made[1].files == made[2].files
+    assert made[0].summary == made[1].summary == made[2].summary
+    assert made[0].verify() == [] and all(check["passed"] for check in made[0].summary["checks"])
+
+
+def test_policies_rank_by_their_score(graph, tmp_path):
+    topology, orders = open_graph(graph).topology, {}
+    for policy in ("degree", "pagerank", "random"):
+        artifact = build(graph, tmp_path, policy=policy, sampling=None)
+        made = open_hotness(artifact)
+        orders[policy] = made.order.tolist()
+        assert sorted(orders[policy]) == list(range(2000)) and made.visits is None
+        assert (made.score is None) == (policy == "random")
+        if made.score is not None:
+            assert made.score.dtype == np.float64
+            assert orders[policy] == sorted(range(2000), key=lambda v, score=made.score: (-score[v], v))
+    assert orders["degree"] == sorted(range(2000), key=lambda v: (-int(topology.out_degree[v]), v))
+    optimal = open_hotness(build(graph, tmp_path, policy="optimal", evaluate_epochs=3))
+    assert optimal.visits is not None
+    assert optimal.visits.tobytes() == reference(graph, Stream.TRAIN, 3)[0].tobytes()
+
+
+def test_the_blend_is_the_default_and_stores_only_what_was_asked_for(graph, tmp_path):
+    artifact = build(graph, tmp_path)
+    made, opened = open_hotness(artifact), open_graph(graph)
+    visits, layer_visits, _ = reference(graph, Stream.PRESAMPLE, 1)
+    score = visit_rates(
+        opened.topology, np.array(opened.train_ids), (4, 3), num_batches=len(opened.train_ids) // 50, rounds=1, visits=visits,
+        layer_visits=layer_visits, seed=3,
+    )  # fmt: skip
+    assert len(opened.train_ids) % 50 == 0 and made.score is not None and made.visits is not None
+    assert made.score.tobytes() == score.tobytes() and made.visits.tobytes() == visits.tobytes()
+    assert made.order.tolist() == sorted(range(2000), key=lambda v: (-score[v], v))
+    assert made.layer_visits is None and made.layer_inputs is None
+
+
+def test_evaluation_measures_every_policy_on_training_epochs(graph, tmp_path):
+    artifact = build(graph, tmp_path, policy="presample", evaluate_epochs=4, rounds=2)
+    numbers, visits = artifact.summary["numbers"], reference(graph, Stream.TRAIN, 4)[0]
+    order = open_hotness(artifact).order
+    expected = visits[order[:200]].sum() / visits.sum()
+    assert numbers["hit_ratio_presample_10_percent"] == pytest.approx(expected, abs=1e-6)
+    for percent in (1, 5, 10, 20):
+        by_policy = {p: numbers[f"hit_ratio_{p}_{percent}_percent"] for p in get_args(Policy) if p != "optimal"}
+        assert numbers[f"hit_ratio_optimal_{percent}_percent"] >= max(by_policy.values())
+        assert by_policy["bayes"] > by_policy["presample"] > by_policy["random"]
+    assert 0 < numbers["evaluate_similarity"] < 1 and 0 < numbers["presample_similarity"] < 1
+    assert (
+        numbers["evaluate_inputs"] == visits.sum() and numbers["evaluate_batches"] == numbers["presample_batches"] * 2
+    )
+    assert artifact.file("hit_ratio.png").stat().st_size < 100_000
+
+
+def test_a_user_s_own_sampling_function_is_presampled(graph, tmp_path):
+    (tmp_path / "hotness_own.py").write_text(OWN)
+    sampling = dataclasses.replace(SAMPLING, method=Reference("hotness_own:first_ones", tmp_path))
+    artifact = build(graph, tmp_path / "home", sampling=sampling, layers="inputs")
+    made = open_hotness(artifact)
+    assert all(check["passed"] for check in artifact.summary["checks"])
+    assert made.visits is not None and made.visits.sum() == artifact.summary["numbers"]["presample_inputs"]
+    plain = open_hotness(build(graph, tmp_path / "home", policy="presample", sampling=sampling))
+    assert made.order.tobytes() == plain.order.tobytes(), "the blend does not know this function: counts stand alone"
+    before = HOTNESS.raw(hotness_config(HotnessTable(), sampling, 0))
+    (tmp_path / "hotness_own.py").write_text(OWN + "\n# edited\n")
+    assert HOTNESS.raw(hotness_config(HotnessTable(), sampling, 0)) != before
+
+
+def test_what_does_not_matter_is_no_part_of_the_recipe():
+    other = dataclasses.replace(SAMPLING, batch_size=60)
+    for policy in ("degree", "pagerank"):
+        table = HotnessTable(policy=policy)
+        assert hotness_config(table, SAMPLING, 1) == hotness_config(dataclasses.replace(table, rounds=3), other, 2)
+    assert hotness_config(HotnessTable(policy="random"), None, 1) != hotness_config(
+        HotnessTable(policy="random"), None, 2
+    )
+    reused = dataclasses.replace(SAMPLING, reuse=5)
+    assert hotness_config(HotnessTable(), SAMPLING, 1) == hotness_config(HotnessTable(), reused, 1)
+    assert hotness_config(HotnessTable(), SAMPLING, 1) != hotness_config(HotnessTable(), other, 1)
+    assert hotness_config(HotnessTable(policy="degree", layers="visits"), SAMPLING, 1).sampling == SAMPLING
+
+
+def test_a_graph_without_training_nodes_is_refused_where_epochs_are_needed(tmp_path):
+    empty = random_graph_artifact(tmp_path, num_train=0)
+    with pytest.raises(InputError, match="no training nodes"):
+        build(empty, tmp_path)
+    assert len(open_hotness(build(empty, tmp_path, policy="degree")).order) == 400
+
+
+RECIPE = '[graph]\nsource = "sbm"\nnodes = 100\nedges = 500\n'
+
+
+@pytest.mark.parametrize(
+    ("table", "messages"),
+    [
+        ('policy = "hottest"\nround = 2\n', ["hottest", "round"]),
+        ("rounds = 0\nevaluate_epochs = -1\n", ["rounds = 0", "evaluate_epochs = -1"]),
+        ('policy = "optimal"\n', ["ranks by the evaluated epochs"]),
+        ("rounds = 2\n", ["needs a table [sampling]"]),
+    ],
+)
+def test_mistakes_in_the_table_are_reported_with_their_lines(tmp_path, table, messages):
+    path = tmp_path / "mine.toml"
+    path.write_text(RECIPE + "[hotness]\n" + table)
+    with pytest.raises(InputError) as caught:
+        load_pipeline(path)
+    for message in messages:
+        assert any(message in line and f"{path}:" in line for line in str(caught.value).splitlines()), caught.value
+
+
+def test_a_table_is_read(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(RECIPE + '[hotness]\npolicy = "degree"\n')
+    assert load_pipeline(path).hotness == HotnessTable(policy="degree")
+    path.write_text(RECIPE)
+    assert load_pipeline(path).hotness is None

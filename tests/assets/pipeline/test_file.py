@@ -1,0 +1,195 @@
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from assets.pipeline.file import SHIPPED, find_pipeline, load_pipeline, pipeline_files
+from assets.sampling.config import SamplingConfig
+from kernels.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    name: str
+    trainer: Literal["minibatch"] = "minibatch"
+    layers: int = 2
+    lr: float = 0.01
+
+
+GOOD = """
+seed = 7
+[graph]
+source = "sbm"
+nodes = 100
+edges = 500
+[sampling]
+fanouts = [10, 5]
+[[train]]
+name = "a"
+[[train]]
+name = "b"
+lr = 1
+"""
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    def write(text, name="mine"):
+        (tmp_path / f"{name}.toml").write_text(text)
+        return tmp_path / f"{name}.toml"
+
+    monkeypatch.setenv("GRAPHMILL_PIPELINES", str(tmp_path))
+    return write
+
+
+def mistakes(path, schema=Train):
+    with pytest.raises(InputError) as caught:
+        load_pipeline(path, schema)
+    prefix = f"{path}:"
+    lines = [line.strip() for line in str(caught.value).splitlines()]
+    return [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
+
+
+def test_a_pipeline_is_read_whole(write):
+    path = write(GOOD)
+    pipeline = load_pipeline("mine", Train)
+    assert (pipeline.name, pipeline.seed, pipeline.path, pipeline.text) == ("mine", 7, path, GOOD)
+    assert pipeline.sampling == SamplingConfig(fanouts=(10, 5)) and pipeline.graph.seed == 7
+    assert pipeline.graph.source == "sbm"
+    assert pipeline.train == (Train(name="a"), Train(name="b", lr=1.0))
+    assert load_pipeline(path).train == ({"name": "a"}, {"name": "b", "lr": 1})
+
+
+def test_a_pipeline_may_stop_at_the_graph(write):
+    pipeline = load_pipeline(write('[graph]\nsource = "sbm"\nnodes = 10\nedges = 50\n'), Train)
+    assert pipeline.sampling is None and pipeline.train == ()
+
+
+def test_all_mistakes_at_once(write, monkeypatch):
+    monkeypatch.delenv("NOWHERE", raising=False)
+    text = """\
+sed = 1
+name = "white space"
+[graph]
+source = "npz"
+path = "${NOWHERE}/cora.npz"
+undirectd = true
+[sampling]
+method = "random_walk"
+fanouts = [10,
+  0.5]
+[partitions]
+parts = 4
+[[train]]
+trainer = "fresh"
+ranks = 4
+lr = "fast"
+"""
+    assert mistakes(write(text)) == [
+        "1: a pipeline has no sed (did you mean seed?)",
+        "2: name = 'white space' has other characters than letters, digits, - and _",
+        '5: path = "${NOWHERE}/cora.npz": ${NOWHERE} is not set; export it or write the path out',
+        "6: [graph] has no key undirectd (did you mean undirected?)",
+        '8: method = "random_walk" is not built yet in this version; it has uniform',
+        "10: fanouts[1] = 0.5 is not a whole number",
+        "11: [partitions] is not built yet in this version; remove it",
+        "13: [[train]] lacks the key name (a text in quotes)",
+        '14: trainer = "fresh" is not built yet in this version; it has minibatch',
+        "15: ranks in [[train]] is not built yet in this version; remove it",
+        '16: lr = "fast" is not a number',
+    ]
+
+
+def test_what_no_single_table_can_see(write):
+    text = GOOD.replace('name = "b"', 'name = "a"\nlayers = 3')
+    assert mistakes(write(text)) == [
+        '12: name = "a" is taken by the [[train]] of line 10',
+        "13: layers = 3, but [sampling] has 2 fanouts: one is needed for each layer",
+    ]
+    assert mistakes(write(GOOD.replace("[10, 5]", "[10]"))) == [
+        f"{line}: layers = 2, but [sampling] has 1 fanouts: one is needed for each layer" for line in (9, 11)
+    ]
+    assert mistakes(write(GOOD.replace("[sampling]\nfanouts = [10, 5]\n", ""))) == [
+        "7: [[train]] needs a table [sampling] with fanouts and batch_size"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "1: the file lacks the table [graph] with source = one of"),
+        ("graph = 3", "1: the file lacks the table [graph]"),
+        ("[graph]\nnodes = 3", "1: [graph] lacks the key source, one of"),
+        ('[graph]\nsource = "ogb"', "1: [graph] lacks the key path"),
+        ('[graph]\nsource = "edges"\nedges = ["a", 3]', "3: edges ="),
+        ('[graph]\nsource = "smb"', "2: source = 'smb' is not known (did you mean 'sbm'?)"),
+        ("[graph]\nsource = 5", "2: source = '5' is not known"),
+        (
+            GOOD.replace("[[train]]", "[train]", 1).replace('[[train]]\nname = "b"\n', ""),
+            "9: train is a list of tables",
+        ),
+        (GOOD.replace("[10, 5]", "[]"), "8: fanouts = [] is not a list of positive numbers"),
+        (GOOD.replace("[10, 5]", "[10, 0]"), "8: fanouts = [10, 0] is not a list of positive numbers"),
+        (GOOD.replace("[10, 5]", "[10, 5]\nbatch_size = 0"), "9: batch_size = 0 is less than 1"),
+        (GOOD.replace("seed = 7", "seed = -7"), "2: seed = -7 is not between"),
+        ("sampling = 3\n[graph]\nsource = 'npz'\npath = 'x'", "1: [sampling] is 3, expected a table"),
+        ("partitions = 3\n[graph]\nsource = 'npz'\npath = 'x'", "1: [partitions] is not built yet"),
+    ],
+)
+def test_single_mistakes(write, text, expected):
+    assert mistakes(write(text))[0].startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("[graph\n", 1), ("a = 1\na = 2\n", 2), ("[graph]\n\nx = \n", 3), ("x = 'é\n", 1)]
+)
+def test_what_is_not_toml_has_its_line(write, text, line):
+    path = write(text)
+    with pytest.raises(InputError, match=rf"mine\.toml:{line}: not valid TOML: "):
+        load_pipeline(path)
+
+
+def test_bytes_that_are_no_text(write):
+    path = write("")
+    path.write_bytes(b"seed = 1\nname = '\xff'")
+    with pytest.raises(InputError, match=r"mine\.toml:2: not valid TOML: 'utf-8'"):
+        load_pipeline(path)
+
+
+def test_lines_that_end_as_on_windows(write):
+    path = write("")
+    path.write_bytes(GOOD.replace("lr = 1", "lrr = 1").replace("\n", "\r\n").encode())
+    assert mistakes(path) == ["13: [[train]] has no key lrr (did you mean lr?)"]
+
+
+def test_a_missing_pipeline_lists_the_names(write):
+    write(GOOD)
+    with pytest.raises(InputError) as caught:
+        load_pipeline("mein")
+    assert "did you mean mine?" in str(caught.value)
+    assert all(name in caught.value.remedy for name in pipeline_files())
+
+
+def test_names_of_the_users_folder_come_first(write):
+    shipped = sorted(SHIPPED.glob("*.toml"))
+    path = write(GOOD, shipped[0].stem)
+    assert find_pipeline(shipped[0].stem) == path != shipped[0]
+    assert find_pipeline(shipped[0]) == shipped[0]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in SHIPPED.glob("*.toml")))
+def test_shipped_pipelines_are_valid(name, monkeypatch, tmp_path):
+    monkeypatch.setenv("GRAPHMILL_TEST_DATA", str(tmp_path))
+    monkeypatch.delenv("GRAPHMILL_PIPELINES", raising=False)
+    pipeline = load_pipeline(SHIPPED / f"{name}.toml")
+    assert pipeline.name == name and pipeline.sampling is not None
+
+
+def test_memory_is_sizes_shares_or_auto(write):
+    head = '[graph]\nsource = "sbm"\nnodes = 30\nedges = 60\n'
+    memory = load_pipeline(write(f'{head}[memory]\ndevice = 0\nhost = "10%"\n')).memory
+    assert (memory.device, memory.host, memory.disk) == (0, "10%", "auto")
+    assert load_pipeline(write(head)).memory is None
+    assert mistakes(write(f"{head}[memory]\ndevise = 0\n")) == ["6: [memory] has no key devise (did you mean device?)"]
+    (mistake,) = mistakes(write(f'{head}[memory]\ndevice = "1GiB"\nhost = "much"\ndisk = "5x"\n'))
+    assert mistake.startswith("7: host = 'much': 'much' is not a size; write \"auto\", a size such as \"2GiB\"")

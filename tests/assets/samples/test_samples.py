@@ -1,0 +1,266 @@
+"""Stored samples: what the online sampler draws, byte for byte, at any number of threads and processes; every damage shows."""
+
+import os
+import shutil
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from assets.building.stage import Silent
+from assets.graph.read import open_graph
+from assets.samples.config import Run, SamplesConfig, SamplesExecution, epoch_plan
+from assets.samples.read import open_samples
+from assets.samples.stage import SAMPLES
+from assets.storage.artifact import read_artifact
+from assets.storage.store import Store
+from kernels.errors import InputError
+from kernels.sampling.sample import Sampler
+from tests.assets.samples.sampled import CONFIG, build_samples, contents
+from tests.kernels.graphs import assert_same_blocks
+from tests.trainers.graphs import random_graph_artifact
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def by_epochs(home):
+    """The samples of one, two and three epochs; nobody may change them."""
+    return {epochs: build_samples(home, epochs=epochs) for epochs in (1, 2, 3)}
+
+
+@pytest.fixture(scope="module")
+def made(by_epochs):
+    return by_epochs[3]
+
+
+def copy_of(artifact, home):
+    """The same samples in another store, to be damaged."""
+    shutil.copytree(artifact.path.parents[2], home)
+    return read_artifact(home / artifact.path.relative_to(artifact.path.parents[2]))
+
+
+@pytest.fixture(scope="module")
+def graph(made):
+    return open_graph(read_artifact(made.path.parent.parent / "graph" / made.inputs["graph"]["version"]))
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_stored_batches_are_the_samplers(made, graph, mapped):
+    samples, sampler = open_samples(made, mapped=mapped), Sampler(graph.topology, CONFIG["fanouts"], seed=5)
+    plan = epoch_plan(SamplesConfig(**CONFIG), graph.train_ids)
+    assert (samples.num_epochs, samples.num_batches) == (3, 7) and len(made.parts) > 6
+    for epoch in range(3):
+        for item in plan.batches(epoch):
+            seeds, blocks = samples.batch(epoch, item.key.step)
+            np.testing.assert_array_equal(seeds, item.seeds)
+            assert_same_blocks(blocks, sampler.sample(item.key, item.seeds, transpose="none"))
+
+
+@pytest.mark.parametrize(("threads", "workers"), [(2, 1), (8, 1), (2, 2)])
+def test_bytes_are_equal_at_any_number_of_threads_and_processes(tmp_path, by_epochs, threads, workers):
+    assert contents(build_samples(tmp_path, epochs=2, threads=threads, workers=workers)) == contents(by_epochs[2])
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_numbers_and_counts_are_exact(by_epochs, epochs):
+    made = by_epochs[epochs]
+    visits, inputs, edges = np.zeros(400, np.int64), [], []
+    for record in open_samples(made).records():
+        np.add.at(visits, record.blocks[0].src_ids, 1)
+        inputs.append(len(record.blocks[0].src_ids))
+        edges.append([block.num_edges for block in record.blocks])
+    numbers, samples = made.summary["numbers"], open_samples(made)
+    np.testing.assert_array_equal(samples.access_counts(), visits)
+    np.testing.assert_array_equal(samples.num_edges, edges)
+    assert numbers["inputs_a_batch"] == {"min": min(inputs), "mean": sum(inputs) / len(inputs), "max": max(inputs)}
+    assert numbers["num_accesses"] == sum(inputs) and numbers["num_accessed_nodes"] == np.count_nonzero(visits)
+    assert numbers["num_epochs"] == epochs and numbers["num_batches"] == 7
+    top = np.sort(visits)[::-1]
+    assert numbers["hottest_nodes_access_ratio"]["10%"] == pytest.approx(top[:40].sum() / visits.sum())
+    assert numbers["sample_bytes"] == sum(
+        os.path.getsize(made.open_part(name).file("batches.npy")) - 4096 for name in made.parts
+    )
+    assert {check["name"]: check["passed"] for check in made.summary["checks"]} == {
+        "blocks are sound": True,
+        "input ids are unique": True,
+        "every seed once an epoch": True,
+    }
+    (figure,) = made.summary["figures"].values()
+    assert 1000 < made.file(figure).stat().st_size < 100_000
+
+
+def test_more_epochs_hold_the_same_first_ones(by_epochs):
+    one, three = (open_samples(by_epochs[epochs]) for epochs in (1, 3))
+    for step in range(7):
+        assert one.bytes(0, step).tobytes() == three.bytes(0, step).tobytes()
+    assert one.bytes(0, 0).tobytes() != three.bytes(1, 0).tobytes()
+
+
+def test_records_start_on_pages(made):
+    samples = open_samples(made)
+    assert not (samples.offsets % 4096).any() and not (samples.num_bytes % 4096).any()
+
+
+def test_epochs_without_batches_are_refused(tmp_path, by_epochs):
+    with pytest.raises(InputError, match=r"samples of 0 epochs\n  remedy: set `reuse`"):
+        SamplesConfig(**(CONFIG | {"epochs": 0}))
+    graph = random_graph_artifact(tmp_path, num_train=0)
+    with pytest.raises(InputError, match="has no training nodes, so an epoch of samples would be empty"):
+        build_samples(tmp_path, graph=graph)
+    with pytest.raises(InputError, match=r"batch 7 of epoch 0 is not in samples/\w+, which has 1 epochs of 7 batches"):
+        open_samples(by_epochs[1]).batch(0, 7)
+
+
+def test_parts_cover_every_batch_once(made, graph):
+    runs = [Run.of(name) for name in made.parts]
+    assert [run.name for run in runs] == list(made.parts)
+    steps = [(run.epoch, step) for run in runs for step in range(run.low, run.high)]
+    assert steps == [(epoch, step) for epoch in range(3) for step in range(7)]
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_flipped_bit_and_a_cut_are_found_by_the_reader_and_by_verify(tmp_path, by_epochs, mapped):
+    made = copy_of(by_epochs[2], tmp_path / "home")
+    samples = open_samples(made, mapped=mapped)
+    draw = np.random.default_rng(3)
+    for _ in range(12):
+        epoch, step = int(draw.integers(2)), int(draw.integers(7))
+        place = epoch * 7 + step
+        path = samples.files[samples.part_of[place]]
+        bit = int(draw.integers(8 * samples.num_bytes[place])) + 8 * int(samples.offsets[place])
+        flip(path, bit)
+        with pytest.raises(
+            InputError, match=rf"batch {step} of epoch {epoch} of samples/\w+ is damaged(?s:.*)graphmill build"
+        ):
+            samples.batch(epoch, step)
+        part = next(part for part in map(made.open_part, made.parts) if part.path == path.parent)
+        assert any("batches.npy" in problem for problem in part.verify())
+        flip(path, bit)
+    assert samples.batch(1, 6)
+    path = samples.files[-1]
+    os.truncate(path, path.stat().st_size - 4096)
+    with pytest.raises(InputError, match=r"batch 6 of epoch 1 .* is damaged: .* ends \d+ bytes too early"):
+        samples.batch(1, 6)
+    with pytest.raises(InputError, match=r"part epoch-1-batches-\d-6 of samples/\w+ .* is damaged: batches.npy has"):
+        open_samples(made)
+    assert contents(build_samples(tmp_path / "home", epochs=2)) == contents(by_epochs[2])
+
+
+def test_a_damaged_part_is_not_counted(tmp_path, by_epochs):
+    """The parent alone is gone and a reused part has a flipped bit: the index refuses it."""
+    made = copy_of(by_epochs[1], tmp_path / "home")
+    shutil.rmtree(made.path)
+    flip(made.open_part(next(iter(made.parts))).file("batches.npy"), 8 * 4200)
+    with pytest.raises(InputError, match=r"batch 0 of samples.parts/\w+ does not match its digest"):
+        build_samples(tmp_path / "home")
+
+
+def flip(path, bit):
+    with open(path, "r+b") as file:
+        file.seek(bit // 8)
+        value = file.read(1)[0]
+        file.seek(bit // 8)
+        file.write(bytes([value ^ 1 << bit % 8]))
+
+
+def test_edge_ids_types_and_weights_are_stored_where_the_graph_has_them(tmp_path):
+    from assets.building.stage import Summary
+    from assets.storage.store import Store
+    from assets.storage.version import version_of
+
+    plain = random_graph_artifact(tmp_path)
+    count = plain.files["indices.npy"]["shape"][0]
+    more = {"weights": np.linspace(1, 2, count, dtype=np.float32), "edge_types": np.arange(count).astype(np.uint8)}
+    more["edge_ids"] = np.arange(count, dtype=np.int64)[::-1]
+    with Store(tmp_path).writer("graph", version_of("graph", 0, {"typed": True}, {}, {})) as writer:
+        for name in plain.files:
+            writer.save(name.removesuffix(".npy"), plain.array(name.removesuffix(".npy")))
+        for name, values in more.items():
+            writer.save(name, values)
+        typed = writer.publish({}, {}, Summary(numbers=dict(plain.summary["numbers"])), {})
+    topology = open_graph(typed).topology
+    seeds, blocks = open_samples(build_samples(tmp_path, graph=typed)).batch(0, 3)
+    item = list(epoch_plan(SamplesConfig(**CONFIG), open_graph(typed).train_ids).batches(0))[3]
+    expected = Sampler(topology, CONFIG["fanouts"], seed=5).sample(item.key, seeds, transpose="none", edge_ids=True)
+    assert_same_blocks(blocks, expected, ("start", "indices", "src_ids", "weight", "edge_type", "edge_id"))
+    assert blocks[0].edge_id is not None and blocks[0].weight is not None
+
+
+def test_progress_counts_batches(tmp_path):
+    from tests.assets.building.test_parts import Sum
+
+    progress = Sum()
+    build_samples(tmp_path, progress, epochs=2)
+    assert [(total, unit) for _, total, unit in progress.started] == [(14, "batches"), (14, "batches")]
+    assert progress.total == 28
+
+
+def test_the_index_reads_one_batch_at_a_time(tmp_path):
+    """Peak memory of the parent: 20 N + T R, and 100 bytes a batch, here held against what Python and NumPy allocate."""
+    from assets.samples.build_index import build_index
+
+    nodes = 20_000
+    graph = random_graph_artifact(tmp_path, num_nodes=nodes, num_edges=600_000, num_train=200)
+    more = {"epochs": 16, "fanouts": (20, 20), "part_bytes": 10_000_000}
+    made = build_samples(tmp_path, graph=graph, **more)
+    inputs = {"graph": graph} | {name: made.open_part(name) for name in made.parts}
+    semantic = SamplesConfig(**(CONFIG | more))
+    with Store(tmp_path).writer("samples", "0" * 64) as writer:
+        build_index(inputs, semantic, list(made.parts), 1, writer, Silent())  # imports and caches
+    tracemalloc.start()
+    with Store(tmp_path).writer("samples", "0" * 64) as writer:
+        build_index(inputs, semantic, list(made.parts), 1, writer, Silent())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    largest = made.summary["numbers"]["largest_batch_bytes"]
+    stored = made.summary["numbers"]["sample_bytes"]
+    figure = 4 << 20  # what drawing takes
+    assert peak <= 20 * nodes + 2 * largest + 200 * 112 + figure < stored
+
+
+def test_a_part_holds_a_few_batches_at_a_time(tmp_path):
+    """Peak memory of a part: T x (12 N + 3 R) + 4 R, here with one thread, held against what NumPy allocates."""
+    nodes = 20_000
+    graph = random_graph_artifact(tmp_path, num_nodes=nodes, num_edges=600_000, num_train=200)
+    semantic = SamplesConfig(**(CONFIG | {"fanouts": (20, 20), "batch_size": 4, "part_bytes": 2**40}))
+    (name,) = SAMPLES.parts({"graph": graph}, semantic)
+
+    def build():
+        with Store(tmp_path).writer("samples.parts", "0" * 64) as writer:
+            SAMPLES.build({"graph": graph}, semantic, SamplesExecution(threads=1), writer, Silent(), part=name)
+            return (writer.path("batches.npy")).stat().st_size, int(np.diff(np.load(writer.path("bounds.npy"))).max())
+
+    build()
+    tracemalloc.start()
+    stored, largest = build()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 12 * nodes + 7 * largest + 150_000 < stored
+
+
+def test_work_is_the_batches_of_a_part():
+    assert SAMPLES.work({}, None, "epoch-2-batches-5-9") == 5
+
+
+def test_a_batch_is_asked_for_ahead_by_its_own_range(made, tmp_path, monkeypatch):
+    samples, asked = open_samples(made), []
+
+    def advised(descriptor, offset, length, advice):
+        asked.append((os.readlink(f"/proc/self/fd/{descriptor}"), offset, length, advice))
+        raise OSError("advice is not taken here")
+
+    monkeypatch.setattr(os, "posix_fadvise", advised)
+    place = 2 * samples.num_batches + 3
+    samples.will_read(2, 3)
+    path = str(samples.files[samples.part_of[place]].resolve())
+    assert asked == [(path, samples.offsets[place], samples.record_bytes(2, 3), os.POSIX_FADV_WILLNEED)]
+    samples.batch(2, 3)
+    with pytest.raises(InputError, match="batch 7 of epoch 2 is not in"):
+        samples.will_read(2, 7)
+    samples.files = [tmp_path / "missing"] * len(samples.files)
+    samples.will_read(2, 3)  # whoever reads it will say so
+    assert len(asked) == 1

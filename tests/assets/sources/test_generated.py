@@ -1,0 +1,86 @@
+"""R-MAT and block-model graphs: the same bytes at any thread count, and features that need the neighbours."""
+
+import numpy as np
+import pytest
+
+from assets.building.materialize import materialize
+from assets.building.stage import Silent
+from assets.graph.read import open_graph
+from assets.graph.stage import GRAPH, GraphExecution
+from assets.sources.registry import config_class
+from assets.storage.store import Store
+from kernels.errors import InputError
+
+
+def make(folder, source, threads=1, **keys):
+    config = config_class(source)(**{"nodes": 3000, "edges": 24000, "features": 16} | keys)
+    return materialize(Store(folder), GRAPH, config, GraphExecution(threads=threads), {}, Silent())
+
+
+@pytest.mark.parametrize("source", ["rmat", "sbm", "citation"])
+def test_byte_equal_at_any_thread_count(tmp_path, source):
+    made = [make(tmp_path / str(threads), source, threads) for threads in (1, 2, 8)]
+    assert len({artifact.version for artifact in made}) == 1
+    assert made[0].files == made[1].files == made[2].files
+    assert made[0].summary == made[1].summary == made[2].summary
+    assert made[0].verify() == []
+
+
+@pytest.mark.parametrize("source", ["rmat", "sbm", "citation"])
+def test_neighbours_say_more_than_the_row(tmp_path, source):
+    graph = open_graph(make(tmp_path, source))
+    labels, x = np.asarray(graph.labels), np.asarray(graph.features.open())
+    indptr, indices = graph.topology.indptr, graph.topology.indices
+    target = np.repeat(np.arange(len(labels)), np.diff(indptr))
+    mean = np.zeros_like(x)
+    np.add.at(mean, target, x[indices])
+    mean /= np.maximum(np.diff(indptr), 1)[:, None]
+
+    def accuracy(rows):
+        centres = np.stack([rows[graph.train_ids][labels[graph.train_ids] == c].mean(axis=0) for c in range(8)])
+        distance = ((rows[graph.test_ids][:, None] - centres) ** 2).sum(axis=2)
+        return (distance.argmin(axis=1) == labels[graph.test_ids]).mean()
+
+    own, both = accuracy(x), accuracy(np.concatenate([x, 3 * mean], axis=1))
+    assert 0.2 < own < 0.6
+    assert both > own + 0.1
+
+
+def test_the_seed_and_every_key_change_the_version(tmp_path):
+    base = make(tmp_path, "rmat")
+    assert make(tmp_path, "rmat").reused
+    for keys in ({"seed": 1}, {"noise": 1.0}, {"a": 0.4}, {"train_ratio": 0.5}, {"undirected": False}):
+        assert make(tmp_path, "rmat", **keys).version != base.version
+
+
+def test_normalised_rows_have_unit_sum(tmp_path):
+    table = open_graph(make(tmp_path, "sbm", normalize="row")).features.open()
+    assert np.allclose(np.abs(table).sum(axis=1), 1, atol=1e-5)
+
+
+def test_homophily_follows_p_in(tmp_path):
+    numbers = make(tmp_path, "sbm", p_in=0.9).summary["numbers"]
+    assert abs(numbers["homophily_ratio"] - 0.9) < 0.01
+    assert numbers["num_nodes"] == 3000 and sum(numbers["class_counts"]) == 3000
+
+
+@pytest.mark.parametrize(
+    ("source", "keys", "message"),
+    [
+        ("rmat", {"nodes": 0}, "nodes = 0"),
+        ("rmat", {"edges": 0}, "edges = 0"),
+        ("rmat", {"features": 0}, "features = 0"),
+        ("rmat", {"classes": 3001}, "classes = 3001"),
+        ("rmat", {"noise": -1.0}, "noise = -1.0"),
+        ("rmat", {"a": 0.9}, "a = 0.9, b = 0.1, c = 0.1"),
+        ("sbm", {"p_in": 1.5}, "p_in = 1.5"),
+        ("sbm", {"train_ratio": 0.9, "valid_ratio": 0.2}, "train_ratio = 0.9"),
+        ("sbm", {"duplicates": "merged"}, "did you mean 'merge'"),
+        ("sbm", {"normalize": "column"}, "normalize = 'column'"),
+        ("sbm", {"seed": -1}, "seed = -1"),
+        ("rmta", {}, "did you mean 'rmat'"),
+    ],
+)
+def test_impossible_configurations(tmp_path, source, keys, message):
+    with pytest.raises(InputError, match=message):
+        make(tmp_path, source, **keys)

@@ -1,0 +1,49 @@
+"""The recipes of docs/own-data.md are run as they are printed."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assets.building.materialize import materialize
+from assets.graph.read import open_graph
+from assets.graph.stage import GRAPH, GraphExecution
+from assets.pipeline.file import load_pipeline
+from assets.storage.store import Store
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "own-data.md"
+RECIPE = re.compile(r"### Recipe: (.+?)\n\n```python\n(.+?)```\n\n```toml\n(.+?)```", re.S)
+RECIPES = {name: (code, table) for name, code, table in RECIPE.findall(PAGE.read_text(encoding="utf-8"))}
+
+
+def test_every_recipe_was_found():
+    assert len(RECIPES) == PAGE.read_text(encoding="utf-8").count("### Recipe: ") == 6
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipe(tmp_path, name):
+    code, table = RECIPES[name]
+    environment = os.environ | {"DGLBACKEND": "pytorch"}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
+    (tmp_path / "mine.toml").write_text(table)
+    pipeline = load_pipeline(tmp_path / "mine.toml")
+    artifact = materialize(Store(tmp_path / "home"), GRAPH, pipeline.graph, GraphExecution(threads=2), {})
+    graph = open_graph(artifact)
+    assert graph.topology.num_edges > 0 and artifact.verify() == []
+    keys = re.findall(r"^(\w+) = ", table, re.M)
+    assert ("weight_column" in keys) == (graph.topology.weights is not None)
+    assert ("edge_ids" in keys) == (graph.topology.edge_ids is not None)
+
+
+def test_the_page_names_every_key():
+    import dataclasses
+
+    from assets.sources.registry import config_class
+
+    text = PAGE.read_text(encoding="utf-8")
+    for source in ("edges", "ogb", "dgl", "npz"):
+        for key in dataclasses.fields(config_class(source)):
+            assert not key.metadata.get("key", True) or f"`{key.name}" in text or f"{key.name} = " in text, key.name

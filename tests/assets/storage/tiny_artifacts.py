@@ -1,0 +1,28 @@
+"""Artifacts of a few bytes with a lineage and a day on which they say they were built."""
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+
+from assets.building.stage import Summary
+from assets.storage.version import version_of
+
+DAY = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def put(store, stage, number, inputs=(), day=None):
+    """Publishes a tiny artifact that says it was built on a day."""
+    version = version_of(stage, 1, {"number": number}, {}, {})
+    with store.writer(stage, version) as writer:
+        writer.save("values", np.arange(number + 1))
+        roles = {f"input{index}": artifact for index, artifact in enumerate(inputs)}
+        started = (DAY + timedelta(days=number if day is None else day)).isoformat()
+        return writer.publish({"number": number}, roles, Summary(), {"started": started})
+
+
+def address(artifact):
+    return artifact.stage, artifact.version
+
+
+def present(store):
+    return {(path.parent.name, path.name) for path in store.folders()}

@@ -1,0 +1,74 @@
+"""`graphmill inspect`: pipelines, files of every form, and places where there is nothing."""
+
+import re
+
+import polars as pl
+import pytest
+
+from assets.pipeline.file import load_pipeline
+from jobs.commands.inspect_source import print_source
+from kernels.errors import InputError
+from tests.assets.sources.own_data import FORMS, Drawn
+
+
+@pytest.fixture(scope="module")
+def forms(tmp_path_factory):
+    folder, graph = tmp_path_factory.mktemp("forms"), Drawn()
+    return folder, {form: write(folder, graph) for form, (_, write) in FORMS.items()}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_files_and_folders_are_recognised(forms, capsys, form):
+    keys = forms[1][form]
+    print_source(str(keys.get("path", keys.get("edges"))))
+    report = capsys.readouterr().out
+    assert re.search(r"nodes +60\n", report) and re.search(r"edges +at most 600\n", report)
+    assert "memory" in report and "disk" in report
+    table = report[report.index("[graph]") :]
+    (forms[0] / "suggested.toml").write_text(table)
+    assert load_pipeline(forms[0] / "suggested.toml").graph.source == FORMS[form][0]
+
+
+def test_pipelines_by_name_and_by_file(forms, tmp_path, capsys):
+    print_source("rmat")
+    assert "rmat: generated from seed 0" in capsys.readouterr().out
+    keys = forms[1]["Parquet"]
+    text = f'[graph]\nsource = "edges"\nedges = "{keys["edges"]}"\nnodes = "{keys["nodes"]}"\nfeatures = "x"\n'
+    (tmp_path / "mine.toml").write_text(text)
+    print_source(str(tmp_path / "mine.toml"))
+    report = capsys.readouterr().out
+    assert "edges: 2 files" in report and "300 rows" in report and "columns: src BIGINT, dst BIGINT" in report
+    assert re.search(r"features +3 of 4 bytes a node, 720 B", report)
+
+
+def test_tables_without_usual_names_and_python_modules(tmp_path, capsys):
+    pl.DataFrame({"a": [1], "b": [2]}).write_csv(tmp_path / "table.csv")
+    print_source(str(tmp_path / "table.csv"))
+    assert "no columns are named like the ends of edges" in capsys.readouterr().out
+    pl.DataFrame({"from": [1], "to": [2]}).write_csv(tmp_path / "table.csv")
+    print_source(str(tmp_path / "table.csv"))
+    assert 'source_column = "from"' in capsys.readouterr().out
+    print_source("python-environment")
+    assert "modules of" in capsys.readouterr().out
+
+
+def test_a_pipeline_with_hotness_says_what_ranking_takes(tmp_path, capsys):
+    path = tmp_path / "mine.toml"
+    recipe = '[graph]\nsource = "sbm"\nnodes = 1048576\nedges = 500\n[sampling]\nfanouts = [5, 5]\n'
+    path.write_text(recipe + "[hotness]\nrounds = 2\n")
+    print_source(str(path))
+    out = capsys.readouterr().out
+    assert "hotness by bayes: 2 presampled and 0 evaluated epochs" in out and "disk      16.0 MiB" in out
+    path.write_text(recipe + '[hotness]\npolicy = "degree"\n')
+    print_source(str(path))
+    assert "hotness by degree: 0 presampled" in capsys.readouterr().out
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(InputError, match="no such file or folder, and no pipeline of that name"):
+        print_source(str(tmp_path / "nothing"))
+    (tmp_path / "notes.txt").write_text("x" * 20)
+    with pytest.raises(InputError, match="is none of"):
+        print_source(str(tmp_path / "notes.txt"))
+    with pytest.raises(InputError, match="holds neither raw/ nor processed/"):
+        print_source(str(tmp_path))

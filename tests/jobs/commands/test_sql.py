@@ -1,0 +1,169 @@
+import csv
+import io
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from assets.building.stage import Summary
+from assets.storage.store import Store
+from jobs.commands.sql import TABLE_ROWS, as_csv, as_json, as_table, print_query, query
+from jobs.commands.views import NODES, views
+from kernels.errors import InputError
+from tests.jobs.trained import trained_home
+
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
+EXAMPLES = re.findall(r"```sql\n(.*?)```", DOCUMENT, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    # Quotes, brackets and stars mean something in SQL and in DuckDB's patterns for files.
+    return trained_home(tmp_path_factory.mktemp("it's [a] home*"))
+
+
+def ask(store, sql):
+    return query(store, sql).rows
+
+
+def test_there_are_documented_queries():
+    assert len(EXAMPLES) >= 5
+
+
+@pytest.mark.parametrize("sql", EXAMPLES, ids=[sql.split("\n")[0][:40] for sql in EXAMPLES])
+def test_every_documented_query_has_an_answer(store, sql):
+    answer = query(store, sql)
+    assert answer.rows and len(answer.columns) == len(answer.rows[0])
+
+
+@pytest.mark.parametrize("sql", EXAMPLES, ids=[sql.split("\n")[0][:40] for sql in EXAMPLES])
+def test_every_documented_query_runs_on_an_empty_store(tmp_path, sql):
+    assert query(Store(tmp_path), sql).columns
+
+
+def test_the_document_names_every_view_and_column(store):
+    documented = {
+        match[1]: set(re.findall(r"`(\w+)`", match[2]))
+        for match in re.finditer(r"^\| `(\w+)` \| .*? \| (.*) \|$", DOCUMENT, re.MULTILINE)
+    }
+    made = {name: set(view.columns) for name, view in views(store.artifacts()).items()} | {"nodes": set(NODES)}
+    assert set(documented) == set(made)
+    for name, columns in made.items():
+        assert columns <= documented[name], name
+    assert {name for (name,) in ask(store, "SHOW TABLES")} == set(made)
+
+
+def test_views_hold_what_the_manifests_say(store):
+    artifacts = store.artifacts()
+    graph = next(each for each in artifacts if each.stage == "graph")
+    models = [each for each in artifacts if each.stage == "model"]
+    assert len(models) == 4
+    rows = ask(store, "SELECT full_version, bytes, started, seconds FROM artifacts ORDER BY full_version")
+    for row, artifact in zip(rows, sorted(artifacts, key=lambda each: each.version), strict=True):
+        run = artifact.run_record()
+        assert row[:2] == (artifact.version, artifact.num_bytes) and row[3] == run["seconds"]
+        assert row[2].replace(tzinfo=UTC) == datetime.fromisoformat(run["started"])
+    edges = ask(store, "SELECT version, role, input_version FROM inputs ORDER BY version")
+    assert edges == sorted((model.version[:12], "graph", graph.version[:12]) for model in models)
+    assert ask(store, "SELECT value FROM numbers WHERE name = 'num_nodes'") == [(300.0,)]
+    (names,) = ask(store, "SELECT value, text FROM numbers WHERE name = 'class_names'")
+    assert names[0] is None and json.loads(names[1]) == graph.summary["numbers"]["class_names"]
+    assert ask(store, "SELECT count(*) FROM nodes WHERE version = '" + graph.version[:12] + "'") == [(300,)]
+    assert ask(store, "SELECT DISTINCT key, value FROM config WHERE key = 'sampling.fanouts'") == [
+        ("sampling.fanouts", "[4, 4]")
+    ]
+
+
+def test_metrics_have_one_row_an_epoch_with_the_whole_config(store):
+    rows = ask(store, "SELECT version, graph, seed, lr, model, hidden, fanouts, epoch, loss, valid FROM metrics")
+    expected = []
+    for model in store.artifacts():
+        if model.stage == "model":
+            for line in model.file("metrics.jsonl").read_text().splitlines():
+                row, train = json.loads(line), model.config["train"]
+                about = (model.version[:12], model.inputs["graph"]["version"][:12], model.config["seed"], train["lr"])
+                expected.append((*about, train["model"], 8, "[4,4]", row["epoch"], row["loss"], row["valid"]))
+    assert sorted(rows) == sorted(expected) and len(rows) == 2 * 2 + 3 * 2
+
+
+def test_the_ledger_is_complete(store):
+    for model in store.artifacts():
+        if model.stage == "model":
+            ledger = json.loads(model.file("ledger.json").read_text())
+            moved = sum(row["moved_bytes"] for row in ledger["moves"])
+            counted = sum(row["n"] for row in ledger["counts"])
+            version = model.version[:12]
+            assert ask(store, f"SELECT sum(moved_bytes)::BIGINT FROM ledger WHERE version = '{version}'") == [(moved,)]
+            assert ask(store, f"SELECT sum(n)::BIGINT FROM ledger_counts WHERE version = '{version}'") == [(counted,)]
+
+
+def test_unknown_metrics_become_columns(tmp_path):
+    store = Store(tmp_path)
+    with store.writer("model", "a" * 64) as writer:
+        rows = [{"epoch": 0, "loss": 1, "hits": 3, "rate": 1}, {"epoch": 1, "loss": 0.5, "rate": 0.5, "note": "x"}]
+        writer.path("metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        writer.publish({"seed": 1, "fresh": {"t_stale": 4}}, {}, Summary(), {})
+    assert ask(store, "SELECT epoch, loss, hits, rate, note, t_stale, valid, graph FROM metrics ORDER BY epoch") == [
+        (0, 1.0, 3, 1.0, None, 4, None, None),
+        (1, 0.5, None, 0.5, "x", 4, None, None),
+    ]
+
+
+def test_damaged_artifacts_are_left_out(tmp_path):
+    store = Store(tmp_path)
+    for digit in "ab":
+        with store.writer("toy", digit * 64) as writer:
+            writer.save("values", np.arange(3))
+            writer.publish({}, {}, Summary(), {})
+    (store.root / "toy" / ("b" * 64) / "values.npy").unlink()
+    assert ask(store, "SELECT version FROM artifacts") == [("a" * 12,)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("SELECT nothing FROM artifacts", 'Referenced column "nothing" not found'),
+        ("SELECT * FROM artefacts", "artefacts does not exist"),
+        ("SELEC 1", "syntax error"),
+        (" ; ", "it is not one SELECT"),
+        ("SELECT 1; SELECT 2", "it is not one SELECT"),
+        ("DROP TABLE artifacts", "it is not one SELECT"),
+        ("COPY artifacts TO 'stolen.csv'", "it is not one SELECT"),
+        ("EXPLAIN ANALYZE COPY artifacts TO 'stolen.csv'", "it is not one SELECT"),
+        ("ATTACH 'other.db'", "it is not one SELECT"),
+        ("SET enable_external_access = true", "it is not one SELECT"),
+        ("SELECT * FROM read_text('/etc/passwd')", "Cannot access file"),
+        ("SELECT * FROM read_csv('https://example.org/x.csv')", "Error"),
+        ("SELECT value::BIGINT FROM (SELECT 'x' AS value)", "Could not convert"),
+    ],
+)
+def test_a_wrong_query_is_one_error_that_lists_the_views(store, tmp_path, monkeypatch, sql, reason):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as caught:
+        query(store, sql)
+    assert reason in caught.value.problem and "\n  numbers: stage, version, name, value, text" in caught.value.remedy
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_formats(store):
+    answer = query(store, "SELECT 'a,b' AS t, 1 AS n, NULL AS u, 0.5 AS d, [1, 2] AS l, 'nan'::DOUBLE AS n")
+    assert json.loads(as_json(answer)) == [{"t": "a,b", "n": 1, "u": None, "d": 0.5, "l": [1, 2], "n:1": None}]
+    assert list(csv.reader(io.StringIO(as_csv(answer))))[1][:4] == ["a,b", "1", "", "0.5"]
+    lines = as_table(query(store, "SELECT 'x' AS name, 7 AS count UNION ALL SELECT NULL, NULL ORDER BY count")).split(
+        "\n"
+    )
+    assert lines == ["name  count", "----  -----", "x         7", "-         -", "(2 rows)"]
+    assert "\\x1b[31m\\n" in as_table(query(store, "SELECT chr(27) || '[31m' || chr(10) AS evil"))
+    long = query(store, f"SELECT * FROM range({TABLE_ROWS + 5})")
+    assert as_table(long).endswith("... 5 more rows: add LIMIT, or --format csv or json for all")
+    assert len(json.loads(as_json(long))) == TABLE_ROWS + 5 == len(as_csv(long).split("\n")) - 1
+
+
+def test_printing(store):
+    lines = []
+    print_query(store, None, write=lines.append)
+    print_query(store, "SELECT 1 AS one", "csv", write=lines.append)
+    assert lines[0].startswith("artifacts: stage, version, full_version") and lines[1] == "one\n1"

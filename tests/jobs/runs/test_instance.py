@@ -1,0 +1,120 @@
+"""The home's settings, and runs that nobody carries out any more."""
+
+import subprocess
+import sys
+import time
+
+import dagster as dg
+import pytest
+import yaml
+from dagster import DagsterRunStatus
+from dagster._core.events import EngineEventData
+
+from jobs.commands import ui
+from jobs.runs.dead_runs import fail_dead_runs, process_lives, run_process
+from jobs.runs.instance import DAGSTER_YAML, SETTINGS, init_home, open_instance
+from kernels.errors import InputError
+
+
+def test_settings_are_written_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRAPHMILL_HOME", str(tmp_path / "home"))
+    folder, written = init_home()
+    assert (folder, written) == (tmp_path / "home", True)
+    (folder / SETTINGS).write_text(DAGSTER_YAML.replace("default_limit: 1", "default_limit: 2"))
+    assert init_home() == (folder, False)
+    assert "default_limit: 2" in (folder / SETTINGS).read_text()
+
+
+def test_dagster_accepts_the_settings(tmp_path):
+    with open_instance(tmp_path) as instance:
+        assert not instance.telemetry_enabled and not instance.nux_enabled
+        pools = instance.get_concurrency_config().pool_config
+        assert pools.default_pool_limit == 1 and pools.pool_granularity.value == "op"
+        assert instance.run_monitoring_enabled
+        assert instance.run_monitoring_settings["free_slots_after_run_end_seconds"] == 30
+
+
+def test_the_block_for_postgres_is_yaml_when_it_is_uncommented():
+    block = [line[2:] for line in DAGSTER_YAML.splitlines() if line.startswith(("# storage:", "#   "))]
+    assert yaml.safe_load("\n".join(block)) == {
+        "storage": {"postgres": {"postgres_url": {"env": "GRAPHMILL_POSTGRES_URL"}}}
+    }
+
+
+def test_a_home_that_cannot_be_made_is_an_input_error(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file"):
+        init_home(tmp_path / "file" / "home")
+
+
+@dg.job
+def _nothing():
+    pass
+
+
+def _started_run(instance, pid):
+    run = instance.create_run_for_job(_nothing, status=DagsterRunStatus.STARTED)
+    instance.report_engine_event("Started process for run", run, EngineEventData.in_process(pid))
+    return run.run_id
+
+
+def test_runs_whose_process_is_gone_fail_and_give_their_slots_back(tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    alive = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        with open_instance(tmp_path) as instance:
+            dead, living = _started_run(instance, gone.pid), _started_run(instance, alive.pid)
+            storage = instance.event_log_storage
+            storage.initialize_concurrency_limit_to_default("gpu")
+            assert storage.claim_concurrency_slot("gpu", dead, "step").is_claimed
+            assert not storage.claim_concurrency_slot("gpu", living, "step").is_claimed
+            assert run_process(instance, dead)[0] == gone.pid
+            assert fail_dead_runs(instance) == [dead]
+            assert instance.get_run_by_id(dead).status == DagsterRunStatus.FAILURE
+            assert instance.get_run_by_id(living).status == DagsterRunStatus.STARTED
+            assert storage.claim_concurrency_slot("gpu", living, "step").is_claimed
+            assert fail_dead_runs(instance) == []
+    finally:
+        alive.kill()
+        alive.wait()
+
+
+def test_another_process_with_the_same_number_is_not_the_run():
+    process = subprocess.Popen(["sleep", "600"])
+    try:
+        assert process_lives(process.pid, time.time())
+        assert not process_lives(process.pid, time.time() - 3600)
+    finally:
+        process.kill()
+        process.wait()
+    assert not process_lives(process.pid, time.time())
+
+
+def test_a_run_without_any_process_yet_is_left_alone(tmp_path):
+    with open_instance(tmp_path) as instance:
+        instance.create_run_for_job(_nothing, status=DagsterRunStatus.STARTED)
+        assert fail_dead_runs(instance) == []
+
+
+def test_the_ui_listens_on_this_machine_only_and_on_a_free_port(tmp_path, monkeypatch):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind((ui.ADDRESS, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"port {port} of 127.0.0.1 is taken"):
+            ui.free_port(port)
+        monkeypatch.setattr(ui, "PORT", port)
+        assert port < ui.free_port(None) < port + ui.PORTS_TRIED
+    executed = []
+    monkeypatch.setattr("os.execve", lambda *arguments: executed.append(arguments))
+    monkeypatch.setenv("GRAPHMILL_PIPELINES", "mine")
+    lines = []
+    ui.serve(tmp_path / "home", None, lines.append)
+    ((_, command, environment),) = executed
+    assert command[command.index("-h") + 1] == "127.0.0.1"
+    assert f"http://127.0.0.1:{command[command.index('-p') + 1]}" in lines[0]
+    assert environment["DAGSTER_HOME"] == environment["GRAPHMILL_HOME"] == str(tmp_path / "home")
+    assert environment["GRAPHMILL_PIPELINES"].startswith("/")

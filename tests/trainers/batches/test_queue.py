@@ -1,0 +1,93 @@
+"""The ordered queue keeps order and its bound in bytes at any number of workers."""
+
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainers.batches.queue import Closed, OrderedByteQueue
+from trainers.devices.logical import OverBudget
+
+
+def run_queue(sizes: list[int], workers: int, capacity: int, first: int = 0) -> tuple[list[int], int]:
+    queue: OrderedByteQueue[int] = OrderedByteQueue(capacity, first=first)
+
+    def work(start: int) -> None:
+        for number in range(start, len(sizes), workers):
+            queue.admit(first + number, sizes[number])
+            queue.put(first + number, number, sizes[number])
+
+    threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(workers)]
+    for thread in threads:
+        thread.start()
+    taken = []
+    for number in range(len(sizes)):
+        item, num_bytes = queue.take(first + number)
+        assert num_bytes == sizes[number]
+        assert queue.used_bytes <= capacity
+        taken.append(item)
+        queue.release(num_bytes)
+    for thread in threads:
+        thread.join(timeout=10)
+        assert not thread.is_alive()
+    assert queue.used_bytes == 0
+    return taken, queue.peak_bytes
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 100), max_size=30),
+    workers=st.integers(1, 5),
+    slack=st.integers(0, 150),
+    first=st.integers(0, 9),
+)
+def test_order_and_bound_hold(sizes: list[int], workers: int, slack: int, first: int) -> None:
+    capacity = max(sizes, default=0) + slack
+    taken, peak = run_queue(sizes, workers, capacity, first)
+    assert taken == list(range(len(sizes)))
+    assert peak <= capacity
+
+
+def test_an_item_larger_than_the_queue_is_an_error_that_names_the_size() -> None:
+    queue: OrderedByteQueue[int] = OrderedByteQueue(10)
+    with pytest.raises(OverBudget, match="set `queue` to 11 bytes or more"):
+        queue.admit(0, 11)
+
+
+def test_a_later_item_waits_for_its_turn_even_when_it_fits() -> None:
+    queue: OrderedByteQueue[str] = OrderedByteQueue(10)
+    entered = threading.Event()
+    thread = threading.Thread(target=lambda: (queue.admit(1, 1), entered.set()), daemon=True)
+    thread.start()
+    assert not entered.wait(0.05)
+    queue.admit(0, 10)
+    assert not entered.wait(0.05)  # its turn has come, its byte has not
+    queue.release(10)
+    assert entered.wait(10)
+
+
+def test_a_workers_error_reaches_the_consumer_and_the_other_workers() -> None:
+    queue: OrderedByteQueue[int] = OrderedByteQueue(10)
+    caught: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            queue.admit(1, 1)
+        except Closed as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    queue.fail(RuntimeError("broken batch"))
+    with pytest.raises(RuntimeError, match="broken batch"):
+        queue.take(0)
+    thread.join(timeout=10)
+    assert len(caught) == 1
+
+
+def test_close_lets_workers_go() -> None:
+    queue: OrderedByteQueue[int] = OrderedByteQueue(10)
+    queue.close()
+    with pytest.raises(Closed):
+        queue.admit(0, 1)

@@ -1,0 +1,35 @@
+"""Hotness and budgets for the trainer tests: any order and any bytes, as artifacts of a store."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
+from assets.budgets.stage import BudgetsStage
+from assets.building.materialize import materialize
+from assets.building.stage import Summary
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from assets.storage.version import version_of
+from trainers.open_rows import CacheInputs
+
+
+def random_order(home: Path, num_nodes: int, seed: int) -> Artifact:
+    """A hotness artifact that says nothing but an order."""
+    config = {"nodes": num_nodes, "seed": seed}
+    with Store(home).writer("hotness", version_of("hotness", 0, config, {}, {})) as writer:
+        writer.save("order", np.random.default_rng(seed).permutation(num_nodes).astype(np.int32))
+        return writer.publish(config, {}, Summary(), {})
+
+
+def resolve(home: Path, graph: Artifact, work: dict[str, int] | None = None, **memory: Any) -> Artifact:
+    """The budgets of a `[memory]` table, measured into the same home; `work` are declared working sets."""
+    config = BudgetsConfig(memory=MemoryConfig(**memory), **(work or {}))
+    return materialize(Store(home), BudgetsStage(home), config, BudgetsExecution(), {"graph": graph})
+
+
+def cache_inputs(home: Path, graph: Artifact, seed: int = 0, **memory: Any) -> CacheInputs:
+    """Both, for a random order."""
+    hotness = random_order(home, graph.files["features.npy"]["shape"][0], seed)
+    return CacheInputs(hotness=hotness, budgets=resolve(home, graph, **memory))

@@ -1,0 +1,231 @@
+"""The disk trainer: losses of `minibatch` to the bit, exact counts, bounded queues, exact resume, and errors that name what is damaged."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assets.graph.read import open_graph
+from assets.samples.read import Samples, open_samples
+from assets.sampling.config import SamplingConfig
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from kernels.errors import InputError
+from kernels.rows.pages import PAGE_BYTES, padded_bytes
+from tests.assets.packed_chunks.packed import Packed, build_packed
+from tests.trainers.runs import TABLE, train_packed
+from trainers.config import TrainTable
+from trainers.devices.logical import OverBudget
+from trainers.open_batches import StoredInputs
+from trainers.rows.packed import ChunkLoader, Staged
+from trainers.run import train_table
+from trainers.techniques.disk import NUM_LOADERS
+
+EPOCHS = 3
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
+    return build_packed(tmp_path_factory.mktemp("home"), epochs=2)
+
+
+def train(packed: Packed, home: Path, trainer: str = "disk", **options: Any) -> Artifact:
+    return train_packed(packed, home, trainer, **({"epochs": EPOCHS} | options))
+
+
+def rows_of(model: Artifact) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in model.file("metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+def test_losses_and_weights_are_those_of_minibatch(packed: Packed, tmp_path: Path, model: str) -> None:
+    online = train(packed, tmp_path, "minibatch", model=model)
+    disk = train(packed, tmp_path, model=model)
+    assert rows_of(disk) == rows_of(online)
+    assert disk.files["weights.safetensors"]["digest"] == online.files["weights.safetensors"]["digest"]
+    assert disk.version != online.version
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"io": "pread"}, {"io": "buffered"}, {"io_depth": 1}, {"io_window": "8KiB"}, {"queue": "2MB"}, {"link_gbps": 1.0}],
+)
+def test_how_it_is_read_changes_no_bit(packed: Packed, tmp_path: Path, options: dict[str, Any]) -> None:
+    one, other = train(packed, tmp_path / "one"), train(packed, tmp_path / "other", **options)
+    assert one.version == other.version
+    for name in ("weights.safetensors", "metrics.jsonl"):
+        assert one.files[name]["digest"] == other.files[name]["digest"]
+
+
+@pytest.mark.parametrize("window", ["8191", "2GiB", "0"])
+def test_a_window_that_holds_no_two_pages_or_too_much_is_refused(window: str) -> None:
+    with pytest.raises(InputError, match=r"io_window = .* is not between"):
+        TrainTable(**(TABLE | {"io_window": window}))
+
+
+def expected_traffic(packed: Packed) -> dict[str, int]:
+    """What the training epochs move, counted from the plan and the samples alone."""
+    row_bytes = open_graph(packed.graph).features.row_bytes
+    rows, pages = (np.asarray(packed.cache_plan.array(name)) for name in ("tier_rows", "pages"))
+    samples = open_samples(packed.samples)
+    per_epoch = samples.num_batches
+    times = np.repeat([2, 1], per_epoch)  # three training epochs take sampling epochs 0, 1, 0
+    device, host, cached, chunk = (rows.astype(np.int64) * times[:, None]).sum(axis=0).tolist()
+    moved = (padded_bytes(rows[:, 3].astype(np.int64) * row_bytes) + pages * PAGE_BYTES) * times
+    ids = (padded_bytes(4 * rows.sum(axis=1, dtype=np.int64)) + padded_bytes(4 * rows[:, 2].astype(np.int64))) * times
+    return {
+        "hits_device": device,
+        "hits_host": host,
+        "hits_disk_cache": cached,
+        "hits_packed": chunk,
+        "disk asked": (cached + chunk) * row_bytes,
+        "disk moved": int(moved.sum()),
+        "ids moved": int(ids.sum()),
+        "h2d": (host + cached + chunk) * row_bytes,
+        "topology": int((np.asarray(samples.num_bytes) * times).sum()),
+    }
+
+
+def test_the_ledger_is_the_plans_arithmetic(packed: Packed, tmp_path: Path) -> None:
+    model = train(packed, tmp_path)
+    ledger = json.loads(model.file("ledger.json").read_text())
+    counts = {row["name"]: row["n"] for row in ledger["counts"] if row["layer"] == 0}
+    lines = {(row["link"], row["kind"]): row for row in ledger["moves"]}
+    found = {name: counts[name] for name in ("hits_device", "hits_host", "hits_disk_cache", "hits_packed")}
+    found |= {
+        "disk asked": lines["disk", "feature"]["asked_bytes"],
+        "disk moved": lines["disk", "feature"]["moved_bytes"],
+        "ids moved": lines["disk", "ids"]["moved_bytes"],
+        "h2d": lines["h2d", "feature"]["moved_bytes"],
+        "topology": lines["disk", "topology"]["moved_bytes"],
+    }
+    assert found == expected_traffic(packed)
+    assert min(found.values()) > 0  # every tier took part
+    assert sum(found[name] for name in counts if name.startswith("hits_")) == counts["inputs"]
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(packed: Packed, tmp_path: Path) -> None:
+    whole = train(packed, tmp_path / "whole")
+
+    class Stop(Exception):
+        pass
+
+    class Stopping:
+        steps = 0
+
+        def start(self, label: str, total: int | None, unit: str) -> None: ...
+
+        def done(self) -> None: ...
+
+        def advance(self, n: int) -> None:
+            self.steps += n
+            if self.steps >= 11:
+                raise Stop
+
+    table = TrainTable(**(TABLE | {"trainer": "disk", "epochs": EPOCHS, "checkpoint_steps": 1}))
+    sampling = SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=2)
+    stored = StoredInputs(samples=packed.samples, cache_plan=packed.cache_plan, packed_chunks=packed.packed_chunks)
+    run: dict[str, Any] = {"stored": stored, "report": lambda line: None}
+    store = Store(tmp_path / "stopped")
+    with pytest.raises(Stop):
+        train_table(store, packed.graph, table, sampling, 5, progress=Stopping(), **run)
+    again = train_table(store, packed.graph, table, sampling, 5, resume=True, **run)[0]
+    for name in ("weights.safetensors", "metrics.jsonl", "ledger.json"):
+        assert again.files[name]["digest"] == whole.files[name]["digest"]
+
+
+def test_a_queue_that_is_too_small_says_what_would_do(packed: Packed, tmp_path: Path) -> None:
+    with pytest.raises(OverBudget, match="set `queue` to") as caught:
+        train(packed, tmp_path, queue="40kB")
+    least = int(str(caught.value).split("set `queue` to ")[1].split(" ")[0].replace(",", ""))
+    assert least > 40_000
+
+
+def test_stages_overlap_on_the_time_line(packed: Packed, tmp_path: Path) -> None:
+    record = train(packed, tmp_path).run_record()["timeline"]
+    loaders = {f"feature loader {number}" for number in range(NUM_LOADERS)}
+    assert {span[0] for span in record["spans"]} == {"step", "graph loader", *loaders, "assembler"}
+
+
+def test_every_graph_is_asked_for_once_ahead_of_its_rows(
+    packed: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, loaded, lock = [], [], threading.Lock()
+    load = ChunkLoader.load
+
+    def noted(loader: ChunkLoader, number: int) -> Staged:
+        with lock:
+            loaded.append(number)
+            assert asked.count(number) == loaded.count(number)  # stored batches come again in later epochs
+        return load(loader, number)
+
+    def will_read(samples: Samples, epoch: int, step: int) -> None:
+        asked.append(epoch * samples.num_batches + step)
+
+    monkeypatch.setattr(Samples, "will_read", will_read)
+    monkeypatch.setattr(ChunkLoader, "load", noted)
+    train(packed, tmp_path)
+    assert sorted(asked) == sorted(loaded) and len(asked) > NUM_LOADERS
+
+
+def flip(path: Path, byte: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(byte)
+        value = file.read(1)[0]
+        file.seek(byte)
+        file.write(bytes([value ^ 1]))
+
+
+DAMAGES = ("bit", "truncated", "sample", "cache", "device_image", "host_image", "index")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_ends_the_run_before_a_wrong_row_is_used(tmp_path: Path, damage: str) -> None:
+    packed = build_packed(tmp_path / "home", epochs=2)
+    part = packed.packed_chunks.open_part(next(iter(packed.packed_chunks.parts)))
+    batches = packed.samples.open_part(next(iter(packed.samples.parts))).file("batches.npy")
+    chunks, bounds = part.file("chunks.npy"), part.array("bounds")
+    images = {name: (part.file(f"{name}.npy"), PAGE_BYTES + 5) for name in ("device_image", "host_image")}
+    flipped = images | {
+        "bit": (chunks, int(bounds[3]) - PAGE_BYTES - 7),
+        "sample": (batches, PAGE_BYTES + 50),
+        "cache": (part.file("caches.npy"), int(part.array("cache_bounds")[0]) + 1000),
+        "index": (packed.packed_chunks.file("num_cached.npy"), PAGE_BYTES + 8),
+    }
+    if damage == "truncated":
+        chunks.chmod(0o644)
+        with chunks.open("r+b") as file:
+            file.truncate(int(bounds[2]) + 100)
+    else:
+        path, byte = flipped[damage]
+        path.chmod(0o644)
+        flip(path, byte)
+    with pytest.raises(InputError) as caught:
+        train(packed, tmp_path / "models")
+    text = str(caught.value)
+    assert "digest" in text or "instead of" in text
+    assert "samples" in text or "packed_chunks" in text
+    assert "again" in text or "graphmill build" in text
+    if damage == "cache":
+        assert "disk cache of batch" in text and "graphmill run PIPELINE" in text
+
+
+def test_without_packed_rows_or_with_other_samples_it_says_so(packed: Packed, tmp_path: Path) -> None:
+    table = TrainTable(**(TABLE | {"trainer": "disk"}))
+    sampling = SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=2)
+
+    def run(stored: StoredInputs | None, sampling: SamplingConfig = sampling) -> None:
+        train_table(Store(tmp_path), packed.graph, table, sampling, 5, stored=stored, report=lambda line: None)
+
+    with pytest.raises(InputError, match="no samples were given"):
+        run(None)
+    with pytest.raises(InputError, match="no packed chunks were given"):
+        run(StoredInputs(samples=packed.samples))
+    whole = StoredInputs(samples=packed.samples, cache_plan=packed.cache_plan, packed_chunks=packed.packed_chunks)
+    with pytest.raises(InputError):
+        run(whole, SamplingConfig(fanouts=(4, 2), batch_size=32, reuse=2))
+    with pytest.raises(InputError, match="2 epochs"):
+        run(whole, SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=0))

@@ -1,0 +1,1 @@
+"""Which mini-batches: sampled online, or read from stored samples."""

@@ -1,0 +1,113 @@
+"""A mini-batch, and what every source of mini-batches does with one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from kernels.sampling.coefficients import gcn_weights, sum_weights
+from kernels.sampling.epoch_plan import PlannedBatch
+from kernels.types import Array, BatchKey, Block, Topology
+from trainers.record.ledger import Ledger
+
+
+@dataclass(kw_only=True)
+class MiniBatch:
+    """The seeds of one step, the blocks under them, and where the step stands in the run.
+
+    Attributes:
+        key: names the sampling decisions.
+        seeds: ids[b] global; labels: i32[b].
+        blocks: blocks[0] consumes features; the output of the last block is the seeds'. fanouts[0] belongs to the last block.
+        train_epoch, position: the training epoch and the batch's place in it; dropout and resume use these, they never repeat.
+        group: (position, size) in the batch's optimiser step; group_seeds: seeds of that whole step.
+        slots: i32[n] where each input row is, or None for plain node ids.
+        x: float[n, F] gathered input rows (a torch tensor), or None before the gather.
+    """
+
+    key: BatchKey
+    seeds: Array
+    labels: Array
+    blocks: tuple[Block, ...]
+    train_epoch: int
+    position: int
+    group: tuple[int, int]
+    group_seeds: int
+    slots: Array | None = None
+    x: Any = None
+
+    @property
+    def input_ids(self) -> Array:
+        """ids[n]: global ids of the rows that blocks[0] consumes; unique, in deterministic order."""
+        return self.blocks[0].src_ids
+
+    def to_dgl(self) -> list[Any]:
+        """Returns the blocks as DGL blocks, with `srcdata["x"]` on the first and `dstdata["y"]` (int64) on the last.
+
+        Raises:
+            InputError: DGL is not installed.
+        """
+        from kernels.sampling.dgl_blocks import to_dgl
+
+        made = [to_dgl(block) for block in self.blocks]
+        if self.x is not None:
+            made[0].srcdata["x"] = self.x
+        import torch
+
+        made[-1].dstdata["y"] = torch.from_numpy(self.labels.astype(np.int64))
+        return made
+
+
+def planned_batch(item: PlannedBatch, epoch: int, labels: Array, blocks: tuple[Block, ...], **more: Any) -> MiniBatch:
+    """Returns the batch that a plan means.
+
+    Args:
+        item: names it.
+        epoch: of training.
+        labels: i32[N].
+        blocks: under its seeds.
+        more: slots or rows, where they are known.
+    """
+    return MiniBatch(
+        key=item.key,
+        seeds=item.seeds,
+        labels=labels[item.seeds],
+        blocks=blocks,
+        train_epoch=epoch,
+        position=item.position,
+        group=item.group,
+        group_seeds=item.group_seeds,
+        **more,
+    )
+
+
+def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: str | None) -> None:
+    """Puts GCN coefficients ("gcn") or the factors of an unbiased sum ("sum") on the blocks in place, where the model asks for them."""
+    for block in blocks:
+        if edge_weight == "gcn":
+            block.weight, block.self_weight = gcn_weights(block, topology.in_degree, topology.out_degree)
+        elif edge_weight == "sum":
+            block.weight = sum_weights(block, topology.in_degree)
+
+
+def batch_bytes(batch: MiniBatch, width: int) -> int:
+    """Returns the bytes of a batch: all arrays of its blocks, its slots, and float32 input rows of `width` columns."""
+    slots = 0 if batch.slots is None else batch.slots.nbytes
+    return block_bytes(batch.blocks) + slots + len(batch.input_ids) * width * 4
+
+
+def block_bytes(blocks: tuple[Block, ...]) -> int:
+    """Returns the bytes of all arrays of blocks."""
+    arrays = [getattr(block, field.name) for block in blocks for field in fields(block)]
+    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+
+
+def count_batch(batch: MiniBatch, ledger: Ledger) -> None:
+    """Counts a batch, its seeds, and inputs and edges by layer."""
+    ledger.count("batches", 0, 1)
+    ledger.count("seeds", 0, len(batch.seeds))
+    for layer, block in enumerate(batch.blocks):
+        ledger.count("inputs", layer, block.num_src)
+        ledger.count("edges", layer, block.num_edges)

@@ -1,0 +1,1 @@
+"""On what a training computes: devices with budgets, links, memory and threads."""

@@ -1,0 +1,66 @@
+"""A link of a stated speed between host and device, so that time on the CPU follows bytes as it would across PCIe.
+
+The link is a token bucket without a reserve: tokens come at the stated rate, are used up as they come while something is moved, and are
+not saved while nothing is. So transfers follow one another, B bytes take B / rate seconds from the moment at which the link is free, and
+any number of workers shares the one rate. A worker's own copying counts against the transfer: it only waits for what is left, as a thread
+does that issues a copy and then waits for the device.
+
+Only time changes. The rows, the ledger and the losses are those of a run without a link, and the bytes that the link was charged with are
+those that the ledger says crossed it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from fractions import Fraction
+
+SECOND_NS = 1_000_000_000
+
+
+class Link:
+    """One direction of a link.
+
+    Args:
+        gbps: speed in GB/s, 10^9 bytes a second.
+        clock: returns nanoseconds that never fall.
+        sleep: waits for nanoseconds.
+    """
+
+    def __init__(
+        self,
+        gbps: float,
+        clock: Callable[[], int] = time.monotonic_ns,
+        sleep: Callable[[int], None] = lambda ns: time.sleep(ns / SECOND_NS),
+    ):
+        self.gbps = gbps
+        self.charged_bytes = 0
+        self._rate = Fraction(gbps)  # 1 GB/s is one byte a nanosecond
+        self._clock, self._sleep, self._lock = clock, sleep, threading.Lock()
+        # The present run of transfers without a gap: when it began and its bytes. Dividing their sum loses no fraction of a nanosecond.
+        self._began, self._busy_bytes = 0, 0
+
+    def now(self) -> int:
+        """Returns the clock's nanoseconds."""
+        return self._clock()
+
+    def carry(self, num_bytes: int, since: int) -> None:
+        """Moves bytes and returns when they have arrived.
+
+        Args:
+            num_bytes: how many.
+            since: the time from which they could be moved, as `now` told it.
+        """
+        with self._lock:
+            if self._end() < since:
+                self._began, self._busy_bytes = since, 0
+            self._busy_bytes += num_bytes
+            self.charged_bytes += num_bytes
+            arrives = self._end()
+        left = arrives - self._clock()
+        if left > 0:
+            self._sleep(left)
+
+    def _end(self) -> int:
+        return self._began + -(-self._busy_bytes * self._rate.denominator // self._rate.numerator)

@@ -1,0 +1,116 @@
+"""What a run reads its rows from: the table, a cache in front of it, a link before the device.
+
+None of the three changes a row. So which rows are cached is execution, like `features` and `samplers`: it is recorded with the run, and
+the model's version, weights and metrics do not depend on it. Only the ledger tells the difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from assets.budgets.read import Budgets, open_budgets
+from assets.graph.read import Graph
+from assets.hotness.read import open_hotness
+from assets.sizes import format_bytes, parse_size
+from assets.storage.artifact import Artifact
+from assets.storage.require import require
+from kernels.errors import InputError
+from kernels.rows.placement import Placement, place_bytes
+from kernels.sampling.epoch_plan import EpochPlan
+from trainers.config import ModelConfig, TrainExecution
+from trainers.devices.logical import LogicalDevice
+from trainers.probe_step import automatic_device_bytes, simulated_peak
+from trainers.rows.cache import CachedSource
+from trainers.rows.linked import LinkedSource
+from trainers.rows.source import FeatureSource, TableSource, open_source
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheInputs:
+    """What decides which rows are cached.
+
+    Attributes:
+        hotness: has `order` ids[N], the hottest node first.
+        budgets: bytes of each level.
+    """
+
+    hotness: Artifact
+    budgets: Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features:
+    """Rows of a run.
+
+    Attributes:
+        table: every row, uncached and without a link; evaluation reads it.
+        source: what training gathers from.
+        device: holds the cached rows, and the work while a workspace is set.
+        record: what the cache is, for run.json; empty without one.
+    """
+
+    table: TableSource
+    source: FeatureSource
+    device: LogicalDevice
+    record: dict[str, Any] = field(default_factory=dict)
+
+
+def open_features(
+    graph: Graph, semantic: ModelConfig, execution: TrainExecution, plan: EpochPlan, cache: CacheInputs | None
+) -> Features:
+    """Opens the table and fills the cache.
+
+    Args:
+        graph, semantic, plan: what is trained, for the simulated step.
+        execution: says where the table is, and how fast the link.
+        cache: None to train without one.
+
+    Raises:
+        InputError: the inputs are of other stages or of a graph with other nodes, a block of the table is damaged, or the budgets
+            contradict `features`.
+    """
+    table = open_source(graph.features, execution.features)
+    work_bytes = parse_size(execution.workspace) if execution.workspace else None
+    device = LogicalDevice(work_bytes=work_bytes, link_gbps=execution.link_gbps)
+    source, record = table, {}
+    if cache is not None:
+        budgets = open_budgets(cache.budgets)
+        peak_bytes, device_bytes = None, budgets.device_bytes
+        if "device" in budgets.automatic:
+            peak_bytes = simulated_peak(graph, semantic, plan, table, work_bytes)
+            device_bytes = automatic_device_bytes(budgets, peak_bytes)
+        host_bytes = _host_bytes(budgets, execution, graph)
+        placement = _place(cache.hotness, graph, device_bytes, host_bytes)
+        device.cache_bytes = device_bytes
+        source = CachedSource(graph.features, table, placement, device)
+        record = {
+            "hotness": cache.hotness.version,
+            "budgets": cache.budgets.version,
+            "simulated_peak_bytes": peak_bytes,
+            "device_budget_bytes": device_bytes,
+            "host_budget_bytes": host_bytes,
+            "device_rows": len(placement.device_ids),
+            "host_rows": len(placement.host_ids),
+        }
+    if device.link is not None:
+        source = LinkedSource(source, device.link)
+    return Features(table=table, source=source, device=device, record=record)
+
+
+def _host_bytes(budgets: Budgets, execution: TrainExecution, graph: Graph) -> int:
+    """Returns the bytes of the host tier; a table in memory needs none, for all its rows are on the host."""
+    if execution.features != "memory":
+        return budgets.host_bytes
+    held = graph.features.num_rows * graph.features.row_bytes
+    if "host" not in budgets.automatic and held > budgets.host_bytes:
+        problem = (
+            f'features = "memory" holds {format_bytes(held)} where [memory] host allows {budgets.host_bytes:,} bytes'
+        )
+        raise InputError(problem, 'raise host, or set features = "mapped"')
+    return 0
+
+
+def _place(hotness: Artifact, graph: Graph, device_bytes: int, host_bytes: int) -> Placement:
+    require(hotness, {"arrays": {"order": {"shape": (graph.topology.num_nodes,)}}})
+    return place_bytes(open_hotness(hotness).order, graph.features.row_bytes, device_bytes, host_bytes)

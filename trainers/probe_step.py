@@ -1,0 +1,73 @@
+"""How much of a device is left for cached rows: one simulated training step says what training needs (FGNN section 6.1, after PaGraph).
+
+A model and an optimiser of the recipe take one step on one mini-batch of the first epoch's seeds, whose neighbours are drawn on the probe
+stream: no draw of training is used up or seen. A logical device counts the step exactly. What is cached is the rest of the device, less a
+quarter of the peak: another batch may be larger. Nothing of it is kept, so the run is the same as without.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch.nn import functional
+
+from assets.budgets.read import Budgets
+from assets.graph.read import Graph
+from assets.sampling.config import open_sampler
+from kernels.sampling.epoch_plan import EpochPlan
+from kernels.types import Stream
+from trainers.batches.batch import attach_weights
+from trainers.config import ModelConfig
+from trainers.devices.logical import LogicalDevice
+from trainers.models.build import build_model
+from trainers.models.layer import StepRandom
+from trainers.record.ledger import Ledger
+from trainers.rows.source import FeatureSource
+
+
+def simulated_peak(
+    graph: Graph, semantic: ModelConfig, plan: EpochPlan, features: FeatureSource, work_bytes: int | None
+) -> int:
+    """Returns the most bytes that one training step holds on a device: parameters, gradients, moments, inputs, activations.
+
+    Args:
+        graph, semantic: what is trained on what.
+        plan: names the seeds of the first batch.
+        features: where its rows come from.
+        work_bytes: bound of the device's workspace, or None.
+
+    Raises:
+        OverBudget: the step does not fit in the workspace.
+    """
+    # Making a model draws from torch's own generator, and a user's may draw in its step; no later draw must tell that this step was taken.
+    with torch.random.fork_rng(devices=[]):
+        device = _step(graph, semantic, plan, features, LogicalDevice(work_bytes=work_bytes))
+    return device.peak["total"]
+
+
+def _step(
+    graph: Graph, semantic: ModelConfig, plan: EpochPlan, features: FeatureSource, device: LogicalDevice
+) -> LogicalDevice:
+    item = next(iter(plan.batches(0)))
+    sampling, train = semantic.sampling, semantic.train
+    model = build_model(train, graph.features.width, graph.num_classes, semantic.seed)
+    sampler = open_sampler(graph.topology, sampling.method, sampling.fanouts, seed=semantic.seed)
+    blocks = sampler.sample(replace(item.key, stream=Stream.PROBE), item.seeds, transpose=model.transpose)
+    attach_weights(blocks, graph.topology, model.edge_weight)
+    device.adopt(model.parameters(), "parameters")
+    optimiser = torch.optim.Adam(model.parameters(), lr=train.lr)
+    x = device.alloc((blocks[0].num_src, features.width), torch.float32, "inputs")
+    features.gather(blocks[0].src_ids, x, Ledger())
+    with device:
+        logits = model(blocks, x, StepRandom(semantic.seed, 0, 0))
+        labels = torch.from_numpy(graph.labels[item.seeds]).long()
+        functional.cross_entropy(logits, labels, reduction="sum").backward()
+        optimiser.step()
+    return device
+
+
+def automatic_device_bytes(budgets: Budgets, peak_bytes: int) -> int:
+    """Returns the bytes of cached rows that a device of budget "auto" holds beside a step of that peak; 0 when nothing is left."""
+    assert budgets.device_total_bytes is not None
+    return max(0, min(budgets.device_bytes, budgets.device_total_bytes - peak_bytes * 5 // 4))

@@ -1,0 +1,1 @@
+"""What a training cost: bytes and counts, time-lines, progress."""

@@ -1,0 +1,86 @@
+"""Progress for people: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+from assets.building.stage import Progress
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class LineProgress:
+    """Prints a line when a phase has taken a while, and then every few seconds; for logs and pipes."""
+
+    def __init__(self, stream: TextIO | None = None, every_seconds: float = SECONDS_BETWEEN_LINES):
+        self.stream, self.every_seconds = stream or sys.stderr, every_seconds
+        self._label, self._unit, self._total, self._count = "", "", None, 0
+        self._printed = self._started = 0.0
+
+    def start(self, label: str, total: int | None, unit: str) -> None:
+        """A phase begins; nothing is printed until it has lasted."""
+        self._label, self._unit, self._total, self._count = label, unit, total, 0
+        self._printed = self._started = time.monotonic()
+
+    def advance(self, n: int) -> None:
+        """n more units are done."""
+        self._count += n
+        if time.monotonic() - self._printed >= self.every_seconds:
+            self._printed = time.monotonic()
+            of = f"/{self._total:,}" if self._total is not None else ""
+            print(f"  {self._label}: {self._count:,}{of} {self._unit}{self._left()}", file=self.stream, flush=True)
+
+    def done(self) -> None:
+        """The phase is over."""
+
+    def _left(self) -> str:
+        """Returns how long the rest takes at the pace so far, in words; nothing where that is not known."""
+        if not self._total or not 0 < self._count < self._total:
+            return ""
+        seconds = (self._printed - self._started) / self._count * (self._total - self._count)
+        return f", about {seconds:.0f} s left" if seconds < 120 else f", about {seconds / 60:.0f} min left"
+
+
+class BarProgress:
+    """A bar that is redrawn in place and removed when its phase ends; for terminals."""
+
+    def __init__(self, stream: TextIO | None = None):
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        columns = (
+            TextColumn("  {task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[unit]}"),
+        )
+        console = Console(file=stream or sys.stderr)
+        self._bar = Bar(*columns, TimeRemainingColumn(), console=console, transient=True)
+        self._task = None
+
+    def start(self, label: str, total: int | None, unit: str) -> None:
+        """A phase begins: its bar appears."""
+        self.done()
+        self._bar.start()
+        self._task = self._bar.add_task(label, total=total, unit=unit)
+
+    def advance(self, n: int) -> None:
+        """n more units are done."""
+        if self._task is not None:
+            self._bar.advance(self._task, n)
+
+    def done(self) -> None:
+        """The phase is over: its bar goes."""
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+            self._bar.stop()
+            self._task = None
+
+
+def open_progress(stream: TextIO | None = None) -> Progress:
+    """Returns a bar when the stream (standard error by default) is a terminal, lines otherwise."""
+    chosen: TextIO = sys.stderr if stream is None else stream
+    return BarProgress(chosen) if chosen.isatty() else LineProgress(chosen)

@@ -1,0 +1,1 @@
+"""From where feature rows come: memory, mapped file, cache tiers, packed chunks."""

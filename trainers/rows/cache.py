@@ -1,0 +1,109 @@
+"""A cache of hot feature rows in front of a table: two tiers by a static placement, and the table behind them (FGNN section 6).
+
+    tier      rows                              a row of a batch costs
+    device    one array beside the model        nothing on the link: booked as d2d
+    host      one array in memory               its bytes on the link: h2d
+    behind    the table, mapped or in memory    its bytes on the link: h2d; a mapped file's asked bytes as well
+
+Every row of a batch comes from exactly one of them, by one gather that writes each output row once. A sampler thread marks where each row
+is with one read of an int32[N]. Rows behind the cache take the slots of the staged tier, whose array is the table itself; a table of more
+rows than a tier addresses is staged in truth, through a buffer of the batch's missing rows.
+
+Both images are filled in one sequential pass over the table that verifies every block it reads. Peak memory: the images, a block of 1 MiB,
+and 8 bytes a node.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from assets.storage.read_verified import read_rows
+from assets.storage.table import FeatureTable
+from kernels.rows.gather import gather_tiered
+from kernels.rows.placement import Placement
+from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, MAX_ROWS, ROW_BITS, STAGED, Tiers, pack
+from kernels.types import Array
+from trainers.devices.logical import LogicalDevice
+from trainers.record.ledger import Ledger, Line
+from trainers.rows.source import H2D, TableSource
+
+D2D = Line("d2d", "feature")
+
+
+class CachedSource:
+    """Rows by slot from a device image, a host image and the table behind them.
+
+    Args:
+        table: the table, with block digests.
+        behind: the same table, mapped or in memory; serves what is in no tier.
+        placement: which rows lie where.
+        device: books the device image against its cache budget.
+        max_rows: rows that the table may have to be gathered from in place.
+
+    Attributes:
+        host_bytes: of the host image.
+    """
+
+    collective, slotted = False, True
+
+    def __init__(
+        self,
+        table: FeatureTable,
+        behind: TableSource,
+        placement: Placement,
+        device: LogicalDevice,
+        max_rows: int = MAX_ROWS,
+    ):
+        self.behind, self.placement = behind, placement
+        self.width, self.dtype, self.row_bytes = behind.width, behind.dtype, behind.row_bytes
+        self.direct = table.num_rows <= max_rows
+        # The array below is a view of it; the device books the bytes for as long as the tensor lives.
+        self.device_rows = device.alloc_rows(len(placement.device_ids), self.width, behind.rows.dtype)
+        device_image = self.device_rows.numpy()
+        host_image = np.empty((len(placement.host_ids), self.width), behind.rows.dtype)
+        read_rows(table, [(placement.device_ids, device_image), (placement.host_ids, host_image)])
+        self.host_bytes = host_image.nbytes
+        self._tiers = {"device": device_image, "host": host_image}
+        self._slot = placement.slot
+        if self.direct:
+            elsewhere = np.flatnonzero(placement.slot == ELSEWHERE)
+            self._slot = placement.slot.copy()
+            self._slot[elsewhere] = pack(STAGED, elsewhere)
+
+    def mark(self, node_ids: Array, out: Array) -> None:
+        """Writes slot i of out: i32[n] for node_ids[i] (global)."""
+        np.take(self._slot, node_ids, out=out)
+
+    def gather(self, node_ids: Array, out: torch.Tensor, ledger: Ledger, slots: Array | None = None) -> None:
+        """Writes row i of out: float[n, F] from node_ids[i] (global), each from its tier, and books bytes and hits by tier."""
+        if slots is None:
+            slots = np.empty(len(node_ids), np.int32)
+            self.mark(node_ids, slots)
+        staged = self.behind.rows
+        if not self.direct:
+            slots, staged = self._staged(node_ids, slots)
+        gather_tiered(slots, Tiers(**self._tiers, staged=staged), out.numpy(), threads=self.behind.threads)
+        self._book(slots, ledger)
+
+    def _staged(self, node_ids: Array, slots: Array) -> tuple[Array, Array]:
+        """Copies the rows that are in no tier into a buffer, and returns the slots that point into it, and it."""
+        missing = np.flatnonzero(slots == ELSEWHERE)
+        rows = self.behind.rows[node_ids[missing]]
+        slots = slots.copy()
+        slots[missing] = pack(STAGED, np.arange(len(missing)))
+        return slots, rows
+
+    def _book(self, slots: Array, ledger: Ledger) -> None:
+        # One more than the tier: rows of nodes without features have none, and cost nothing.
+        counts = np.bincount((slots >> ROW_BITS) + 1, minlength=STAGED + 2)
+        device, host, behind = counts[[DEVICE + 1, HOST + 1, STAGED + 1]].tolist()
+        ledger.count("hits_device", 0, device)
+        ledger.count("hits_host", 0, host)
+        ledger.count("misses", 0, behind)
+        for line, num_rows in ((D2D, device), (H2D, host)):
+            if num_rows:
+                num_bytes = num_rows * self.row_bytes
+                ledger.move(line, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+        if behind:
+            self.behind.book(behind, ledger)

@@ -1,0 +1,31 @@
+"""A source whose rows reach the device over a link of a stated speed."""
+
+from __future__ import annotations
+
+import torch
+
+from kernels.types import Array
+from trainers.devices.link import Link
+from trainers.record.ledger import Ledger
+from trainers.rows.source import FeatureSource
+
+
+class LinkedSource:
+    """A source whose rows reach the device over a link.
+
+    Args:
+        source: where rows come from; what it books as moved from host to device is what the link carries.
+        link: shared by all who use the source.
+    """
+
+    def __init__(self, source: FeatureSource, link: Link):
+        self.source, self.link = source, link
+        self.width, self.dtype, self.row_bytes = source.width, source.dtype, source.row_bytes
+        self.collective, self.slotted, self.mark = source.collective, source.slotted, source.mark
+
+    def gather(self, node_ids: Array, out: torch.Tensor, ledger: Ledger, slots: Array | None = None) -> None:
+        """Gathers as the source does, and returns when the link has carried the bytes."""
+        since, moved = self.link.now(), Ledger()
+        self.source.gather(node_ids, out, moved, slots)
+        self.link.carry(moved.moved_bytes("h2d"), since)
+        ledger.merge(moved)

@@ -1,0 +1,101 @@
+"""Where input rows come from: `FeatureSource`s.
+
+A source marks where each row is (pure, on sampler threads), stages what needs blocking I/O, and writes the batch's rows in one gather
+that also converts to the model's dtype. Here are the two that need no cache: the whole table in memory, and the table as a mapped file.
+trainers/rows/cache.py puts a cache in front of either, trainers/devices/link.py a link of a stated speed.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from assets.storage.read_verified import read_table
+from assets.storage.table import FeatureTable
+from kernels.rows.gather import gather
+from kernels.types import Array
+from trainers.record.ledger import Ledger, Line
+
+H2D, MAPPED = Line("h2d", "feature"), Line("mapped", "feature")
+
+
+class FeatureSource(Protocol):
+    """What a trainer needs of a place that holds feature rows.
+
+    Attributes:
+        width, dtype, row_bytes: columns, stored NumPy dtype and stored bytes of a row.
+        collective: every rank must call for every batch, in order, from one thread.
+        slotted: rows are found by the slots that `mark` writes; otherwise by node id, and nothing has to be marked.
+    """
+
+    width: int
+    dtype: str
+    row_bytes: int
+    collective: bool
+    slotted: bool
+
+    def mark(self, node_ids: Array, out: Array) -> None:
+        """Writes slot i of out: i32[n] for node_ids[i] (global). Pure, so any thread may call it."""
+        ...
+
+    def gather(self, node_ids: Array, out: torch.Tensor, ledger: Ledger, slots: Array | None = None) -> None:
+        """Writes row i of out: float[n, F] from node_ids[i] (global), converted to out's dtype, and books the bytes.
+
+        Args:
+            slots: i32[n] as `mark` wrote them, None to mark here.
+        """
+        ...
+
+
+class TableSource:
+    """Rows of one array, wherever its pages are.
+
+    Args:
+        rows: dtype[N, F].
+        mapped: they are the pages of a file; what the kernel reads for them is not known, so asked bytes alone are counted there.
+        threads: of a gather.
+    """
+
+    collective = slotted = False
+
+    def __init__(self, rows: Array, mapped: bool, threads: int):
+        self.rows, self.mapped, self.threads = rows, mapped, threads
+        self.width = rows.shape[1]
+        self.dtype = rows.dtype.name
+        self.row_bytes = self.width * rows.dtype.itemsize
+
+    def mark(self, node_ids: Array, out: Array) -> None:
+        """Writes the node ids: a row's place is its node."""
+        out[...] = node_ids
+
+    def gather(self, node_ids: Array, out: torch.Tensor, ledger: Ledger, slots: Array | None = None) -> None:
+        """Writes row i of out: float[n, F] from node_ids[i] (global), converted to out's dtype, and books the bytes."""
+        gather(self.rows, node_ids, out.numpy(), threads=self.threads)
+        self.book(len(node_ids), ledger)
+
+    def book(self, num_rows: int, ledger: Ledger) -> None:
+        """Books rows that went to the device from here."""
+        num_bytes = num_rows * self.row_bytes
+        if self.mapped:
+            ledger.move(MAPPED, requests=1, asked_bytes=num_bytes, moved_bytes=0)
+        ledger.move(H2D, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+
+
+class MemorySource(TableSource):
+    """The whole table in memory, every byte verified as it is read; peak memory is the table's bytes."""
+
+    def __init__(self, table: FeatureTable, threads: int = 1):
+        super().__init__(read_table(table, threads), False, threads)
+
+
+class MappedSource(TableSource):
+    """The table as a mapped file; the page cache decides what stays. Does not verify digests."""
+
+    def __init__(self, table: FeatureTable, threads: int = 1):
+        super().__init__(table.open(), True, threads)
+
+
+def open_source(table: FeatureTable, where: str, threads: int = 1) -> TableSource:
+    """Returns the source for a train table's `features` ("memory" or "mapped")."""
+    return {"memory": MemorySource, "mapped": MappedSource}[where](table, threads)

@@ -1,0 +1,163 @@
+"""Rows of one value a node that may be more than memory holds: input features, and the layers of exact inference.
+
+Rows on disk are read in ascending order, a window at a time, and the pages of a window are given back before the next is touched. So the
+process holds one window of a file however large it is, and a disk reads forwards.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from assets.storage.filesystem import reporting_full_disk
+from kernels.rows.gather import gather
+from kernels.types import Array
+from trainers.record.ledger import Ledger
+from trainers.rows.source import FeatureSource, MappedSource
+
+WINDOW_BYTES = 32 << 20
+_PAGES_AROUND = 64 << 10
+"""What the kernel may map around a page that is touched."""
+
+
+class Rows(Protocol):
+    """Rows of all nodes.
+
+    Attributes:
+        width: columns.
+    """
+
+    width: int
+
+    def gather(self, node_ids: Array, threads: int) -> Tensor:
+        """Returns f32[n, width], row i of node_ids[i]."""
+        ...
+
+    def read(self, low: int, high: int) -> Tensor:
+        """Returns f32[high - low, width], the rows of nodes low to high."""
+        ...
+
+
+class MemoryRows:
+    """Rows in memory, to be written range by range."""
+
+    def __init__(self, num_rows: int, width: int):
+        self.values, self.width = torch.empty((num_rows, width)), width
+
+    def write(self, low: int, rows: Tensor) -> None:
+        """Puts rows at low, low + 1, ..."""
+        self.values[low : low + len(rows)] = rows
+
+    def gather(self, node_ids: Array, threads: int) -> Tensor:
+        """Returns f32[n, width], row i of node_ids[i]."""
+        out = torch.empty((len(node_ids), self.width))
+        gather(self.values.numpy(), node_ids, out.numpy(), threads=threads)
+        return out
+
+    def read(self, low: int, high: int) -> Tensor:
+        """Returns f32[high - low, width], the rows of nodes low to high."""
+        return self.values[low:high]
+
+
+class MappedRows:
+    """Rows of a mapped file, of any type that `kernels.rows.gather` converts."""
+
+    def __init__(self, table: np.memmap[Any, Any]):
+        self.table, self.width = table, table.shape[1]
+        self.row_bytes = self.width * table.dtype.itemsize
+
+    def gather(self, node_ids: Array, threads: int) -> Tensor:
+        """Returns f32[n, width], row i of node_ids[i]; holds one window of the file."""
+        out = torch.empty((len(node_ids), self.width))
+        order = np.argsort(node_ids, kind="stable")
+        # What is mapped for a row: its own pages and those around them, or all rows up to the next, whichever is less.
+        places = node_ids[order].astype(np.int64) * self.row_bytes
+        steps = np.minimum(np.diff(places, prepend=places[:1]), _PAGES_AROUND + self.row_bytes)
+        filled = np.cumsum(np.maximum(steps, self.row_bytes))
+        low = 0
+        while low < len(order):
+            base = filled[low - 1] if low else 0
+            high = max(low + 1, int(np.searchsorted(filled, base + WINDOW_BYTES, side="right")))
+            part = np.empty((high - low, self.width), np.float32)
+            gather(self.table, node_ids[order[low:high]], part, threads=threads)
+            out[torch.from_numpy(order[low:high])] = torch.from_numpy(part)
+            forget(self.table)
+            low = high
+        return out
+
+    def read(self, low: int, high: int) -> Tensor:
+        """Returns f32[high - low, width], the rows of nodes low to high."""
+        rows = torch.from_numpy(np.array(self.table[low:high], np.float32))
+        forget(self.table)
+        return rows
+
+
+class SpilledRows(MappedRows):
+    """Rows in an unnamed file: it is gone when the process is, however it ends.
+
+    Args:
+        num_rows, width: of the rows.
+        folder: on a disk with num_rows x width x 4 free bytes.
+
+    Raises:
+        InputError: the disk has no room.
+    """
+
+    def __init__(self, num_rows: int, width: int, folder: Path):
+        num_bytes = max(1, num_rows * width * 4)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        with reporting_full_disk(folder, num_bytes):
+            os.posix_fallocate(self.file.fileno(), 0, num_bytes)
+        super().__init__(np.memmap(self.file, np.float32, mode="r", shape=(num_rows, width)))
+
+    def write(self, low: int, rows: Tensor) -> None:
+        """Puts rows at low, low + 1, ... through the file, so that no page of it is mapped by that."""
+        content = rows.contiguous().numpy().reshape(-1).view(np.uint8).data
+        place, done = low * self.row_bytes, 0
+        while done < len(content):
+            done += os.pwrite(self.file.fileno(), content[done:], place + done)
+
+
+class SourceRows:
+    """Input rows from wherever the trainer's features are."""
+
+    def __init__(self, features: FeatureSource):
+        self.features, self.width = features, features.width
+
+    def gather(self, node_ids: Array, threads: int) -> Tensor:
+        """Returns f32[n, width], row i of node_ids[i]."""
+        out = torch.empty((len(node_ids), self.width))
+        self.features.gather(node_ids, out, Ledger())
+        return out
+
+    def read(self, low: int, high: int) -> Tensor:
+        """Returns f32[high - low, width], the rows of nodes low to high."""
+        return self.gather(np.arange(low, high), 1)
+
+
+def input_rows(features: FeatureSource, num_nodes: int, memory_bytes: int) -> Rows:
+    """Returns the input rows; a mapped table that exceeds the bytes is read by windows."""
+    if isinstance(features, MappedSource) and num_nodes * features.row_bytes > memory_bytes:
+        return MappedRows(features.rows)  # pyright: ignore[reportArgumentType]
+    return SourceRows(features)
+
+
+def layer_rows(num_rows: int, width: int, memory_bytes: int, folder: Path | None) -> MemoryRows | SpilledRows:
+    """Returns a place for the rows of a layer: memory where they fit or there is no folder, else a file in the folder."""
+    fits = num_rows * width * 4 <= memory_bytes
+    return MemoryRows(num_rows, width) if fits or folder is None else SpilledRows(num_rows, width, folder)
+
+
+def forget(array: Array) -> None:
+    """Gives the pages of a mapped file back; they are read again when they are touched. Anything else stays as it is."""
+    mapping = getattr(array, "_mmap", None)
+    if isinstance(mapping, mmap.mmap):
+        mapping.madvise(mmap.MADV_DONTNEED)

@@ -1,0 +1,1 @@
+"""What a trainer adds to the shared parts, one file per technique."""
