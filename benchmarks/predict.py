@@ -71,7 +71,7 @@ def main(quick: bool) -> None:
             pipeline, store = load_pipeline(recipe, TrainTable), Store(home)
             graph = materialize(store, GRAPH, pipeline.graph, GRAPH.Execution(threads=2), {})
             assert pipeline.sampling is not None
-            train_table(store, graph, pipeline.train[0], pipeline.sampling, 0)
+            train_table(store, {"graph": graph}, pipeline.train[0], pipeline.sampling, 0)
             out = Path(folder) / f"{model}.parquet"
             row = measured(
                 [sys.executable, "-c", CHILD, str(recipe), str(home), model, str(out), str(size["workspace"])]

@@ -104,5 +104,5 @@ def train(
     table = next(each for each in pipeline.train if each.name == table_name)
     assert pipeline.sampling is not None
     table = replace(table, seeds=tuple(seeds))
-    models = train_table(store, graph, table, pipeline.sampling, pipeline.seed, report=lambda line: None)
+    models = train_table(store, {"graph": graph}, table, pipeline.sampling, pipeline.seed, report=lambda line: None)
     return [(dict(model.summary["numbers"]), table.metric) for model in models]

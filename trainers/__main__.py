@@ -1,11 +1,11 @@
 """Trains one `[[train]]` table of a pipeline: the whole of what a machine without the orchestrator needs.
 
-    python -m trainers PIPELINE NAME [--home HOME] [--graph VERSION] [--resume]
+    python -m trainers PIPELINE NAME [--home HOME] [--input STAGE=VERSION ...] [--resume]
 
-PIPELINE is a name or the path of a TOML file. The artifacts that it reads (trainers/inputs.py) must be in the home; `--graph` names the
-graph's version on a machine that has the artifact and not the raw files it was built from. Budgets are resolved where they are missing.
-Launched by a Dagster step, the same program takes everything from its Pipes context and reports versions, scores and the learning curve's
-rows back.
+PIPELINE is a name or the path of a TOML file. The artifacts that it reads (trainers/inputs.py) must be in the home. `--input graph=VERSION`
+names the graph on a machine that has the artifact and not the raw files it was built from; other stages are named alike. Budgets are
+resolved where they are missing. Launched by a Dagster step, the same program takes everything from its Pipes context and reports
+versions, scores and the learning curve's rows back.
 """
 
 from __future__ import annotations
@@ -52,9 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _train_for_dagster()
         path = find_pipeline(options.pipeline)
         pipeline = parse_pipeline(path, path.read_bytes(), TrainTable, options.pipeline)
-        given = {"graph": options.graph, "samples": options.samples, "packed_chunks": options.packed}
-        inputs = {role: version for role, version in given.items() if version is not None}
-        train(Order(pipeline=pipeline, table=options.name, home=options.home, inputs=inputs, resume=options.resume))
+        given = dict(options.input)
+        train(Order(pipeline=pipeline, table=options.name, home=options.home, inputs=given, resume=options.resume))
         return 0
     except InputError as error:
         print(f"python -m trainers: {error}", file=sys.stderr)
@@ -76,18 +75,17 @@ def train(order: Order) -> Sequence[Artifact]:
 
     pipeline, store = order.pipeline, Store(order.home)
     table = next((each for each in pipeline.train if each.name == order.table), None)
-    if table is None or pipeline.sampling is None:
+    if table is None:
         names = ", ".join(each.name for each in pipeline.train) or "(none)"
         raise InputError(f"{pipeline.path} has no [[train]] table {order.table!r}", f"the names are: {names}")
     found = find_table_inputs(pipeline, table, store, order.inputs)
     return train_table(
         store,
-        found.graph,
+        found.inputs,
         table,
         pipeline.sampling,
         pipeline.seed,
-        cache=found.cache,
-        stored=found.stored,
+        reads=found.reads,
         resume=order.resume,
         progress=open_progress(),
     )
@@ -131,14 +129,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("name", help="name of the [[train]] table")
     parser.add_argument("--home", type=Path, help="where artifacts are; default $GRAPHMILL_HOME or ./.graphmill")
     parser.add_argument(
-        "--graph", help="version of the graph artifact, or its beginning; default: computed from the raw content"
-    )
-    parser.add_argument("--samples", help="the same for stored samples, where the table asks for them")
-    parser.add_argument(
-        "--packed", help="the same for packed chunks, where the trainer is disk; they name their samples"
+        "--input",
+        action="append",
+        default=[],
+        type=_stage_and_version,
+        metavar="STAGE=VERSION",
+        help="version of an artifact, or its beginning; default: computed from the recipe and the raw content. An artifact names what it "
+        "was made from, so packed_chunks=VERSION is enough for samples and cache_plan",
     )
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint where there is one")
     return parser
+
+
+def _stage_and_version(text: str) -> tuple[str, str]:
+    stage, equals, version = text.partition("=")
+    if not (stage and equals and version):
+        raise argparse.ArgumentTypeError(f"{text!r} is not STAGE=VERSION")
+    return stage, version
 
 
 if __name__ == "__main__":

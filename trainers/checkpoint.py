@@ -1,8 +1,8 @@
 """Checkpoints: one safetensors file that is whole or absent.
 
-The file holds the parameters, the best parameters so far, Adam's moments, and in its header the position in the run, the scores and the
-ledger. It is written beside its final name, flushed to the disk and renamed, so a kill at any moment leaves the one before. Nothing in
-a run depends on anything else: random decisions are keyed, so there is no generator to save.
+The file holds the parameters, the best parameters so far, the optimiser's moments and the executor's own state, and in its header the
+position in the run, the scores and the ledger. It is written beside its final name, flushed to the disk and renamed, so a kill at any
+moment leaves the one before. Nothing in a run depends on anything else: random decisions are keyed, so there is no generator to save.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from torch import Tensor
 
 from kernels.errors import InputError
 
-FORMAT = 1
+FORMAT = 2
+PARTS = ("model", "best", "optimiser", "executor")
+"""Beginnings of tensor names: the parameters, the best ones so far, the optimiser's moments, what the technique keeps."""
 
 
 @dataclass
@@ -54,13 +57,13 @@ class Checkpoint:
         version: of the model that is being trained; a checkpoint of another recipe is refused.
         state: where the run stands.
         ledger: its rows so far.
-        tensors: "model/NAME", "best/NAME" and "adam/NUMBER/NAME".
+        parts: part -> name -> tensor, for each of `PARTS`; stored under "PART/NAME".
     """
 
     version: str
     state: RunState
     ledger: dict[str, Any]
-    tensors: dict[str, Tensor]
+    parts: Mapping[str, Mapping[str, Tensor]]
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
@@ -71,7 +74,12 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """
     head = {"format": FORMAT, "version": checkpoint.version, "ledger": checkpoint.ledger}
     text = json.dumps(head | {"state": asdict(checkpoint.state)})
-    tensors = {name: tensor.detach().contiguous() for name, tensor in checkpoint.tensors.items()}
+    assert set(checkpoint.parts) <= set(PARTS), f"a checkpoint has the parts {PARTS}"
+    tensors = {
+        f"{part}/{name}": tensor.detach().contiguous()
+        for part, named in checkpoint.parts.items()
+        for name, tensor in named.items()
+    }
     data = save(tensors, metadata={"graphmill": text})
     path.parent.mkdir(parents=True, exist_ok=True)
     # One writer a version would be enough for one process; the process id keeps two of them out of each other's way.
@@ -112,30 +120,30 @@ def read_checkpoint(path: Path, version: str) -> Checkpoint | None:
         state = RunState(**head["state"])
     except Exception as error:
         raise InputError(f"checkpoint {path} is damaged: {error}", remedy) from error
-    if head["format"] != FORMAT or head["version"] != version:
+    if head["format"] != FORMAT:
+        raise InputError(f"checkpoint {path} has format {head['format']}; this version reads format {FORMAT}", remedy)
+    if head["version"] != version:
         raise InputError(f"checkpoint {path} is of model {head['version'][:12]}, not {version[:12]}", remedy)
-    return Checkpoint(version, state, head["ledger"], tensors)
-
-
-def snapshot(model: torch.nn.Module, optimiser: torch.optim.Optimizer, best: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Collects the tensors of a checkpoint."""
-    tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
-    tensors |= {f"best/{name}": tensor for name, tensor in best.items()}
-    for number, moments in optimiser.state_dict()["state"].items():
-        tensors |= {f"adam/{number}/{name}": tensor for name, tensor in moments.items()}
-    return tensors
-
-
-def restore(checkpoint: Checkpoint, model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Puts a checkpoint's tensors back and returns the best parameters so far."""
-    parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "adam": {}}
-    for name, tensor in checkpoint.tensors.items():
+    parts: dict[str, dict[str, Tensor]] = {part: {} for part in PARTS}
+    for name, tensor in tensors.items():
         part, _, rest = name.partition("/")
         parts[part][rest] = tensor
-    model.load_state_dict(parts["model"])
+    return Checkpoint(version, state, head["ledger"], parts)
+
+
+def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Returns the optimiser's moments as "NUMBER/NAME" -> tensor."""
+    return {
+        f"{number}/{name}": tensor
+        for number, moments in optimiser.state_dict()["state"].items()
+        for name, tensor in moments.items()
+    }
+
+
+def restore_optimiser(optimiser: torch.optim.Optimizer, state: Mapping[str, Tensor]) -> None:
+    """Puts back what `optimiser_state` returned."""
     moments: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in parts["adam"].items():
+    for name, tensor in state.items():
         number, _, key = name.partition("/")
         moments.setdefault(int(number), {})[key] = tensor
     optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
-    return parts["best"]

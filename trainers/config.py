@@ -7,13 +7,14 @@ whatever it says. `TrainTable` is both as they stand in one table of a pipeline 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
 from assets.sampling.config import SamplingConfig
 from assets.sizes import parse_size
 from assets.storage.user_code import is_reference
 from kernels.errors import InputError
+from trainers.techniques import DEFAULT, LATER, Technique, find_technique, technique_names
 
 Part = TypeVar("Part")
 MODELS = ("sage", "gcn", "gat", "gin")
@@ -70,11 +71,12 @@ class Architecture:
 class TrainConfig(Architecture):
     """Everything about a training run that decides its losses and weights."""
 
-    # Where mini-batches come from and how the step is wrapped.
-    # minibatch = rows from the table or a cache in front of it; disk = stored batches, rows packed for them (the same losses).
-    trainer: Literal["minibatch", "disk"] = "minibatch"
+    # The technique that trains; trainers/techniques has one row for each.
+    trainer: str = field(default=DEFAULT, metadata={"choices": technique_names, "later": LATER})
     # Passes over the training nodes.
     epochs: int = 10
+    # Type of parameters and of everything that is computed from them; features keep their stored type until they are gathered.
+    dtype: Literal["float32", "float64"] = field(default="float32", metadata={"hashed": "unless default"})
     # Learning rate of Adam.
     lr: float = 0.003
     # How the rate goes on after the warm-up: constant, or down to 0 at the last step by a half cosine or a line.
@@ -111,6 +113,7 @@ class TrainConfig(Architecture):
         if isinstance(weights, tuple) and not (weights and min(weights) >= 0 < max(weights)):
             problems.append(f"class_weights = {list(weights)!r} has negative weights or only zeros")
         parse_size(self.eval_workspace)
+        find_technique(self.trainer)
         if problems:
             raise InputError("; ".join(problems), "give values in these ranges")
 
@@ -178,6 +181,21 @@ class TrainTable(TrainConfig, TrainExecution):
             )
 
     @property
+    def technique(self) -> Technique:
+        """The row of the technique that trains."""
+        return find_technique(self.trainer)
+
+    @property
+    def stored(self) -> bool:
+        """Whether mini-batches come from the `samples` stage."""
+        return self.technique.stored or self.samples == "stored"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Stages that the training reads where the pipeline has them, and that change none of its weights."""
+        return tuple(dict.fromkeys((*self.technique.reads, *(("samples",) if self.stored else ()))))
+
+    @property
     def config(self) -> TrainConfig:
         """The half that is hashed."""
         return _part(TrainConfig, self)
@@ -196,17 +214,42 @@ class ModelConfig:
     seed: int
     # The train table's hashed half.
     train: TrainConfig
-    # How mini-batches are sampled.
-    sampling: SamplingConfig
+    # How mini-batches are sampled; None where the technique does not sample.
+    sampling: SamplingConfig | None
 
     def __post_init__(self):
-        """Checks that the sampler's depth is the model's."""
-        if len(self.sampling.fanouts) != self.train.layers:
+        """Checks that there is a sampler where one is needed, and that its depth is the model's."""
+        if self.sampling is None:
+            sampled = "sampling" in find_technique(self.train.trainer).needs or self.train.eval == "sampled"
+            if sampled:
+                asked = (
+                    f'eval = "{self.train.eval}"'
+                    if self.train.eval == "sampled"
+                    else f'trainer = "{self.train.trainer}"'
+                )
+                raise InputError(f"{asked} samples neighbours", "add a table [sampling] with fanouts and batch_size")
+        elif len(self.sampling.fanouts) != self.train.layers:
             raise InputError(
                 f"layers = {self.train.layers} but [sampling] fanouts = {list(self.sampling.fanouts)} "
                 f"has {len(self.sampling.fanouts)} entries",
                 "give one fanout a layer, from the seeds outwards",
             )
+
+
+def model_configs(table: TrainTable, sampling: SamplingConfig | None, seed: int) -> list[ModelConfig]:
+    """Returns the recipe of each model of a table, one per seed.
+
+    Args:
+        table: the train table.
+        sampling: the pipeline's `[sampling]`; it enters the recipe only where the table samples.
+        seed: the pipeline's, used where the table has none.
+
+    Raises:
+        InputError: the table samples and the pipeline does not say how.
+    """
+    samples = "sampling" in table.technique.needs or table.eval == "sampled"
+    used = sampling if samples else None
+    return [ModelConfig(seed=each, train=table.config, sampling=used) for each in table.seeds or (seed,)]
 
 
 def _part(cls: type[Part], table: Any) -> Part:

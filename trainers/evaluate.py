@@ -28,9 +28,9 @@ from kernels.sampling.sample import Sampler
 from kernels.types import Array, BatchKey, Stream, Topology
 from trainers.batches.batch import attach_weights
 from trainers.models.layer import LayeredModel, StepRandom
-from trainers.models.own import DglModel, Model
+from trainers.models.own import DglModel, Model, dtype_of
 from trainers.record.ledger import Ledger
-from trainers.rows.source import FeatureSource
+from trainers.rows.source import FeatureSource, RowIds
 from trainers.rows.windows import MemoryRows, Rows, SpilledRows, forget, input_rows, layer_rows
 
 _EVALUATION = StepRandom(0, training=False)
@@ -77,7 +77,7 @@ def exact_ranges(model: Model, topology: Topology, features: FeatureSource, boun
         yield from _whole_neighbourhoods(model, topology, features, bounds)
         return
     sampler = Sampler(topology, (-1,), seed=0, threads=bounds.threads)
-    rows: Rows = input_rows(features, topology.num_nodes, bounds.workspace_bytes // 4)
+    rows: Rows = input_rows(features, topology.num_nodes, bounds.workspace_bytes // 4, dtype_of(model))
     for index in range(len(model.layers)):
         ranges = _layer_ranges(model, index, topology, sampler, rows, bounds)
         if index + 1 == len(model.layers):
@@ -85,7 +85,9 @@ def exact_ranges(model: Model, topology: Topology, features: FeatureSource, boun
             return
         made: MemoryRows | SpilledRows | None = None
         for low, _, out in ranges:
-            made = made or layer_rows(topology.num_nodes, out.shape[1], bounds.workspace_bytes // 4, bounds.folder)
+            made = made or layer_rows(
+                topology.num_nodes, out.shape[1], bounds.workspace_bytes // 4, bounds.folder, out.dtype
+            )
             made.write(low, out)
         assert made is not None
         rows = made
@@ -119,7 +121,7 @@ def infer_exact(
     for each in exact_ranges(model, topology, features, bounds):
         first, last = np.searchsorted(ascending, (each.low, each.high))
         if logits.dim() == 1:
-            logits = torch.empty((len(wanted), each.logits.shape[1]))
+            logits = torch.empty((len(wanted), each.logits.shape[1]), dtype=each.logits.dtype)
         places = torch.from_numpy(ascending[first:last]).long() - each.low
         logits[torch.from_numpy(order[first:last])] = each.logits[places]
     progress.done()
@@ -152,10 +154,10 @@ def infer_sampled(
     for item in plan.batches(0):
         blocks = sampler.sample(item.key, node_ids[item.seeds], transpose="none")
         attach_weights(blocks, topology, model.edge_weight)
-        x = torch.empty((blocks[0].num_src, features.width))
-        features.gather(blocks[0].src_ids, x, Ledger())
+        x = torch.empty((blocks[0].num_src, features.width), dtype=dtype_of(model))
+        features.gather(RowIds(blocks[0].src_ids), x, Ledger())
         out = model(blocks, x, _EVALUATION)
-        logits = torch.empty((len(node_ids), out.shape[1])) if logits is None else logits
+        logits = torch.empty((len(node_ids), out.shape[1]), dtype=out.dtype) if logits is None else logits
         logits[torch.from_numpy(item.seeds)] = out
         progress.advance(1)
     progress.done()
@@ -210,8 +212,9 @@ def _range_costs(model: LayeredModel, index: int, width: int) -> tuple[int, int]
     """
     layer = model.layers[index]
     widest = max((max(parameter.shape) for parameter in layer.parameters() if parameter.dim()), default=1)
-    edge = 4 * width + 48 + (0 if layer.cacheable else 6 * widest)
-    return edge, 4 * width + 16 * widest + edge
+    value = dtype_of(model).itemsize  # the factors below count values of 4 bytes
+    edge = value * width + 48 + (0 if layer.cacheable else 6 * widest * value // 4)
+    return edge, value * width + 4 * value * widest + edge
 
 
 def _whole_neighbourhoods(
@@ -224,7 +227,7 @@ def _whole_neighbourhoods(
         high = min(low + _WHOLE_BATCH, topology.num_nodes)
         seeds = np.arange(low, high, dtype=topology.indices.dtype)
         blocks = sampler.sample(BatchKey(Stream.EVAL, 0, 0), seeds, transpose="none")
-        x = torch.empty((blocks[0].num_src, features.width))
-        features.gather(blocks[0].src_ids, x, Ledger())
+        x = torch.empty((blocks[0].num_src, features.width), dtype=dtype_of(model))
+        features.gather(RowIds(blocks[0].src_ids), x, Ledger())
         yield ExactRange(low=low, high=high, logits=model(blocks, x, _EVALUATION), inputs=None)
         bounds.progress.advance(high - low)

@@ -1,13 +1,13 @@
-"""What a train table reads, found in the store: the graph, what decides its cache, stored batches and their packed rows.
+"""What a train table reads, found in the store: the artifacts that decide its weights, and those that only change how it runs.
 
 Versions are given (by the step that launched the training, or on the command line) or computed from the recipe, as the steps of a pipeline
-compute them. Packed chunks name the samples and the plan that they were made from, so their version is enough for all three.
+compute them. A given artifact names what it was made from, so packed chunks are enough to find their samples and their cache plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from assets.building.materialize import materialize, stage_version
 from assets.pipeline.data_steps import preprocessing_steps
@@ -16,23 +16,19 @@ from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from kernels.errors import InputError
 from trainers.config import TrainTable
-from trainers.open_batches import StoredInputs
-from trainers.open_rows import CacheInputs
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableInputs:
-    """Artifacts of one train table.
+    """Artifacts of one train table, by role.
 
     Attributes:
-        graph: what is trained on.
-        cache: what decides which rows are cached, None without a cache.
-        stored: stored batches, None where they are sampled online.
+        inputs: those whose versions enter the model's; `graph` is among them.
+        reads: those that are read besides.
     """
 
-    graph: Artifact
-    cache: CacheInputs | None
-    stored: StoredInputs | None
+    inputs: Mapping[str, Artifact]
+    reads: Mapping[str, Artifact] = field(default_factory=dict)
 
 
 def find_table_inputs(pipeline: Pipeline, table: TrainTable, store: Store, given: Mapping[str, str]) -> TableInputs:
@@ -47,34 +43,33 @@ def find_table_inputs(pipeline: Pipeline, table: TrainTable, store: Store, given
         InputError: an artifact is not there, or the pipeline has no table that asks for it.
     """
     finder = _Finder(pipeline, store, given)
-    cache = stored = None
-    if table.trainer == "minibatch" and {"hotness", "budgets"} <= finder.steps.keys():
-        cache = CacheInputs(hotness=finder.find("hotness"), budgets=finder.find("budgets"))
-    if table.trainer == "disk":
-        packed = finder.find("packed_chunks")
-        made_from = {role: store.open(role, packed.inputs[role]["version"]) for role in ("samples", "cache_plan")}
-        stored = StoredInputs(packed_chunks=packed, **made_from)
-    elif table.samples == "stored":
-        stored = StoredInputs(samples=finder.find("samples"))
-    return TableInputs(graph=finder.find("graph"), cache=cache, stored=stored)
+    inputs = {name: finder.find(name) for name in ("graph", *table.technique.inputs)}
+    reads = {name: finder.find(name) for name in table.reads if finder.knows(name)}
+    return TableInputs(inputs=inputs, reads=reads)
 
 
 class _Finder:
     """Finds the artifacts of a pipeline's steps, each once."""
 
     def __init__(self, pipeline: Pipeline, store: Store, given: Mapping[str, str]):
-        self.pipeline, self.store, self.given = pipeline, store, given
+        self.pipeline, self.store = pipeline, store
         self.steps = {step.name: step for step in preprocessing_steps(pipeline, store.home)}
-        self._found: dict[str, Artifact] = {}
+        self._found = {name: store.resolve(f"{name}/{version}") for name, version in given.items()}
+        self._named = {role: each["version"] for made in self._found.values() for role, each in made.inputs.items()}
+
+    def knows(self, name: str) -> bool:
+        """Tells whether a stage was given, is named by what was given, or is one of the pipeline's."""
+        return name in self._found or name in self._named or name in self.steps
 
     def find(self, name: str) -> Artifact:
+        """Returns the artifact of a stage."""
         if name not in self._found:
             self._found[name] = self._find(name)
         return self._found[name]
 
     def _find(self, name: str) -> Artifact:
-        if name in self.given:
-            return self.store.resolve(f"{name}/{self.given[name]}")
+        if name in self._named:
+            return self.store.open(name, self._named[name])
         if name not in self.steps:
             problem = f"{self.pipeline.path} has no table that asks for {name}, which this training reads"
             raise InputError(problem, "docs/pipelines.md says which tables a trainer needs")

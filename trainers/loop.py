@@ -1,8 +1,8 @@
 """The one training loop: step groups, epochs, early stop, evaluation, checkpoints.
 
-A technique supplies mini-batches or wraps the step; it never brings a loop of its own. The gradient of an optimiser step is the sum over
-the seeds of its group, added in batch order and divided once by their number, so a group is exact for unequal batches and for any number
-of trainers that share it.
+A technique is an `Executor` (trainers/executor.py): it computes gradients and never brings a loop of its own. The gradient of an
+optimiser step is the sum over the seeds of its group, added in batch order and divided once by their number, so a group is exact for
+unequal batches and for any number of trainers that share it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,13 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from assets.building.stage import Progress
 from kernels.sampling.epoch_plan import EpochPlan
-from trainers.batches.batch import MiniBatch
-from trainers.batches.source import BatchSource
-from trainers.checkpoint import Checkpoint, RunState, restore, snapshot, write_checkpoint
+from trainers.checkpoint import Checkpoint, RunState, optimiser_state, restore_optimiser, write_checkpoint
 from trainers.config import TrainConfig
+from trainers.executor import Executor
 from trainers.learning_rate import rate_factor
-from trainers.models.layer import StepRandom
 from trainers.models.own import Model
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import STEP, Timeline
@@ -42,15 +39,13 @@ class Loop:
 
     Args:
         model: what is trained, in place.
-        source: supplies the mini-batches.
+        executor: computes the gradients of the model.
         config: the hashed half of the train table.
-        seed: keys dropout.
         plan: how many batches and seeds an epoch has.
         evaluate: returns the validation score of the model as it stands; None where there are no validation nodes.
-        ledger: filled by the source; saved and restored here.
+        ledger: filled by the executor; saved and restored here.
         progress: shows epochs.
-        class_weights: f32[num_classes] factors of the seeds' losses, or None.
-        timeline: gets the spans of the step; the source shares it.
+        timeline: gets the spans of the update; the executor shares it.
         checkpoint_path, version, checkpoint_steps: where checkpoints go, whose they are, and how often inside an epoch.
     """
 
@@ -58,9 +53,8 @@ class Loop:
         self,
         *,
         model: Model,
-        source: BatchSource,
+        executor: Executor,
         config: TrainConfig,
-        seed: int,
         plan: EpochPlan,
         evaluate: Callable[[], float] | None,
         ledger: Ledger,
@@ -68,11 +62,9 @@ class Loop:
         checkpoint_path: Path,
         version: str,
         checkpoint_steps: int = 0,
-        class_weights: Tensor | None = None,
         timeline: Timeline | None = None,
     ):
-        self.model, self.source, self.config, self.seed = model, source, config, seed
-        self.class_weights, self.timeline = class_weights, timeline or Timeline()
+        self.model, self.executor, self.config, self.timeline = model, executor, config, timeline or Timeline()
         self.plan, self.evaluate, self.ledger, self.progress = plan, evaluate, ledger, progress
         self.checkpoint_path, self.version, self.checkpoint_steps = checkpoint_path, version, checkpoint_steps
         self.optimiser = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
@@ -82,8 +74,10 @@ class Loop:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Goes on from a checkpoint instead of the beginning."""
-        self.best = restore(checkpoint, self.model, self.optimiser)
-        self.state = checkpoint.state
+        self.model.load_state_dict(checkpoint.parts["model"])
+        restore_optimiser(self.optimiser, checkpoint.parts["optimiser"])
+        self.executor.restore(checkpoint.parts["executor"])
+        self.best, self.state = dict(checkpoint.parts["best"]), checkpoint.state
         self.ledger.merge(Ledger.from_rows(checkpoint.ledger))
 
     def run(self) -> None:
@@ -102,25 +96,15 @@ class Loop:
         self.progress.start(label, self.plan.num_batches, "batches")
         self.progress.advance(state.position)
         self.timeline.start(state.epoch)
-        for batch in self.source.batches(state.epoch, state.position):
-            with self.timeline.span(STEP, "train", batch.position):
-                state.loss_sum += self._backward(batch)
-                state.position = batch.position + 1
-                if batch.group[0] + 1 == batch.group[1]:
-                    self._step(batch.group_seeds)
-            # The batch's bytes are released when the source is asked for the next one, so no reference may outlive this line.
-            del batch
+        for done in self.executor.steps(state.epoch, state.position):
+            state.loss_sum += done.loss_sum
+            state.position = done.position + 1
+            if done.last:
+                with self.timeline.span(STEP, "update", done.position):
+                    self._step(done.seeds)
             self.progress.advance(1)
         self.timeline.finish()
         self.progress.done()
-
-    def _backward(self, batch: MiniBatch) -> float:
-        random = StepRandom(self.seed, batch.train_epoch, batch.position)
-        logits = self.model(batch.blocks, batch.x, random)
-        labels = torch.from_numpy(batch.labels).long()
-        loss = functional.cross_entropy(logits, labels, weight=self.class_weights, reduction="sum")
-        loss.backward()
-        return loss.item()
 
     def _step(self, group_seeds: int) -> None:
         for parameter in self.model.parameters():
@@ -163,5 +147,10 @@ class Loop:
             state.waited += 1
 
     def _save(self) -> None:
-        tensors = snapshot(self.model, self.optimiser, self.best)
-        write_checkpoint(self.checkpoint_path, Checkpoint(self.version, self.state, self.ledger.rows(), tensors))
+        parts = {
+            "model": self.model.state_dict(),
+            "best": self.best,
+            "optimiser": optimiser_state(self.optimiser),
+            "executor": self.executor.state(),
+        }
+        write_checkpoint(self.checkpoint_path, Checkpoint(self.version, self.state, self.ledger.rows(), parts))

@@ -6,6 +6,7 @@ the model's version, weights and metrics do not depend on it. Only the ledger te
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,23 +21,11 @@ from kernels.rows.placement import Placement, place_bytes
 from kernels.sampling.epoch_plan import EpochPlan
 from trainers.config import ModelConfig, TrainExecution
 from trainers.devices.logical import LogicalDevice
+from trainers.devices.protocol import Device
 from trainers.probe_step import automatic_device_bytes, simulated_peak
 from trainers.rows.cache import CachedSource
 from trainers.rows.linked import LinkedSource
 from trainers.rows.source import FeatureSource, TableSource, open_source
-
-
-@dataclass(frozen=True, kw_only=True)
-class CacheInputs:
-    """What decides which rows are cached.
-
-    Attributes:
-        hotness: has `order` ids[N], the hottest node first.
-        budgets: bytes of each level.
-    """
-
-    hotness: Artifact
-    budgets: Artifact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,19 +41,19 @@ class Features:
 
     table: TableSource
     source: FeatureSource
-    device: LogicalDevice
+    device: Device
     record: dict[str, Any] = field(default_factory=dict)
 
 
 def open_features(
-    graph: Graph, semantic: ModelConfig, execution: TrainExecution, plan: EpochPlan, cache: CacheInputs | None
+    graph: Graph, semantic: ModelConfig, execution: TrainExecution, plan: EpochPlan, reads: Mapping[str, Artifact]
 ) -> Features:
     """Opens the table and fills the cache.
 
     Args:
         graph, semantic, plan: what is trained, for the simulated step.
         execution: says where the table is, and how fast the link.
-        cache: None to train without one.
+        reads: stage -> artifact; rows are cached where hotness and budgets are among them.
 
     Raises:
         InputError: the inputs are of other stages or of a graph with other nodes, a block of the table is damaged, or the budgets
@@ -74,27 +63,26 @@ def open_features(
     work_bytes = parse_size(execution.workspace) if execution.workspace else None
     device = LogicalDevice(work_bytes=work_bytes, link_gbps=execution.link_gbps)
     source, record = table, {}
-    if cache is not None:
-        budgets = open_budgets(cache.budgets)
+    if {"hotness", "budgets"} <= reads.keys():
+        budgets, hotness = open_budgets(reads["budgets"]), reads["hotness"]
         peak_bytes, device_bytes = None, budgets.device_bytes
         if "device" in budgets.automatic:
             peak_bytes = simulated_peak(graph, semantic, plan, table, work_bytes)
             device_bytes = automatic_device_bytes(budgets, peak_bytes)
         host_bytes = _host_bytes(budgets, execution, graph)
-        placement = _place(cache.hotness, graph, device_bytes, host_bytes)
+        placement = _place(hotness, graph, device_bytes, host_bytes)
         device.cache_bytes = device_bytes
         source = CachedSource(graph.features, table, placement, device)
         record = {
-            "hotness": cache.hotness.version,
-            "budgets": cache.budgets.version,
             "simulated_peak_bytes": peak_bytes,
             "device_budget_bytes": device_bytes,
             "host_budget_bytes": host_bytes,
             "device_rows": len(placement.device_ids),
             "host_rows": len(placement.host_ids),
         }
-    if device.link is not None:
-        source = LinkedSource(source, device.link)
+    link = device.link("h2d")
+    if link is not None:
+        source = LinkedSource(source, link)
     return Features(table=table, source=source, device=device, record=record)
 
 

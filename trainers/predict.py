@@ -26,13 +26,12 @@ from assets.storage.artifact import Artifact
 from assets.storage.filesystem import full_disk, full_errno
 from assets.storage.store import Store
 from kernels.errors import InputError
-from trainers.config import ModelConfig
+from trainers.config import ModelConfig, model_configs
 from trainers.devices.torch_threads import torch_threads
 from trainers.evaluate import Bounds, ExactRange, exact_ranges, num_passes
 from trainers.models.build import build_model
 from trainers.models.own import Model
 from trainers.rows.source import MappedSource
-from trainers.run import model_configs
 from trainers.stage import ModelStage
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ def predict_table(
 def _recipe(pipeline: Pipeline, name: str, seed: int | None) -> ModelConfig:
     """Returns the recipe of a table's model of a seed, or of its first."""
     table = next((each for each in pipeline.train if each.name == name), None)
-    if table is None or pipeline.sampling is None:
+    if table is None:
         names = ", ".join(each.name for each in pipeline.train) or "(none)"
         raise InputError(f"{pipeline.path} has no [[train]] table {name!r}", f"the names are: {names}")
     configs = {config.seed: config for config in model_configs(table, pipeline.sampling, pipeline.seed)}

@@ -22,8 +22,9 @@ from trainers.config import ModelConfig
 from trainers.devices.logical import LogicalDevice
 from trainers.models.build import build_model
 from trainers.models.layer import StepRandom
+from trainers.models.own import dtype_of
 from trainers.record.ledger import Ledger
-from trainers.rows.source import FeatureSource
+from trainers.rows.source import FeatureSource, RowIds
 
 
 def simulated_peak(
@@ -51,15 +52,16 @@ def _step(
 ) -> LogicalDevice:
     item = next(iter(plan.batches(0)))
     sampling, train = semantic.sampling, semantic.train
+    assert sampling is not None, "a technique that caches rows samples"
     model = build_model(train, graph.features.width, graph.num_classes, semantic.seed)
     sampler = open_sampler(graph.topology, sampling.method, sampling.fanouts, seed=semantic.seed)
     blocks = sampler.sample(replace(item.key, stream=Stream.PROBE), item.seeds, transpose=model.transpose)
     attach_weights(blocks, graph.topology, model.edge_weight)
     device.adopt(model.parameters(), "parameters")
     optimiser = torch.optim.Adam(model.parameters(), lr=train.lr)
-    x = device.alloc((blocks[0].num_src, features.width), torch.float32, "inputs")
-    features.gather(blocks[0].src_ids, x, Ledger())
-    with device:
+    x = device.alloc((blocks[0].num_src, features.width), dtype_of(model), "inputs")
+    features.gather(RowIds(blocks[0].src_ids), x, Ledger())
+    with device.active():
         logits = model(blocks, x, StepRandom(semantic.seed, 0, 0))
         labels = torch.from_numpy(graph.labels[item.seeds]).long()
         functional.cross_entropy(logits, labels, reduction="sum").backward()

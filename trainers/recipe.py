@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from assets.storage.user_code import code_digests
 from trainers.config import ModelConfig
+from trainers.techniques import find_technique
 
 MODEL_CHECKS = ("weights are finite",)
 """What the model stage tests; the UI lists checks before they have run."""
@@ -23,8 +24,8 @@ class ModelRecipe:
     Semantic = ModelConfig
 
     def inputs(self, semantic: ModelConfig) -> Mapping[str, str]:
-        """Training reads a graph."""
-        return {"graph": "graph"}
+        """Training reads a graph, and what decides the weights of its technique."""
+        return {name: name for name in ("graph", *find_technique(semantic.train.trainer).inputs)}
 
     def raw(self, semantic: ModelConfig) -> Mapping[str, str]:
         """The user's own code enters besides artifacts; see `model_code`."""
@@ -37,4 +38,6 @@ def model_code(semantic: ModelConfig) -> Mapping[str, str]:
     Raises:
         InputError: there is no such module.
     """
-    return code_digests({"model": semantic.train.model, "sampling": semantic.sampling.method})
+    return code_digests(
+        {"model": semantic.train.model, "sampling": semantic.sampling.method if semantic.sampling else ""}
+    )

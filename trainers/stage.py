@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +23,21 @@ from assets.storage.artifact import Artifact
 from assets.storage.writer import Writer
 from kernels.errors import InputError
 from kernels.sampling.epoch_plan import EpochPlan
+from trainers.batches.source import Batching
 from trainers.checkpoint import read_checkpoint
 from trainers.config import ModelConfig, TrainConfig, TrainExecution
 from trainers.devices.malloc import keep_freed_memory
 from trainers.devices.torch_threads import torch_threads
 from trainers.evaluate import infer_exact, infer_sampled
+from trainers.executor import Run
 from trainers.loop import Loop
 from trainers.models.build import build_model
-from trainers.open_batches import Run, StoredInputs, open_batches
-from trainers.open_rows import CacheInputs, open_features
+from trainers.open_rows import open_features
 from trainers.recipe import ModelRecipe
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import Timeline
 from trainers.scores import score
+from trainers.techniques import find_technique
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +48,19 @@ class RunExecution(TrainExecution):
     resume: bool = False
     # Folder of checkpoints.
     checkpoints: Path
-    # What decides which rows are cached, None for no cache; run.json has their versions.
-    cache: CacheInputs | None = field(default=None, metadata={"hashed": False})
-    # Stored batches, and their packed rows, where the table asks for them.
-    stored: StoredInputs | None = field(default=None, metadata={"hashed": False})
 
 
 class ModelStage(ModelRecipe):
-    """Trains a model on a graph artifact with the online mini-batch trainer."""
+    """Trains a model by the technique of its recipe.
+
+    Args:
+        reads: stage -> artifact, of those that change how the training runs and none of its weights.
+    """
 
     Execution = RunExecution
+
+    def __init__(self, reads: Mapping[str, Artifact] | None = None):
+        self.reads = reads or {}
 
     def build(
         self,
@@ -72,7 +77,7 @@ class ModelStage(ModelRecipe):
         """
         keep_freed_memory()
         with torch_threads(semantic.train.threads):
-            run = Training(inputs["graph"], semantic, execution, writer.version, progress)
+            run = Training(inputs, self.reads, semantic, execution, writer.version, progress)
             run.train()
             return run.write(writer)
 
@@ -81,23 +86,22 @@ class Training:
     """One run: the graph, the model and the loop, put together from a recipe."""
 
     def __init__(
-        self, artifact: Artifact, semantic: ModelConfig, execution: RunExecution, version: str, progress: Progress
+        self,
+        inputs: Mapping[str, Artifact],
+        reads: Mapping[str, Artifact],
+        semantic: ModelConfig,
+        execution: RunExecution,
+        version: str,
+        progress: Progress,
     ):
         self.semantic, self.execution, self.progress = semantic, execution, progress
-        self.graph, self.graph_version = open_graph(artifact), artifact.version
+        self.inputs, self.reads, self.graph = inputs, reads, open_graph(inputs["graph"])
         if len(self.graph.train_ids) == 0:
-            raise InputError(f"graph {artifact.version[:12]} has no training nodes", "give its source a training split")
+            problem = f"graph {inputs['graph'].version[:12]} has no training nodes"
+            raise InputError(problem, "give its source a training split")
         self.ledger, self.timeline = Ledger(), Timeline()
-        self.plan = EpochPlan(
-            np.array(self.graph.train_ids),
-            semantic.sampling.batch_size,
-            seed=semantic.seed,
-            reuse=semantic.sampling.reuse,
-            accumulate=semantic.train.accumulate,
-        )
-        # The disk trainer's static tiers are those of its plan.
-        cache = execution.cache if semantic.train.trainer == "minibatch" else None
-        self.features = open_features(self.graph, semantic, execution, self.plan, cache)
+        self.plan = epoch_plan(np.array(self.graph.train_ids), semantic)
+        self.features = open_features(self.graph, semantic, execution, self.plan, reads)
         self.model = build_model(semantic.train, self.graph.features.width, self.graph.num_classes, semantic.seed)
         self.class_weights = class_weights(semantic.train, self.graph)
         self._require_scores()
@@ -113,7 +117,7 @@ class Training:
             self.loop.run()
             return
         self.features.device.adopt(self.model.parameters(), "parameters")
-        with self.features.device:
+        with self.features.device.active():
             self.loop.run()
 
     def write(self, writer: Writer) -> Summary:
@@ -125,8 +129,7 @@ class Training:
         writer.path("ledger.json").write_text(json.dumps(self.ledger.rows(), indent=1, sort_keys=True) + "\n")
         timing = {"train": self.loop.timing.train_seconds, "evaluate": self.loop.timing.evaluate_seconds}
         writer.note(epoch_seconds=timing, peak_bytes=dict(self.features.device.peak), cache=self.features.record)
-        stored = self.execution.stored.artifacts if self.execution.stored else {}
-        writer.note(timeline=self.timeline.record, stored={role: each.version for role, each in stored.items()})
+        writer.note(timeline=self.timeline.record, reads={role: each.version for role, each in self.reads.items()})
         state = self.loop.state
         numbers: dict[str, Any] = {}
         for metric in dict.fromkeys(("accuracy", self.semantic.train.metric)):
@@ -140,22 +143,33 @@ class Training:
 
     def _build_loop(self, path: Path, version: str, progress: Progress) -> Loop:
         train, graph = self.semantic.train, self.graph
+        batching = Batching(
+            topology=graph.topology,
+            labels=graph.labels,
+            plan=self.plan,
+            edge_weight=self.model.edge_weight,
+            transpose=self.model.transpose,
+            ledger=self.ledger,
+            timeline=self.timeline,
+            queue_bytes=parse_size(self.execution.queue),
+            dtype=train.dtype,
+        )
         run = Run(
             graph=graph,
-            graph_version=self.graph_version,
+            inputs=self.inputs,
+            reads=self.reads,
             semantic=self.semantic,
             execution=self.execution,
             plan=self.plan,
             features=self.features,
             model=self.model,
-            ledger=self.ledger,
-            timeline=self.timeline,
+            class_weights=self.class_weights,
+            batching=batching,
         )
         return Loop(
             model=self.model,
-            source=open_batches(run, self.execution.stored),
+            executor=find_technique(train.trainer).load().open_executor(run),
             config=train,
-            seed=self.semantic.seed,
             plan=self.plan,
             evaluate=self._valid_score if len(graph.valid_ids) else None,
             ledger=self.ledger,
@@ -163,7 +177,6 @@ class Training:
             checkpoint_path=path,
             version=version,
             checkpoint_steps=self.execution.checkpoint_steps,
-            class_weights=self.class_weights,
             timeline=self.timeline,
         )
 
@@ -207,6 +220,7 @@ class Training:
                 folder=self.execution.checkpoints.parent / "spill",
                 progress=self.progress,
             )
+        assert sampling is not None
         return infer_sampled(
             self.model,
             graph.topology,
@@ -221,24 +235,33 @@ class Training:
         )
 
 
+def epoch_plan(train_ids: np.ndarray, semantic: ModelConfig) -> EpochPlan:
+    """Returns which seeds form which batch: as [sampling] says, or all seeds in one batch where nothing is sampled."""
+    sampling, accumulate = semantic.sampling, semantic.train.accumulate
+    if sampling is None:
+        return EpochPlan(train_ids, len(train_ids), seed=semantic.seed, accumulate=accumulate)
+    return EpochPlan(train_ids, sampling.batch_size, seed=semantic.seed, reuse=sampling.reuse, accumulate=accumulate)
+
+
 def checkpoint_path(folder: Path, version: str) -> Path:
     """Returns where the checkpoint of a model version is."""
     return folder / f"{version}.safetensors"
 
 
 def class_weights(train: TrainConfig, graph: Graph) -> torch.Tensor | None:
-    """Returns f32[num_classes], the factors of the seeds' losses, or None.
+    """Returns float[num_classes], the factors of the seeds' losses, or None.
 
     Raises:
         InputError: the table's list has not one weight a class.
     """
+    dtype = getattr(torch, train.dtype)
     if train.class_weights == "none":
         return None
     if train.class_weights == "balanced":
         counts = np.bincount(graph.labels[np.array(graph.train_ids)], minlength=graph.num_classes)
         # A class without seeds takes part in no loss, whatever its weight.
-        return torch.from_numpy(counts.sum() / (graph.num_classes * np.maximum(counts, 1))).float()
+        return torch.from_numpy(counts.sum() / (graph.num_classes * np.maximum(counts, 1))).to(dtype)
     if len(train.class_weights) != graph.num_classes:
         problem = f"class_weights = {list(train.class_weights)} has {len(train.class_weights)} entries"
         raise InputError(problem, f"the graph has {graph.num_classes} classes: {', '.join(graph.class_names)}")
-    return torch.tensor(train.class_weights)
+    return torch.tensor(train.class_weights, dtype=dtype)

@@ -65,7 +65,8 @@ def materialize(
         _check_presence(stage, inputs)
         listener, more = progress or Silent(), {}
         if fans_out(stage):
-            from assets.building.parts import Job, build_parts, listed
+            from assets.building.build import Job, listed
+            from assets.building.parts import build_parts
 
             about: dict[str, Any] = {"semantic": semantic, "execution": execution, "inputs": inputs, "raw": raw}
             job = Job(store=store, stage=stage, of=version, **about)  # pyright: ignore[reportArgumentType]

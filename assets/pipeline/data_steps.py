@@ -72,7 +72,7 @@ def _hotness_step(pipeline: Pipeline, graph: Step) -> list[Step]:
 
     table = (
         HotnessTable()
-        if pipeline.hotness is None and pipeline.memory is not None and _trains(pipeline, "minibatch")
+        if pipeline.hotness is None and pipeline.memory is not None and _read(pipeline, "hotness")
         else pipeline.hotness
     )
     if table is None:
@@ -160,7 +160,7 @@ def _packed_step(pipeline: Pipeline, built: Mapping[str, Step]) -> list[Step]:
     from assets.packed_chunks.config import PackedConfig
     from assets.packed_chunks.stage import PACKED_CHECKS, PACKED_CHUNKS
 
-    if "cache_plan" not in built or (pipeline.packed is None and not _trains(pipeline, "disk")):
+    if "cache_plan" not in built or (pipeline.packed is None and not _read(pipeline, "packed_chunks")):
         return []
     return [
         Step(
@@ -175,5 +175,6 @@ def _packed_step(pipeline: Pipeline, built: Mapping[str, Step]) -> list[Step]:
     ]
 
 
-def _trains(pipeline: Pipeline, trainer: str) -> bool:
-    return any(getattr(table, "trainer", "minibatch") == trainer for table in pipeline.train)
+def _read(pipeline: Pipeline, stage: str) -> bool:
+    """Tells whether a train table reads artifacts of a stage."""
+    return any(stage in (*table.technique.inputs, *table.reads) for table in pipeline.train)

@@ -45,10 +45,9 @@ SECTIONS = ("name", "seed", "graph", "sampling", "hotness", "memory", "samples",
 LATER_SECTIONS = ("partitions", "chunks", "schedule")
 LATER_VALUES: Mapping[str, tuple[str, ...]] = {
     "method": ("weighted", "random_walk"),
-    "trainer": ("factored", "fresh", "fullgraph", "distributed"),
     "model": ("pinsage", "rgcn"),
 }
-LATER_KEYS = ("fresh", "distributed", "ranks")
+LATER_KEYS = ("ranks",)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ problems that it found, with their lines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from assets.budgets.config import MemoryConfig
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from assets.hotness.config import HotnessTable
     from assets.packed_chunks.config import PackedConfig
     from assets.samples.config import SamplesTable
-
-DISK_TABLES = ("samples", "memory", "cache_plan")
-"""What a disk trainer needs besides [sampling]."""
 
 
 def parse_tables(
@@ -136,7 +133,8 @@ def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables
     if not isinstance(entries, list) or not entries:
         return []
     problems, first_of, sampling = [], {}, values["sampling"]
-    if "sampling" not in raw:
+    needing = [value for value in values["train"] if "sampling" in _needs(value)]
+    if "sampling" not in raw and needing:
         problems.append(tables.problem(("train",), "[[train]] needs a table [sampling] with fanouts and batch_size"))
     for index, (entry, value) in enumerate(zip(entries, values["train"], strict=False)):
         where, name = ("train", index), entry.get("name")
@@ -151,17 +149,24 @@ def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables
                 f"layers = {layers}, but [sampling] has {len(sampling.fanouts)} fanouts: one is needed for each layer"
             )
             problems.append(tables.problem((*where, "layers"), text))
-        if getattr(value, "samples", "online") == "stored" and (text := _unstored(raw, value, values)):
-            problems.append(tables.problem((*where, "samples"), f'samples = "stored"{text}'))
-        if getattr(value, "trainer", "minibatch") == "disk" and (text := _undisked(raw, value, values)):
-            problems.append(tables.problem((*where, "trainer"), f'trainer = "disk"{text}'))
+        if hasattr(value, "technique"):
+            problems += [tables.problem((*where, key), text) for key, text in _lacking(raw, value, values)]
     return problems
 
 
-def _undisked(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> str:
-    """Returns why a train table cannot train from packed chunks, "" where it can."""
-    missing = [f"[{name}]" for name in DISK_TABLES if name not in raw]
-    return f" needs {' and '.join(missing)}" if missing else _unstored(raw, table, values)
+def _lacking(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the key of a train table that asks for what the file does not have, and what that is."""
+    named = f'trainer = "{table.trainer}"'
+    missing = [f"[{name}]" for name in table.technique.needs if name not in raw and name != "sampling"]
+    if missing:
+        yield "trainer", f"{named} needs {' and '.join(missing)}"
+    elif table.stored and (text := _unstored(raw, table, values)):
+        yield ("trainer", named + text) if table.technique.stored else ("samples", f'samples = "stored"{text}')
+
+
+def _needs(table: Any) -> tuple[str, ...]:
+    """Returns the tables that a train table needs; one that was not checked by a schema is taken to sample."""
+    return table.technique.needs if hasattr(table, "technique") else ("sampling",)
 
 
 def _unstored(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> str:

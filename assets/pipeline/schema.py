@@ -3,7 +3,8 @@
 The dataclass is the schema. Its fields are the keys, its annotations the types, `__post_init__` checks the values.
 Understood are bool, int, float (an int will do), str, Path, Literal, tuple, dict, nested dataclasses, `X | None` and
 other unions; `Literal | str` is one of these names, or a reference to the user's own code (assets/storage/user_code.py). A field
-with `metadata={"key": False}` is set by the program and is no key.
+with `metadata={"key": False}` is set by the program and is no key; one with `metadata={"choices": f}` takes a value of `f()`, and
+`metadata={"later": values}` names those that are known and not built.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Tables:
         hints, values = typing.get_type_hints(cls), dict(fixed or {})
         for name, key in keys.items():
             if name in raw:
-                values[name], found = self.convert(hints[name], raw[name], (*where, name))
+                values[name], found = self._chosen(key).convert(_hint(key, hints), raw[name], (*where, name))
                 problems += found
             elif key.default is dataclasses.MISSING and key.default_factory is dataclasses.MISSING:
                 problems.append(self.problem(where, f"{_title(where)} lacks the key {name} ({describe(hints[name])})"))
@@ -94,6 +95,11 @@ class Tables:
             return cls(**values), []
         except InputError as error:
             return None, list(self._located(error, raw, where))
+
+    def _chosen(self, key: dataclasses.Field[Any]) -> Tables:
+        """Returns tables that know which values of a field are not built."""
+        later = key.metadata.get("later")
+        return self if later is None else dataclasses.replace(self, later={**self.later, key.name: later})
 
     def convert(self, wanted: Any, value: Any, where: KeyPath) -> tuple[Any, list[Problem]]:
         """Returns (the value as the annotated type, []) or (None, problems)."""
@@ -206,6 +212,12 @@ def describe(wanted: Any) -> str:
     if origin in (tuple, list):
         return "a list, each " + describe(args[0])
     return TYPE_NAMES.get(wanted, "a table")
+
+
+def _hint(key: dataclasses.Field[Any], hints: Mapping[str, Any]) -> Any:
+    """Returns what a field takes: its annotation, or the choices that it asks a function for."""
+    choices = key.metadata.get("choices")
+    return hints[key.name] if choices is None else typing.Literal[tuple(choices())]
 
 
 def _title(where: KeyPath) -> str:

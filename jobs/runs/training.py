@@ -14,11 +14,10 @@ from assets.pipeline.file import Pipeline
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs
 from jobs.runs.children import ChildProcesses
 from kernels.errors import InputError
-from trainers.config import ModelConfig, TrainTable
+from trainers.config import model_configs
 from trainers.recipe import MODEL_CHECKS, ModelRecipe
 
 POOL = "gpu"
-CACHE_STEPS = ("hotness", "budgets")
 
 
 class TrainingRun(dg.Config):
@@ -44,26 +43,15 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
             pipeline=pipeline.name,
             name=table.name,
             recipe=ModelRecipe(),
-            configs=tuple(
-                ModelConfig(seed=seed, train=table.config, sampling=pipeline.sampling)
-                for seed in table.seeds or (pipeline.seed,)
-            ),
-            inputs={"graph": sources["graph"]},
+            configs=tuple(model_configs(table, pipeline.sampling, pipeline.seed)),
+            inputs={name: sources[name] for name in ("graph", *table.technique.inputs)},
             # Which rows are cached and where batches come from changes no weight: needed, recorded and no part of the version.
-            reads={name: sources[name] for name in _reads(table) if name in sources},
+            reads={name: sources[name] for name in table.reads if name in sources},
             checks=MODEL_CHECKS,
             command=f"graphmill train {pipeline.reference} {table.name}",
         )
         for table in pipeline.train
-        if pipeline.sampling is not None
     ]
-
-
-def _reads(table: TrainTable) -> tuple[str, ...]:
-    """Returns the stages that training a table reads besides the graph, where the pipeline has them."""
-    if table.trainer == "disk":
-        return ("samples", "cache_plan", "packed_chunks")
-    return CACHE_STEPS + (("samples",) if table.samples == "stored" else ())
 
 
 def training_asset(

@@ -19,5 +19,5 @@ def trained_home(folder: Path) -> Store:
         graph = materialize(store, GRAPH, pipeline.graph, GraphExecution(threads=1), {})
         assert pipeline.sampling is not None
         for table in pipeline.train[: 2 if pipeline is variants[0] else 1]:
-            train_table(store, graph, table, pipeline.sampling, pipeline.seed, report=lambda line: None)
+            train_table(store, {"graph": graph}, table, pipeline.sampling, pipeline.seed, report=lambda line: None)
     return store

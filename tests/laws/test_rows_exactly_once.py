@@ -20,7 +20,7 @@ from trainers.devices.logical import LogicalDevice
 from trainers.open_rows import open_features
 from trainers.record.ledger import Ledger
 from trainers.rows.cache import CachedSource
-from trainers.rows.source import open_source
+from trainers.rows.source import RowIds, open_source
 
 NUM_NODES, ROW_BYTES = 400, 48
 TABLE_BYTES = NUM_NODES * ROW_BYTES
@@ -51,7 +51,7 @@ def test_rows_come_once_from_one_tier_within_budgets(
     source = CachedSource(graph.features, open_source(graph.features, where), placement, device, max_rows)
     ids, ledger = np.array(needed, np.int32), Ledger()
     out = torch.full((len(ids), 12), torch.nan)
-    source.gather(ids, out, ledger)
+    source.gather(RowIds(ids), out, ledger)
 
     assert out.numpy().tobytes() == np.asarray(graph.features.open())[ids].tobytes()
     assert device.peak.get("cache", 0) <= device_bytes and source.host_bytes <= host_bytes
@@ -63,7 +63,7 @@ def test_rows_come_once_from_one_tier_within_budgets(
     assert ledger.moved_bytes("h2d") == (counted["hits_host"] + counted["misses"]) * ROW_BYTES
     # Nobody can take a row that is not there: a table of other bytes behind the cache leaves the cached rows as they were.
     source.behind.rows = np.zeros((NUM_NODES, 12), np.float32)
-    source.gather(ids, out, Ledger())
+    source.gather(RowIds(ids), out, Ledger())
     cached = tier >= 0
     np.testing.assert_array_equal(out.numpy()[cached], graph.features.open()[ids[cached]])
     assert not out.numpy()[~cached].any()

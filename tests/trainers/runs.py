@@ -12,7 +12,6 @@ from tests.assets.packed_chunks.packed import Packed
 from tests.trainers.graphs import random_graph_artifact
 from tests.trainers.rows.caches import cache_inputs
 from trainers.config import TrainTable
-from trainers.open_batches import StoredInputs
 from trainers.run import train_table
 
 SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=32)
@@ -39,10 +38,9 @@ def train_small(
     found = [artifact for artifact in store.artifacts() if artifact.stage == "graph"]
     graph = found[0] if found else random_graph_artifact(home)
     table = TrainTable(**(TABLE | options))
-    cache = None if memory is None else cache_inputs(home, graph, **memory)
-    return train_table(store, graph, table, sampling, 5, cache=cache, resume=resume, progress=progress, report=report)[
-        0
-    ]
+    run: dict[str, Any] = {"resume": resume, "progress": progress, "report": report}
+    reads = {} if memory is None else cache_inputs(home, graph, **memory)
+    return train_table(store, {"graph": graph}, table, sampling, 5, reads=reads, **run)[0]
 
 
 def train_packed(
@@ -62,9 +60,14 @@ def train_packed(
     """
     table = TrainTable(**(TABLE | {"trainer": trainer} | options))
     sampling = replace(sampling, reuse=packed.samples.summary["numbers"]["num_epochs"])
-    stored = StoredInputs(samples=packed.samples, cache_plan=packed.cache_plan, packed_chunks=packed.packed_chunks)
-    run: dict[str, Any] = {"stored": stored if trainer == "disk" else None, "resume": resume, "progress": progress}
-    return train_table(Store(home), packed.graph, table, sampling, 5, report=lambda line: None, **run)[0]
+    run: dict[str, Any] = {"resume": resume, "progress": progress, "report": lambda line: None}
+    reads = stored_rows(packed) if trainer == "disk" else {}
+    return train_table(Store(home), {"graph": packed.graph}, table, sampling, 5, reads=reads, **run)[0]
+
+
+def stored_rows(packed: Packed) -> dict[str, Artifact]:
+    """The artifacts that training from disk reads."""
+    return {"samples": packed.samples, "cache_plan": packed.cache_plan, "packed_chunks": packed.packed_chunks}
 
 
 def content(model: Artifact) -> dict[str, str]:

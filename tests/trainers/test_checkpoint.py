@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from kernels.errors import InputError
-from trainers.checkpoint import Checkpoint, RunState, read_checkpoint, restore, snapshot, write_checkpoint
+from trainers.checkpoint import (
+    Checkpoint,
+    RunState,
+    optimiser_state,
+    read_checkpoint,
+    restore_optimiser,
+    write_checkpoint,
+)
 
 
 def trained(steps: int) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -24,8 +31,9 @@ def write_one(path: Path, steps: int = 2) -> Checkpoint:
     model, optimiser = trained(steps)
     state = RunState(epoch=3, position=1, loss_sum=0.1 + 0.2, history=[{"epoch": 0, "loss": 1 / 3}], best_score=0.5)
     ledger = {"moves": [], "counts": [{"name": "seeds", "layer": 0, "n": 9}]}
-    tensors = snapshot(model, optimiser, {"weight": torch.ones(2, 3)})
-    checkpoint = Checkpoint("a" * 64, state, ledger, tensors)
+    best, kept = {"weight": torch.ones(2, 3)}, {"cursor/of/a technique": torch.arange(4)}
+    parts = {"model": model.state_dict(), "best": best, "optimiser": optimiser_state(optimiser), "executor": kept}
+    checkpoint = Checkpoint("a" * 64, state, ledger, parts)
     write_checkpoint(path, checkpoint)
     return checkpoint
 
@@ -38,10 +46,13 @@ def test_what_was_written_comes_back_exactly(tmp_path: Path, steps: int) -> None
     assert read is not None and (read.state, read.ledger) == (written.state, written.ledger)
     model, optimiser = trained(0)
     torch.nn.init.zeros_(model.weight)  # pyright: ignore
-    best = restore(read, model, optimiser)
-    assert torch.equal(best["weight"], torch.ones(2, 3))
+    model.load_state_dict(read.parts["model"])
+    restore_optimiser(optimiser, read.parts["optimiser"])
+    assert torch.equal(read.parts["best"]["weight"], torch.ones(2, 3))
+    assert torch.equal(read.parts["executor"]["cursor/of/a technique"], torch.arange(4))
     straight_model, straight_optimiser = trained(steps)
-    one, other = snapshot(model, optimiser, {}), snapshot(straight_model, straight_optimiser, {})
+    assert torch.equal(model.weight, straight_model.weight)  # pyright: ignore
+    one, other = optimiser_state(optimiser), optimiser_state(straight_optimiser)
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
     assert len(one) == (2 if steps == 0 else 8)
     assert [p.name for p in path.parent.iterdir()] == [path.name]

@@ -58,7 +58,7 @@ def test_a_copied_graph_is_named_by_its_version(built, tmp_path, monkeypatch):
     path, home, graph = built
     shutil.copytree(home / "store", tmp_path / "copy" / "store", ignore=shutil.ignore_patterns(".staging"))
     monkeypatch.setattr(type(GRAPH), "raw", lambda *_: pytest.fail("raw content was read"))
-    assert main([str(path), "sage", "--home", str(tmp_path / "copy"), "--graph", graph.version[:12]]) == 0
+    assert main([str(path), "sage", "--home", str(tmp_path / "copy"), "--input", f"graph={graph.version[:12]}"]) == 0
     assert [each.stage for each in Store(tmp_path / "copy").artifacts()] == ["graph", "model"]
 
 
@@ -78,7 +78,7 @@ def test_it_needs_no_orchestrator(built):
     ("arguments", "message"),
     [
         (["sag"], "no [[train]] table 'sag'"),
-        (["sage", "--graph", "ffffffffff"], "no artifact in"),
+        (["sage", "--input", "graph=ffffffffff"], "no artifact in"),
     ],
 )
 def test_mistakes_end_with_1_and_one_message(built, capsys, arguments, message):
@@ -103,7 +103,7 @@ def test_a_cache_needs_hotness_and_resolves_its_own_budgets(built, capsys):
 
     config = hotness_config(pipeline.hotness, pipeline.sampling, pipeline.seed)
     materialize(Store(home), HOTNESS, config, HotnessExecution(threads=1), {"graph": graph})
-    assert main([str(path), "sage", "--home", str(home), "--graph", graph.version[:9]]) == 0
+    assert main([str(path), "sage", "--home", str(home), "--input", f"graph={graph.version[:9]}"]) == 0
     (model,) = [each for each in Store(home).artifacts() if each.stage == "model"]
     assert model.run_record()["cache"]["device_rows"] == 50
     assert {each.stage for each in Store(home).artifacts()} == {"graph", "hotness", "budgets", "model"}

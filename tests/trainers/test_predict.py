@@ -53,7 +53,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Store, 
     pipeline, store = load_pipeline(folder / "mine.toml", TrainTable), Store(folder / "home")
     graph = materialize(store, GRAPH, pipeline.graph, GRAPH.Execution(threads=1), {})
     assert pipeline.sampling is not None
-    models = train_table(store, graph, pipeline.train[0], pipeline.sampling, 0, report=lambda line: None)
+    models = train_table(store, {"graph": graph}, pipeline.train[0], pipeline.sampling, 0, report=lambda line: None)
     return pipeline, store, (graph, models)
 
 

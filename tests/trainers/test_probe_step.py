@@ -15,7 +15,7 @@ from tests.trainers.graphs import random_graph_artifact
 from tests.trainers.rows.caches import cache_inputs
 from tests.trainers.runs import SAMPLING, TABLE, content, train_small
 from trainers.config import ModelConfig, TrainTable
-from trainers.devices.logical import OverBudget
+from trainers.devices.protocol import OverBudget
 from trainers.open_rows import open_features
 from trainers.probe_step import automatic_device_bytes, simulated_peak
 from trainers.rows.source import MappedSource

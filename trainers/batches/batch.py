@@ -25,6 +25,8 @@ class MiniBatch:
         group: (position, size) in the batch's optimiser step; group_seeds: seeds of that whole step.
         slots: i32[n] where each input row is, or None for plain node ids.
         x: float[n, F] gathered input rows (a torch tensor), or None before the gather.
+        origin: i32[n], after pruning: the place of each surviving input before it; None where nothing was pruned.
+        staged: rows that were loaded for this batch (trainers/rows/source.py), or None.
     """
 
     key: BatchKey
@@ -37,6 +39,8 @@ class MiniBatch:
     group_seeds: int
     slots: Array | None = None
     x: Any = None
+    origin: Array | None = None
+    staged: Any = None
 
     @property
     def input_ids(self) -> Array:
@@ -92,10 +96,10 @@ def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: s
             block.weight = sum_weights(block, topology.in_degree)
 
 
-def batch_bytes(batch: MiniBatch, width: int) -> int:
-    """Returns the bytes of a batch: all arrays of its blocks, its slots, and float32 input rows of `width` columns."""
+def batch_bytes(batch: MiniBatch, width: int, dtype: str = "float32") -> int:
+    """Returns the bytes of a batch: all arrays of its blocks, its slots, and input rows of `width` columns of a NumPy dtype."""
     slots = 0 if batch.slots is None else batch.slots.nbytes
-    return block_bytes(batch.blocks) + slots + len(batch.input_ids) * width * 4
+    return block_bytes(batch.blocks) + slots + len(batch.input_ids) * width * np.dtype(dtype).itemsize
 
 
 def block_bytes(blocks: tuple[Block, ...]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Generic, TypeVar
 
-from trainers.devices.logical import OverBudget
+from trainers.devices.protocol import OverBudget
 
 Item = TypeVar("Item")
 

@@ -1,7 +1,8 @@
 """Logical devices: a CPU that is held to a device's memory.
 
-A logical device counts every torch storage that is alive while it is active, whoever made it: parameters, optimiser state, activations
-that autograd keeps, kernel outputs. Peaks are exact, and a budget is enforced at the operation that exceeds it. So every trainer runs,
+A logical device counts every torch storage that is made while it is active, whoever made it, for as long as it lives: parameters,
+optimiser state, activations that autograd keeps, kernel outputs. NumPy arrays are counted where they are adopted. Peaks are
+exact, and a budget is enforced at the operation that exceeds it. So every trainer runs,
 and is tested, under a small device without having one. Cached rows have a budget of their own beside that of the work.
 """
 
@@ -17,24 +18,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from kernels.errors import InputError
 from trainers.devices.link import Link
-
-CACHE = "cache"
-"""The purpose of cached rows; everything else is work."""
-
-
-class OverBudget(InputError):
-    """An allocation that a budget does not allow.
-
-    Attributes:
-        asked, free: bytes asked for and bytes that were left.
-        purpose: what the bytes were for.
-    """
-
-    def __init__(self, asked: int, free: int, purpose: str, remedy: str):
-        super().__init__(f"{purpose} asks for {asked:,} bytes where {max(free, 0):,} are free", remedy)
-        self.asked, self.free, self.purpose = asked, free, purpose
+from trainers.devices.protocol import CACHE, Direction, OverBudget, torch_dtype
 
 
 class LogicalDevice(TorchDispatchMode):
@@ -44,11 +29,10 @@ class LogicalDevice(TorchDispatchMode):
         index: number of the device.
         work_bytes: bound on live storages but for cached rows, or None to count without a bound.
         cache_bytes: the same for cached rows.
-        link_gbps: speed of its link to the host in GB/s, or None for as fast as the machine is.
+        link_gbps: speed of its link to the host in GB/s, each direction by itself, or None for as fast as the machine is.
 
     Attributes:
         live_bytes: of work, now.
-        link: the link, shared by all who move bytes to the device; None without a speed.
     """
 
     kind = "logical"
@@ -62,7 +46,7 @@ class LogicalDevice(TorchDispatchMode):
     ):
         super().__init__()
         self.index, self.work_bytes, self.cache_bytes, self.link_gbps = index, work_bytes, cache_bytes, link_gbps
-        self.link = None if link_gbps is None else Link(link_gbps)
+        self._links = {} if link_gbps is None else {"h2d": Link(link_gbps), "d2h": Link(link_gbps)}
         self.live_bytes = 0
         self._live: Counter[str] = Counter()
         self._peak: Counter[str] = Counter()
@@ -73,27 +57,40 @@ class LogicalDevice(TorchDispatchMode):
         """Peak bytes by purpose; "total" is the peak of their sum."""
         return dict(self._peak)
 
-    def alloc(self, shape: tuple[int, ...], dtype: torch.dtype, purpose: str) -> torch.Tensor:
-        """Allocates a tensor and books it under a purpose.
+    def alloc(self, shape: tuple[int, ...], dtype: torch.dtype | np.dtype[Any], purpose: str) -> torch.Tensor:
+        """Allocates a tensor and books it under a purpose for as long as it lives.
 
         Raises:
             OverBudget: the budget does not allow it; nothing is allocated.
         """
-        asked = int(torch.Size(shape).numel()) * dtype.itemsize
-        self._check(asked, purpose)
+        kind = torch_dtype(dtype)
+        self._check(int(torch.Size(shape).numel()) * kind.itemsize, purpose)
         with _disable_current_modes():
-            tensor = torch.empty(shape, dtype=dtype)
+            tensor = torch.empty(shape, dtype=kind)
         self._note(tensor, purpose)
         return tensor
 
-    def alloc_rows(self, num_rows: int, width: int, dtype: np.dtype[Any]) -> torch.Tensor:
-        """Allocates rows of a NumPy dtype for a cache; see `alloc`."""
-        return self.alloc((num_rows, width), torch.from_numpy(np.empty(0, dtype)).dtype, CACHE)
+    def adopt(self, arrays: Iterable[torch.Tensor | np.ndarray], purpose: str) -> None:
+        """Books memory that was made elsewhere (parameters, gathered inputs, blocks) for as long as it lives.
 
-    def adopt(self, tensors: Iterable[torch.Tensor], purpose: str) -> None:
-        """Books tensors that were made elsewhere (parameters, gathered inputs) for as long as they live."""
-        for tensor in tensors:
-            self._note(tensor, purpose)
+        A view is booked as the array that it is a view of; memory that no NumPy array owns (a mapped file) is not booked.
+
+        Raises:
+            OverBudget: the budget does not allow it.
+        """
+        for array in arrays:
+            if isinstance(array, np.ndarray):
+                self._note_array(array, purpose)
+            else:
+                self._note(array, purpose)
+
+    def link(self, direction: Direction) -> Link | None:
+        """Returns the link of a direction; devices and ranks of one machine are as near as its memory, so only the host's have one."""
+        return self._links.get(direction)
+
+    def active(self) -> LogicalDevice:
+        """Returns the device, which is a context: storages that are made in it are booked."""
+        return self
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Runs one operation and books the storages that it made."""
@@ -117,18 +114,30 @@ class LogicalDevice(TorchDispatchMode):
         known = self._known.get(storage._cdata)
         if known is not None and known() is not None:
             return
-        num_bytes = storage.nbytes()
+        self._book(storage, storage._cdata, storage.nbytes(), purpose)
+
+    def _note_array(self, array: np.ndarray, purpose: str) -> None:
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        known = self._known.get(id(owner))
+        if owner.base is not None or (known is not None and known() is not None):
+            return
+        self._book(owner, id(owner), owner.nbytes, purpose)
+
+    def _book(self, memory: Any, identity: int, num_bytes: int, purpose: str) -> None:
+        """Books memory under a number that is its own while it lives."""
         self._check(num_bytes, purpose)
-        self._known[storage._cdata] = weakref.ref(storage)
-        weakref.finalize(storage, self._release, storage._cdata, num_bytes, purpose)
+        self._known[identity] = weakref.ref(memory)
+        weakref.finalize(memory, self._release, identity, num_bytes, purpose)
         for name in (purpose, "total"):
             self._live[name] += num_bytes
             self._peak[name] = max(self._peak[name], self._live[name])
         if purpose != CACHE:
             self.live_bytes += num_bytes
 
-    def _release(self, cdata: int, num_bytes: int, purpose: str) -> None:
-        self._known.pop(cdata, None)
+    def _release(self, identity: int, num_bytes: int, purpose: str) -> None:
+        self._known.pop(identity, None)
         self._live[purpose] -= num_bytes
         self._live["total"] -= num_bytes
         if purpose != CACHE:

@@ -40,10 +40,11 @@ def keep_freed_memory() -> bool:
     return all([mallopt(name, value) == 1 for name, value in settings.items()])
 
 
-def lent_rows(pool: BufferPool, rows: int, width: int) -> torch.Tensor:
-    """Returns f32[rows, width], uninitialised, in memory that goes back to the pool when no tensor uses it any more."""
-    buffer = pool.take(4 * rows * width)
-    values = buffer.data[: 4 * rows * width].view(np.float32).reshape(rows, width)
+def lent_rows(pool: BufferPool, rows: int, width: int, dtype: str = "float32") -> torch.Tensor:
+    """Returns dtype[rows, width], uninitialised, in memory that goes back to the pool when no tensor uses it any more."""
+    num_bytes = rows * width * np.dtype(dtype).itemsize
+    buffer = pool.take(num_bytes)
+    values = buffer.data[:num_bytes].view(dtype).reshape(rows, width)
     weakref.finalize(
         values, buffer.release_later
     ).atexit = False  # the tensor's storage holds `values`, and nothing else does

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import torch
 from torch import nn
 
 from assets.storage.user_code import is_reference
-from trainers.config import TrainConfig
 from trainers.models.finish import LayerOptions
 from trainers.models.gat import GatLayer
 from trainers.models.gcn import GcnLayer
@@ -13,6 +15,9 @@ from trainers.models.gin import GinLayer
 from trainers.models.layer import LayeredModel, initialise
 from trainers.models.own import Model, build_own_model
 from trainers.models.sage import SageLayer
+
+if TYPE_CHECKING:
+    from trainers.config import TrainConfig
 
 LAYERS: dict[str, type[nn.Module]] = {"sage": SageLayer, "gcn": GcnLayer, "gat": GatLayer, "gin": GinLayer}
 
@@ -29,6 +34,11 @@ def build_model(config: TrainConfig, in_width: int, num_classes: int, seed: int)
     Raises:
         InputError: the user's own model cannot be made.
     """
+    # Initial values are drawn in float32, so that models of all types begin at the same point.
+    return _build(config, in_width, num_classes, seed).to(getattr(torch, config.dtype))
+
+
+def _build(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> Model:
     if is_reference(config.model):
         return build_own_model(config, in_width, num_classes, seed)
     widths = [in_width] + [config.hidden] * (config.layers - 1) + [num_classes]

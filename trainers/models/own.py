@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +25,10 @@ from kernels.rng import key as rng_key
 from kernels.sampling.dgl_blocks import to_dgl
 from kernels.sampling.sample import Transposes
 from kernels.types import Block, Stream
-from trainers.config import TrainConfig
 from trainers.models.layer import LayeredModel, StepRandom
+
+if TYPE_CHECKING:
+    from trainers.config import TrainConfig
 
 HALVES = ("aggregate", "update")
 
@@ -94,6 +96,11 @@ def build_own_model(config: TrainConfig, in_width: int, num_classes: int, seed: 
     raise InputError(problem, "return a list of layers, or a torch module whose forward takes DGL blocks and rows")
 
 
+def dtype_of(model: Model) -> torch.dtype:
+    """Returns the type that a model computes in; one without parameters takes float32."""
+    return next((parameter.dtype for parameter in model.parameters()), torch.float32)
+
+
 def require_layers(model: Model, trainer: str) -> LayeredModel:
     """Returns the model for a trainer that calls the halves of its layers apart.
 
@@ -106,7 +113,9 @@ def require_layers(model: Model, trainer: str) -> LayeredModel:
         f'model = "{model.name}" is one module over DGL blocks, and trainer = "{trainer}" runs the two halves of each layer (aggregate, '
         "update) at different times"
     )
-    raise InputError(problem, 'return a list of layers from it (docs/own-models.md), or use trainer = "minibatch"')
+    raise InputError(
+        problem, "return a list of layers from it (docs/own-models.md), or use a trainer that takes whole mini-batches"
+    )
 
 
 @contextmanager

@@ -24,11 +24,9 @@ from kernels.rows.gather import gather_tiered
 from kernels.rows.placement import Placement
 from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, MAX_ROWS, ROW_BITS, STAGED, Tiers, pack
 from kernels.types import Array
-from trainers.devices.logical import LogicalDevice
-from trainers.record.ledger import Ledger, Line
-from trainers.rows.source import H2D, TableSource
-
-D2D = Line("d2d", "feature")
+from trainers.devices.protocol import CACHE, Device, kernel_array
+from trainers.record.ledger import Ledger
+from trainers.rows.source import D2D, H2D, Keyed, TableSource, Wanted
 
 
 class CachedSource:
@@ -52,15 +50,15 @@ class CachedSource:
         table: FeatureTable,
         behind: TableSource,
         placement: Placement,
-        device: LogicalDevice,
+        device: Device,
         max_rows: int = MAX_ROWS,
     ):
         self.behind, self.placement = behind, placement
         self.width, self.dtype, self.row_bytes = behind.width, behind.dtype, behind.row_bytes
         self.direct = table.num_rows <= max_rows
         # The array below is a view of it; the device books the bytes for as long as the tensor lives.
-        self.device_rows = device.alloc_rows(len(placement.device_ids), self.width, behind.rows.dtype)
-        device_image = self.device_rows.numpy()
+        self.device_rows = device.alloc((len(placement.device_ids), self.width), behind.rows.dtype, CACHE)
+        device_image = kernel_array(self.device_rows)
         host_image = np.empty((len(placement.host_ids), self.width), behind.rows.dtype)
         read_rows(table, [(placement.device_ids, device_image), (placement.host_ids, host_image)])
         self.host_bytes = host_image.nbytes
@@ -75,15 +73,19 @@ class CachedSource:
         """Writes slot i of out: i32[n] for node_ids[i] (global)."""
         np.take(self._slot, node_ids, out=out)
 
-    def gather(self, node_ids: Array, out: torch.Tensor, ledger: Ledger, slots: Array | None = None) -> None:
-        """Writes row i of out: float[n, F] from node_ids[i] (global), each from its tier, and books bytes and hits by tier."""
+    def stage(self, batch: Keyed) -> None:
+        """Has nothing to load."""
+
+    def gather(self, batch: Wanted, out: torch.Tensor, ledger: Ledger) -> None:
+        """Writes row i of out: float[n, F] from batch.input_ids[i], each from its tier, and books bytes and hits by tier."""
+        node_ids, slots = batch.input_ids, batch.slots
         if slots is None:
             slots = np.empty(len(node_ids), np.int32)
             self.mark(node_ids, slots)
         staged = self.behind.rows
         if not self.direct:
             slots, staged = self._staged(node_ids, slots)
-        gather_tiered(slots, Tiers(**self._tiers, staged=staged), out.numpy(), threads=self.behind.threads)
+        gather_tiered(slots, Tiers(**self._tiers, staged=staged), kernel_array(out), threads=self.behind.threads)
         self._book(slots, ledger)
 
     def _staged(self, node_ids: Array, slots: Array) -> tuple[Array, Array]:

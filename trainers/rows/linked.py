@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from kernels.types import Array
 from trainers.devices.link import Link
 from trainers.record.ledger import Ledger
-from trainers.rows.source import FeatureSource
+from trainers.rows.source import FeatureSource, Wanted
 
 
 class LinkedSource:
@@ -22,10 +21,11 @@ class LinkedSource:
         self.source, self.link = source, link
         self.width, self.dtype, self.row_bytes = source.width, source.dtype, source.row_bytes
         self.collective, self.slotted, self.mark = source.collective, source.slotted, source.mark
+        self.stage = source.stage
 
-    def gather(self, node_ids: Array, out: torch.Tensor, ledger: Ledger, slots: Array | None = None) -> None:
+    def gather(self, batch: Wanted, out: torch.Tensor, ledger: Ledger) -> None:
         """Gathers as the source does, and returns when the link has carried the bytes."""
         since, moved = self.link.now(), Ledger()
-        self.source.gather(node_ids, out, moved, slots)
+        self.source.gather(batch, out, moved)
         self.link.carry(moved.moved_bytes("h2d"), since)
         ledger.merge(moved)

@@ -1,4 +1,7 @@
-"""Loading the rows of a batch from packed chunks: one sequential read of the chunk, page runs of the segment's cache (DiskGNN, 5.3).
+"""Rows of stored batches from packed chunks: one sequential read of the chunk, page runs of the segment's cache (DiskGNN, 5.3).
+
+`PackedRows` is the feature source: `stage` loads the rows of a batch that lie on disk, `gather` puts them together with those of the
+static tiers on the device and the host.
 
 A chunk lands in a page-aligned buffer of a pool, is compared with its digest, and says by its addresses where each input is. Rows of the
 segment's cache follow its packed rows in the same buffer, so that all rows of a batch that come from disk are one tier: `STAGED`. Every
@@ -14,14 +17,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from assets.packed_chunks.read import ChunkPlace, Chunks, Extent, damaged, staging_capacity
+from assets.storage.read_verified import read_rows, read_table
+from assets.storage.table import FeatureTable
 from kernels.errors import InputError
 from kernels.rows.aligned import AlignedBuffer, BufferPool, room
 from kernels.rows.direct_io import DirectFile, Moved, PageReader, ReadExecution
+from kernels.rows.gather import gather_tiered
 from kernels.rows.pages import PAGE_BYTES, chunk_digest, padded_bytes
+from kernels.rows.slots import DEVICE, HOST, ROW_BITS, Tiers
 from kernels.types import Array
+from trainers.devices.protocol import CACHE, Device, kernel_array
 from trainers.record.ledger import Ledger, Line
+from trainers.rows.source import D2D, H2D, Keyed, Wanted
 
 FEATURES, ADDRESSES = Line("disk", "feature"), Line("disk", "ids")
 WINDOW_BYTES = 1 << 20
@@ -59,6 +69,89 @@ class Staged:
     def release(self) -> None:
         """Gives the memory back; slots and rows are gone then."""
         self.buffer.release()
+
+
+class PackedRows:
+    """Rows of stored batches, from packed chunks and from the static tiers of their cache plan.
+
+    Args:
+        chunks: the artifact, with its plan.
+        table: the feature table that the rows are of.
+        num_batches: mini-batches per epoch.
+        device: holds the device image.
+        pool_bytes: bound on staging buffers that are kept for the next batch.
+        reading: how files are read.
+        threads: of the gather.
+    """
+
+    collective, slotted = False, False
+
+    def __init__(
+        self,
+        chunks: Chunks,
+        table: FeatureTable,
+        *,
+        num_batches: int,
+        device: Device,
+        pool_bytes: int,
+        reading: ReadExecution,
+        threads: int = 1,
+    ):
+        self.chunks, self.device, self.num_batches, self.threads = chunks, device, num_batches, threads
+        self.width, self.dtype, self.row_bytes = table.width, table.dtype, table.row_bytes
+        self._pool, self._reading = BufferPool(pool_bytes), reading
+        self._free: list[ChunkLoader] = []
+        image = chunks.device_image
+        self._device_rows = device.alloc((image.num_rows, self.width), np.dtype(image.dtype), CACHE)
+        read_rows(image, [(np.arange(image.num_rows), kernel_array(self._device_rows))])
+        self._host_rows = read_table(chunks.host_image)
+
+    def mark(self, node_ids: Array, out: Array) -> None:
+        """Has no slots for nodes: a chunk says where the rows of its own batch are."""
+        raise AssertionError("packed rows are found by their batch, not by node ids")
+
+    def num_bytes(self, batch: Keyed) -> int:
+        """Returns the bytes that staging a batch takes."""
+        return room(staging_capacity(self.chunks.place(self._number(batch)), self.row_bytes))
+
+    def stage(self, batch: Keyed) -> Staged:
+        """Loads the rows of a batch that lie on disk; any number of threads may stage different batches.
+
+        Raises:
+            InputError: a read failed or ended early, or what was read does not match its digest.
+        """
+        try:
+            loader = self._free.pop()
+        except IndexError:  # all are in use
+            loader = ChunkLoader(self.chunks, self.width, self.dtype, self.row_bytes, self._pool, self._reading)
+        try:
+            return loader.load(self._number(batch))
+        finally:
+            self._free.append(loader)
+
+    def gather(self, batch: Wanted, out: torch.Tensor, ledger: Ledger) -> None:
+        """Writes row i of out: float[n, F] from the batch's staged rows and the static tiers, and books what staging and this moved."""
+        staged: Staged = batch.staged
+        tiers = Tiers(device=kernel_array(self._device_rows), host=self._host_rows, staged=staged.rows)
+        gather_tiered(staged.slots, tiers, kernel_array(out), threads=self.threads)
+        tier = staged.slots >> ROW_BITS
+        device, host = (int(np.count_nonzero(tier == each)) for each in (DEVICE, HOST))
+        ledger.merge(staged.ledger)
+        ledger.count("hits_device", 0, device)
+        ledger.count("hits_host", 0, host)
+        for line, num_rows in ((D2D, device), (H2D, host + len(staged.rows))):
+            if num_rows:
+                num_bytes = num_rows * self.row_bytes
+                ledger.move(line, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+
+    def close(self) -> None:
+        """Closes the files; nothing may be staged meanwhile."""
+        while self._free:
+            self._free.pop().close()
+
+    def _number(self, batch: Keyed) -> int:
+        """Returns a batch's number among all stored ones."""
+        return batch.key.epoch * self.num_batches + batch.key.step
 
 
 class ChunkLoader:

@@ -2,22 +2,56 @@
 
 A source marks where each row is (pure, on sampler threads), stages what needs blocking I/O, and writes the batch's rows in one gather
 that also converts to the model's dtype. Here are the two that need no cache: the whole table in memory, and the table as a mapped file.
-trainers/rows/cache.py puts a cache in front of either, trainers/devices/link.py a link of a stated speed.
+trainers/rows/cache.py puts a cache in front of either, trainers/rows/packed.py reads rows that were packed for stored batches, and
+trainers/rows/linked.py puts a link of a stated speed behind any of them.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from assets.storage.read_verified import read_table
 from assets.storage.table import FeatureTable
 from kernels.rows.gather import gather
-from kernels.types import Array
+from kernels.types import Array, BatchKey
+from trainers.devices.protocol import kernel_array
 from trainers.record.ledger import Ledger, Line
 
-H2D, MAPPED = Line("h2d", "feature"), Line("mapped", "feature")
+H2D, D2D, MAPPED = Line("h2d", "feature"), Line("d2d", "feature"), Line("mapped", "feature")
+
+
+class Wanted(Protocol):
+    """The rows that are asked for; a `MiniBatch` is one.
+
+    Attributes:
+        input_ids: ids[n], global: the nodes.
+        slots: i32[n] as `mark` wrote them, or None.
+        staged: what `stage` returned, or None.
+    """
+
+    @property
+    def input_ids(self) -> Any: ...  # noqa: D102
+    @property
+    def slots(self) -> Any: ...  # noqa: D102
+    @property
+    def staged(self) -> Any: ...  # noqa: D102
+
+
+class Keyed(Protocol):
+    """Something that names a mini-batch: a `PlannedBatch` or a `MiniBatch`."""
+
+    @property
+    def key(self) -> BatchKey: ...  # noqa: D102
+
+
+class RowIds(NamedTuple):
+    """Rows of nodes that form no mini-batch."""
+
+    input_ids: Any
+    slots: Any = None
+    staged: Any = None
 
 
 class FeatureSource(Protocol):
@@ -39,11 +73,17 @@ class FeatureSource(Protocol):
         """Writes slot i of out: i32[n] for node_ids[i] (global). Pure, so any thread may call it."""
         ...
 
-    def gather(self, node_ids: Array, out: torch.Tensor, ledger: Ledger, slots: Array | None = None) -> None:
-        """Writes row i of out: float[n, F] from node_ids[i] (global), converted to out's dtype, and books the bytes.
+    def stage(self, batch: Keyed) -> Any:
+        """Loads what a batch needs from slow storage, on any thread; returns None where a source has nothing to load."""
+        ...
+
+    def gather(self, batch: Wanted, out: torch.Tensor, ledger: Ledger) -> None:
+        """Writes row i of out: float[n, F] from batch.input_ids[i], converted to out's dtype, and books the bytes.
 
         Args:
-            slots: i32[n] as `mark` wrote them, None to mark here.
+            batch: names the rows; a slotted source marks them here where it has no slots.
+            out: on the device that trains.
+            ledger: gets what was moved.
         """
         ...
 
@@ -69,10 +109,13 @@ class TableSource:
         """Writes the node ids: a row's place is its node."""
         out[...] = node_ids
 
-    def gather(self, node_ids: Array, out: torch.Tensor, ledger: Ledger, slots: Array | None = None) -> None:
-        """Writes row i of out: float[n, F] from node_ids[i] (global), converted to out's dtype, and books the bytes."""
-        gather(self.rows, node_ids, out.numpy(), threads=self.threads)
-        self.book(len(node_ids), ledger)
+    def stage(self, batch: Keyed) -> None:
+        """Has nothing to load."""
+
+    def gather(self, batch: Wanted, out: torch.Tensor, ledger: Ledger) -> None:
+        """Writes row i of out: float[n, F] from batch.input_ids[i], converted to out's dtype, and books the bytes."""
+        gather(self.rows, batch.input_ids, kernel_array(out), threads=self.threads)
+        self.book(len(batch.input_ids), ledger)
 
     def book(self, num_rows: int, ledger: Ledger) -> None:
         """Books rows that went to the device from here."""

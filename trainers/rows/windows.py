@@ -20,7 +20,7 @@ from assets.storage.filesystem import reporting_full_disk
 from kernels.rows.gather import gather
 from kernels.types import Array
 from trainers.record.ledger import Ledger
-from trainers.rows.source import FeatureSource, MappedSource
+from trainers.rows.source import FeatureSource, MappedSource, RowIds
 
 WINDOW_BYTES = 32 << 20
 _PAGES_AROUND = 64 << 10
@@ -32,50 +32,52 @@ class Rows(Protocol):
 
     Attributes:
         width: columns.
+        dtype: type of the rows that are returned.
     """
 
     width: int
+    dtype: torch.dtype
 
     def gather(self, node_ids: Array, threads: int) -> Tensor:
-        """Returns f32[n, width], row i of node_ids[i]."""
+        """Returns float[n, width], row i of node_ids[i]."""
         ...
 
     def read(self, low: int, high: int) -> Tensor:
-        """Returns f32[high - low, width], the rows of nodes low to high."""
+        """Returns float[high - low, width], the rows of nodes low to high."""
         ...
 
 
 class MemoryRows:
     """Rows in memory, to be written range by range."""
 
-    def __init__(self, num_rows: int, width: int):
-        self.values, self.width = torch.empty((num_rows, width)), width
+    def __init__(self, num_rows: int, width: int, dtype: torch.dtype = torch.float32):
+        self.values, self.width, self.dtype = torch.empty((num_rows, width), dtype=dtype), width, dtype
 
     def write(self, low: int, rows: Tensor) -> None:
         """Puts rows at low, low + 1, ..."""
         self.values[low : low + len(rows)] = rows
 
     def gather(self, node_ids: Array, threads: int) -> Tensor:
-        """Returns f32[n, width], row i of node_ids[i]."""
-        out = torch.empty((len(node_ids), self.width))
+        """Returns float[n, width], row i of node_ids[i]."""
+        out = torch.empty((len(node_ids), self.width), dtype=self.dtype)
         gather(self.values.numpy(), node_ids, out.numpy(), threads=threads)
         return out
 
     def read(self, low: int, high: int) -> Tensor:
-        """Returns f32[high - low, width], the rows of nodes low to high."""
+        """Returns float[high - low, width], the rows of nodes low to high."""
         return self.values[low:high]
 
 
 class MappedRows:
     """Rows of a mapped file, of any type that `kernels.rows.gather` converts."""
 
-    def __init__(self, table: np.memmap[Any, Any]):
-        self.table, self.width = table, table.shape[1]
+    def __init__(self, table: np.memmap[Any, Any], dtype: torch.dtype = torch.float32):
+        self.table, self.width, self.dtype = table, table.shape[1], dtype
         self.row_bytes = self.width * table.dtype.itemsize
 
     def gather(self, node_ids: Array, threads: int) -> Tensor:
-        """Returns f32[n, width], row i of node_ids[i]; holds one window of the file."""
-        out = torch.empty((len(node_ids), self.width))
+        """Returns float[n, width], row i of node_ids[i]; holds one window of the file."""
+        out = torch.empty((len(node_ids), self.width), dtype=self.dtype)
         order = np.argsort(node_ids, kind="stable")
         # What is mapped for a row: its own pages and those around them, or all rows up to the next, whichever is less.
         places = node_ids[order].astype(np.int64) * self.row_bytes
@@ -85,16 +87,16 @@ class MappedRows:
         while low < len(order):
             base = filled[low - 1] if low else 0
             high = max(low + 1, int(np.searchsorted(filled, base + WINDOW_BYTES, side="right")))
-            part = np.empty((high - low, self.width), np.float32)
-            gather(self.table, node_ids[order[low:high]], part, threads=threads)
-            out[torch.from_numpy(order[low:high])] = torch.from_numpy(part)
+            part = torch.empty((high - low, self.width), dtype=self.dtype)
+            gather(self.table, node_ids[order[low:high]], part.numpy(), threads=threads)
+            out[torch.from_numpy(order[low:high])] = part
             forget(self.table)
             low = high
         return out
 
     def read(self, low: int, high: int) -> Tensor:
-        """Returns f32[high - low, width], the rows of nodes low to high."""
-        rows = torch.from_numpy(np.array(self.table[low:high], np.float32))
+        """Returns float[high - low, width], the rows of nodes low to high."""
+        rows = torch.from_numpy(np.array(self.table[low:high], numpy_dtype(self.dtype)))
         forget(self.table)
         return rows
 
@@ -103,20 +105,20 @@ class SpilledRows(MappedRows):
     """Rows in an unnamed file: it is gone when the process is, however it ends.
 
     Args:
-        num_rows, width: of the rows.
-        folder: on a disk with num_rows x width x 4 free bytes.
+        num_rows, width, dtype: of the rows.
+        folder: on a disk with room for them.
 
     Raises:
         InputError: the disk has no room.
     """
 
-    def __init__(self, num_rows: int, width: int, folder: Path):
-        num_bytes = max(1, num_rows * width * 4)
+    def __init__(self, num_rows: int, width: int, folder: Path, dtype: torch.dtype = torch.float32):
+        num_bytes = max(1, num_rows * width * dtype.itemsize)
         folder.mkdir(parents=True, exist_ok=True)
         self.file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
         with reporting_full_disk(folder, num_bytes):
             os.posix_fallocate(self.file.fileno(), 0, num_bytes)
-        super().__init__(np.memmap(self.file, np.float32, mode="r", shape=(num_rows, width)))
+        super().__init__(np.memmap(self.file, numpy_dtype(dtype), mode="r", shape=(num_rows, width)), dtype)
 
     def write(self, low: int, rows: Tensor) -> None:
         """Puts rows at low, low + 1, ... through the file, so that no page of it is mapped by that."""
@@ -129,31 +131,38 @@ class SpilledRows(MappedRows):
 class SourceRows:
     """Input rows from wherever the trainer's features are."""
 
-    def __init__(self, features: FeatureSource):
-        self.features, self.width = features, features.width
+    def __init__(self, features: FeatureSource, dtype: torch.dtype = torch.float32):
+        self.features, self.width, self.dtype = features, features.width, dtype
 
     def gather(self, node_ids: Array, threads: int) -> Tensor:
-        """Returns f32[n, width], row i of node_ids[i]."""
-        out = torch.empty((len(node_ids), self.width))
-        self.features.gather(node_ids, out, Ledger())
+        """Returns float[n, width], row i of node_ids[i]."""
+        out = torch.empty((len(node_ids), self.width), dtype=self.dtype)
+        self.features.gather(RowIds(node_ids), out, Ledger())
         return out
 
     def read(self, low: int, high: int) -> Tensor:
-        """Returns f32[high - low, width], the rows of nodes low to high."""
+        """Returns float[high - low, width], the rows of nodes low to high."""
         return self.gather(np.arange(low, high), 1)
 
 
-def input_rows(features: FeatureSource, num_nodes: int, memory_bytes: int) -> Rows:
-    """Returns the input rows; a mapped table that exceeds the bytes is read by windows."""
+def input_rows(features: FeatureSource, num_nodes: int, memory_bytes: int, dtype: torch.dtype = torch.float32) -> Rows:
+    """Returns the input rows as a model takes them; a mapped table that exceeds the bytes is read by windows."""
     if isinstance(features, MappedSource) and num_nodes * features.row_bytes > memory_bytes:
-        return MappedRows(features.rows)  # pyright: ignore[reportArgumentType]
-    return SourceRows(features)
+        return MappedRows(features.rows, dtype)  # pyright: ignore[reportArgumentType]
+    return SourceRows(features, dtype)
 
 
-def layer_rows(num_rows: int, width: int, memory_bytes: int, folder: Path | None) -> MemoryRows | SpilledRows:
+def layer_rows(
+    num_rows: int, width: int, memory_bytes: int, folder: Path | None, dtype: torch.dtype = torch.float32
+) -> MemoryRows | SpilledRows:
     """Returns a place for the rows of a layer: memory where they fit or there is no folder, else a file in the folder."""
-    fits = num_rows * width * 4 <= memory_bytes
-    return MemoryRows(num_rows, width) if fits or folder is None else SpilledRows(num_rows, width, folder)
+    fits = num_rows * width * dtype.itemsize <= memory_bytes
+    return MemoryRows(num_rows, width, dtype) if fits or folder is None else SpilledRows(num_rows, width, folder, dtype)
+
+
+def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    """Returns the NumPy type of a torch type."""
+    return torch.empty(0, dtype=dtype).numpy().dtype
 
 
 def forget(array: Array) -> None:

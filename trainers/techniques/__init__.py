@@ -1,1 +1,84 @@
-"""What a trainer adds to the shared parts, one file per technique."""
+"""The table of techniques: what each trainer needs of a pipeline, and which file carries it out.
+
+A technique is one file in this folder and one row here. The row is read wherever a train table is: it says which tables the pipeline
+file must have, which artifacts the training reads, and which of them decide the model's version. The file is imported only where the
+technique trains, since it imports torch. No other file of the project names a technique.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+
+from kernels.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Technique:
+    """One value of the key `trainer`.
+
+    Attributes:
+        name: the value.
+        module: the file that carries it out; its function `open_executor(run)` returns an `Executor` (trainers/executor.py).
+        needs: tables that the pipeline file must have besides [graph].
+        inputs: stages besides the graph whose versions enter the model's, because they can change its weights.
+        reads: stages that the training reads besides, where the pipeline has them; they change how it runs and none of its weights.
+        stored: the mini-batches come from the `samples` stage, whatever the key `samples` says.
+        settings: dataclass of the sub-table `[train.NAME]` with the technique's own keys, None without one.
+    """
+
+    name: str
+    module: str
+    needs: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    stored: bool = False
+    settings: type | None = None
+
+    def load(self) -> ModuleType:
+        """Imports the file that carries the technique out."""
+        import importlib
+
+        return importlib.import_module(self.module)
+
+
+DEFAULT = "minibatch"
+"""The technique of a train table that names none."""
+
+TECHNIQUES: dict[str, Technique] = {
+    row.name: row
+    for row in (
+        Technique(
+            name=DEFAULT,
+            module="trainers.techniques.minibatch",
+            needs=("sampling",),
+            reads=("hotness", "budgets"),
+        ),
+        Technique(
+            name="disk",
+            module="trainers.techniques.disk",
+            needs=("sampling", "samples", "memory", "cache_plan"),
+            reads=("samples", "cache_plan", "packed_chunks"),
+            stored=True,
+        ),
+    )
+}
+
+LATER = ("factored", "fresh", "fullgraph", "distributed")
+"""Techniques that are known and not built."""
+
+
+def technique_names() -> tuple[str, ...]:
+    """Returns the values that the key `trainer` may have."""
+    return tuple(TECHNIQUES)
+
+
+def find_technique(name: str) -> Technique:
+    """Returns the row of a technique.
+
+    Raises:
+        InputError: there is no technique of that name.
+    """
+    if name not in TECHNIQUES:
+        raise InputError(f"trainer = {name!r} is not one of {', '.join(TECHNIQUES)}", "give one of these names")
+    return TECHNIQUES[name]

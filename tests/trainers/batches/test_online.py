@@ -10,10 +10,12 @@ import pytest
 from assets.graph.read import Graph
 from kernels.rows.aligned import aligned_empty
 from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.sample import Sampler
 from tests.trainers.graphs import random_graph
 from trainers.batches.batch import MiniBatch, batch_bytes
 from trainers.batches.online import OnlineSource
-from trainers.devices.logical import OverBudget
+from trainers.batches.source import Batching
+from trainers.devices.protocol import OverBudget
 from trainers.record.ledger import Ledger
 from trainers.rows.source import FeatureSource, MappedSource, MemorySource
 
@@ -22,16 +24,8 @@ def open_online(graph: Graph, features: FeatureSource | None = None, workers: in
     plan = EpochPlan(np.asarray(graph.train_ids), 32, seed=1, reuse=options.pop("reuse", 0), accumulate=3)
     settings: dict[str, Any] = {"edge_weight": "gcn", "ledger": Ledger(), "queue_bytes": 2**20} | options
     features = features or MemorySource(graph.features)
-    return OnlineSource(
-        topology=graph.topology,
-        labels=graph.labels,
-        features=features,
-        plan=plan,
-        fanouts=(4, 3),
-        seed=1,
-        workers=workers,
-        **settings,
-    )
+    batching = Batching(topology=graph.topology, labels=graph.labels, plan=plan, **settings)
+    return OnlineSource(batching, features, [Sampler(graph.topology, (4, 3), seed=1) for _ in range(workers)])
 
 
 def contents(batch: MiniBatch) -> list[Any]:
@@ -94,13 +88,13 @@ def test_the_ledger_is_the_sum_of_the_formulas(graph: Graph, kind: type, links: 
     batches = list(source.batches(0))
     inputs = sum(len(b.input_ids) for b in batches)
     asked = inputs * graph.features.row_bytes
-    moves = source.ledger.rows()["moves"]
+    moves = source.batching.ledger.rows()["moves"]
     assert [(move["link"], move["requests"], move["asked_bytes"]) for move in moves] == [
         (link, 7, asked) for link in links
     ]
     # Of a mapped file only what was asked for is known; every row crosses to the device.
     assert [move["moved_bytes"] for move in moves] == [0 if link == "mapped" else asked for link in links]
-    counts = {(row["name"], row["layer"]): row["n"] for row in source.ledger.rows()["counts"]}
+    counts = {(row["name"], row["layer"]): row["n"] for row in source.batching.ledger.rows()["counts"]}
     assert counts["batches", 0] == 7 and counts["seeds", 0] == 200 and counts["inputs", 0] == inputs
     for layer in range(2):
         assert counts["edges", layer] == sum(len(b.blocks[layer].indices) for b in batches)
@@ -129,7 +123,9 @@ def test_an_abandoned_epoch_leaves_no_thread_and_no_count_of_untaken_batches(gra
         if batch.position == 2:
             break
     assert threading.active_count() == before
-    assert {(r["name"], r["n"]) for r in source.ledger.rows()["counts"] if r["name"] == "batches"} == {("batches", 3)}
+    assert {(r["name"], r["n"]) for r in source.batching.ledger.rows()["counts"] if r["name"] == "batches"} == {
+        ("batches", 3)
+    }
 
 
 def test_a_queue_that_is_too_small_for_one_batch_says_how_large_it_must_be(graph: Graph) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainers.batches.queue import Closed, OrderedByteQueue
-from trainers.devices.logical import OverBudget
+from trainers.devices.protocol import OverBudget
 
 
 def run_queue(sizes: list[int], workers: int, capacity: int, first: int = 0) -> tuple[list[int], int]:

@@ -1,6 +1,6 @@
 """Law 2 for stored samples: batches, losses and models are equal to the bit to those of the online sampler."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,15 @@ from assets.storage.artifact import read_artifact
 from assets.storage.store import Store
 from kernels.errors import InputError
 from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.sample import Sampler
 from tests.assets.samples.sampled import build_samples
 from tests.assets.samples.test_samples import flip
 from tests.trainers.batches.test_online import contents
 from tests.trainers.runs import TABLE, content
 from trainers.batches.online import OnlineSource
-from trainers.batches.stored import OfflineSource
+from trainers.batches.source import Batching
+from trainers.batches.stored import StoredSampler, require_samples
 from trainers.config import TrainTable
-from trainers.open_batches import StoredInputs
-from trainers.record.ledger import Ledger
 from trainers.rows.source import MemorySource
 from trainers.run import train_table
 
@@ -39,18 +39,18 @@ def graph(stored: Any) -> Graph:
     return open_graph(read_artifact(stored.path.parent.parent / "graph" / stored.inputs["graph"]["version"]))
 
 
-def options(graph: Graph, **changes: Any) -> dict[str, Any]:
+def batching_of(graph: Graph, **changes: Any) -> Batching:
     plan = EpochPlan(np.asarray(graph.train_ids), 32, seed=5, reuse=changes.pop("reuse", 2), accumulate=3)
-    settings: dict[str, Any] = {"topology": graph.topology, "labels": graph.labels, "plan": plan, "fanouts": (4, 3)}
-    settings |= {"features": MemorySource(graph.features), "seed": 5, "edge_weight": "gcn", "ledger": Ledger()}
-    return settings | {"workers": 2, "queue_bytes": 2**20} | changes
+    settings: dict[str, Any] = {"topology": graph.topology, "labels": graph.labels, "plan": plan}
+    return Batching(**(settings | {"edge_weight": "gcn", "queue_bytes": 2**20} | changes))
 
 
 @pytest.mark.parametrize("transpose", ["none", "hidden", "all"])
 def test_batches_are_the_online_ones_to_the_byte(stored: Any, graph: Graph, transpose: str) -> None:
-    online = OnlineSource(**options(graph, transpose=transpose))
+    batching, features = batching_of(graph, transpose=transpose), MemorySource(graph.features)
+    online = OnlineSource(batching, features, [Sampler(graph.topology, (4, 3), seed=5)] * 1)
     for workers in (1, 3):
-        offline = OfflineSource(open_samples(stored), epochs=5, **options(graph, transpose=transpose, workers=workers))
+        offline = OnlineSource(batching, features, [StoredSampler(open_samples(stored))] * workers)
         for epoch, start in ((0, 0), (1, 2), (4, 0)):
             expected = [contents(batch) for batch in online.batches(epoch, start)]
             assert [contents(batch) for batch in offline.batches(epoch, start)] == expected
@@ -64,11 +64,11 @@ def train(home: Path, stored: Any, reuse: int, give: bool = True, **changes: Any
     samples = stored if give and table.samples == "stored" else None
     (model,) = train_table(
         Store(home),
-        graph,
+        {"graph": graph},
         table,
         sampling,
         5,
-        stored=samples and StoredInputs(samples=samples),
+        reads={"samples": samples} if samples else {},
         report=lambda line: None,
     )
     return model
@@ -92,13 +92,13 @@ def test_without_reuse_each_epoch_takes_its_own_stored_one(tmp_path: Path, store
 
 def test_other_samples_are_refused(tmp_path: Path, stored: Any, graph: Graph) -> None:
     with pytest.raises(InputError, match=r"config seed: stored 5, expected 6(?s:.*)config fanouts: stored \[4, 3\]"):
-        OfflineSource(open_samples(stored), epochs=1, **options(graph, seed=6, fanouts=(3, 3)))
+        other = SamplingConfig(fanouts=(3, 3), batch_size=32)
+        require_samples(open_samples(stored), batching_of(graph).plan, 1, other, seed=6)
     with pytest.raises(InputError, match=r"no samples were given"):
         train(tmp_path, stored, 1, give=False, samples="stored")
-    wrong = options(graph)
-    wrong["plan"] = EpochPlan(np.asarray(graph.train_ids)[::-1], 32, seed=5, reuse=2)
+    wrong = replace(batching_of(graph), plan=EpochPlan(np.asarray(graph.train_ids)[::-1], 32, seed=5, reuse=2))
     with pytest.raises(InputError, match=r"batch \d of epoch 0 of samples/\w+ has other seeds than this run"):
-        list(OfflineSource(open_samples(stored), epochs=1, **wrong).batches(0))
+        list(OnlineSource(wrong, MemorySource(graph.features), [StoredSampler(open_samples(stored))]).batches(0))
 
 
 def test_a_flipped_bit_ends_training_with_the_batch_and_the_command(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from trainers.devices.logical import LogicalDevice, OverBudget
+from trainers.devices.logical import LogicalDevice
+from trainers.devices.protocol import OverBudget
 
 
 def test_live_bytes_follow_what_is_alive() -> None:

@@ -75,7 +75,7 @@ def trained(folder: Path, home: Path, **execution: Any) -> Artifact:
     assert pipeline.sampling is not None
     (table,) = pipeline.train
     table = TrainTable(**{name: getattr(table, name) for name in TrainTable.__dataclass_fields__} | execution)
-    return train_table(store, graph, table, pipeline.sampling, pipeline.seed, report=lambda line: None)[0]
+    return train_table(store, {"graph": graph}, table, pipeline.sampling, pipeline.seed, report=lambda line: None)[0]
 
 
 def test_there_is_an_example_of_each_form() -> None:

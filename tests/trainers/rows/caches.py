@@ -12,7 +12,6 @@ from assets.building.stage import Summary
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.version import version_of
-from trainers.open_rows import CacheInputs
 
 
 def random_order(home: Path, num_nodes: int, seed: int) -> Artifact:
@@ -29,7 +28,7 @@ def resolve(home: Path, graph: Artifact, work: dict[str, int] | None = None, **m
     return materialize(Store(home), BudgetsStage(home), config, BudgetsExecution(), {"graph": graph})
 
 
-def cache_inputs(home: Path, graph: Artifact, seed: int = 0, **memory: Any) -> CacheInputs:
+def cache_inputs(home: Path, graph: Artifact, seed: int = 0, **memory: Any) -> dict[str, Artifact]:
     """Both, for a random order."""
     hotness = random_order(home, graph.files["features.npy"]["shape"][0], seed)
-    return CacheInputs(hotness=hotness, budgets=resolve(home, graph, **memory))
+    return {"hotness": hotness, "budgets": resolve(home, graph, **memory)}

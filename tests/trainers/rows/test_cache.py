@@ -14,11 +14,12 @@ from kernels.rows.slots import unpack
 from tests.trainers.batches.test_online import contents, open_online
 from tests.trainers.graphs import random_graph
 from trainers.devices.link import Link
-from trainers.devices.logical import LogicalDevice, OverBudget
+from trainers.devices.logical import LogicalDevice
+from trainers.devices.protocol import CACHE, OverBudget
 from trainers.record.ledger import Ledger
 from trainers.rows.cache import CachedSource
 from trainers.rows.linked import LinkedSource
-from trainers.rows.source import MappedSource, MemorySource
+from trainers.rows.source import MappedSource, MemorySource, RowIds
 
 ROW = 48
 
@@ -52,7 +53,7 @@ def test_rows_and_ledger_follow_the_placement(graph: Graph, kind: type, max_rows
     source, ledger = open_cache(graph, placement, kind, max_rows=max_rows), Ledger()
     ids = np.random.default_rng(4).permutation(400)[:250]
     out = torch.empty(250, 12)
-    source.gather(ids, out, ledger)
+    source.gather(RowIds(ids), out, ledger)
     np.testing.assert_array_equal(out.numpy(), graph.features.open()[ids])
     tier = unpack(placement.slot[ids])[0]
     device, host, behind = (int((tier == each).sum()) for each in (0, 1, -2))
@@ -67,8 +68,8 @@ def test_marks_are_what_gather_reads(graph: Graph) -> None:
     ids = np.array([3, 3, 399, 0])
     slots, marked, unmarked = np.empty(4, np.int32), torch.empty(4, 12), torch.empty(4, 12)
     source.mark(ids, slots)
-    source.gather(ids, marked, Ledger(), slots)
-    source.gather(ids, unmarked, Ledger())
+    source.gather(RowIds(ids, slots), marked, Ledger())
+    source.gather(RowIds(ids), unmarked, Ledger())
     assert torch.equal(marked, unmarked)
 
 
@@ -77,9 +78,9 @@ def test_a_device_budget_bounds_the_device_image(graph: Graph) -> None:
     source = CachedSource(graph.features, MappedSource(graph.features), some_placement(60), device)
     assert device.peak == {"cache": 60 * ROW, "total": 60 * ROW} and device.live_bytes == 0
     with pytest.raises(OverBudget, match=r"cache on device 0 \(cache 2,880\) asks for 48 .*\n.*raise `device`"):
-        device.alloc_rows(1, 12, np.dtype(np.float32))
+        device.alloc((1, 12), np.dtype(np.float32), CACHE)
     del source
-    assert device.alloc_rows(60, 12, np.dtype(np.float32)).shape == (60, 12)
+    assert device.alloc((60, 12), np.dtype(np.float32), CACHE).shape == (60, 12)
     with pytest.raises(OverBudget):
         CachedSource(graph.features, MappedSource(graph.features), some_placement(61), LogicalDevice(cache_bytes=2880))
 

@@ -14,7 +14,7 @@ from trainers.config import TrainExecution
 from trainers.devices.link import Link
 from trainers.record.ledger import Ledger
 from trainers.rows.linked import LinkedSource
-from trainers.rows.source import MappedSource
+from trainers.rows.source import MappedSource, RowIds
 
 
 class FakeTime:
@@ -91,8 +91,8 @@ def test_the_ledger_says_what_the_link_was_charged(tmp_path):
     source, ledger, began = LinkedSource(table, link), Ledger(), time.now_ns
     for ids in (np.arange(7), np.arange(0), np.arange(100, 300)):
         out, plain = torch.empty(len(ids), 12), torch.empty(len(ids), 12)
-        source.gather(ids, out, ledger)
-        table.gather(ids, plain, Ledger())
+        source.gather(RowIds(ids), out, ledger)
+        table.gather(RowIds(ids), plain, Ledger())
         assert torch.equal(out, plain)
     assert ledger.moved_bytes("h2d") == link.charged_bytes == 207 * 48
     assert time.now_ns - began == 207 * 48 * 2

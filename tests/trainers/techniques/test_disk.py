@@ -16,10 +16,9 @@ from assets.storage.store import Store
 from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from tests.assets.packed_chunks.packed import Packed, build_packed
-from tests.trainers.runs import TABLE, train_packed
+from tests.trainers.runs import TABLE, stored_rows, train_packed
 from trainers.config import TrainTable
-from trainers.devices.logical import OverBudget
-from trainers.open_batches import StoredInputs
+from trainers.devices.protocol import OverBudget
 from trainers.rows.packed import ChunkLoader, Staged
 from trainers.run import train_table
 from trainers.techniques.disk import NUM_LOADERS
@@ -127,12 +126,11 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(packed: Packed, tmp_pat
 
     table = TrainTable(**(TABLE | {"trainer": "disk", "epochs": EPOCHS, "checkpoint_steps": 1}))
     sampling = SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=2)
-    stored = StoredInputs(samples=packed.samples, cache_plan=packed.cache_plan, packed_chunks=packed.packed_chunks)
-    run: dict[str, Any] = {"stored": stored, "report": lambda line: None}
+    run: dict[str, Any] = {"reads": stored_rows(packed), "report": lambda line: None}
     store = Store(tmp_path / "stopped")
     with pytest.raises(Stop):
-        train_table(store, packed.graph, table, sampling, 5, progress=Stopping(), **run)
-    again = train_table(store, packed.graph, table, sampling, 5, resume=True, **run)[0]
+        train_table(store, {"graph": packed.graph}, table, sampling, 5, progress=Stopping(), **run)
+    again = train_table(store, {"graph": packed.graph}, table, sampling, 5, resume=True, **run)[0]
     for name in ("weights.safetensors", "metrics.jsonl", "ledger.json"):
         assert again.files[name]["digest"] == whole.files[name]["digest"]
 
@@ -217,14 +215,14 @@ def test_without_packed_rows_or_with_other_samples_it_says_so(packed: Packed, tm
     table = TrainTable(**(TABLE | {"trainer": "disk"}))
     sampling = SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=2)
 
-    def run(stored: StoredInputs | None, sampling: SamplingConfig = sampling) -> None:
-        train_table(Store(tmp_path), packed.graph, table, sampling, 5, stored=stored, report=lambda line: None)
+    def run(reads: dict[str, Artifact], sampling: SamplingConfig = sampling) -> None:
+        train_table(Store(tmp_path), {"graph": packed.graph}, table, sampling, 5, reads=reads, report=lambda line: None)
 
     with pytest.raises(InputError, match="no samples were given"):
-        run(None)
-    with pytest.raises(InputError, match="no packed chunks were given"):
-        run(StoredInputs(samples=packed.samples))
-    whole = StoredInputs(samples=packed.samples, cache_plan=packed.cache_plan, packed_chunks=packed.packed_chunks)
+        run({})
+    with pytest.raises(InputError, match="no cache_plan and packed_chunks were given"):
+        run({"samples": packed.samples})
+    whole = stored_rows(packed)
     with pytest.raises(InputError):
         run(whole, SamplingConfig(fanouts=(4, 2), batch_size=32, reuse=2))
     with pytest.raises(InputError, match="2 epochs"):

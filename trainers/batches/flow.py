@@ -1,0 +1,182 @@
+"""A flow: tasks that prepare mini-batches on threads ahead of the training step, in order and within bounds.
+
+A `Task` is one thing that has to be done for every batch. It runs on threads of its own, its lanes; lane i works on every lanes-th batch.
+Tasks may stand one behind the other (`after`), or side by side; a task after several tasks joins them, and so does the step.
+
+    sample, gather                              online
+    read, gather                                from stored samples
+    load graph ------------+
+    load rows -> assemble -+->                  from disk
+
+What a task hands on waits in a queue that keeps the order of batches and is bounded in bytes: the capacity is divided equally among the
+tasks. A lane tells the bytes of its result before it makes it, and is let in only in the order of batches and when the bytes are free.
+So the bound holds at every moment, and the batch that the step waits for cannot be locked out by later ones. An error in any task ends
+the flow and reaches the step; when the step stops asking, all threads end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kernels.sampling.epoch_plan import PlannedBatch
+from trainers.batches.queue import Closed, OrderedByteQueue
+from trainers.record.timeline import STEP, WAIT, Timeline
+
+
+class Work(NamedTuple):
+    """One phase of a task.
+
+    Attributes:
+        phase: what the time-line calls it.
+        call: (lane, planned batch, value) -> value. The value of a task's first phase is the result of the task before it, a tuple
+            of results after several, None after none.
+    """
+
+    phase: str
+    call: Callable[[int, PlannedBatch, Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What is to be done for every batch.
+
+    Attributes:
+        name: of its lane in the time-line.
+        num_bytes: (planned batch, value) -> bytes of the result, told between `prepare` and `work`.
+        prepare: done before the bytes are known; its value waits on the thread, outside the bound.
+        work: makes the result, inside the bound; without it the prepared value is the result.
+        after: names of the tasks whose results it takes.
+        lanes: number of threads; 0 for a single one whose lane has no number.
+        most_waiting: bound on the number of results that wait, None for none.
+        ahead: how many batches before the one that the step asks for it may begin; 0 begins when its batch is asked for, that is
+            after the update that came before it. None for no bound.
+    """
+
+    name: str
+    num_bytes: Callable[[PlannedBatch, Any], int]
+    prepare: Work | None = None
+    work: Work | None = None
+    after: tuple[str, ...] = ()
+    lanes: int = 0
+    most_waiting: int | None = None
+    ahead: int | None = None
+
+
+def flow(
+    planned: Sequence[PlannedBatch], tasks: Sequence[Task], queue_bytes: int, timeline: Timeline
+) -> Iterator[tuple[PlannedBatch, tuple[Any, ...]]]:
+    """Yields every planned batch with the results of the tasks that no other task takes, in the order of both lists.
+
+    The bytes of the results are released when the next batch is asked for, so no reference to them may outlive that.
+
+    Args:
+        planned: batches at successive positions.
+        tasks: each after those that it names.
+        queue_bytes: bound on all results that wait or are being used.
+        timeline: gets the spans of all lanes, and of the step while it waits.
+
+    Raises:
+        BaseException: what a task failed with.
+    """
+    if planned:
+        yield from _Flow(planned, tasks, queue_bytes, timeline).run()
+
+
+class _Flow:
+    def __init__(self, planned: Sequence[PlannedBatch], tasks: Sequence[Task], queue_bytes: int, timeline: Timeline):
+        self.planned, self.tasks, self.timeline = planned, tasks, timeline
+        first = planned[0].position
+        self.queues: dict[str, OrderedByteQueue[Any]] = {
+            task.name: OrderedByteQueue(queue_bytes, first=first, most_items=task.most_waiting, share=len(tasks))
+            for task in tasks
+        }
+        self.asked = _Asked(first - 1)
+        taken = {name for task in tasks for name in task.after}
+        self.ends = [self.queues[task.name] for task in tasks if task.name not in taken]
+
+    def run(self) -> Iterator[tuple[PlannedBatch, tuple[Any, ...]]]:
+        lanes = [(task, lane) for task in self.tasks for lane in range(max(1, task.lanes))]
+        threads = [threading.Thread(target=self._guarded, args=each, daemon=True) for each in lanes]
+        for thread in threads:
+            thread.start()
+        try:
+            for item in self.planned:
+                with self.timeline.span(STEP, WAIT, item.position):
+                    self.asked.ask(item.position)
+                    taken = [queue.take(item.position) for queue in self.ends]
+                sizes = [num_bytes for _, num_bytes in taken]
+                results = tuple(result for result, _ in taken)
+                del taken
+                yield item, results
+                del results
+                for queue, num_bytes in zip(self.ends, sizes, strict=True):
+                    queue.release(num_bytes)
+        finally:
+            self.asked.close()
+            for queue in self.queues.values():
+                queue.close()
+            for thread in threads:
+                thread.join()
+
+    def _guarded(self, task: Task, lane: int) -> None:
+        try:
+            self._lane(task, lane)
+        except Closed:
+            pass
+        except BaseException as error:  # it belongs to the thread that trains
+            for queue in self.queues.values():
+                queue.fail(error)
+
+    def _lane(self, task: Task, lane: int) -> None:
+        span, name = self.timeline.span, f"{task.name} {lane}" if task.lanes else task.name
+        queue, sources = self.queues[task.name], [self.queues[each] for each in task.after]
+        for item in self.planned[lane :: max(1, task.lanes)]:
+            if task.ahead is not None or sources:
+                with span(name, WAIT, item.position):
+                    if task.ahead is not None:
+                        self.asked.wait_for(item.position - task.ahead)
+                    taken = [source.take(item.position) for source in sources]
+            else:
+                taken = []
+            value = tuple(each for each, _ in taken) if len(taken) > 1 else taken[0][0] if taken else None
+            sizes = [num_bytes for _, num_bytes in taken]
+            del taken
+            if task.prepare is not None:
+                with span(name, task.prepare.phase, item.position):
+                    value = task.prepare.call(lane, item, value)
+            num_bytes = task.num_bytes(item, value)
+            with span(name, WAIT, item.position):
+                queue.admit(item.position, num_bytes)
+            if task.work is not None:
+                with span(name, task.work.phase, item.position):
+                    value = task.work.call(lane, item, value)
+            for source, size in zip(sources, sizes, strict=True):
+                source.release(size)
+            queue.put(item.position, value, num_bytes)
+            del value
+
+
+class _Asked:
+    """The position of the batch that the step asked for last."""
+
+    def __init__(self, position: int):
+        self._position, self._closed, self._changed = position, False, threading.Condition()
+
+    def ask(self, position: int) -> None:
+        with self._changed:
+            self._position = position
+            self._changed.notify_all()
+
+    def wait_for(self, position: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._position >= position)
+            if self._closed:
+                raise Closed
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

@@ -1,0 +1,71 @@
+"""The technique `minibatch`: mini-batches are sampled while the model trains, or read from stored samples.
+
+Rows come from the table, or from a cache in front of it (trainers/rows/cache.py). Stored samples have the bytes of sampled ones, so
+neither decides a weight.
+"""
+
+from __future__ import annotations
+
+import os
+
+from assets.samples.read import open_samples
+from assets.sampling.config import open_sampler
+from assets.storage.require import require
+from kernels.errors import InputError
+from kernels.sampling.own_sampling import AnySampler
+from trainers.batches.online import OnlineSource
+from trainers.batches.stored import StoredSampler, require_samples
+from trainers.executor import BatchExecutor, Run
+
+
+def open_executor(run: Run) -> BatchExecutor:
+    """Returns what trains the run's model on mini-batches, one after the other.
+
+    Raises:
+        InputError: the table asks for stored batches that are not given, or are another run's.
+    """
+    stored = run.execution.samples == "stored"
+    samplers = stored_samplers(run) if stored else drawing_samplers(run)
+    return BatchExecutor(run, OnlineSource(run.batching, run.features.source, samplers))
+
+
+def drawing_samplers(run: Run) -> list[AnySampler]:
+    """Returns one sampler per thread."""
+    sampling = run.semantic.sampling
+    assert sampling is not None
+    seed, topology = run.semantic.seed, run.graph.topology
+    return [open_sampler(topology, sampling.method, sampling.fanouts, seed=seed) for _ in range(num_threads(run))]
+
+
+def stored_samplers(run: Run) -> list[AnySampler]:
+    """Returns what reads the run's stored batches, once per thread.
+
+    Raises:
+        InputError: no samples were given, or they are of another graph, drawn otherwise or too few.
+    """
+    return [open_stored(run)] * num_threads(run)
+
+
+def open_stored(run: Run) -> StoredSampler:
+    """Returns what reads the run's stored batches.
+
+    Raises:
+        InputError: no samples were given, or they are of another graph, drawn otherwise or too few.
+    """
+    artifact, sampling, train = run.reads.get("samples"), run.semantic.sampling, run.semantic.train
+    if artifact is None or sampling is None:
+        asked = (
+            f'samples = "{run.execution.samples}"'
+            if run.execution.samples == "stored"
+            else f'trainer = "{train.trainer}"'
+        )
+        raise InputError(f"{asked}, but no samples were given", "add a table [samples] to the pipeline")
+    require(artifact, {"inputs": {"graph": run.inputs["graph"].version}})
+    samples = open_samples(artifact)
+    require_samples(samples, run.plan, train.epochs, sampling, run.semantic.seed)
+    return StoredSampler(samples)
+
+
+def num_threads(run: Run) -> int:
+    """Returns the threads that sample or read ahead of the step."""
+    return run.execution.samplers or max(1, (os.cpu_count() or 1) - 1)
