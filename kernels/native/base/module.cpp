@@ -27,7 +27,9 @@ void bind_pack(py::module_& m);
 void bind_grouped(py::module_& m);
 void bind_hazard(py::module_& m);
 
-static void translate(std::exception_ptr thrown) {
+namespace {
+
+void translate(std::exception_ptr thrown) {
     try {
         if (thrown) std::rethrow_exception(thrown);
     } catch (const InputError& error) {
@@ -36,6 +38,8 @@ static void translate(std::exception_ptr thrown) {
         PyErr_SetObject(type.ptr(), value.ptr());
     }
 }
+
+}  // namespace
 }  // namespace graphmill
 
 PYBIND11_MODULE(_native, m) {

@@ -7,6 +7,7 @@
 #include "disk_cache/row_uses.h"
 
 namespace graphmill {
+namespace {
 
 constexpr int64_t PIECE = 1024;    // rows that a thread takes at once
 constexpr int64_t FILLED = 4096;   // rows that pages are filled from by themselves
@@ -26,7 +27,7 @@ struct Wanted {
     }
 };
 
-static uint64_t gray_rank(uint64_t bits) {
+uint64_t gray_rank(uint64_t bits) {
     for (int shift = 1; shift < 64; shift *= 2) bits ^= bits >> shift;
     return bits;
 }
@@ -248,7 +249,7 @@ class Grouping {
 };
 
 // The members of a batch that have no place yet, in any order.
-static void collect(const Members& members, int64_t batch, std::vector<int64_t>& next, const Uses& uses, std::vector<Wanted>& wanted) {
+void collect(const Members& members, int64_t batch, std::vector<int64_t>& next, const Uses& uses, std::vector<Wanted>& wanted) {
     wanted.resize(members.ptr[batch + 1] - members.ptr[batch]);
     std::atomic<int64_t> size{0};
     members.pieces(batch, next, uses.place, [&](int64_t first, int64_t last, auto use_of) {
@@ -262,8 +263,8 @@ static void collect(const Members& members, int64_t batch, std::vector<int64_t>&
     wanted.resize(size);
 }
 
-static py::tuple group_rows(Array<int64_t> ptr, Array<int32_t> member_rows, int64_t num_rows, int64_t row_bytes, int64_t page_bytes,
-                            int64_t least_bytes, int64_t least_run, int64_t window, int threads) {
+py::tuple group_rows(Array<int64_t> ptr, Array<int32_t> member_rows, int64_t num_rows, int64_t row_bytes, int64_t page_bytes,
+                     int64_t least_bytes, int64_t least_run, int64_t window, int threads) {
     const Members members{ptr.data(), ptr.size() - 1, member_rows.data(), threads};
     Buffer<int32_t> rows, places(member_rows.size());
     {
@@ -286,6 +287,8 @@ static py::tuple group_rows(Array<int64_t> ptr, Array<int32_t> member_rows, int6
     }
     return py::make_tuple(rows.release(), places.release());
 }
+
+}  // namespace
 
 void bind_grouped(py::module_& m) {
     using py::arg;

@@ -5,6 +5,7 @@
 #include "rows/row_prefetch.h"
 
 namespace graphmill {
+namespace {
 
 // The range that is in memory.
 struct Range {
@@ -18,14 +19,14 @@ struct Range {
     }
 };
 
-[[noreturn]] static void refuse(int64_t id) {
+[[noreturn]] void refuse(int64_t id) {
     throw InputError("row " + std::to_string(id) + " of a list comes too late: the list is not ascending, or a range is missing",
                      "give ascending lists, and every range of the table in order");
 }
 
 // Copies what `ids` want of the range to out[used:room]; `done` counts the list's bytes. Returns the bytes in `out`.
 template <class Id>
-static int64_t deal(const Range& range, const Id* ids, int64_t count, char* out, int64_t used, int64_t room, int64_t& done) {
+int64_t deal(const Range& range, const Id* ids, int64_t count, char* out, int64_t used, int64_t room, int64_t& done) {
     int64_t entry = done / range.row_bytes, within = done % range.row_bytes;
     int64_t before = entry > 0 ? static_cast<int64_t>(ids[entry - 1]) : -1;
     while (entry < count && used < room && ids[entry] < range.last()) {
@@ -47,8 +48,8 @@ static int64_t deal(const Range& range, const Id* ids, int64_t count, char* out,
 
 // Lists low .. high - 1. Returns whether one of them wants more of this range than its buffer has room for.
 template <class Id>
-static bool pack_range(Array<uint8_t> rows, int64_t first, Array<int64_t> ptr, Array<Id> ids, Array<int64_t> done,
-                       Array<uint8_t> memory, Array<int64_t> starts, Array<int64_t> used, int64_t low, int64_t high) {
+bool pack_range(Array<uint8_t> rows, int64_t first, Array<int64_t> ptr, Array<Id> ids, Array<int64_t> done,
+                Array<uint8_t> memory, Array<int64_t> starts, Array<int64_t> used, int64_t low, int64_t high) {
     const Range range{reinterpret_cast<const char*>(rows.data()), first, rows.shape(0), rows.shape(1)};
     const int64_t *bounds = ptr.data(), *start = starts.data();
     const Id* nodes = ids.data();
@@ -67,12 +68,14 @@ static bool pack_range(Array<uint8_t> rows, int64_t first, Array<int64_t> ptr, A
 }
 
 template <class Id>
-static void bind(py::module_& m) {
+void bind(py::module_& m) {
     using py::arg;
     m.def("pack_range", &pack_range<Id>, arg("rows").noconvert(), arg("first_row"), arg("ptr").noconvert(),
           arg("ids").noconvert(), arg("done").noconvert(), arg("memory").noconvert(), arg("starts").noconvert(),
           arg("used").noconvert(), arg("low"), arg("high"));
 }
+
+}  // namespace
 
 void bind_pack(py::module_& m) {
     bind<int32_t>(m);

@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 
 namespace graphmill {
+namespace {
 
 constexpr int64_t PAGE = 4096;
 constexpr int64_t AHEAD = 24;     // ids between the prefetch of a state and its use
@@ -15,7 +16,7 @@ constexpr int64_t PIECE = 32768;  // ids a thread takes at once
 constexpr int64_t GAPS_PIECE = 1 << 16;  // at least, where a team is made for each batch: for less it waits more than it works
 
 template <class Id>
-static void check_range(const Id* ids, int64_t count, int64_t limit, const char* what) {
+void check_range(const Id* ids, int64_t count, int64_t limit, const char* what) {
     bool sound = true;
     for (int64_t i = 0; i < count; ++i) sound &= (ids[i] >= 0) & (ids[i] < limit);
     if (sound) return;
@@ -27,16 +28,16 @@ static void check_range(const Id* ids, int64_t count, int64_t limit, const char*
     }
 }
 
-static int32_t load(const int32_t* place) { return __atomic_load_n(place, __ATOMIC_RELAXED); }
-static void store(int32_t* place, int32_t value) { __atomic_store_n(place, value, __ATOMIC_RELAXED); }
+int32_t load(const int32_t* place) { return __atomic_load_n(place, __ATOMIC_RELAXED); }
+void store(int32_t* place, int32_t value) { __atomic_store_n(place, value, __ATOMIC_RELAXED); }
 
-static void mark(std::vector<uint64_t>& bits, int64_t first, int64_t last) {
+void mark(std::vector<uint64_t>& bits, int64_t first, int64_t last) {
     for (int64_t page = first; page <= last; ++page) bits[page >> 6] |= uint64_t{1} << (page & 63);
 }
 
 template <class Id>
-static void touched_pages(Array<int64_t> ptr, Array<Id> rows, int64_t num_rows, int64_t row_bytes, Array<int64_t> pages,
-                          Array<int64_t> runs, int threads) {
+void touched_pages(Array<int64_t> ptr, Array<Id> rows, int64_t num_rows, int64_t row_bytes, Array<int64_t> pages,
+                   Array<int64_t> runs, int threads) {
     const int64_t *begins = ptr.data(), num_batches = ptr.size() - 1;
     const Id* row = rows.data();
     int64_t *num_pages = pages.mutable_data(), *num_runs = runs.mutable_data();
@@ -64,7 +65,7 @@ static void touched_pages(Array<int64_t> ptr, Array<Id> rows, int64_t num_rows, 
 
 // The ids whose count reached 2, ascending: a bitmap is set in parallel and read in order.
 template <class Id>
-static std::vector<Id> shared_ids(const Id* ids, int64_t count, const int32_t* state, int64_t num_nodes, int threads) {
+std::vector<Id> shared_ids(const Id* ids, int64_t count, const int32_t* state, int64_t num_nodes, int threads) {
     std::vector<uint64_t> bits((num_nodes + 63) / 64);
     parallel_for(count, PIECE, threads, [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i) {
@@ -84,7 +85,7 @@ static std::vector<Id> shared_ids(const Id* ids, int64_t count, const int32_t* s
 
 // Keeps the `most` ids with the largest counts, equal ones by smaller id; the order stays ascending.
 template <class Id>
-static void keep_hottest(std::vector<Id>& ids, const int32_t* state, int64_t most, int64_t num_batches) {
+void keep_hottest(std::vector<Id>& ids, const int32_t* state, int64_t most, int64_t num_batches) {
     if (most < 0 || most >= static_cast<int64_t>(ids.size())) return;
     std::vector<int64_t> with_count(num_batches + 2, 0);
     for (const Id v : ids) ++with_count[std::min<int64_t>(state[v], num_batches + 1)];
@@ -98,8 +99,8 @@ static void keep_hottest(std::vector<Id>& ids, const int32_t* state, int64_t mos
 
 // state: 0 on disk, -1 elsewhere. While this works: the count, or -2 - place for a cached node.
 template <class Id>
-static py::tuple split_segment(Array<int64_t> ptr, Array<Id> node_ids, Array<int32_t> states, int64_t most_cached,
-                               int threads) {
+py::tuple split_segment(Array<int64_t> ptr, Array<Id> node_ids, Array<int32_t> states, int64_t most_cached,
+                        int threads) {
     const int64_t *begins = ptr.data(), num_batches = ptr.size() - 1, count = node_ids.size();
     const int64_t num_nodes = states.size();
     const Id* ids = node_ids.data();
@@ -176,8 +177,8 @@ static py::tuple split_segment(Array<int64_t> ptr, Array<Id> node_ids, Array<int
 // whose last use was g batches before, far[group of b][groups before] the same in groups of `unit` batches; longer gaps
 // are dropped. uses[b - first_batch] counts first uses and all uses.
 template <class Id>
-static void count_gaps(int64_t first_batch, Array<int64_t> ptr, Array<Id> node_ids, Array<int32_t> lasts,
-                       Array<int32_t> gaps, int64_t unit, Array<int32_t> far, Array<int64_t> uses, int threads) {
+void count_gaps(int64_t first_batch, Array<int64_t> ptr, Array<Id> node_ids, Array<int32_t> lasts,
+                Array<int32_t> gaps, int64_t unit, Array<int32_t> far, Array<int64_t> uses, int threads) {
     const int64_t *begins = ptr.data(), num_batches = ptr.size() - 1, num_nodes = lasts.size();
     const int64_t band = gaps.shape(1), far_band = far.shape(1);
     const Id* ids = node_ids.data();
@@ -218,6 +219,8 @@ static void count_gaps(int64_t first_batch, Array<int64_t> ptr, Array<Id> node_i
                              "give every node of a batch once");
     }
 }
+
+}  // namespace
 
 void bind_segments(py::module_& m) {
     using py::arg;

@@ -7,14 +7,15 @@
 #include "base/parallel.h"
 
 namespace graphmill {
+namespace {
 
 constexpr int64_t PIECE = 1 << 14;                // nodes a thread takes at a time
 constexpr double SUREST = 1 - 0x1p-20;            // keeps the logarithm finite
 
 // What each node u adds to the sums of its in-neighbours: the exponent of missing them in this layer too, and its derivative by u's own
 // exponent. `before` and `after`: that u has drawn a given neighbour in the layers above, and in this one as well.
-static void pick_exponents(Array<int64_t> indptr, Array<double> rates, int64_t fanout, double scale, Array<double> before,
-                           Array<double> after, Array<uint64_t> values, int threads) {
+void pick_exponents(Array<int64_t> indptr, Array<double> rates, int64_t fanout, double scale, Array<double> before,
+                    Array<double> after, Array<uint64_t> values, int threads) {
     const int64_t* row = indptr.data();
     const double *rate = rates.data(), *drawn = before.data();
     double* drawn_now = after.mutable_data();
@@ -35,8 +36,8 @@ static void pick_exponents(Array<int64_t> indptr, Array<double> rates, int64_t f
 }
 
 // What a node gave to its neighbours in the layers above (`before`) comes back as an echo.
-static void hazards(Array<uint64_t> sums, Array<double> before, double reciprocity, double scale, Array<double> out,
-                    int threads) {
+void hazards(Array<uint64_t> sums, Array<double> before, double reciprocity, double scale, Array<double> out,
+             int threads) {
     const uint64_t* sum = sums.data();
     const double* drawn = before.data();
     double* hazard = out.mutable_data();
@@ -49,6 +50,8 @@ static void hazards(Array<uint64_t> sums, Array<double> before, double reciproci
         }
     });
 }
+
+}  // namespace
 
 void bind_hazard(py::module_& m) {
     using py::arg;

@@ -5,25 +5,26 @@
 #include <vector>
 
 #include "base/arrays.h"
-#include "layers/block_rows.h"
+#include "layers/block_view.h"
 #include "base/parallel.h"
 #include "layers/work_split.h"
 #include "layers/sum_rows.h"
 
 namespace graphmill {
+namespace {
 
 enum class Reduce { Sum = 0, Mean = 1, Weighted = 2 };
 
 template <class T>
-static const T* pointer(const Optional<T>& array) {
+const T* pointer(const Optional<T>& array) {
     return array ? array->data() : nullptr;
 }
 
 template <class T>
-static void aggregate(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
-                      Optional<float> weight, Optional<float> self_weight, Array<T> h, Array<T> out, int reduce,
-                      int threads) {
-    const Rows block = rows_of(start, end, indices, dst_pos, h.shape(0));
+void aggregate(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
+               Optional<float> weight, Optional<float> self_weight, Array<T> h, Array<T> out, int reduce,
+               int threads) {
+    const BlockView block = view_of(start, end, indices, dst_pos, h.shape(0));
     const float *weights = pointer(weight), *own_weights = pointer(self_weight);
     const T* input = h.data();
     T* output = out.mutable_data();
@@ -54,10 +55,10 @@ static void aggregate(Array<int32_t> start, Array<int32_t> end, Array<int32_t> i
 }
 
 template <class T>
-static void aggregate_backward(Array<int32_t> start, Array<int32_t> end, Optional<int32_t> dst_pos,
-                               Optional<float> weight, Optional<float> self_weight, Array<int32_t> t_start,
-                               Array<int32_t> t_edge, Array<int32_t> t_dst, Array<T> grad, Array<T> out, int reduce,
-                               int threads) {
+void aggregate_backward(Array<int32_t> start, Array<int32_t> end, Optional<int32_t> dst_pos,
+                        Optional<float> weight, Optional<float> self_weight, Array<int32_t> t_start,
+                        Array<int32_t> t_edge, Array<int32_t> t_dst, Array<T> grad, Array<T> out, int reduce,
+                        int threads) {
     const int32_t *begins = start.data(), *ends = end.data(), *place = pointer(dst_pos);
     const Turned turned{t_start.data(), t_edge.data(), t_dst.data(), out.shape(0), start.size(), t_dst.size()};
     const float *weights = pointer(weight), *own_weights = pointer(self_weight);
@@ -96,7 +97,7 @@ static void aggregate_backward(Array<int32_t> start, Array<int32_t> end, Optiona
 }
 
 template <class T>
-static void bind(py::module_& m) {
+void bind(py::module_& m) {
     using py::arg;
     m.def("aggregate", &aggregate<T>, arg("start").noconvert(), arg("end").noconvert(), arg("indices").noconvert(),
           arg("dst_pos").noconvert(), arg("weight").noconvert(), arg("self_weight").noconvert(), arg("h").noconvert(),
@@ -106,6 +107,8 @@ static void bind(py::module_& m) {
           arg("t_start").noconvert(), arg("t_edge").noconvert(), arg("t_dst").noconvert(), arg("grad").noconvert(),
           arg("out").noconvert(), arg("reduce"), arg("threads"));
 }
+
+}  // namespace
 
 void bind_aggregate(py::module_& m) {
     bind<float>(m);

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "layers/block_rows.h"
+#include "layers/block_view.h"
 #include "layers/per_head.h"
 #include "layers/head_dots.h"
 #include "base/parallel.h"
@@ -15,12 +15,13 @@
 #include "layers/spread_rows.h"
 
 namespace graphmill {
+namespace {
 
 constexpr int64_t FACTORS_AHEAD = 16;  // edges between the prefetch of the weights of one and their use
 
 template <class T>
 struct Gradient {
-    Rows block;
+    BlockView block;
     Turned turned;
     const int32_t* own;  // a source's row among the destinations, else -1
     Heads<Sum<T>> heads;
@@ -43,7 +44,7 @@ struct TurnedEdges {
 
 // Calls take(edge row, destination) for the edges of source s from number `from` up to `to`, and then for its own term if it lies there.
 template <class T, class Take>
-static void each_use(const Gradient<T>& given, int64_t s, int64_t from, int64_t to, const Take& take) {
+void each_use(const Gradient<T>& given, int64_t s, int64_t from, int64_t to, const Take& take) {
     const Turned& turned = given.turned;
     const int64_t first = turned.firsts[s], count = turned.firsts[s + 1] - first;
     for (int64_t t = first + from; t < first + std::min(to, count); ++t) take(int64_t{turned.edges[t]}, turned.dsts[t]);
@@ -51,7 +52,7 @@ static void each_use(const Gradient<T>& given, int64_t s, int64_t from, int64_t 
 }
 
 template <int COUNT, class T>
-static void load_factors(const Gradient<T>& given, int64_t h, TurnedEdges<Sum<T>>& edges) {
+void load_factors(const Gradient<T>& given, int64_t h, TurnedEdges<Sum<T>>& edges) {
     const int64_t heads = given.heads.heads, count = edges.at.size();
     const Sum<T>* const alpha = given.alpha + h;
     Sum<T>* factor = edges.by_row.factors.data() + h;
@@ -70,7 +71,7 @@ static void load_factors(const Gradient<T>& given, int64_t h, TurnedEdges<Sum<T>
 
 // Edges from..to of every source of a piece, with their factors.
 template <class T>
-static void list_uses(const Gradient<T>& given, const Piece& piece, int64_t from, int64_t to, TurnedEdges<Sum<T>>& edges) {
+void list_uses(const Gradient<T>& given, const Piece& piece, int64_t from, int64_t to, TurnedEdges<Sum<T>>& edges) {
     int64_t most = 0, k = 0;
     for (int64_t s = piece.from; s < piece.to; ++s)
         most += 1 + std::min<int64_t>(to - from, given.turned.firsts[s + 1] - given.turned.firsts[s]);
@@ -92,7 +93,7 @@ static void list_uses(const Gradient<T>& given, const Piece& piece, int64_t from
 
 // The inner products of edges from..to of the list with the rows of their sources.
 template <class T>
-static void multiply(const Gradient<T>& given, const TurnedEdges<Sum<T>>& edges, int64_t from, int64_t to) {
+void multiply(const Gradient<T>& given, const TurnedEdges<Sum<T>>& edges, int64_t from, int64_t to) {
     const int64_t width = given.heads.width, count = edges.at.size(), line = 64 / sizeof(T);
     for (int64_t k = from; k < to; ++k) {
         if (k + EDGES_AHEAD < count) {
@@ -107,8 +108,8 @@ static void multiply(const Gradient<T>& given, const TurnedEdges<Sum<T>>& edges,
 }
 
 template <class T>
-static void pull_piece(const Gradient<T>& given, const Piece& piece, TurnedEdges<Sum<T>>& edges,
-                       std::vector<Sum<T>>& partial) {
+void pull_piece(const Gradient<T>& given, const Piece& piece, TurnedEdges<Sum<T>>& edges,
+                std::vector<Sum<T>>& partial) {
     const int64_t width = given.heads.width;
     if (piece.column_end - piece.column < width) {
         int64_t from = 0;
@@ -131,7 +132,7 @@ struct HubEdges {
 };
 
 template <class T>
-static std::vector<HubEdges> cut_hubs(const Gradient<T>& given, const std::vector<Piece>& pieces) {
+std::vector<HubEdges> cut_hubs(const Gradient<T>& given, const std::vector<Piece>& pieces) {
     std::vector<HubEdges> parts;
     for (const Piece& hub : hubs_of(pieces, given.heads.width)) {
         check_turned(given.turned, hub, given.block.num_edges);
@@ -143,7 +144,7 @@ static std::vector<HubEdges> cut_hubs(const Gradient<T>& given, const std::vecto
 
 // For COUNT heads from h on, of a destination: gradients of its edges' scores from their inner products, and its own gradient.
 template <int COUNT, class T>
-static void grade(const Gradient<T>& given, int64_t i, int64_t h) {
+void grade(const Gradient<T>& given, int64_t i, int64_t h) {
     using Few = HeadVector<Sum<T>, COUNT>;
     const int64_t heads = given.heads.heads;
     const Sum<T>* const alpha = given.alpha + h;
@@ -170,7 +171,7 @@ static void grade(const Gradient<T>& given, int64_t i, int64_t h) {
 
 // For COUNT heads from h on: the gradients of a piece of sources' halves of the scores.
 template <int COUNT, class T>
-static void pull_scores(const Gradient<T>& given, const Piece& piece, int64_t h) {
+void pull_scores(const Gradient<T>& given, const Piece& piece, int64_t h) {
     const int64_t heads = given.heads.heads;
     const Turned& turned = given.turned;
     const Sum<T>* const of_score = given.of_score + h;
@@ -186,13 +187,13 @@ static void pull_scores(const Gradient<T>& given, const Piece& piece, int64_t h)
 }
 
 template <class T>
-static void attend_backward(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
-                            Array<int32_t> t_start, Array<int32_t> t_edge, Array<int32_t> t_dst, Array<T> z,
-                            Array<T> left, Array<T> right, Sum<T> slope, Optional<uint8_t> kept, Sum<T> scale,
-                            Array<Sum<T>> alpha, Array<T> grad, Array<Sum<T>> grad_score, Array<T> grad_z,
-                            Array<T> grad_left, Array<T> grad_right, int threads) {
+void attend_backward(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
+                     Array<int32_t> t_start, Array<int32_t> t_edge, Array<int32_t> t_dst, Array<T> z,
+                     Array<T> left, Array<T> right, Sum<T> slope, Optional<uint8_t> kept, Sum<T> scale,
+                     Array<Sum<T>> alpha, Array<T> grad, Array<Sum<T>> grad_score, Array<T> grad_z,
+                     Array<T> grad_left, Array<T> grad_right, int threads) {
     const int64_t num_heads = left.shape(1), width = z.shape(1);
-    Gradient<T> given{rows_of(start, end, indices, dst_pos, z.shape(0)),
+    Gradient<T> given{view_of(start, end, indices, dst_pos, z.shape(0)),
                       {t_start.data(), t_edge.data(), t_dst.data(), z.shape(0), start.size(), t_dst.size()},
                       nullptr, {num_heads, width}, {num_heads, width}, z.data(), left.data(), right.data(), grad.data(),
                       slope, scale, kept ? kept->data() : nullptr, alpha.data(), grad_score.mutable_data(),
@@ -232,7 +233,7 @@ static void attend_backward(Array<int32_t> start, Array<int32_t> end, Array<int3
 }
 
 template <class T>
-static void bind(py::module_& m) {
+void bind(py::module_& m) {
     using py::arg;
     m.def("attend_backward", &attend_backward<T>, arg("start").noconvert(), arg("end").noconvert(),
           arg("indices").noconvert(), arg("dst_pos").noconvert(), arg("t_start").noconvert(), arg("t_edge").noconvert(),
@@ -241,6 +242,8 @@ static void bind(py::module_& m) {
           arg("grad_score").noconvert(), arg("grad_z").noconvert(), arg("grad_left").noconvert(),
           arg("grad_right").noconvert(), arg("threads"));
 }
+
+}  // namespace
 
 void bind_attention_backward(py::module_& m) {
     bind<float>(m);

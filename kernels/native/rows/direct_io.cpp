@@ -13,6 +13,7 @@
 #include "rows/row_requests.h"
 
 namespace graphmill {
+namespace {
 
 // What a failing file looks like, for tests: the kernel is asked wrongly, its answers are its own.
 struct Faults {
@@ -255,18 +256,20 @@ class Reader {
 };
 
 // Returns 0, or the errno that says why this process can have no io_uring.
-static int ring_errno() {
+int ring_errno() {
     Ring ring;
     return ring.open(1);
 }
 
-static void page_digests(Array<uint8_t> pages, Array<uint64_t> out) {
+void page_digests(Array<uint8_t> pages, Array<uint64_t> out) {
     const char* bytes = reinterpret_cast<const char*>(pages.data());
     uint64_t* words = out.mutable_data();
     const int64_t num_bytes = pages.size();
     py::gil_scoped_release unlocked;
     digest_pages(bytes, num_bytes, words);
 }
+
+}  // namespace
 
 void bind_direct_io(py::module_& m) {
     using py::arg;

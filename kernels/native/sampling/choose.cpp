@@ -4,9 +4,10 @@
 #include "base/arrays.h"
 
 namespace graphmill {
+namespace {
 
 // For tests: both ways of making the choice must agree.
-static Array<uint32_t> choose(uint64_t row_key, uint32_t degree, int64_t taken, bool replace, bool anywhere) {
+Array<uint32_t> choose(uint64_t row_key, uint32_t degree, int64_t taken, bool replace, bool anywhere) {
     Buffer<uint32_t> out(taken + Chooser::ROOM);
     Chooser chooser;
     if (anywhere) {
@@ -17,6 +18,8 @@ static Array<uint32_t> choose(uint64_t row_key, uint32_t degree, int64_t taken, 
     out.shrink(taken);
     return out.release();
 }
+
+}  // namespace
 
 void bind_choose(py::module_& m) {
     m.def("choose", &choose, py::arg("row_key"), py::arg("degree"), py::arg("taken"), py::arg("replace"),

@@ -7,11 +7,12 @@
 #include "sampling/layer.h"
 #include "base/parallel.h"
 #include "sampling/sampled_row.h"
-#include "sampling/rows.h"
+#include "sampling/topology.h"
 #include "sampling/local_ids.h"
 #include "sampling/two_step.h"
 
 namespace graphmill {
+namespace {
 
 // Which blocks get a transpose: those above the first need one to pass gradients on.
 enum class Transposed { None = 0, Hidden = 1, All = 2 };
@@ -248,7 +249,7 @@ class Sampler {
         count_ = static_cast<int64_t>(count);
     }
 
-    Rows<Id> topology_;
+    Topology<Id> topology_;
     SeatMap seats_;
     std::vector<int64_t> fanouts_;
     bool replace_;
@@ -261,7 +262,7 @@ class Sampler {
 };
 
 template <class Id>
-static void bind(py::module_& m, const char* name) {
+void bind(py::module_& m, const char* name) {
     py::class_<Sampler<Id>>(m, name)
         .def(py::init<Array<int64_t>, Array<Id>, std::vector<int64_t>, bool, int, bool>(), py::arg("indptr").noconvert(),
              py::arg("indices").noconvert(), py::arg("fanouts"), py::arg("replace"), py::arg("threads"),
@@ -271,6 +272,8 @@ static void bind(py::module_& m, const char* name) {
              py::arg("positions"))
         .def("take_visits", &Sampler<Id>::take_visits, py::arg("counts").noconvert());
 }
+
+}  // namespace
 
 void bind_sample(py::module_& m) {
     bind<int32_t>(m, "Sampler32");

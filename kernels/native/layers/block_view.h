@@ -14,25 +14,25 @@ template <class T>
 using Optional = std::optional<Array<T>>;
 
 // A block as the loops see it. The weights of destination i's own term are row num_edges + i of all edge arrays.
-struct Rows {
+struct BlockView {
     const int32_t *begins, *ends, *sources, *place;
     int64_t num_dst, num_src, num_edges;
     int64_t own(int64_t i) const { return place ? place[i] : i; }
 };
 
-inline Rows rows_of(const Array<int32_t>& start, const Array<int32_t>& end, const Array<int32_t>& indices,
-                    const Optional<int32_t>& dst_pos, int64_t num_src) {
+inline BlockView view_of(const Array<int32_t>& start, const Array<int32_t>& end, const Array<int32_t>& indices,
+                         const Optional<int32_t>& dst_pos, int64_t num_src) {
     return {start.data(), end.data(), indices.data(), dst_pos ? dst_pos->data() : nullptr,
             start.size(), num_src,    indices.size()};
 }
 
 // The block's rows in pieces; hubs are shared in parts of `hub_columns` of their `width` columns.
-inline std::vector<Piece> cut_block(const Rows& block, int64_t width, int64_t hub_columns, int threads) {
+inline std::vector<Piece> cut_block(const BlockView& block, int64_t width, int64_t hub_columns, int threads) {
     return cut_rows(block.num_dst, block.begins, block.ends, block.num_edges, width, hub_columns, threads,
                     "the block's start and end");
 }
 
-inline void check_sources(const Rows& block, const Piece& piece) {
+inline void check_sources(const BlockView& block, const Piece& piece) {
     const std::string problem = "the block has a local source id outside 0.." + std::to_string(block.num_src - 1);
     check_edges(piece, block.begins, block.ends, block.sources, block.num_src, problem.c_str(),
                 "indices are local: rows of src_ids, not global node ids");
@@ -40,7 +40,7 @@ inline void check_sources(const Rows& block, const Piece& piece) {
 
 // Calls body(edge row, source row) for the edges of destination i, in order, and then for its own term.
 template <class Body>
-inline void each_edge(const Rows& block, int64_t i, const Body& body) {
+inline void each_edge(const BlockView& block, int64_t i, const Body& body) {
     for (int64_t e = block.begins[i]; e < block.ends[i]; ++e) body(e, int64_t{block.sources[e]});
     body(block.num_edges + i, block.own(i));
 }

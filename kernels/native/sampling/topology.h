@@ -15,21 +15,21 @@ namespace graphmill {
 constexpr int64_t LOCAL_IDS = std::numeric_limits<int32_t>::max();
 constexpr const char* SMALLER = "use a smaller batch size or smaller fanouts";
 
-struct Row {
+struct InEdges {
     int64_t begin, degree;
 };
 
 template <class Id>
-class Rows {
+class Topology {
   public:
-    Rows(Array<int64_t> indptr, Array<Id> indices)
+    Topology(Array<int64_t> indptr, Array<Id> indices)
         : keep_indptr_(indptr), keep_indices_(indices), indptr_(indptr.data()), indices_(indices.data()),
           num_nodes_(indptr.size() - 1), num_edges_(indices.size()) {}
 
     const int64_t* indptr() const { return indptr_; }
     const Id* indices() const { return indices_; }
     int64_t num_nodes() const { return num_nodes_; }
-    Row row(Id node) const { return {indptr_[node], indptr_[node + 1] - indptr_[node]}; }
+    InEdges in_edges(Id node) const { return {indptr_[node], indptr_[node + 1] - indptr_[node]}; }
     int64_t num_edges() const { return num_edges_; }
 
     // Both ends of a row: one in eight rows ends on the next line.
@@ -69,14 +69,14 @@ class Rows {
 
 // Returns the edges of a layer whose destinations are `nodes`.
 template <class Id>
-int64_t count_edges(const Rows<Id>& topology, const Id* nodes, const Layer& layer, int64_t fanout, int threads) {
+int64_t count_edges(const Topology<Id>& topology, const Id* nodes, const Layer& layer, int64_t fanout, int threads) {
     constexpr int64_t PIECE = 1 << 13, AHEAD = 24;
     std::atomic<int64_t> total{0};
     parallel_for(layer.num_dst, PIECE, threads, [&](int64_t begin, int64_t end) {
         int64_t mine = 0;
         for (int64_t i = begin; i < end; ++i) {
             if (i + AHEAD < layer.num_dst) topology.prefetch(nodes[i + AHEAD]);
-            mine += num_taken(topology.row(nodes[i]).degree, fanout, layer.replace);
+            mine += num_taken(topology.in_edges(nodes[i]).degree, fanout, layer.replace);
         }
         total += mine;
     });
