@@ -37,10 +37,10 @@ void mark(std::vector<uint64_t>& bits, int64_t first, int64_t last) {
 
 template <class Id>
 void touched_pages(Array<int64_t> ptr, Array<Id> rows, int64_t num_rows, int64_t row_bytes, Array<int64_t> pages,
-                   Array<int64_t> runs, int threads) {
+                   Array<int64_t> ranges, int threads) {
     const int64_t *begins = ptr.data(), num_batches = ptr.size() - 1;
     const Id* row = rows.data();
-    int64_t *num_pages = pages.mutable_data(), *num_runs = runs.mutable_data();
+    int64_t *num_pages = pages.mutable_data(), *num_ranges = ranges.mutable_data();
     py::gil_scoped_release unlocked;
     check_range(row, begins[num_batches], num_rows, "row");
     if (row_bytes == 0) return;
@@ -56,7 +56,7 @@ void touched_pages(Array<int64_t> ptr, Array<Id> rows, int64_t num_rows, int64_t
             uint64_t before = 0;  // the last page of the word before
             for (const uint64_t word : bits) {
                 num_pages[b] += __builtin_popcountll(word);
-                num_runs[b] += __builtin_popcountll(word & ~(word << 1 | before));
+                num_ranges[b] += __builtin_popcountll(word & ~(word << 1 | before));
                 before = word >> 63;
             }
         }
@@ -174,11 +174,11 @@ py::tuple split_segment(Array<int64_t> ptr, Array<Id> node_ids, Array<int32_t> s
 }
 
 // last: the batch that used a node last, -1 none yet, -2 not on disk. gaps[b - first_batch][g] counts the nodes of batch b
-// whose last use was g batches before, far[group of b][groups before] the same in groups of `unit` batches; longer gaps
+// whose last use was g batches before, far[unit of b][units before] the same in units of `unit_batches` batches; longer gaps
 // are dropped. uses[b - first_batch] counts first uses and all uses.
 template <class Id>
 void count_gaps(int64_t first_batch, Array<int64_t> ptr, Array<Id> node_ids, Array<int32_t> lasts,
-                Array<int32_t> gaps, int64_t unit, Array<int32_t> far, Array<int64_t> uses, int threads) {
+                Array<int32_t> gaps, int64_t unit_batches, Array<int32_t> far, Array<int64_t> uses, int threads) {
     const int64_t *begins = ptr.data(), num_batches = ptr.size() - 1, num_nodes = lasts.size();
     const int64_t band = gaps.shape(1), far_band = far.shape(1);
     const Id* ids = node_ids.data();
@@ -187,8 +187,8 @@ void count_gaps(int64_t first_batch, Array<int64_t> ptr, Array<Id> node_ids, Arr
     py::gil_scoped_release unlocked;
     check_range(ids, node_ids.size(), num_nodes, "node id");
     for (int64_t b = 0; b < num_batches; ++b) {
-        const int64_t batch = first_batch + b, group = batch / unit;
-        int32_t *near_row = near_rows + b * band, *far_row = far_rows + group * far_band;
+        const int64_t batch = first_batch + b, unit = batch / unit_batches;
+        int32_t *near_row = near_rows + b * band, *far_row = far_rows + unit * far_band;
         std::atomic<int64_t> twice{-1};
         const int64_t count = begins[b + 1] - begins[b], piece = std::max(GAPS_PIECE, count / (2 * threads) + 1);
         parallel_for(count, piece, threads, [&](int64_t first, int64_t last) {
@@ -205,7 +205,7 @@ void count_gaps(int64_t first_batch, Array<int64_t> ptr, Array<Id> node_ids, Arr
                 const int64_t gap = batch - before;
                 if (gap == 0) twice = id[i];
                 ++near_own[before < 0 ? band : std::min(gap, band)];
-                if (far_band) ++far_own[before < 0 ? far_band : std::min(group - before / unit, far_band)];
+                if (far_band) ++far_own[before < 0 ? far_band : std::min(unit - before / unit_batches, far_band)];
             }
             for (int64_t g = 0; g < band; ++g)
                 if (near_own[g]) __atomic_fetch_add(near_row + g, near_own[g], __ATOMIC_RELAXED);
@@ -226,11 +226,11 @@ void bind_segments(py::module_& m) {
     using py::arg;
     const auto define = [&](auto pages, auto split, auto gaps) {
         m.def("touched_pages", pages, arg("ptr").noconvert(), arg("rows").noconvert(), arg("num_rows"),
-              arg("row_bytes"), arg("pages").noconvert(), arg("runs").noconvert(), arg("threads"));
+              arg("row_bytes"), arg("pages").noconvert(), arg("ranges").noconvert(), arg("threads"));
         m.def("split_segment", split, arg("ptr").noconvert(), arg("node_ids").noconvert(), arg("state").noconvert(),
               arg("most_cached"), arg("threads"));
         m.def("count_gaps", gaps, arg("first_batch"), arg("ptr").noconvert(), arg("node_ids").noconvert(),
-              arg("last").noconvert(), arg("gaps").noconvert(), arg("unit"), arg("far").noconvert(),
+              arg("last").noconvert(), arg("gaps").noconvert(), arg("unit_batches"), arg("far").noconvert(),
               arg("uses").noconvert(), arg("threads"));
     };
     define(&touched_pages<int32_t>, &split_segment<int32_t>, &count_gaps<int32_t>);

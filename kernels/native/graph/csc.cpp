@@ -28,7 +28,7 @@ class Builder {
         pieces_ = std::min<int64_t>(std::max<int64_t>(1, num_edges_ / 65536), 4 * int64_t{threads_});
     }
 
-    void run() {
+    void build() {
         check_range();
         std::vector<int64_t> cursor = count_buckets();
         scatter(cursor);
@@ -216,7 +216,7 @@ py::tuple build(Array<In> src, Array<In> dst, int64_t num_nodes, bool undirected
     Builder<In, Out> builder(src.data(), dst.data(), src.size(), num_nodes, undirected, merge, drop_loops, threads);
     {
         py::gil_scoped_release unlocked;
-        builder.run();
+        builder.build();
     }
     return py::make_tuple(builder.indptr.release(), builder.indices.release(), builder.in_degree.release(),
                           builder.out_degree.release(), builder.num_duplicates, builder.num_self_loops);

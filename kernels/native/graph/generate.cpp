@@ -14,7 +14,7 @@ void rmat(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_nodes
           uint32_t top, uint32_t all_but_last, Array<Id> src, Array<Id> dst, int threads) {
     Id *sources = src.mutable_data(), *targets = dst.mutable_data();
     const int64_t num_edges = src.size();
-    const Scramble names(scramble_key, num_nodes, scrambled);
+    const Permutation names(scramble_key, num_nodes, scrambled);
     const auto place = [=](uint64_t corner) {
         const auto rank = static_cast<unsigned __int128>(corner) * static_cast<uint64_t>(num_nodes) >> scale;
         return static_cast<Id>(names.forward(static_cast<uint64_t>(rank)));
@@ -42,15 +42,15 @@ void sbm(uint64_t key, uint64_t scramble_key, int64_t num_nodes, int64_t classes
          Array<Id> src, Array<Id> dst, int threads) {
     Id *sources = src.mutable_data(), *targets = dst.mutable_data();
     const int64_t num_edges = src.size();
-    const Scramble names(scramble_key, num_nodes, true);
+    const Permutation names(scramble_key, num_nodes, true);
     py::gil_scoped_release unlocked;
     parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {
         for (int64_t e = begin; e < end; ++e) {
             const uint64_t edge_key = absorb(key, e);
             const uint64_t from = bounded(draw(edge_key, 0), num_nodes);
-            const uint64_t group = from * classes / num_nodes;
-            const uint64_t low = (group * num_nodes + classes - 1) / classes;
-            const uint64_t size = ((group + 1) * num_nodes + classes - 1) / classes - low;
+            const uint64_t label = from * classes / num_nodes;
+            const uint64_t low = (label * num_nodes + classes - 1) / classes;
+            const uint64_t size = ((label + 1) * num_nodes + classes - 1) / classes - low;
             const uint64_t outside = num_nodes - size;
             uint64_t to;
             if (draw(edge_key, 1) >> 32 < threshold || outside == 0) {
@@ -101,7 +101,7 @@ void citations(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_
                uint64_t inside, uint64_t copied, Array<Id> src, Array<Id> dst, int threads) {
     Id *sources = src.mutable_data(), *targets = dst.mutable_data();
     const int64_t num_edges = src.size();
-    const Scramble names(scramble_key, num_nodes, scrambled);
+    const Permutation names(scramble_key, num_nodes, scrambled);
     const Citations graph(key, num_nodes, num_edges, classes, inside, copied);
     py::gil_scoped_release unlocked;
     parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {
@@ -115,7 +115,7 @@ void citations(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_
 void cyclic_labels(uint64_t scramble_key, bool scrambled, int64_t classes, Array<int32_t> out, int threads) {
     int32_t* labels = out.mutable_data();
     const int64_t num_nodes = out.size();
-    const Scramble names(scramble_key, num_nodes, scrambled);
+    const Permutation names(scramble_key, num_nodes, scrambled);
     py::gil_scoped_release unlocked;
     parallel_for(num_nodes, PIECE, threads, [=](int64_t begin, int64_t end) {
         for (int64_t v = begin; v < end; ++v) labels[v] = static_cast<int32_t>(names.backward(v) % classes);
@@ -125,7 +125,7 @@ void cyclic_labels(uint64_t scramble_key, bool scrambled, int64_t classes, Array
 void block_labels(uint64_t scramble_key, bool scrambled, int64_t classes, Array<int32_t> out, int threads) {
     int32_t* labels = out.mutable_data();
     const int64_t num_nodes = out.size();
-    const Scramble names(scramble_key, num_nodes, scrambled);
+    const Permutation names(scramble_key, num_nodes, scrambled);
     py::gil_scoped_release unlocked;
     parallel_for(num_nodes, PIECE, threads, [=](int64_t begin, int64_t end) {
         for (int64_t v = begin; v < end; ++v) labels[v] = static_cast<int32_t>(names.backward(v) * classes / num_nodes);

@@ -60,14 +60,14 @@ class Under {
             const BlockEdges& block = blocks_[level];
             std::vector<uint32_t>& stamps = stamps_[level];
             below_.clear();
-            const auto reach = [&](int32_t source) {
+            const auto add_source = [&](int32_t source) {
                 if (stamps[source] == stamp_) return;
                 stamps[source] = stamp_;
                 below_.push_back(source);
             };
             for (const int32_t node : frontier_) {
-                reach(node);
-                for (int32_t e = block.start[node]; e < block.end[node]; ++e) reach(block.indices[e]);
+                add_source(node);
+                for (int32_t e = block.start[node]; e < block.end[node]; ++e) add_source(block.indices[e]);
             }
             frontier_.swap(below_);
         }

@@ -4,11 +4,11 @@
 // prefetch sees beyond the end of a row. A row with very many edges is weighed first, and its columns are shared by threads.
 #include <vector>
 
+#include "base/parallel.h"
 #include "layers/block_view.h"
 #include "layers/edge_softmax.h"
-#include "base/parallel.h"
-#include "layers/work_split.h"
 #include "layers/spread_rows.h"
+#include "layers/work_split.h"
 
 namespace graphmill {
 namespace {

@@ -13,7 +13,7 @@ namespace graphmill {
 template <class T>
 using Optional = std::optional<Array<T>>;
 
-// A block as the loops see it. The weights of destination i's own term are row num_edges + i of all edge arrays.
+// What the loops read of a block. The weights of destination i's own term are row num_edges + i of all edge arrays.
 struct BlockView {
     const int32_t *begins, *ends, *sources, *place;
     int64_t num_dst, num_src, num_edges;
@@ -59,23 +59,23 @@ inline std::vector<int32_t> own_rows(int64_t num_src, int64_t num_dst, const int
     return own;
 }
 
-// A block's transpose as the loops see it: the edges of source s are firsts[s] to firsts[s + 1].
-struct Turned {
-    const int32_t *firsts, *edges, *dsts;
+// What the loops read of a block's transpose: the edges of source s are starts[s] to starts[s + 1].
+struct Transposed {
+    const int32_t *starts, *edges, *dsts;
     int64_t num_src, num_dst, num_transposed;
 };
 
-inline std::vector<Piece> cut_turned(const Turned& turned, int64_t width, int64_t hub_columns, int threads) {
-    return cut_rows(turned.num_src, turned.firsts, turned.firsts + 1, turned.num_transposed, width, hub_columns, threads,
+inline std::vector<Piece> cut_transposed(const Transposed& transposed, int64_t width, int64_t hub_columns, int threads) {
+    return cut_rows(transposed.num_src, transposed.starts, transposed.starts + 1, transposed.num_transposed, width, hub_columns, threads,
                     "the starts of the transpose");
 }
 
 // Throws InputError unless a piece's edges name destinations of the block and, where num_edges is not 0, edges of it.
-inline void check_turned(const Turned& turned, const Piece& piece, int64_t num_edges) {
-    check_edges(piece, turned.firsts, turned.firsts + 1, turned.dsts, turned.num_dst,
+inline void check_transposed(const Transposed& transposed, const Piece& piece, int64_t num_edges) {
+    check_edges(piece, transposed.starts, transposed.starts + 1, transposed.dsts, transposed.num_dst,
                 "the transpose names a destination that its block does not have", "call transpose() again");
     if (num_edges == 0) return;
-    check_edges(piece, turned.firsts, turned.firsts + 1, turned.edges, num_edges,
+    check_edges(piece, transposed.starts, transposed.starts + 1, transposed.edges, num_edges,
                 "the transpose names an edge that its block does not have", "call transpose() again");
 }
 

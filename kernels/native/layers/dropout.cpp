@@ -6,16 +6,16 @@
 namespace graphmill {
 namespace {
 
-constexpr int64_t GROUPS = 16;        // draws made together, so that the compiler vectorises them
-constexpr int64_t SPAN = 4 * GROUPS;   // columns they serve: four 16-bit lanes each
+constexpr int64_t DRAWS = 16;         // draws made together, so that the compiler vectorises them
+constexpr int64_t SPAN = 4 * DRAWS;    // columns they serve: four 16-bit lanes each
 
 template <class T>
 void drop_row(const T* row, T* out, int64_t width, uint64_t row_key, uint32_t threshold, T scale) {
     for (int64_t column = 0; column < width; column += SPAN) {
-        uint64_t bits[GROUPS];
-        for (int64_t g = 0; g < GROUPS; ++g) bits[g] = draw(row_key, column / 4 + g);
+        uint64_t bits[DRAWS];
+        for (int64_t g = 0; g < DRAWS; ++g) bits[g] = draw(row_key, column / 4 + g);
         uint16_t lanes[SPAN];
-        for (int64_t g = 0; g < GROUPS; ++g) {
+        for (int64_t g = 0; g < DRAWS; ++g) {
             for (int64_t lane = 0; lane < 4; ++lane) {
                 lanes[4 * g + lane] = static_cast<uint16_t>(bits[g] >> (16 * lane));
             }

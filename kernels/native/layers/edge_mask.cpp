@@ -1,9 +1,9 @@
 // Which attention weights are dropped; see kernels/layers/attention.py.
 #include <vector>
 
-#include "layers/block_view.h"
 #include "base/parallel.h"
 #include "base/rng.h"
+#include "layers/block_view.h"
 #include "sampling/transpose.h"
 
 namespace graphmill {

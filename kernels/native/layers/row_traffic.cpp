@@ -2,9 +2,9 @@
 #include <atomic>
 
 #include "base/arrays.h"
-#include "base/simd.h"
-#include "base/parallel.h"
 #include "base/nontemporal.h"
+#include "base/parallel.h"
+#include "base/simd.h"
 #include "layers/sum_rows.h"
 
 namespace graphmill {

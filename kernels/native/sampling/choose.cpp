@@ -8,7 +8,7 @@ namespace {
 
 // For tests: both ways of making the choice must agree.
 Array<uint32_t> choose(uint64_t row_key, uint32_t degree, int64_t taken, bool replace, bool anywhere) {
-    Buffer<uint32_t> out(taken + Chooser::ROOM);
+    Buffer<uint32_t> out(taken + Chooser::SPACE);
     Chooser chooser;
     if (anywhere) {
         chooser.anywhere(row_key, degree, taken, replace, out.data());
