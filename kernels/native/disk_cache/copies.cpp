@@ -263,8 +263,8 @@ void collect(const Members& members, int64_t batch, std::vector<int64_t>& next, 
     wanted.resize(size);
 }
 
-py::tuple group_rows(Array<int64_t> ptr, Array<int32_t> member_rows, int64_t num_rows, int64_t row_bytes, int64_t page_bytes,
-                     int64_t least_bytes, int64_t least_range, int64_t window, int threads) {
+py::tuple place_copies(Array<int64_t> ptr, Array<int32_t> member_rows, int64_t num_rows, int64_t row_bytes, int64_t page_bytes,
+                       int64_t least_bytes, int64_t least_range, int64_t window, int threads) {
     const Members members{ptr.data(), ptr.size() - 1, member_rows.data(), threads};
     Buffer<int32_t> rows, places(member_rows.size());
     {
@@ -290,9 +290,9 @@ py::tuple group_rows(Array<int64_t> ptr, Array<int32_t> member_rows, int64_t num
 
 }  // namespace
 
-void bind_grouped(py::module_& m) {
+void bind_copies(py::module_& m) {
     using py::arg;
-    m.def("group_rows", &group_rows, arg("ptr").noconvert(), arg("members").noconvert(), arg("num_rows"), arg("row_bytes"),
+    m.def("place_copies", &place_copies, arg("ptr").noconvert(), arg("members").noconvert(), arg("num_rows"), arg("row_bytes"),
           arg("page_bytes"), arg("least_bytes"), arg("least_range"), arg("window"), arg("threads"));
 }
 
