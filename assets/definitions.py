@@ -38,15 +38,15 @@ Body = Callable[[dg.AssetExecutionContext, Any], Iterator[Any]]
 class Surroundings:
     """Where and for whom asset bodies run."""
 
-    store: Store
     # Where artifacts are.
-    make_versions: Callable[[], Versions] = Versions
+    store: Store
     # Called once a body; a launcher that runs many bodies in one process returns one object for all, so raw files are
     # read once.
-    make_progress: Callable[[dg.AssetExecutionContext], Progress] = lambda context: Silent()
+    make_versions: Callable[[], Versions] = Versions
     # Listens to long operations, and may end them by raising.
-    report: Callable[[str], None] = lambda line: None
+    make_progress: Callable[[dg.AssetExecutionContext], Progress] = lambda context: Silent()
     # Gets a line about each artifact that is ready.
+    report: Callable[[str], None] = lambda line: None
 
 
 def group_of(pipeline: str) -> str:

@@ -46,32 +46,32 @@ class StepError(RuntimeError):
 class Launch:
     """What to run, and how."""
 
-    pipeline: Pipeline
     # The recipe; its text is what every process of the run uses.
-    selection: Selection = "all"
+    pipeline: Pipeline
     # preprocess = build the data, train = train on data that is there, all = both.
-    names: tuple[str, ...] = ()
+    selection: Selection = "all"
     # Train tables, all of them when empty.
-    home: Path | None = None
+    names: tuple[str, ...] = ()
     # The home of store and history, None for the default.
-    threads: int | None = None
+    home: Path | None = None
     # Threads that build the data, None for the default.
-    resume: bool = False
+    threads: int | None = None
     # Trainings go on from a checkpoint where there is one.
-    in_process: bool | None = None
+    resume: bool = False
     # False gives each step a process; None decides by the size of the graph.
-    report: Callable[[str], None] | None = None
+    in_process: bool | None = None
     # Gets a line about each artifact; None prints it.
+    report: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """A run that succeeded."""
 
-    run_id: str
     # Its id in the UI.
-    artifacts: Mapping[str, Sequence[Artifact]]
+    run_id: str
     # Step name -> what the store has for it now, of the steps that ran.
+    artifacts: Mapping[str, Sequence[Artifact]]
 
 
 def launch(order: Launch) -> Outcome:

@@ -1,4 +1,4 @@
-# The native module as type checkers see it; kernels/native/*.cpp is the source. Use the front doors, not this.
+# The native module as type checkers see it; kernels/native/*/*.cpp are the sources. Use the front doors, not this.
 from typing import Any
 
 from kernels.types import Array
@@ -130,7 +130,7 @@ def build_csc64(
 
 class PageReader:
     def __init__(
-        self, depth: int, run_bytes: int, window_bytes: int, ring: bool, faults: tuple[int, int, int]
+        self, depth: int, range_bytes: int, window_bytes: int, ring: bool, faults: tuple[int, int, int]
     ) -> None: ...
     def state(self) -> tuple[int, bool, int, int, int]: ...
     def read_rows(
@@ -162,14 +162,14 @@ def gray_order(
     ptr: Array, ids: Array, row_bytes: int, page_bytes: int, window: int, piece: int, threads: int
 ) -> Array: ...
 def minhash_order(ptr: Array, ids: Array, permutations: Array) -> Array: ...
-def group_rows(
+def place_copies(
     ptr: Array,
     members: Array,
     num_rows: int,
     row_bytes: int,
     page_bytes: int,
     least_bytes: int,
-    least_run: int,
+    least_range: int,
     window: int,
     threads: int,
 ) -> tuple[Array, Array]: ...
@@ -217,7 +217,7 @@ def class_features(
     labels: Array, centroids: Array, key: int, noise: int, first: int, out: Array, threads: int
 ) -> None: ...
 def touched_pages(
-    ptr: Array, rows: Array, num_rows: int, row_bytes: int, pages: Array, runs: Array, threads: int
+    ptr: Array, rows: Array, num_rows: int, row_bytes: int, pages: Array, ranges: Array, threads: int
 ) -> None: ...
 def split_segment(
     ptr: Array, node_ids: Array, state: Array, most_cached: int, threads: int
@@ -228,7 +228,7 @@ def count_gaps(
     node_ids: Array,
     last: Array,
     gaps: Array,
-    unit: int,
+    unit_batches: int,
     far: Array,
     uses: Array,
     threads: int,
@@ -258,4 +258,4 @@ def pick_exponents(
     values: Array,
     threads: int,
 ) -> None: ...
-def hazards(sums: Array, before: Array, reciprocity: float, scale: float, out: Array, threads: int) -> None: ...
+def reach(sums: Array, before: Array, reciprocity: float, scale: float, out: Array, threads: int) -> None: ...

@@ -32,16 +32,16 @@ EXIT_INPUT, EXIT_INTERRUPTED = 1, 130
 class Order:
     """What is to be trained, and where."""
 
-    pipeline: Pipeline
     # The recipe, checked.
-    table: str
+    pipeline: Pipeline
     # Name of the train table.
-    home: Path | None
+    table: str
     # The store's home; None for the default.
-    inputs: Mapping[str, str] = field(default_factory=dict)
+    home: Path | None
     # Role -> version of an artifact, or a prefix of it; what is not named is computed from the recipe and the raw content.
-    resume: bool
+    inputs: Mapping[str, str] = field(default_factory=dict)
     # Goes on from a checkpoint where there is one.
+    resume: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -17,12 +17,12 @@ LEVELS = ("device", "host", "disk")
 class MemoryConfig:
     """The `[memory]` table: feature bytes that each level may hold; a size, a share of all feature bytes, or "auto"."""
 
-    device: int | str = AUTO
     # Rows beside the model, reached without crossing the link.
-    host: int | str = AUTO
+    device: int | str = AUTO
     # Rows in main memory.
-    disk: int | str = AUTO
+    host: int | str = AUTO
     # What stages may write besides the graph's own features.
+    disk: int | str = AUTO
 
     def __post_init__(self) -> None:
         """Checks that each is a size."""
@@ -40,12 +40,12 @@ class MemoryConfig:
 class BudgetsConfig:
     """The whole recipe of budgets besides the graph."""
 
-    memory: MemoryConfig
     # What the pipeline file says.
-    device_work_bytes: int = 0
+    memory: MemoryConfig
     # The largest declared working set of a device; 0 where its budget is no "auto".
-    host_work_bytes: int = 0
+    device_work_bytes: int = 0
     # The same for the host.
+    host_work_bytes: int = 0
 
     @property
     def automatic(self) -> tuple[str, ...]:

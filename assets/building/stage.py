@@ -15,26 +15,26 @@ from kernels.errors import InputError
 class Check:
     """One statement about an artifact that was tested while it was built."""
 
-    name: str
     # What was tested, in a few words: "rows are sorted".
-    passed: bool
+    name: str
     # Whether it holds.
-    detail: str = ""
+    passed: bool
     # The numbers behind it: what was found, where.
-    blocking: bool = True
+    detail: str = ""
     # Whether nothing may be published when it fails.
+    blocking: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
     """What an artifact says about itself; it is content, so it holds no times, hosts or paths."""
 
-    numbers: Mapping[str, Any] = field(default_factory=dict)
     # Name -> int, finite float, text, or a list or dict of these.
-    checks: tuple[Check, ...] | list[Check] = ()
+    numbers: Mapping[str, Any] = field(default_factory=dict)
     # What was tested.
-    figures: Mapping[str, str] = field(default_factory=dict)
+    checks: tuple[Check, ...] | list[Check] = ()
     # Title -> file name of a PNG in the artifact.
+    figures: Mapping[str, str] = field(default_factory=dict)
 
 
 class ChecksFailedError(InputError):

@@ -17,11 +17,11 @@ class CachePlanTable:
         InputError: a value is outside its range.
     """
 
-    order: Literal["auto", "filled", "gray", "minhash", "grouped"] = "auto"
     # Of the rows of a segment's disk cache: Gray-code order of the memberships in batches, with pages filled from it or as it is;
     # DiskGNN's Algorithm 1; or with copies of a row for groups of batches. "auto" is "filled" or "grouped", which moves fewer bytes.
-    segment_size: int = 0
+    order: Literal["auto", "filled", "gray", "minhash", "grouped"] = "auto"
     # Batches that share a disk cache; 0 = the fewest that the disk budget allows, for "grouped" as many as memory does.
+    segment_size: int = 0
 
     def __post_init__(self) -> None:
         """Checks the range."""
@@ -33,10 +33,10 @@ class CachePlanTable:
 class CachePlanConfig:
     """The stage's hashed configuration; `cache_plan_config` makes it."""
 
-    table: CachePlanTable
     # The table.
-    seed: int
+    table: CachePlanTable
     # Draws the permutations of "minhash"; 0 for the others, which draw nothing.
+    seed: int
 
 
 def cache_plan_config(table: CachePlanTable, seed: int) -> CachePlanConfig:

@@ -23,14 +23,14 @@ class HotnessTable:
         InputError: names every value outside its range.
     """
 
-    policy: Policy = "bayes"
     # What nodes are ranked by; see the module's docstring.
-    rounds: int = 1
+    policy: Policy = "bayes"
     # K: epochs that presampling counts.
-    layers: Literal["none", "visits", "inputs"] = "none"
+    rounds: int = 1
     # Also counts nodes as destinations, by layer; "inputs" adds the distinct inputs under them.
-    evaluate_epochs: int = 0
+    layers: Literal["none", "visits", "inputs"] = "none"
     # Training epochs to measure the hit ratio of all policies on; 0 = none.
+    evaluate_epochs: int = 0
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
@@ -62,12 +62,12 @@ class HotnessTable:
 class HotnessConfig:
     """The stage's hashed configuration; `hotness_config` makes it."""
 
-    hotness: HotnessTable
     # The table.
-    sampling: SamplingConfig | None
+    hotness: HotnessTable
     # How batches are sampled; None where nothing is.
-    seed: int
+    sampling: SamplingConfig | None
     # Keys every random decision.
+    seed: int
 
 
 def hotness_config(table: HotnessTable, sampling: SamplingConfig | None, seed: int) -> HotnessConfig:

@@ -54,10 +54,10 @@ LATER_KEYS = ("ranks",)
 class Head:
     """The keys above the first table."""
 
-    name: str
     # Names the recipe; letters, digits, - and _.
-    seed: int = 0
+    name: str
     # Keys every random decision.
+    seed: int = 0
 
     def __post_init__(self) -> None:
         """Checks the name and the range of the seed."""

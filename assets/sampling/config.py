@@ -20,14 +20,14 @@ class SamplingConfig:
         InputError: names every value outside its range.
     """
 
-    method: Literal["uniform"] | str = "uniform"
     # How a node's neighbours are drawn; uniform = without replacement, each set of k equally likely; or "module:function" of one's own.
-    fanouts: tuple[int, ...]
+    method: Literal["uniform"] | str = "uniform"
     # Neighbours a node draws, from the seeds outwards, one number a layer; -1 = all of them.
-    batch_size: int = 1024
+    fanouts: tuple[int, ...]
     # Seeds in a mini-batch at most; n seeds are cut into ceil(n / batch_size) nearly equal batches.
-    reuse: int = 0
+    batch_size: int = 1024
     # K: training epoch e uses the samples of sampling epoch e mod K; 0 = every epoch draws its own.
+    reuse: int = 0
 
     def __post_init__(self) -> None:
         """Checks the ranges."""

@@ -52,6 +52,7 @@ class GraphConfig:
         InputError: a value is outside its range.
     """
 
+    # names the kind of source, see assets.sources.registry.SOURCES
     source: str
     # the seed of the pipeline, for splits and generators; not a key of [graph]
     seed: int = field(default=0, metadata={"key": False})

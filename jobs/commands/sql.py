@@ -38,10 +38,10 @@ SETTINGS = {
 class Answer:
     """What a query returned."""
 
-    columns: tuple[str, ...]
     # Names, as the query gave them.
-    rows: list[tuple[Any, ...]]
+    columns: tuple[str, ...]
     # Values as Python has them.
+    rows: list[tuple[Any, ...]]
 
 
 def query(store: Store, sql: str) -> Answer:

@@ -28,10 +28,10 @@ NODES = {"version": "VARCHAR", "node_id": "BIGINT", "original_id": "BIGINT", "na
 class View:
     """A named table of facts."""
 
-    columns: Mapping[str, str]
     # Name -> DuckDB type.
-    rows: list[dict[str, Any]] = field(repr=False)
+    columns: Mapping[str, str]
     # JSON values by column; a missing one is NULL.
+    rows: list[dict[str, Any]] = field(repr=False)
 
 
 def views(artifacts: Iterable[Artifact]) -> dict[str, View]:

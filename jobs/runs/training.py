@@ -23,8 +23,8 @@ POOL = "gpu"
 class TrainingRun(dg.Config):
     """What one run of a training may set; nothing of it changes a result. The rest stands in the pipeline file."""
 
-    resume: bool = False
     # Goes on from the last checkpoint, where there is one.
+    resume: bool = False
 
 
 def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:

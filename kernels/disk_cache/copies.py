@@ -181,6 +181,6 @@ def group_rows(
     if row_bytes < 1 or not 0 <= least_bytes <= PAGE_BYTES or least_run < 1 or not 1 <= window <= _FILLED:
         problem = f"row_bytes = {row_bytes}, least_bytes = {least_bytes}, least_run = {least_run}, window = {window}"
         raise InputError(problem, f"give 1 byte or more, 0 to {PAGE_BYTES}, 1 page or more, and 1 to {_FILLED} rows")
-    return _native.group_rows(
+    return _native.place_copies(
         member_ptr, members, num_rows, row_bytes, PAGE_BYTES, least_bytes, least_run, window, check_threads(threads)
     )

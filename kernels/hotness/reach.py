@@ -86,7 +86,7 @@ class Hazards:
         values, drawn = np.empty((len(rates), 2), np.uint64), np.empty(len(rates))
         _native.pick_exponents(self._indptr, rates, fanout, self._scale, self._drawn, drawn, values, self.threads)
         sums, out = push(self.topology, values, threads=self.threads), np.empty(len(rates))
-        _native.hazards(sums, self._drawn, self.reciprocity, self._scale, out, self.threads)
+        _native.reach(sums, self._drawn, self.reciprocity, self._scale, out, self.threads)
         self._drawn = drawn
         return out
 

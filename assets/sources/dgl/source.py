@@ -50,6 +50,7 @@ class Config(SpooledConfig):
         InputError: a value is outside its range.
     """
 
+    # names this kind of source
     source: str = "dgl"
     # the file; relative to the pipeline file
     path: Path

@@ -19,6 +19,7 @@ class Config(SpooledConfig):
         InputError: a value is outside its range, or keys contradict one another.
     """
 
+    # names this kind of source
     source: str = "edges"
     # edge tables: a file, a pattern such as "edges-*.parquet", or a list of these; relative to the pipeline file
     edges: Path | tuple[Path, ...] = field(metadata={"hashed": False})

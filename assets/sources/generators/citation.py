@@ -31,6 +31,7 @@ class Config(GeneratedConfig):
         InputError: a value is outside its range.
     """
 
+    # names this kind of source
     source: str = "citation"
     # probability that a node looks for what to cite in its own class
     p_in: float = 0.8

@@ -37,6 +37,7 @@ class Config(GeneratedConfig):
         InputError: a value is outside its range.
     """
 
+    # names this kind of source
     source: str = "rmat"
     # probabilities of the upper left, upper right and lower left quadrant; the lower right one takes the rest
     a: float = 0.5

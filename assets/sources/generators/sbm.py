@@ -31,6 +31,7 @@ class Config(GeneratedConfig):
         InputError: a value is outside its range.
     """
 
+    # names this kind of source
     source: str = "sbm"
     # probability that an edge stays inside its class
     p_in: float = 0.6

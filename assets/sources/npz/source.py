@@ -57,6 +57,7 @@ class Config(GraphConfig):
         InputError: a value is outside its range.
     """
 
+    # names this kind of source
     source: str = "npz"
     # the archive; relative to the pipeline file
     path: Path

@@ -16,6 +16,7 @@ class Config(SpooledConfig):
         InputError: a value is outside its range.
     """
 
+    # names this kind of source
     source: str = "ogb"
     # the unzipped folder, for example "ogbn_arxiv"; relative to the pipeline file
     path: Path

@@ -50,6 +50,7 @@ class Config(GraphConfig):
         InputError: a value is outside its range.
     """
 
+    # names this kind of source
     source: str = "python-environment"
     # the folder of installed packages; without it, this interpreter's own
     path: Path = field(default_factory=installed_packages)

@@ -1,4 +1,4 @@
-// The Python module kernels._native: one bind_* a file, and the translation of errors.
+// The Python module kernels._native: one bind_* per .cpp, and the translation of errors.
 #include "base/arrays.h"
 
 namespace graphmill {
@@ -24,10 +24,12 @@ void bind_segments(py::module_& m);
 void bind_visits(py::module_& m);
 void bind_push(py::module_& m);
 void bind_pack(py::module_& m);
-void bind_grouped(py::module_& m);
-void bind_hazard(py::module_& m);
+void bind_copies(py::module_& m);
+void bind_reach(py::module_& m);
 
-static void translate(std::exception_ptr thrown) {
+namespace {
+
+void translate(std::exception_ptr thrown) {
     try {
         if (thrown) std::rethrow_exception(thrown);
     } catch (const InputError& error) {
@@ -36,6 +38,8 @@ static void translate(std::exception_ptr thrown) {
         PyErr_SetObject(type.ptr(), value.ptr());
     }
 }
+
+}  // namespace
 }  // namespace graphmill
 
 PYBIND11_MODULE(_native, m) {
@@ -63,6 +67,6 @@ PYBIND11_MODULE(_native, m) {
     graphmill::bind_visits(m);
     graphmill::bind_push(m);
     graphmill::bind_pack(m);
-    graphmill::bind_grouped(m);
-    graphmill::bind_hazard(m);
+    graphmill::bind_copies(m);
+    graphmill::bind_reach(m);
 }

@@ -1,4 +1,4 @@
-// One way to run a loop on several threads: dynamic pieces, and exceptions that reach the caller.
+// The one way to divide a loop among threads: dynamic pieces, and exceptions that reach the caller.
 #pragma once
 
 #include <algorithm>

@@ -4,9 +4,10 @@
 #include "base/rng.h"
 
 namespace graphmill {
+namespace {
 
 template <class Id>
-static void absorb_ids(uint64_t key, Array<Id> ids, Array<uint64_t> out, int threads) {
+void absorb_ids(uint64_t key, Array<Id> ids, Array<uint64_t> out, int threads) {
     const Id* node = ids.data();
     uint64_t* result = out.mutable_data();
     const int64_t count = ids.size();
@@ -17,7 +18,7 @@ static void absorb_ids(uint64_t key, Array<Id> ids, Array<uint64_t> out, int thr
 }
 
 template <class Id>
-static void normal_int(uint64_t key, Array<Id> ids, Array<int32_t> out, int threads) {
+void normal_int(uint64_t key, Array<Id> ids, Array<int32_t> out, int threads) {
     const Id* node = ids.data();
     int32_t* result = out.mutable_data();
     const int64_t count = ids.size(), columns = out.shape(1);
@@ -32,12 +33,14 @@ static void normal_int(uint64_t key, Array<Id> ids, Array<int32_t> out, int thre
 }
 
 template <class Id>
-static void bind(py::module_& m) {
+void bind(py::module_& m) {
     m.def("absorb_ids", &absorb_ids<Id>, py::arg("key"), py::arg("ids").noconvert(), py::arg("out").noconvert(),
           py::arg("threads"));
     m.def("normal_int", &normal_int<Id>, py::arg("key"), py::arg("ids").noconvert(), py::arg("out").noconvert(),
           py::arg("threads"));
 }
+
+}  // namespace
 
 void bind_random(py::module_& m) {
     bind<int32_t>(m);

@@ -5,12 +5,13 @@
 #include "base/parallel.h"
 
 namespace graphmill {
+namespace {
 
 // For every destination one read of indptr; for every position one read of indices and one read-modify-write of its node's
 // entry in the map. Everything is asked for ahead. The sum makes sure that nothing is left out. Ids must be in range.
 template <class Id>
-static uint64_t random_gather(Array<int64_t> indptr, Array<Id> indices, Array<Id> dst_ids, Array<int64_t> positions,
-                              Array<uint64_t> map, int threads) {
+uint64_t random_gather(Array<int64_t> indptr, Array<Id> indices, Array<Id> dst_ids, Array<int64_t> positions,
+                       Array<uint64_t> map, int threads) {
     const int64_t *starts = indptr.data(), *position = positions.data();
     const Id *node = dst_ids.data(), *ids = indices.data();
     uint64_t* entry = map.mutable_data();
@@ -46,11 +47,13 @@ static uint64_t random_gather(Array<int64_t> indptr, Array<Id> indices, Array<Id
 }
 
 template <class Id>
-static void bind(py::module_& m) {
+void bind(py::module_& m) {
     m.def("random_gather", &random_gather<Id>, py::arg("indptr").noconvert(), py::arg("indices").noconvert(),
           py::arg("dst_ids").noconvert(), py::arg("positions").noconvert(), py::arg("map").noconvert(),
           py::arg("threads"));
 }
+
+}  // namespace
 
 void bind_random_gather(py::module_& m) {
     bind<int32_t>(m);

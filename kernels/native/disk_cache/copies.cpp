@@ -1,4 +1,4 @@
-// Rows of a segment's disk cache, one copy for each group of batches that share its page; see kernels/disk_cache/copies.py.
+// Rows of a segment's disk cache, one copy for all the batches that can share its page; see kernels/disk_cache/copies.py.
 #include <algorithm>
 #include <vector>
 
@@ -7,11 +7,12 @@
 #include "disk_cache/row_uses.h"
 
 namespace graphmill {
+namespace {
 
-constexpr int64_t PIECE = 1024;    // rows that a thread takes at once
-constexpr int64_t FILLED = 4096;   // rows that pages are filled from by themselves
-constexpr int32_t PACKED = -1;     // a use whose row is packed with its batch
-constexpr int32_t SHARED = -3;     // a use of a copy that is just being placed
+constexpr int64_t PIECE = 1024;     // rows that a thread takes at once
+constexpr int64_t FILLED = 4096;    // rows that pages are filled from by themselves
+constexpr int32_t NOT_CACHED = -1;  // a use whose row is packed with its batch
+constexpr int32_t SHARED = -3;      // a use of a copy that is just being placed
 constexpr uint64_t GOLDEN = 0x9E3779B97F4A7C15ull;
 
 // A row that a batch still wants, and the later uses of it that have no place: `count` of them from `first` of a list.
@@ -26,17 +27,17 @@ struct Wanted {
     }
 };
 
-static uint64_t gray_rank(uint64_t bits) {
+uint64_t gray_rank(uint64_t bits) {
     for (int shift = 1; shift < 64; shift *= 2) bits ^= bits >> shift;
     return bits;
 }
 
-class Grouping {
+class CopyPlacer {
   public:
-    Grouping(Uses& uses, int64_t num_batches, int64_t row_bytes, int64_t page_bytes, int64_t least_bytes, int64_t least_run,
+    CopyPlacer(RowUses& uses, int64_t num_batches, int64_t row_bytes, int64_t page_bytes, int64_t least_bytes, int64_t least_range,
              int64_t window, int threads)
         : uses_(uses), num_batches_(num_batches), words_((num_batches + 63) / 64), row_bytes_(row_bytes),
-          page_bytes_(page_bytes), least_bytes_(least_bytes), least_run_(least_run), window_(window), threads_(threads) {}
+          page_bytes_(page_bytes), least_bytes_(least_bytes), least_range_(least_range), window_(window), threads_(threads) {}
 
     // Places the rows that a batch still wants, behind those that are there.
     void place(int32_t batch, std::vector<Wanted>& wanted) {
@@ -44,7 +45,7 @@ class Grouping {
         sort(wanted);
         if (window_ > 1) fill_pages(wanted);
         accept(wanted);
-        keep_runs();
+        keep_ranges();
         share(wanted);
         settle(wanted);
     }
@@ -52,7 +53,7 @@ class Grouping {
     std::vector<int32_t> rows;  // of the file
 
   private:
-    // Two runs are enough: merging more of them in turn takes as long as they save.
+    // Two sorted halves are enough: merging more parts one after the other takes as long as they save.
     void sort(std::vector<Wanted>& wanted) const {
         const int64_t count = wanted.size(), half = std::max(PIECE, (count + 1) / 2);
         const auto begin = wanted.begin();
@@ -129,8 +130,8 @@ class Grouping {
 
     // Bytes of a page that a batch must want. Between whole rows the bound differs from page to page, evenly spread.
     int64_t least_of(int64_t page) const {
-        const uint64_t turn = (static_cast<uint64_t>(page) * GOLDEN) >> 32, step = std::min(row_bytes_, page_bytes_);
-        return least_bytes_ - static_cast<int64_t>(step) + static_cast<int64_t>((turn * step) >> 32);
+        const uint64_t spread = (static_cast<uint64_t>(page) * GOLDEN) >> 32, step = std::min(row_bytes_, page_bytes_);
+        return least_bytes_ - static_cast<int64_t>(step) + static_cast<int64_t>((spread * step) >> 32);
     }
 
     // Which later batches take which of the full pages that the rows come to.
@@ -161,16 +162,16 @@ class Grouping {
         });
     }
 
-    // Drops pages of which a batch takes fewer than `least_run` one after the other: those that some such run covers stay.
-    void keep_runs() {
-        for (int64_t run = 1; run < least_run_; run *= 2) {
-            const int64_t step = std::min(run, least_run_ - run);  // page p holds what is true of p .. p + run - 1
+    // Drops pages of which a batch takes fewer than `least_range` one after the other. Pages that a range of this length covers stay.
+    void keep_ranges() {
+        for (int64_t length = 1; length < least_range_; length *= 2) {
+            const int64_t step = std::min(length, least_range_ - length);  // page p holds what is true of p .. p + length - 1
             for (int64_t p = 0; p < num_pages_; ++p)
                 for (int64_t w = 0; w < words_; ++w)
                     accepted_[p * words_ + w] &= p + step < num_pages_ ? accepted_[(p + step) * words_ + w] : 0;
         }
-        for (int64_t run = 1; run < least_run_; run *= 2) {
-            const int64_t step = std::min(run, least_run_ - run);
+        for (int64_t length = 1; length < least_range_; length *= 2) {
+            const int64_t step = std::min(length, least_range_ - length);
             for (int64_t p = num_pages_ - 1; p >= step; --p)
                 for (int64_t w = 0; w < words_; ++w) accepted_[p * words_ + w] |= accepted_[(p - step) * words_ + w];
         }
@@ -227,7 +228,7 @@ class Grouping {
             for (int64_t i = begin; i < end; ++i) {
                 const Wanted& each = wanted[i];
                 const bool kept = on_shared_page(i);
-                uses_.place[each.use] = kept ? static_cast<int32_t>(next) : PACKED;
+                uses_.place[each.use] = kept ? static_cast<int32_t>(next) : NOT_CACHED;
                 if (!kept) continue;
                 for (int64_t u = each.first; u < each.first + each.count; ++u)
                     if (uses_.place[later_use_[u]] == SHARED) uses_.place[later_use_[u]] = static_cast<int32_t>(next);
@@ -237,8 +238,8 @@ class Grouping {
         rows.insert(rows.end(), found.begin(), found.end());
     }
 
-    Uses& uses_;
-    const int64_t num_batches_, words_, row_bytes_, page_bytes_, least_bytes_, least_run_, window_;
+    RowUses& uses_;
+    const int64_t num_batches_, words_, row_bytes_, page_bytes_, least_bytes_, least_range_, window_;
     const int threads_;
     std::vector<int32_t> later_batch_;
     std::vector<int64_t> later_use_;
@@ -248,7 +249,7 @@ class Grouping {
 };
 
 // The members of a batch that have no place yet, in any order.
-static void collect(const Members& members, int64_t batch, std::vector<int64_t>& next, const Uses& uses, std::vector<Wanted>& wanted) {
+void collect(const Members& members, int64_t batch, std::vector<int64_t>& next, const RowUses& uses, std::vector<Wanted>& wanted) {
     wanted.resize(members.ptr[batch + 1] - members.ptr[batch]);
     std::atomic<int64_t> size{0};
     members.pieces(batch, next, uses.place, [&](int64_t first, int64_t last, auto use_of) {
@@ -262,35 +263,37 @@ static void collect(const Members& members, int64_t batch, std::vector<int64_t>&
     wanted.resize(size);
 }
 
-static py::tuple group_rows(Array<int64_t> ptr, Array<int32_t> member_rows, int64_t num_rows, int64_t row_bytes, int64_t page_bytes,
-                            int64_t least_bytes, int64_t least_run, int64_t window, int threads) {
+py::tuple place_copies(Array<int64_t> ptr, Array<int32_t> member_rows, int64_t num_rows, int64_t row_bytes, int64_t page_bytes,
+                       int64_t least_bytes, int64_t least_range, int64_t window, int threads) {
     const Members members{ptr.data(), ptr.size() - 1, member_rows.data(), threads};
     Buffer<int32_t> rows, places(member_rows.size());
     {
         py::gil_scoped_release unlocked;
-        Uses uses(members, num_rows);
-        Grouping grouping(uses, members.num_batches, row_bytes, page_bytes, least_bytes, least_run, window, threads);
+        RowUses uses(members, num_rows);
+        CopyPlacer placer(uses, members.num_batches, row_bytes, page_bytes, least_bytes, least_range, window, threads);
         std::vector<int64_t> next = uses.begins();
         std::vector<Wanted> wanted;
         for (int64_t b = 0; b < members.num_batches; ++b) {
             collect(members, b, next, uses, wanted);
-            grouping.place(static_cast<int32_t>(b), wanted);
+            placer.place(static_cast<int32_t>(b), wanted);
         }
         next = uses.begins();
         for (int64_t b = 0; b < members.num_batches; ++b)
             members.pieces(b, next, uses.place, [&](int64_t first, int64_t last, auto use_of) {
                 for (int64_t i = first; i < last; ++i) places[i] = uses.place[use_of(i)];
             });
-        rows = Buffer<int32_t>(grouping.rows.size());
-        std::copy(grouping.rows.begin(), grouping.rows.end(), rows.data());
+        rows = Buffer<int32_t>(placer.rows.size());
+        std::copy(placer.rows.begin(), placer.rows.end(), rows.data());
     }
     return py::make_tuple(rows.release(), places.release());
 }
 
-void bind_grouped(py::module_& m) {
+}  // namespace
+
+void bind_copies(py::module_& m) {
     using py::arg;
-    m.def("group_rows", &group_rows, arg("ptr").noconvert(), arg("members").noconvert(), arg("num_rows"), arg("row_bytes"),
-          arg("page_bytes"), arg("least_bytes"), arg("least_run"), arg("window"), arg("threads"));
+    m.def("place_copies", &place_copies, arg("ptr").noconvert(), arg("members").noconvert(), arg("num_rows"), arg("row_bytes"),
+          arg("page_bytes"), arg("least_bytes"), arg("least_range"), arg("window"), arg("threads"));
 }
 
 }  // namespace graphmill

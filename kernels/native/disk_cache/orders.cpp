@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 
 namespace graphmill {
+namespace {
 
 // The distinct nodes of a segment, ascending, numbered without a table of the whole graph: a bitmap and its running count.
 class Nodes {
@@ -54,11 +55,11 @@ class Nodes {
 };
 
 // Membership vectors: words of node v are bits[v * words ..]; batch 0 is the highest bit of the first word.
-static constexpr uint64_t TOP = uint64_t{1} << 63;
+constexpr uint64_t TOP = uint64_t{1} << 63;
 
 template <class Id>
-static std::vector<uint64_t> memberships(const Nodes& nodes, const int64_t* ptr, int64_t num_batches, const Id* ids,
-                                         int64_t words, int threads) {
+std::vector<uint64_t> memberships(const Nodes& nodes, const int64_t* ptr, int64_t num_batches, const Id* ids,
+                                  int64_t words, int threads) {
     std::vector<uint64_t> bits(nodes.size() * words, 0);
     parallel_for(num_batches, 1, threads, [&](int64_t begin, int64_t end) {
         for (int64_t batch = begin; batch < end; ++batch) {
@@ -71,7 +72,7 @@ static std::vector<uint64_t> memberships(const Nodes& nodes, const int64_t* ptr,
 }
 
 // Bit i of the rank is the parity of the vector's bits 0 .. i: the vector's place in the reflected Gray code.
-static std::vector<uint64_t> gray_ranks(const std::vector<uint64_t>& bits, int64_t words) {
+std::vector<uint64_t> gray_ranks(const std::vector<uint64_t>& bits, int64_t words) {
     std::vector<uint64_t> ranks(bits);
     for (size_t first = 0; first < ranks.size(); first += words) {
         uint64_t odd = 0;
@@ -86,7 +87,7 @@ static std::vector<uint64_t> gray_ranks(const std::vector<uint64_t>& bits, int64
 }
 
 // Sorts nodes by keys of `words` words; equal ones stand by node.
-static std::vector<uint32_t> sort_by(const std::vector<uint64_t>& keys, int64_t words) {
+std::vector<uint32_t> sort_by(const std::vector<uint64_t>& keys, int64_t words) {
     struct Entry {
         uint64_t key;
         uint32_t node;
@@ -109,7 +110,7 @@ static std::vector<uint32_t> sort_by(const std::vector<uint64_t>& keys, int64_t 
 // Eight numbers side by side; the compiler cuts them up where registers are shorter.
 typedef int64_t Eight __attribute__((vector_size(64)));
 
-static Eight popcount(Eight v) {
+Eight popcount(Eight v) {
 #ifdef __AVX512VPOPCNTDQ__
     return (Eight)_mm512_popcnt_epi64((__m512i)v);
 #else
@@ -118,9 +119,9 @@ static Eight popcount(Eight v) {
 #endif
 }
 
-static Eight lesser(Eight a, Eight b) { return a < b ? a : b; }
+Eight lesser(Eight a, Eight b) { return a < b ? a : b; }
 
-static int64_t least_of(Eight v) {
+int64_t least_of(Eight v) {
     int64_t least = v[0];
     for (int lane = 1; lane < 8; ++lane) least = std::min<int64_t>(least, v[lane]);
     return least;
@@ -221,7 +222,7 @@ class PageFiller {
 };
 
 template <class Id>
-static Array<Id> named(const Nodes& nodes, const std::vector<uint32_t>& order) {
+Array<Id> named(const Nodes& nodes, const std::vector<uint32_t>& order) {
     std::vector<Id> ids(order.size());
     nodes.write(ids.data());
     py::gil_scoped_acquire locked;
@@ -232,8 +233,8 @@ static Array<Id> named(const Nodes& nodes, const std::vector<uint32_t>& order) {
 }
 
 template <class Id>
-static Array<Id> gray_order(Array<int64_t> ptr, Array<Id> ids, int64_t row_bytes, int64_t page_bytes, int64_t window,
-                            int64_t piece, int threads) {
+Array<Id> gray_order(Array<int64_t> ptr, Array<Id> ids, int64_t row_bytes, int64_t page_bytes, int64_t window,
+                     int64_t piece, int threads) {
     const int64_t num_batches = ptr.size() - 1, words = std::max<int64_t>(1, (num_batches + 63) / 64);
     const int64_t* start = ptr.data();
     const Id* id = ids.data();
@@ -254,7 +255,7 @@ static Array<Id> gray_order(Array<int64_t> ptr, Array<Id> ids, int64_t row_bytes
 
 // permutations: [num_hashes][num_batches]; a node's signature is the least value of its batches in each.
 template <class Id>
-static Array<Id> minhash_order(Array<int64_t> ptr, Array<Id> ids, Array<int32_t> permutations) {
+Array<Id> minhash_order(Array<int64_t> ptr, Array<Id> ids, Array<int32_t> permutations) {
     const int64_t num_hashes = permutations.shape(0), num_batches = ptr.size() - 1, count = ids.size();
     const int64_t* start = ptr.data();
     const int32_t* hash = permutations.data();
@@ -274,13 +275,15 @@ static Array<Id> minhash_order(Array<int64_t> ptr, Array<Id> ids, Array<int32_t>
 }
 
 template <class Id>
-static void bind(py::module_& m) {
+void bind(py::module_& m) {
     using py::arg;
     m.def("gray_order", &gray_order<Id>, arg("ptr").noconvert(), arg("ids").noconvert(), arg("row_bytes"),
           arg("page_bytes"), arg("window"), arg("piece"), arg("threads"));
     m.def("minhash_order", &minhash_order<Id>, arg("ptr").noconvert(), arg("ids").noconvert(),
           arg("permutations").noconvert());
 }
+
+}  // namespace
 
 void bind_orders(py::module_& m) {
     bind<int32_t>(m);

@@ -1,10 +1,11 @@
-// Deals a range of feature rows to the buffers of the lists that want them; see kernels/disk_cache/pack.py.
+// Distributes a range of feature rows to the buffers of the lists that want them; see kernels/disk_cache/pack.py.
 #include <cstring>
 
 #include "base/arrays.h"
 #include "rows/row_prefetch.h"
 
 namespace graphmill {
+namespace {
 
 // The range that is in memory.
 struct Range {
@@ -18,21 +19,21 @@ struct Range {
     }
 };
 
-[[noreturn]] static void refuse(int64_t id) {
+[[noreturn]] void refuse(int64_t id) {
     throw InputError("row " + std::to_string(id) + " of a list comes too late: the list is not ascending, or a range is missing",
                      "give ascending lists, and every range of the table in order");
 }
 
-// Copies what `ids` want of the range to out[used:room]; `done` counts the list's bytes. Returns the bytes in `out`.
+// Copies what `ids` want of the range to out[used:space]; `done` counts the list's bytes. Returns the bytes in `out`.
 template <class Id>
-static int64_t deal(const Range& range, const Id* ids, int64_t count, char* out, int64_t used, int64_t room, int64_t& done) {
+int64_t distribute(const Range& range, const Id* ids, int64_t count, char* out, int64_t used, int64_t space, int64_t& done) {
     int64_t entry = done / range.row_bytes, within = done % range.row_bytes;
     int64_t before = entry > 0 ? static_cast<int64_t>(ids[entry - 1]) : -1;
-    while (entry < count && used < room && ids[entry] < range.last()) {
+    while (entry < count && used < space && ids[entry] < range.last()) {
         const int64_t id = ids[entry];
         if (id < range.first || id <= before) refuse(id);
         if (entry + ROWS_AHEAD < count) range.prefetch(ids[entry + ROWS_AHEAD]);
-        const int64_t bytes = std::min(range.row_bytes - within, room - used);
+        const int64_t bytes = std::min(range.row_bytes - within, space - used);
         std::memcpy(out + used, range.row(id) + within, bytes);
         used += bytes;
         done += bytes;
@@ -45,10 +46,10 @@ static int64_t deal(const Range& range, const Id* ids, int64_t count, char* out,
     return used;
 }
 
-// Lists low .. high - 1. Returns whether one of them wants more of this range than its buffer has room for.
+// Lists low .. high - 1. Returns whether one of them wants more of this range than its buffer has space for.
 template <class Id>
-static bool pack_range(Array<uint8_t> rows, int64_t first, Array<int64_t> ptr, Array<Id> ids, Array<int64_t> done,
-                       Array<uint8_t> memory, Array<int64_t> starts, Array<int64_t> used, int64_t low, int64_t high) {
+bool pack_range(Array<uint8_t> rows, int64_t first, Array<int64_t> ptr, Array<Id> ids, Array<int64_t> done,
+                Array<uint8_t> memory, Array<int64_t> starts, Array<int64_t> used, int64_t low, int64_t high) {
     const Range range{reinterpret_cast<const char*>(rows.data()), first, rows.shape(0), rows.shape(1)};
     const int64_t *bounds = ptr.data(), *start = starts.data();
     const Id* nodes = ids.data();
@@ -58,8 +59,8 @@ static bool pack_range(Array<uint8_t> rows, int64_t first, Array<int64_t> ptr, A
     bool more = false;
     for (int64_t l = low; l < high; ++l) {
         const Id* list = nodes + bounds[l];
-        const int64_t count = bounds[l + 1] - bounds[l], room = start[l + 1] - start[l];
-        filled[l] = deal(range, list, count, buffers + start[l], filled[l], room, progress[l]);
+        const int64_t count = bounds[l + 1] - bounds[l], space = start[l + 1] - start[l];
+        filled[l] = distribute(range, list, count, buffers + start[l], filled[l], space, progress[l]);
         const int64_t entry = progress[l] / range.row_bytes;
         more = more || (entry < count && list[entry] < range.last());
     }
@@ -67,12 +68,14 @@ static bool pack_range(Array<uint8_t> rows, int64_t first, Array<int64_t> ptr, A
 }
 
 template <class Id>
-static void bind(py::module_& m) {
+void bind(py::module_& m) {
     using py::arg;
     m.def("pack_range", &pack_range<Id>, arg("rows").noconvert(), arg("first_row"), arg("ptr").noconvert(),
           arg("ids").noconvert(), arg("done").noconvert(), arg("memory").noconvert(), arg("starts").noconvert(),
           arg("used").noconvert(), arg("low"), arg("high"));
 }
+
+}  // namespace
 
 void bind_pack(py::module_& m) {
     bind<int32_t>(m);

@@ -35,11 +35,11 @@ struct Members {
 };
 
 // Who wants each row: the uses of row r are ptr[r] .. ptr[r+1], by batch. The place of a use is a row of the file.
-struct Uses {
+struct RowUses {
     std::vector<int64_t> ptr;
     std::vector<int32_t> batch, place;
 
-    Uses(const Members& members, int64_t num_rows)
+    RowUses(const Members& members, int64_t num_rows)
         : ptr(num_rows + 1, 0), batch(members.ptr[members.num_batches]), place(batch.size(), OPEN) {
         for (size_t i = 0; i < batch.size(); ++i) ++ptr[members.rows[i] + 1];
         for (int64_t row = 0; row < num_rows; ++row) ptr[row + 1] += ptr[row];

@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 
 namespace graphmill {
+namespace {
 
 constexpr int64_t PAGE = 4096;
 constexpr int64_t AHEAD = 24;     // ids between the prefetch of a state and its use
@@ -15,7 +16,7 @@ constexpr int64_t PIECE = 32768;  // ids a thread takes at once
 constexpr int64_t GAPS_PIECE = 1 << 16;  // at least, where a team is made for each batch: for less it waits more than it works
 
 template <class Id>
-static void check_range(const Id* ids, int64_t count, int64_t limit, const char* what) {
+void check_range(const Id* ids, int64_t count, int64_t limit, const char* what) {
     bool sound = true;
     for (int64_t i = 0; i < count; ++i) sound &= (ids[i] >= 0) & (ids[i] < limit);
     if (sound) return;
@@ -27,19 +28,19 @@ static void check_range(const Id* ids, int64_t count, int64_t limit, const char*
     }
 }
 
-static int32_t load(const int32_t* place) { return __atomic_load_n(place, __ATOMIC_RELAXED); }
-static void store(int32_t* place, int32_t value) { __atomic_store_n(place, value, __ATOMIC_RELAXED); }
+int32_t load(const int32_t* place) { return __atomic_load_n(place, __ATOMIC_RELAXED); }
+void store(int32_t* place, int32_t value) { __atomic_store_n(place, value, __ATOMIC_RELAXED); }
 
-static void mark(std::vector<uint64_t>& bits, int64_t first, int64_t last) {
+void mark(std::vector<uint64_t>& bits, int64_t first, int64_t last) {
     for (int64_t page = first; page <= last; ++page) bits[page >> 6] |= uint64_t{1} << (page & 63);
 }
 
 template <class Id>
-static void touched_pages(Array<int64_t> ptr, Array<Id> rows, int64_t num_rows, int64_t row_bytes, Array<int64_t> pages,
-                          Array<int64_t> runs, int threads) {
+void touched_pages(Array<int64_t> ptr, Array<Id> rows, int64_t num_rows, int64_t row_bytes, Array<int64_t> pages,
+                   Array<int64_t> ranges, int threads) {
     const int64_t *begins = ptr.data(), num_batches = ptr.size() - 1;
     const Id* row = rows.data();
-    int64_t *num_pages = pages.mutable_data(), *num_runs = runs.mutable_data();
+    int64_t *num_pages = pages.mutable_data(), *num_ranges = ranges.mutable_data();
     py::gil_scoped_release unlocked;
     check_range(row, begins[num_batches], num_rows, "row");
     if (row_bytes == 0) return;
@@ -55,7 +56,7 @@ static void touched_pages(Array<int64_t> ptr, Array<Id> rows, int64_t num_rows, 
             uint64_t before = 0;  // the last page of the word before
             for (const uint64_t word : bits) {
                 num_pages[b] += __builtin_popcountll(word);
-                num_runs[b] += __builtin_popcountll(word & ~(word << 1 | before));
+                num_ranges[b] += __builtin_popcountll(word & ~(word << 1 | before));
                 before = word >> 63;
             }
         }
@@ -64,7 +65,7 @@ static void touched_pages(Array<int64_t> ptr, Array<Id> rows, int64_t num_rows, 
 
 // The ids whose count reached 2, ascending: a bitmap is set in parallel and read in order.
 template <class Id>
-static std::vector<Id> shared_ids(const Id* ids, int64_t count, const int32_t* state, int64_t num_nodes, int threads) {
+std::vector<Id> shared_ids(const Id* ids, int64_t count, const int32_t* state, int64_t num_nodes, int threads) {
     std::vector<uint64_t> bits((num_nodes + 63) / 64);
     parallel_for(count, PIECE, threads, [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i) {
@@ -84,7 +85,7 @@ static std::vector<Id> shared_ids(const Id* ids, int64_t count, const int32_t* s
 
 // Keeps the `most` ids with the largest counts, equal ones by smaller id; the order stays ascending.
 template <class Id>
-static void keep_hottest(std::vector<Id>& ids, const int32_t* state, int64_t most, int64_t num_batches) {
+void keep_hottest(std::vector<Id>& ids, const int32_t* state, int64_t most, int64_t num_batches) {
     if (most < 0 || most >= static_cast<int64_t>(ids.size())) return;
     std::vector<int64_t> with_count(num_batches + 2, 0);
     for (const Id v : ids) ++with_count[std::min<int64_t>(state[v], num_batches + 1)];
@@ -98,8 +99,8 @@ static void keep_hottest(std::vector<Id>& ids, const int32_t* state, int64_t mos
 
 // state: 0 on disk, -1 elsewhere. While this works: the count, or -2 - place for a cached node.
 template <class Id>
-static py::tuple split_segment(Array<int64_t> ptr, Array<Id> node_ids, Array<int32_t> states, int64_t most_cached,
-                               int threads) {
+py::tuple split_segment(Array<int64_t> ptr, Array<Id> node_ids, Array<int32_t> states, int64_t most_cached,
+                        int threads) {
     const int64_t *begins = ptr.data(), num_batches = ptr.size() - 1, count = node_ids.size();
     const int64_t num_nodes = states.size();
     const Id* ids = node_ids.data();
@@ -173,11 +174,11 @@ static py::tuple split_segment(Array<int64_t> ptr, Array<Id> node_ids, Array<int
 }
 
 // last: the batch that used a node last, -1 none yet, -2 not on disk. gaps[b - first_batch][g] counts the nodes of batch b
-// whose last use was g batches before, far[group of b][groups before] the same in groups of `unit` batches; longer gaps
+// whose last use was g batches before, far[unit of b][units before] the same in units of `unit_batches` batches; longer gaps
 // are dropped. uses[b - first_batch] counts first uses and all uses.
 template <class Id>
-static void count_gaps(int64_t first_batch, Array<int64_t> ptr, Array<Id> node_ids, Array<int32_t> lasts,
-                       Array<int32_t> gaps, int64_t unit, Array<int32_t> far, Array<int64_t> uses, int threads) {
+void count_gaps(int64_t first_batch, Array<int64_t> ptr, Array<Id> node_ids, Array<int32_t> lasts,
+                Array<int32_t> gaps, int64_t unit_batches, Array<int32_t> far, Array<int64_t> uses, int threads) {
     const int64_t *begins = ptr.data(), num_batches = ptr.size() - 1, num_nodes = lasts.size();
     const int64_t band = gaps.shape(1), far_band = far.shape(1);
     const Id* ids = node_ids.data();
@@ -186,8 +187,8 @@ static void count_gaps(int64_t first_batch, Array<int64_t> ptr, Array<Id> node_i
     py::gil_scoped_release unlocked;
     check_range(ids, node_ids.size(), num_nodes, "node id");
     for (int64_t b = 0; b < num_batches; ++b) {
-        const int64_t batch = first_batch + b, group = batch / unit;
-        int32_t *near_row = near_rows + b * band, *far_row = far_rows + group * far_band;
+        const int64_t batch = first_batch + b, unit = batch / unit_batches;
+        int32_t *near_row = near_rows + b * band, *far_row = far_rows + unit * far_band;
         std::atomic<int64_t> twice{-1};
         const int64_t count = begins[b + 1] - begins[b], piece = std::max(GAPS_PIECE, count / (2 * threads) + 1);
         parallel_for(count, piece, threads, [&](int64_t first, int64_t last) {
@@ -204,7 +205,7 @@ static void count_gaps(int64_t first_batch, Array<int64_t> ptr, Array<Id> node_i
                 const int64_t gap = batch - before;
                 if (gap == 0) twice = id[i];
                 ++near_own[before < 0 ? band : std::min(gap, band)];
-                if (far_band) ++far_own[before < 0 ? far_band : std::min(group - before / unit, far_band)];
+                if (far_band) ++far_own[before < 0 ? far_band : std::min(unit - before / unit_batches, far_band)];
             }
             for (int64_t g = 0; g < band; ++g)
                 if (near_own[g]) __atomic_fetch_add(near_row + g, near_own[g], __ATOMIC_RELAXED);
@@ -219,15 +220,17 @@ static void count_gaps(int64_t first_batch, Array<int64_t> ptr, Array<Id> node_i
     }
 }
 
+}  // namespace
+
 void bind_segments(py::module_& m) {
     using py::arg;
     const auto define = [&](auto pages, auto split, auto gaps) {
         m.def("touched_pages", pages, arg("ptr").noconvert(), arg("rows").noconvert(), arg("num_rows"),
-              arg("row_bytes"), arg("pages").noconvert(), arg("runs").noconvert(), arg("threads"));
+              arg("row_bytes"), arg("pages").noconvert(), arg("ranges").noconvert(), arg("threads"));
         m.def("split_segment", split, arg("ptr").noconvert(), arg("node_ids").noconvert(), arg("state").noconvert(),
               arg("most_cached"), arg("threads"));
         m.def("count_gaps", gaps, arg("first_batch"), arg("ptr").noconvert(), arg("node_ids").noconvert(),
-              arg("last").noconvert(), arg("gaps").noconvert(), arg("unit"), arg("far").noconvert(),
+              arg("last").noconvert(), arg("gaps").noconvert(), arg("unit_batches"), arg("far").noconvert(),
               arg("uses").noconvert(), arg("threads"));
     };
     define(&touched_pages<int32_t>, &split_segment<int32_t>, &count_gaps<int32_t>);

@@ -7,6 +7,7 @@
 #include "base/parallel.h"
 
 namespace graphmill {
+namespace {
 
 template <class Out>
 struct Pair {
@@ -27,7 +28,7 @@ class Builder {
         pieces_ = std::min<int64_t>(std::max<int64_t>(1, num_edges_ / 65536), 4 * int64_t{threads_});
     }
 
-    void run() {
+    void build() {
         check_range();
         std::vector<int64_t> cursor = count_buckets();
         scatter(cursor);
@@ -210,19 +211,19 @@ class Builder {
 };
 
 template <class In, class Out>
-static py::tuple build(Array<In> src, Array<In> dst, int64_t num_nodes, bool undirected, bool merge, bool drop_loops,
-                       int threads) {
+py::tuple build(Array<In> src, Array<In> dst, int64_t num_nodes, bool undirected, bool merge, bool drop_loops,
+                int threads) {
     Builder<In, Out> builder(src.data(), dst.data(), src.size(), num_nodes, undirected, merge, drop_loops, threads);
     {
         py::gil_scoped_release unlocked;
-        builder.run();
+        builder.build();
     }
     return py::make_tuple(builder.indptr.release(), builder.indices.release(), builder.in_degree.release(),
                           builder.out_degree.release(), builder.num_duplicates, builder.num_self_loops);
 }
 
 template <class In>
-static void bind(py::module_& m) {
+void bind(py::module_& m) {
     using py::arg;
     const auto define = [&](const char* name, auto function) {
         m.def(name, function, arg("src").noconvert(), arg("dst").noconvert(), arg("num_nodes"), arg("undirected"),
@@ -231,6 +232,8 @@ static void bind(py::module_& m) {
     define("build_csc32", &build<In, int32_t>);
     define("build_csc64", &build<In, int64_t>);
 }
+
+}  // namespace
 
 void bind_csc(py::module_& m) {
     bind<int32_t>(m);

@@ -6,6 +6,7 @@
 #include "base/parallel.h"
 
 namespace graphmill {
+namespace {
 
 // What decides an edge's place in its row: (edge type, source) in one word, then the tie, then where it stood.
 struct Entry {
@@ -18,11 +19,11 @@ struct Entry {
     }
 };
 
-static constexpr int SOURCE_BITS = 56;  // a type of 8 bits stands above the source
+constexpr int SOURCE_BITS = 56;  // a type of 8 bits stands above the source
 
 template <class Id>
-static Array<int32_t> edge_order(Array<int32_t> rows, Array<Id> src, py::object types, py::object ties,
-                                 int64_t num_rows, int threads) {
+Array<int32_t> edge_order(Array<int32_t> rows, Array<Id> src, py::object types, py::object ties,
+                          int64_t num_rows, int threads) {
     const int64_t size = rows.size();
     const auto type_array = types.is_none() ? Array<uint8_t>() : types.cast<Array<uint8_t>>();
     const auto tie_array = ties.is_none() ? Array<int64_t>() : ties.cast<Array<int64_t>>();
@@ -55,6 +56,8 @@ static Array<int32_t> edge_order(Array<int32_t> rows, Array<Id> src, py::object 
     }
     return order;
 }
+
+}  // namespace
 
 void bind_edge_order(py::module_& m) {
     using py::arg;

@@ -4,16 +4,17 @@
 #include "graph/permutation.h"
 
 namespace graphmill {
+namespace {
 
 constexpr int64_t PIECE = 1 << 14;  // edges or nodes a thread takes at a time
 
 // Each level of the recursion decides one bit of both ends with 16 random bits; a draw serves four levels.
 template <class Id>
-static void rmat(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_nodes, int scale, uint32_t top_left,
-                 uint32_t top, uint32_t all_but_last, Array<Id> src, Array<Id> dst, int threads) {
+void rmat(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_nodes, int scale, uint32_t top_left,
+          uint32_t top, uint32_t all_but_last, Array<Id> src, Array<Id> dst, int threads) {
     Id *sources = src.mutable_data(), *targets = dst.mutable_data();
     const int64_t num_edges = src.size();
-    const Scramble names(scramble_key, num_nodes, scrambled);
+    const Permutation names(scramble_key, num_nodes, scrambled);
     const auto place = [=](uint64_t corner) {
         const auto rank = static_cast<unsigned __int128>(corner) * static_cast<uint64_t>(num_nodes) >> scale;
         return static_cast<Id>(names.forward(static_cast<uint64_t>(rank)));
@@ -37,19 +38,19 @@ static void rmat(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t nu
 
 // Classes are ranges of ranks: class c holds ceil(c n / C) .. ceil((c + 1) n / C) - 1.
 template <class Id>
-static void sbm(uint64_t key, uint64_t scramble_key, int64_t num_nodes, int64_t classes, uint64_t threshold,
-                Array<Id> src, Array<Id> dst, int threads) {
+void sbm(uint64_t key, uint64_t scramble_key, int64_t num_nodes, int64_t classes, uint64_t threshold,
+         Array<Id> src, Array<Id> dst, int threads) {
     Id *sources = src.mutable_data(), *targets = dst.mutable_data();
     const int64_t num_edges = src.size();
-    const Scramble names(scramble_key, num_nodes, true);
+    const Permutation names(scramble_key, num_nodes, true);
     py::gil_scoped_release unlocked;
     parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {
         for (int64_t e = begin; e < end; ++e) {
             const uint64_t edge_key = absorb(key, e);
             const uint64_t from = bounded(draw(edge_key, 0), num_nodes);
-            const uint64_t group = from * classes / num_nodes;
-            const uint64_t low = (group * num_nodes + classes - 1) / classes;
-            const uint64_t size = ((group + 1) * num_nodes + classes - 1) / classes - low;
+            const uint64_t label = from * classes / num_nodes;
+            const uint64_t low = (label * num_nodes + classes - 1) / classes;
+            const uint64_t size = ((label + 1) * num_nodes + classes - 1) / classes - low;
             const uint64_t outside = num_nodes - size;
             uint64_t to;
             if (draw(edge_key, 1) >> 32 < threshold || outside == 0) {
@@ -96,11 +97,11 @@ class Citations {
 };
 
 template <class Id>
-static void citations(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_nodes, int64_t classes,
-                      uint64_t inside, uint64_t copied, Array<Id> src, Array<Id> dst, int threads) {
+void citations(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_nodes, int64_t classes,
+               uint64_t inside, uint64_t copied, Array<Id> src, Array<Id> dst, int threads) {
     Id *sources = src.mutable_data(), *targets = dst.mutable_data();
     const int64_t num_edges = src.size();
-    const Scramble names(scramble_key, num_nodes, scrambled);
+    const Permutation names(scramble_key, num_nodes, scrambled);
     const Citations graph(key, num_nodes, num_edges, classes, inside, copied);
     py::gil_scoped_release unlocked;
     parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {
@@ -111,20 +112,20 @@ static void citations(uint64_t key, uint64_t scramble_key, bool scrambled, int64
     });
 }
 
-static void cyclic_labels(uint64_t scramble_key, bool scrambled, int64_t classes, Array<int32_t> out, int threads) {
+void cyclic_labels(uint64_t scramble_key, bool scrambled, int64_t classes, Array<int32_t> out, int threads) {
     int32_t* labels = out.mutable_data();
     const int64_t num_nodes = out.size();
-    const Scramble names(scramble_key, num_nodes, scrambled);
+    const Permutation names(scramble_key, num_nodes, scrambled);
     py::gil_scoped_release unlocked;
     parallel_for(num_nodes, PIECE, threads, [=](int64_t begin, int64_t end) {
         for (int64_t v = begin; v < end; ++v) labels[v] = static_cast<int32_t>(names.backward(v) % classes);
     });
 }
 
-static void block_labels(uint64_t scramble_key, bool scrambled, int64_t classes, Array<int32_t> out, int threads) {
+void block_labels(uint64_t scramble_key, bool scrambled, int64_t classes, Array<int32_t> out, int threads) {
     int32_t* labels = out.mutable_data();
     const int64_t num_nodes = out.size();
-    const Scramble names(scramble_key, num_nodes, scrambled);
+    const Permutation names(scramble_key, num_nodes, scrambled);
     py::gil_scoped_release unlocked;
     parallel_for(num_nodes, PIECE, threads, [=](int64_t begin, int64_t end) {
         for (int64_t v = begin; v < end; ++v) labels[v] = static_cast<int32_t>(names.backward(v) * classes / num_nodes);
@@ -132,8 +133,8 @@ static void block_labels(uint64_t scramble_key, bool scrambled, int64_t classes,
 }
 
 // Rows are those of nodes first .. first + rows - 1; labels belong to them. Integers below 2^24, then an exact product.
-static void class_features(Array<int32_t> labels, Array<int32_t> centroids, uint64_t key, int32_t noise, int64_t first,
-                           Array<float> out, int threads) {
+void class_features(Array<int32_t> labels, Array<int32_t> centroids, uint64_t key, int32_t noise, int64_t first,
+                    Array<float> out, int threads) {
     const int32_t *label = labels.data(), *centroid = centroids.data();
     float* result = out.mutable_data();
     const int64_t rows = out.shape(0), width = out.shape(1);
@@ -152,7 +153,7 @@ static void class_features(Array<int32_t> labels, Array<int32_t> centroids, uint
 }
 
 template <class Id>
-static void bind(py::module_& m) {
+void bind(py::module_& m) {
     using py::arg;
     m.def("citations", &citations<Id>, arg("key"), arg("scramble_key"), arg("scrambled"), arg("num_nodes"),
           arg("classes"), arg("inside"), arg("copied"), arg("src").noconvert(), arg("dst").noconvert(), arg("threads"));
@@ -162,6 +163,8 @@ static void bind(py::module_& m) {
     m.def("sbm", &sbm<Id>, arg("key"), arg("scramble_key"), arg("num_nodes"), arg("classes"), arg("threshold"),
           arg("src").noconvert(), arg("dst").noconvert(), arg("threads"));
 }
+
+}  // namespace
 
 void bind_generate(py::module_& m) {
     using py::arg;

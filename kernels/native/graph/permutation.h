@@ -9,9 +9,9 @@ namespace graphmill {
 
 // Three rounds of a multiplication by an odd number and a shifted xor are a bijection of the next power of two; values
 // beyond the range are sent round again (cycle walking), fewer than two rounds in the mean.
-class Scramble {
+class Permutation {
   public:
-    Scramble(uint64_t key, uint64_t count, bool active) : count_(count), active_(active) {
+    Permutation(uint64_t key, uint64_t count, bool active) : count_(count), active_(active) {
         int bits = 1;
         while (bits < 63 && (uint64_t{1} << bits) < count) ++bits;
         mask_ = (uint64_t{1} << bits) - 1;

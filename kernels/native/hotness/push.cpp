@@ -3,12 +3,13 @@
 #include "base/parallel.h"
 
 namespace graphmill {
+namespace {
 
 // Integer sums do not depend on their order, so relaxed additions give the same bytes at any number of threads. The columns of a row are
 // neighbours in memory: two sums an edge cost little more than one.
 template <class Id, int Columns>
-static void push_rows(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values, Array<uint64_t> sums,
-                      int threads) {
+void push_rows(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values, Array<uint64_t> sums,
+               int threads) {
     constexpr int64_t AHEAD = 24;  // edges between the prefetch of a sum and its addition
     const int64_t* row = indptr.data();
     const Id* neighbours = indices.data();
@@ -40,10 +41,12 @@ static void push_rows(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> 
 }
 
 template <class Id>
-static void push(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values, Array<uint64_t> sums, int threads) {
+void push(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values, Array<uint64_t> sums, int threads) {
     const bool pairs = values.ndim() == 2;
     (pairs ? push_rows<Id, 2> : push_rows<Id, 1>)(indptr, indices, values, sums, threads);
 }
+
+}  // namespace
 
 void bind_push(py::module_& m) {
     using py::arg;

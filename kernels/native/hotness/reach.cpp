@@ -7,14 +7,15 @@
 #include "base/parallel.h"
 
 namespace graphmill {
+namespace {
 
-constexpr int64_t PIECE = 1 << 14;                // nodes a thread takes at a time
-constexpr double SUREST = 1 - 0x1p-20;            // keeps the logarithm finite
+constexpr int64_t PIECE = 1 << 14;      // nodes that a thread takes at a time
+constexpr double SUREST = 1 - 0x1p-20;  // keeps the logarithm finite
 
 // What each node u adds to the sums of its in-neighbours: the exponent of missing them in this layer too, and its derivative by u's own
 // exponent. `before` and `after`: that u has drawn a given neighbour in the layers above, and in this one as well.
-static void pick_exponents(Array<int64_t> indptr, Array<double> rates, int64_t fanout, double scale, Array<double> before,
-                           Array<double> after, Array<uint64_t> values, int threads) {
+void pick_exponents(Array<int64_t> indptr, Array<double> rates, int64_t fanout, double scale, Array<double> before,
+                    Array<double> after, Array<uint64_t> values, int threads) {
     const int64_t* row = indptr.data();
     const double *rate = rates.data(), *drawn = before.data();
     double* drawn_now = after.mutable_data();
@@ -34,27 +35,29 @@ static void pick_exponents(Array<int64_t> indptr, Array<double> rates, int64_t f
     });
 }
 
-// What a node gave to its neighbours in the layers above (`before`) comes back as an echo.
-static void hazards(Array<uint64_t> sums, Array<double> before, double reciprocity, double scale, Array<double> out,
-                    int threads) {
+// The probability that each node v is drawn, out of the sums that its out-neighbours have added to. What v gave to its neighbours in the
+// layers above (`before`) comes back as an echo and is subtracted.
+void reach(Array<uint64_t> sums, Array<double> before, double reciprocity, double scale, Array<double> out, int threads) {
     const uint64_t* sum = sums.data();
     const double* drawn = before.data();
-    double* hazard = out.mutable_data();
+    double* reached = out.mutable_data();
     const int64_t num_nodes = out.size();
     py::gil_scoped_release unlocked;
     parallel_for(num_nodes, PIECE, threads, [=](int64_t begin, int64_t end) {
         for (int64_t v = begin; v < end; ++v) {
             const double echo = reciprocity * minus_log(1 - drawn[v]) * (sum[2 * v + 1] / scale);
-            hazard[v] = one_minus_exp(std::max(0.0, sum[2 * v] / scale - echo));
+            reached[v] = one_minus_exp(std::max(0.0, sum[2 * v] / scale - echo));
         }
     });
 }
 
-void bind_hazard(py::module_& m) {
+}  // namespace
+
+void bind_reach(py::module_& m) {
     using py::arg;
     m.def("pick_exponents", &pick_exponents, arg("indptr").noconvert(), arg("rates").noconvert(), arg("fanout"),
           arg("scale"), arg("before").noconvert(), arg("after").noconvert(), arg("values").noconvert(), arg("threads"));
-    m.def("hazards", &hazards, arg("sums").noconvert(), arg("before").noconvert(), arg("reciprocity"), arg("scale"),
+    m.def("reach", &reach, arg("sums").noconvert(), arg("before").noconvert(), arg("reciprocity"), arg("scale"),
           arg("out").noconvert(), arg("threads"));
 }
 

@@ -4,16 +4,17 @@
 #include "sampling/transpose.h"
 
 namespace graphmill {
+namespace {
 
 constexpr int64_t AHEAD = 24;  // nodes between the prefetch of a counter and its addition
 
 template <class Count>
-static inline void add(Count* counter, Count amount) {
+void add(Count* counter, Count amount) {
     __atomic_fetch_add(counter, amount, __ATOMIC_RELAXED);
 }
 
 template <class Id>
-static void check_ids(const Id* ids, int64_t count, int64_t num_nodes) {
+void check_ids(const Id* ids, int64_t count, int64_t num_nodes) {
     bool sound = true;
     for (int64_t i = 0; i < count; ++i) sound &= (ids[i] >= 0) & (ids[i] < num_nodes);
     if (!sound) {
@@ -24,7 +25,7 @@ static void check_ids(const Id* ids, int64_t count, int64_t num_nodes) {
 
 // Node ids[i] with ends[j-1] <= i < ends[j] gets one in its column j.
 template <class Id>
-static void count_prefixes(Array<Id> ids, std::vector<int64_t> ends, Array<uint32_t> counts) {
+void count_prefixes(Array<Id> ids, std::vector<int64_t> ends, Array<uint32_t> counts) {
     const Id* node_ids = ids.data();
     uint32_t* table = counts.mutable_data();
     const int64_t num_nodes = counts.shape(0), width = counts.shape(1), size = ids.size();
@@ -39,7 +40,7 @@ static void count_prefixes(Array<Id> ids, std::vector<int64_t> ends, Array<uint3
     }
 }
 
-struct Rows {
+struct BlockEdges {
     const int32_t *start, *end, *indices;
     int64_t num_dst, num_src;
 };
@@ -48,7 +49,7 @@ struct Rows {
 // A destination is its own first source: its row is needed as well.
 class Under {
   public:
-    explicit Under(const std::vector<Rows>& blocks) : blocks_(blocks), stamps_(blocks.size()) {
+    explicit Under(const std::vector<BlockEdges>& blocks) : blocks_(blocks), stamps_(blocks.size()) {
         for (size_t level = 0; level < blocks.size(); ++level) stamps_[level].assign(blocks[level].num_src, 0);
     }
 
@@ -56,17 +57,17 @@ class Under {
         ++stamp_;  // fewer than 2^32 destinations in all blocks of a batch
         frontier_.assign(1, destination);
         for (int64_t level = top; level >= 0; --level) {
-            const Rows& rows = blocks_[level];
+            const BlockEdges& block = blocks_[level];
             std::vector<uint32_t>& stamps = stamps_[level];
             below_.clear();
-            const auto reach = [&](int32_t source) {
+            const auto add_source = [&](int32_t source) {
                 if (stamps[source] == stamp_) return;
                 stamps[source] = stamp_;
                 below_.push_back(source);
             };
             for (const int32_t node : frontier_) {
-                reach(node);
-                for (int32_t e = rows.start[node]; e < rows.end[node]; ++e) reach(rows.indices[e]);
+                add_source(node);
+                for (int32_t e = block.start[node]; e < block.end[node]; ++e) add_source(block.indices[e]);
             }
             frontier_.swap(below_);
         }
@@ -74,45 +75,47 @@ class Under {
     }
 
   private:
-    const std::vector<Rows>& blocks_;
+    const std::vector<BlockEdges>& blocks_;
     std::vector<std::vector<uint32_t>> stamps_;
     std::vector<int32_t> frontier_, below_;
     uint32_t stamp_ = 0;
 };
 
-using Block = std::tuple<Array<int32_t>, Array<int32_t>, Array<int32_t>, int64_t>;  // start, end, indices, num_src
+using BlockArrays = std::tuple<Array<int32_t>, Array<int32_t>, Array<int32_t>, int64_t>;  // start, end, indices, num_src
 
 template <class Id>
-static void count_inputs_under(Array<Id> ids, std::vector<Block> blocks, Array<uint64_t> counts) {
-    std::vector<Rows> rows;
+void count_inputs_under(Array<Id> ids, std::vector<BlockArrays> blocks, Array<uint64_t> counts) {
+    std::vector<BlockEdges> edges;
     std::vector<int64_t> num_indices;
     for (const auto& [start, end, indices, num_src] : blocks) {
         num_indices.push_back(indices.size());
-        rows.push_back({start.data(), end.data(), indices.data(), start.size(), num_src});
+        edges.push_back({start.data(), end.data(), indices.data(), start.size(), num_src});
     }
     const Id* node_ids = ids.data();
     uint64_t* table = counts.mutable_data();
     const int64_t num_nodes = counts.shape(1), size = ids.size();
     py::gil_scoped_release unlocked;
     check_ids(node_ids, size, num_nodes);
-    for (size_t b = 0; b < rows.size(); ++b) {
-        check_block(rows[b].num_dst, rows[b].num_src, rows[b].start, rows[b].end, rows[b].indices, num_indices[b]);
+    for (size_t b = 0; b < edges.size(); ++b) {
+        check_block(edges[b].num_dst, edges[b].num_src, edges[b].start, edges[b].end, edges[b].indices, num_indices[b]);
     }
-    Under under(rows);
-    for (int64_t layer = 0; layer < static_cast<int64_t>(rows.size()); ++layer) {
-        for (int64_t i = 0; i < rows[layer].num_dst; ++i) {
+    Under under(edges);
+    for (int64_t layer = 0; layer < static_cast<int64_t>(edges.size()); ++layer) {
+        for (int64_t i = 0; i < edges[layer].num_dst; ++i) {
             add(table + layer * num_nodes + node_ids[i], uint64_t{under.count(layer, static_cast<int32_t>(i))});
         }
     }
 }
 
 template <class Id>
-static void bind(py::module_& m) {
+void bind(py::module_& m) {
     using py::arg;
     m.def("count_prefixes", &count_prefixes<Id>, arg("ids").noconvert(), arg("ends"), arg("counts").noconvert());
     m.def("count_inputs_under", &count_inputs_under<Id>, arg("ids").noconvert(), arg("blocks"),
           arg("counts").noconvert());
 }
+
+}  // namespace
 
 void bind_visits(py::module_& m) {
     bind<int32_t>(m);

@@ -5,25 +5,26 @@
 #include <vector>
 
 #include "base/arrays.h"
-#include "layers/block_rows.h"
 #include "base/parallel.h"
-#include "layers/work_split.h"
+#include "layers/block_view.h"
 #include "layers/sum_rows.h"
+#include "layers/work_split.h"
 
 namespace graphmill {
+namespace {
 
 enum class Reduce { Sum = 0, Mean = 1, Weighted = 2 };
 
 template <class T>
-static const T* pointer(const Optional<T>& array) {
+const T* pointer(const Optional<T>& array) {
     return array ? array->data() : nullptr;
 }
 
 template <class T>
-static void aggregate(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
-                      Optional<float> weight, Optional<float> self_weight, Array<T> h, Array<T> out, int reduce,
-                      int threads) {
-    const Rows block = rows_of(start, end, indices, dst_pos, h.shape(0));
+void aggregate(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
+               Optional<float> weight, Optional<float> self_weight, Array<T> h, Array<T> out, int reduce,
+               int threads) {
+    const BlockView block = view_of(start, end, indices, dst_pos, h.shape(0));
     const float *weights = pointer(weight), *own_weights = pointer(self_weight);
     const T* input = h.data();
     T* output = out.mutable_data();
@@ -31,7 +32,7 @@ static void aggregate(Array<int32_t> start, Array<int32_t> end, Array<int32_t> i
     py::gil_scoped_release unlocked;
     const auto pieces = cut_block(block, width, HUB_VECTORS * LANES<T>, threads);
     const auto source = [=](int64_t e) { return block.sources[e]; };
-    const auto run = [&](auto scale, auto finish) {
+    const auto sum_all = [&](auto scale, auto finish) {
         const Sums<T, decltype(source), decltype(scale), decltype(finish)> sums{
             input, output, block.num_dst, width, block.num_edges, block.begins, block.ends, source, scale, finish};
         parallel_for(pieces.size(), 1, threads, [&](int64_t first, int64_t last) {
@@ -42,61 +43,61 @@ static void aggregate(Array<int32_t> start, Array<int32_t> end, Array<int32_t> i
         });
     };
     if (reduce == int(Reduce::Weighted)) {
-        run([=](int64_t e) { return static_cast<Sum<T>>(weights[e]); }, [=](int64_t i) {
+        sum_all([=](int64_t e) { return static_cast<Sum<T>>(weights[e]); }, [=](int64_t i) {
             return own_weights ? Finish<T>{0, input + block.own(i) * width, own_weights[i]} : Finish<T>{};
         });
         return;
     }
     const bool mean = reduce == int(Reduce::Mean);
-    run(Unscaled{}, [=](int64_t i) {
+    sum_all(Unscaled{}, [=](int64_t i) {
         return Finish<T>{mean ? static_cast<Sum<T>>(block.ends[i] - block.begins[i]) : 0, nullptr, 0};
     });
 }
 
 template <class T>
-static void aggregate_backward(Array<int32_t> start, Array<int32_t> end, Optional<int32_t> dst_pos,
-                               Optional<float> weight, Optional<float> self_weight, Array<int32_t> t_start,
-                               Array<int32_t> t_edge, Array<int32_t> t_dst, Array<T> grad, Array<T> out, int reduce,
-                               int threads) {
+void aggregate_backward(Array<int32_t> start, Array<int32_t> end, Optional<int32_t> dst_pos,
+                        Optional<float> weight, Optional<float> self_weight, Array<int32_t> t_start,
+                        Array<int32_t> t_edge, Array<int32_t> t_dst, Array<T> grad, Array<T> out, int reduce,
+                        int threads) {
     const int32_t *begins = start.data(), *ends = end.data(), *place = pointer(dst_pos);
-    const Turned turned{t_start.data(), t_edge.data(), t_dst.data(), out.shape(0), start.size(), t_dst.size()};
+    const Transposed transposed{t_start.data(), t_edge.data(), t_dst.data(), out.shape(0), start.size(), t_dst.size()};
     const float *weights = pointer(weight), *own_weights = pointer(self_weight);
     const T* input = grad.data();
     T* output = out.mutable_data();
     const int64_t width = grad.shape(1), num_weights = weight ? weight->size() : 0;
     py::gil_scoped_release unlocked;
-    const auto pieces = cut_turned(turned, width, HUB_VECTORS * LANES<T>, threads);
-    const auto source = [=](int64_t t) { return turned.dsts[t]; };
-    const auto run = [&](auto scale, auto finish) {
+    const auto pieces = cut_transposed(transposed, width, HUB_VECTORS * LANES<T>, threads);
+    const auto source = [=](int64_t t) { return transposed.dsts[t]; };
+    const auto sum_all = [&](auto scale, auto finish) {
         const Sums<T, decltype(source), decltype(scale), decltype(finish)> sums{
-            input,  output, turned.num_src, width, turned.num_transposed, turned.firsts, turned.firsts + 1,
+            input,  output, transposed.num_src, width, transposed.num_transposed, transposed.starts, transposed.starts + 1,
             source, scale,  finish};
         parallel_for(pieces.size(), 1, threads, [&](int64_t first, int64_t last) {
             for (int64_t p = first; p < last; ++p) {
-                check_turned(turned, pieces[p], num_weights);
+                check_transposed(transposed, pieces[p], num_weights);
                 sum_rows(sums, pieces[p]);
             }
         });
     };
     const auto as_it_is = [](int64_t) { return Finish<T>{}; };
     if (reduce == int(Reduce::Sum)) {
-        run(Unscaled{}, as_it_is);
+        sum_all(Unscaled{}, as_it_is);
     } else if (reduce == int(Reduce::Mean)) {
-        std::vector<Sum<T>> inverse(turned.num_dst);
+        std::vector<Sum<T>> inverse(transposed.num_dst);
         for (size_t i = 0; i < inverse.size(); ++i) inverse[i] = Sum<T>(1) / static_cast<Sum<T>>(ends[i] - begins[i]);
-        run([=, inverses = inverse.data()](int64_t t) { return inverses[turned.dsts[t]]; }, as_it_is);
+        sum_all([=, inverses = inverse.data()](int64_t t) { return inverses[transposed.dsts[t]]; }, as_it_is);
     } else {
         std::vector<int32_t> own;
-        if (own_weights) own = own_rows(turned.num_src, turned.num_dst, place);
+        if (own_weights) own = own_rows(transposed.num_src, transposed.num_dst, place);
         const int32_t* rows = own.empty() ? nullptr : own.data();
-        run([=](int64_t t) { return static_cast<Sum<T>>(weights[turned.edges[t]]); }, [=](int64_t s) {
+        sum_all([=](int64_t t) { return static_cast<Sum<T>>(weights[transposed.edges[t]]); }, [=](int64_t s) {
             return rows && rows[s] >= 0 ? Finish<T>{0, input + rows[s] * width, own_weights[rows[s]]} : Finish<T>{};
         });
     }
 }
 
 template <class T>
-static void bind(py::module_& m) {
+void bind(py::module_& m) {
     using py::arg;
     m.def("aggregate", &aggregate<T>, arg("start").noconvert(), arg("end").noconvert(), arg("indices").noconvert(),
           arg("dst_pos").noconvert(), arg("weight").noconvert(), arg("self_weight").noconvert(), arg("h").noconvert(),
@@ -106,6 +107,8 @@ static void bind(py::module_& m) {
           arg("t_start").noconvert(), arg("t_edge").noconvert(), arg("t_dst").noconvert(), arg("grad").noconvert(),
           arg("out").noconvert(), arg("reduce"), arg("threads"));
 }
+
+}  // namespace
 
 void bind_aggregate(py::module_& m) {
     bind<float>(m);

@@ -4,19 +4,20 @@
 // prefetch sees beyond the end of a row. A row with very many edges is weighed first, and its columns are shared by threads.
 #include <vector>
 
-#include "layers/block_rows.h"
-#include "layers/edge_softmax.h"
 #include "base/parallel.h"
-#include "layers/work_split.h"
+#include "layers/block_view.h"
+#include "layers/edge_softmax.h"
 #include "layers/spread_rows.h"
+#include "layers/work_split.h"
 
 namespace graphmill {
+namespace {
 
 template <class T>
-static void attend(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
-                   Array<T> z, Array<T> left, Array<T> right, Sum<T> slope, Optional<uint8_t> kept, Sum<T> scale,
-                   Array<Sum<T>> alpha, Array<T> out, int threads) {
-    const Rows block = rows_of(start, end, indices, dst_pos, z.shape(0));
+void attend(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
+            Array<T> z, Array<T> left, Array<T> right, Sum<T> slope, Optional<uint8_t> kept, Sum<T> scale,
+            Array<Sum<T>> alpha, Array<T> out, int threads) {
+    const BlockView block = view_of(start, end, indices, dst_pos, z.shape(0));
     const Heads<Sum<T>> heads(left.shape(1), z.shape(1));
     const Scores<T> given{block, left.data(), right.data(), slope, scale, kept ? kept->data() : nullptr,
                           alpha.mutable_data(), heads.heads};
@@ -51,13 +52,15 @@ static void attend(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indi
 }
 
 template <class T>
-static void bind(py::module_& m) {
+void bind(py::module_& m) {
     using py::arg;
     m.def("attend", &attend<T>, arg("start").noconvert(), arg("end").noconvert(), arg("indices").noconvert(),
           arg("dst_pos").noconvert(), arg("z").noconvert(), arg("left").noconvert(), arg("right").noconvert(),
           arg("slope"), arg("kept").noconvert(), arg("scale"), arg("alpha").noconvert(), arg("out").noconvert(),
           arg("threads"));
 }
+
+}  // namespace
 
 void bind_attention(py::module_& m) {
     bind<float>(m);

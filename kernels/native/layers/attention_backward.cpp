@@ -1,27 +1,28 @@
 // The gradient of softmax attention; see kernels/layers/attention.py.
 //
 // Three passes. The sources go first: with the source's own row at hand, one visit to the gradient of a destination serves both the
-// inner product that its score's gradient is made from and the sum that the source's gradient is. The destinations then turn inner
-// products into gradients of scores, without looking at a row, and the sources add those up. Rows are read once an edge.
+// inner product that its score's gradient is made from and the sum that the source's gradient is. The destinations then make gradients
+// of scores from inner products, without looking at a row, and the sources add those up. A row is read once per edge.
 #include <algorithm>
 #include <limits>
 #include <vector>
 
-#include "layers/block_rows.h"
-#include "layers/per_head.h"
-#include "layers/head_dots.h"
 #include "base/parallel.h"
-#include "layers/work_split.h"
+#include "layers/block_view.h"
+#include "layers/head_dots.h"
+#include "layers/per_head.h"
 #include "layers/spread_rows.h"
+#include "layers/work_split.h"
 
 namespace graphmill {
+namespace {
 
 constexpr int64_t FACTORS_AHEAD = 16;  // edges between the prefetch of the weights of one and their use
 
 template <class T>
 struct Gradient {
-    Rows block;
-    Turned turned;
+    BlockView block;
+    Transposed transposed;
     const int32_t* own;  // a source's row among the destinations, else -1
     Heads<Sum<T>> heads;
     HeadCuts<Sum<T>> cuts;
@@ -35,7 +36,7 @@ struct Gradient {
 
 // The edges of sources, own terms included: their rows in the edge arrays, their sources, the destinations' rows and the factors.
 template <class S>
-struct TurnedEdges {
+struct TransposedEdges {
     Edges<S> by_row;
     std::vector<int64_t> at;
     std::vector<int32_t> sources;
@@ -43,15 +44,15 @@ struct TurnedEdges {
 
 // Calls take(edge row, destination) for the edges of source s from number `from` up to `to`, and then for its own term if it lies there.
 template <class T, class Take>
-static void each_use(const Gradient<T>& given, int64_t s, int64_t from, int64_t to, const Take& take) {
-    const Turned& turned = given.turned;
-    const int64_t first = turned.firsts[s], count = turned.firsts[s + 1] - first;
-    for (int64_t t = first + from; t < first + std::min(to, count); ++t) take(int64_t{turned.edges[t]}, turned.dsts[t]);
+void each_use(const Gradient<T>& given, int64_t s, int64_t from, int64_t to, const Take& take) {
+    const Transposed& transposed = given.transposed;
+    const int64_t first = transposed.starts[s], count = transposed.starts[s + 1] - first;
+    for (int64_t t = first + from; t < first + std::min(to, count); ++t) take(int64_t{transposed.edges[t]}, transposed.dsts[t]);
     if (from <= count && count < to && given.own[s] >= 0) take(given.block.num_edges + given.own[s], given.own[s]);
 }
 
 template <int COUNT, class T>
-static void load_factors(const Gradient<T>& given, int64_t h, TurnedEdges<Sum<T>>& edges) {
+void load_factors(const Gradient<T>& given, int64_t h, TransposedEdges<Sum<T>>& edges) {
     const int64_t heads = given.heads.heads, count = edges.at.size();
     const Sum<T>* const alpha = given.alpha + h;
     Sum<T>* factor = edges.by_row.factors.data() + h;
@@ -70,10 +71,10 @@ static void load_factors(const Gradient<T>& given, int64_t h, TurnedEdges<Sum<T>
 
 // Edges from..to of every source of a piece, with their factors.
 template <class T>
-static void list_uses(const Gradient<T>& given, const Piece& piece, int64_t from, int64_t to, TurnedEdges<Sum<T>>& edges) {
+void list_uses(const Gradient<T>& given, const Piece& piece, int64_t from, int64_t to, TransposedEdges<Sum<T>>& edges) {
     int64_t most = 0, k = 0;
     for (int64_t s = piece.from; s < piece.to; ++s)
-        most += 1 + std::min<int64_t>(to - from, given.turned.firsts[s + 1] - given.turned.firsts[s]);
+        most += 1 + std::min<int64_t>(to - from, given.transposed.starts[s + 1] - given.transposed.starts[s]);
     edges.by_row.resize(piece.to - piece.from, most, given.heads.heads);
     edges.at.resize(most);
     edges.sources.resize(most);
@@ -92,7 +93,7 @@ static void list_uses(const Gradient<T>& given, const Piece& piece, int64_t from
 
 // The inner products of edges from..to of the list with the rows of their sources.
 template <class T>
-static void multiply(const Gradient<T>& given, const TurnedEdges<Sum<T>>& edges, int64_t from, int64_t to) {
+void multiply(const Gradient<T>& given, const TransposedEdges<Sum<T>>& edges, int64_t from, int64_t to) {
     const int64_t width = given.heads.width, count = edges.at.size(), line = 64 / sizeof(T);
     for (int64_t k = from; k < to; ++k) {
         if (k + EDGES_AHEAD < count) {
@@ -107,8 +108,8 @@ static void multiply(const Gradient<T>& given, const TurnedEdges<Sum<T>>& edges,
 }
 
 template <class T>
-static void pull_piece(const Gradient<T>& given, const Piece& piece, TurnedEdges<Sum<T>>& edges,
-                       std::vector<Sum<T>>& partial) {
+void pull_piece(const Gradient<T>& given, const Piece& piece, TransposedEdges<Sum<T>>& edges,
+                std::vector<Sum<T>>& partial) {
     const int64_t width = given.heads.width;
     if (piece.column_end - piece.column < width) {
         int64_t from = 0;
@@ -119,9 +120,9 @@ static void pull_piece(const Gradient<T>& given, const Piece& piece, TurnedEdges
         });
         return;
     }
-    check_turned(given.turned, piece, given.block.num_edges);
+    check_transposed(given.transposed, piece, given.block.num_edges);
     list_uses(given, piece, 0, std::numeric_limits<int32_t>::max(), edges);
-    spread_rows(given.grad, given.heads, edges.by_row, piece.from, given.turned.num_src, given.of_rows,
+    spread_rows(given.grad, given.heads, edges.by_row, piece.from, given.transposed.num_src, given.of_rows,
                 [&](int64_t from, int64_t to) { multiply(given, edges, from, to); });
 }
 
@@ -131,11 +132,11 @@ struct HubEdges {
 };
 
 template <class T>
-static std::vector<HubEdges> cut_hubs(const Gradient<T>& given, const std::vector<Piece>& pieces) {
+std::vector<HubEdges> cut_hubs(const Gradient<T>& given, const std::vector<Piece>& pieces) {
     std::vector<HubEdges> parts;
     for (const Piece& hub : hubs_of(pieces, given.heads.width)) {
-        check_turned(given.turned, hub, given.block.num_edges);
-        const int64_t edges = given.turned.firsts[hub.to] - given.turned.firsts[hub.from] + 1;
+        check_transposed(given.transposed, hub, given.block.num_edges);
+        const int64_t edges = given.transposed.starts[hub.to] - given.transposed.starts[hub.from] + 1;
         for (int64_t from = 0; from < edges; from += HUB_EDGES) parts.push_back({hub.from, from, from + HUB_EDGES});
     }
     return parts;
@@ -143,7 +144,7 @@ static std::vector<HubEdges> cut_hubs(const Gradient<T>& given, const std::vecto
 
 // For COUNT heads from h on, of a destination: gradients of its edges' scores from their inner products, and its own gradient.
 template <int COUNT, class T>
-static void grade(const Gradient<T>& given, int64_t i, int64_t h) {
+void grade(const Gradient<T>& given, int64_t i, int64_t h) {
     using Few = HeadVector<Sum<T>, COUNT>;
     const int64_t heads = given.heads.heads;
     const Sum<T>* const alpha = given.alpha + h;
@@ -170,41 +171,41 @@ static void grade(const Gradient<T>& given, int64_t i, int64_t h) {
 
 // For COUNT heads from h on: the gradients of a piece of sources' halves of the scores.
 template <int COUNT, class T>
-static void pull_scores(const Gradient<T>& given, const Piece& piece, int64_t h) {
+void pull_scores(const Gradient<T>& given, const Piece& piece, int64_t h) {
     const int64_t heads = given.heads.heads;
-    const Turned& turned = given.turned;
+    const Transposed& transposed = given.transposed;
     const Sum<T>* const of_score = given.of_score + h;
     for (int64_t s = piece.from; s < piece.to; ++s) {
         HeadVector<Sum<T>, COUNT> total{};
         each_use(given, s, 0, std::numeric_limits<int32_t>::max(), [&](int64_t e, int32_t) {
             total += load_heads<COUNT>(of_score + e * heads);
         });
-        const int64_t next = std::min<int64_t>(turned.firsts[s + 1] + FACTORS_AHEAD, turned.num_transposed - 1);
-        if (next >= 0) __builtin_prefetch(of_score + turned.edges[next] * heads);
+        const int64_t next = std::min<int64_t>(transposed.starts[s + 1] + FACTORS_AHEAD, transposed.num_transposed - 1);
+        if (next >= 0) __builtin_prefetch(of_score + transposed.edges[next] * heads);
         store_heads<COUNT>(given.of_left + s * heads + h, total);
     }
 }
 
 template <class T>
-static void attend_backward(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
-                            Array<int32_t> t_start, Array<int32_t> t_edge, Array<int32_t> t_dst, Array<T> z,
-                            Array<T> left, Array<T> right, Sum<T> slope, Optional<uint8_t> kept, Sum<T> scale,
-                            Array<Sum<T>> alpha, Array<T> grad, Array<Sum<T>> grad_score, Array<T> grad_z,
-                            Array<T> grad_left, Array<T> grad_right, int threads) {
+void attend_backward(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
+                     Array<int32_t> t_start, Array<int32_t> t_edge, Array<int32_t> t_dst, Array<T> z,
+                     Array<T> left, Array<T> right, Sum<T> slope, Optional<uint8_t> kept, Sum<T> scale,
+                     Array<Sum<T>> alpha, Array<T> grad, Array<Sum<T>> grad_score, Array<T> grad_z,
+                     Array<T> grad_left, Array<T> grad_right, int threads) {
     const int64_t num_heads = left.shape(1), width = z.shape(1);
-    Gradient<T> given{rows_of(start, end, indices, dst_pos, z.shape(0)),
+    Gradient<T> given{view_of(start, end, indices, dst_pos, z.shape(0)),
                       {t_start.data(), t_edge.data(), t_dst.data(), z.shape(0), start.size(), t_dst.size()},
                       nullptr, {num_heads, width}, {num_heads, width}, z.data(), left.data(), right.data(), grad.data(),
                       slope, scale, kept ? kept->data() : nullptr, alpha.data(), grad_score.mutable_data(),
                       grad_z.mutable_data(), grad_left.mutable_data(), grad_right.mutable_data()};
     py::gil_scoped_release unlocked;
-    const auto by_source = cut_turned(given.turned, width, HUB_VECTORS * LANES<T>, threads);
+    const auto by_source = cut_transposed(given.transposed, width, HUB_VECTORS * LANES<T>, threads);
     const auto by_dst = cut_block(given.block, width, 0, threads);
     const auto parts = cut_hubs(given, by_source);
     const auto own = own_rows(given.block.num_src, given.block.num_dst, given.block.place);
     given.own = own.data();
     parallel_for(parts.size() + by_source.size(), 1, threads, [&](int64_t first, int64_t last) {
-        TurnedEdges<Sum<T>> edges;
+        TransposedEdges<Sum<T>> edges;
         std::vector<Sum<T>> partial;
         for (int64_t p = first; p < last; ++p) {
             const int64_t number = p - static_cast<int64_t>(parts.size());
@@ -224,7 +225,7 @@ static void attend_backward(Array<int32_t> start, Array<int32_t> end, Array<int3
             });
         }
     });
-    const auto whole = cut_turned(given.turned, width, 0, threads);
+    const auto whole = cut_transposed(given.transposed, width, 0, threads);
     parallel_for(whole.size(), 1, threads, [&](int64_t first, int64_t last) {
         for (int64_t p = first; p < last; ++p)
             each_heads(num_heads, [&](auto count, int64_t h) { pull_scores<count.value>(given, whole[p], h); });
@@ -232,7 +233,7 @@ static void attend_backward(Array<int32_t> start, Array<int32_t> end, Array<int3
 }
 
 template <class T>
-static void bind(py::module_& m) {
+void bind(py::module_& m) {
     using py::arg;
     m.def("attend_backward", &attend_backward<T>, arg("start").noconvert(), arg("end").noconvert(),
           arg("indices").noconvert(), arg("dst_pos").noconvert(), arg("t_start").noconvert(), arg("t_edge").noconvert(),
@@ -241,6 +242,8 @@ static void bind(py::module_& m) {
           arg("grad_score").noconvert(), arg("grad_z").noconvert(), arg("grad_left").noconvert(),
           arg("grad_right").noconvert(), arg("threads"));
 }
+
+}  // namespace
 
 void bind_attention_backward(py::module_& m) {
     bind<float>(m);

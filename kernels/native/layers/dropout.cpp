@@ -4,17 +4,18 @@
 #include "base/rng.h"
 
 namespace graphmill {
+namespace {
 
-constexpr int64_t GROUPS = 16;        // draws made together, so that the compiler vectorises them
-constexpr int64_t SPAN = 4 * GROUPS;   // columns they serve: four 16-bit lanes each
+constexpr int64_t DRAWS = 16;         // draws made together, so that the compiler vectorises them
+constexpr int64_t SPAN = 4 * DRAWS;    // columns they serve: four 16-bit lanes each
 
 template <class T>
-static void drop_row(const T* row, T* out, int64_t width, uint64_t row_key, uint32_t threshold, T scale) {
+void drop_row(const T* row, T* out, int64_t width, uint64_t row_key, uint32_t threshold, T scale) {
     for (int64_t column = 0; column < width; column += SPAN) {
-        uint64_t bits[GROUPS];
-        for (int64_t g = 0; g < GROUPS; ++g) bits[g] = draw(row_key, column / 4 + g);
+        uint64_t bits[DRAWS];
+        for (int64_t g = 0; g < DRAWS; ++g) bits[g] = draw(row_key, column / 4 + g);
         uint16_t lanes[SPAN];
-        for (int64_t g = 0; g < GROUPS; ++g) {
+        for (int64_t g = 0; g < DRAWS; ++g) {
             for (int64_t lane = 0; lane < 4; ++lane) {
                 lanes[4 * g + lane] = static_cast<uint16_t>(bits[g] >> (16 * lane));
             }
@@ -25,7 +26,7 @@ static void drop_row(const T* row, T* out, int64_t width, uint64_t row_key, uint
 }
 
 template <class T, class Id>
-static void dropout(Array<T> x, Array<Id> ids, uint64_t key, uint32_t threshold, Array<T> out, int threads) {
+void dropout(Array<T> x, Array<Id> ids, uint64_t key, uint32_t threshold, Array<T> out, int threads) {
     const T* input = x.data();
     const Id* node = ids.data();
     T* output = out.mutable_data();
@@ -42,10 +43,12 @@ static void dropout(Array<T> x, Array<Id> ids, uint64_t key, uint32_t threshold,
 }
 
 template <class T, class Id>
-static void bind(py::module_& m) {
+void bind(py::module_& m) {
     m.def("dropout", &dropout<T, Id>, py::arg("x").noconvert(), py::arg("node_ids").noconvert(), py::arg("key"),
           py::arg("threshold"), py::arg("out").noconvert(), py::arg("threads"));
 }
+
+}  // namespace
 
 void bind_dropout(py::module_& m) {
     bind<float, int32_t>(m);

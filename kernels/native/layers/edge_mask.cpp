@@ -1,18 +1,19 @@
 // Which attention weights are dropped; see kernels/layers/attention.py.
 #include <vector>
 
-#include "layers/block_rows.h"
 #include "base/parallel.h"
 #include "base/rng.h"
+#include "layers/block_view.h"
 #include "sampling/transpose.h"
 
 namespace graphmill {
+namespace {
 
 constexpr int64_t PIECE = 32;
 constexpr uint64_t OWN_TERM = ~0ull;  // stands where an occurrence would: the own term is no edge
 
 // How often the same source came before in the same row.
-static std::vector<int32_t> occurrences(const Rows& block) {
+std::vector<int32_t> occurrences(const BlockView& block) {
     std::vector<int32_t> result(block.num_edges), count(block.num_src);
     std::vector<int64_t> last(block.num_src, -1);
     for (int64_t i = 0; i < block.num_dst; ++i) {
@@ -27,9 +28,9 @@ static std::vector<int32_t> occurrences(const Rows& block) {
 }
 
 template <class Id>
-static void edge_mask(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
-                      Array<Id> src_ids, uint64_t key, uint32_t threshold, Array<uint8_t> kept, int threads) {
-    const Rows block = rows_of(start, end, indices, dst_pos, src_ids.size());
+void edge_mask(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
+               Array<Id> src_ids, uint64_t key, uint32_t threshold, Array<uint8_t> kept, int threads) {
+    const BlockView block = view_of(start, end, indices, dst_pos, src_ids.size());
     const Id* names = src_ids.data();
     uint8_t* out = kept.mutable_data();
     const int64_t heads = kept.shape(1);
@@ -52,12 +53,14 @@ static void edge_mask(Array<int32_t> start, Array<int32_t> end, Array<int32_t> i
 }
 
 template <class Id>
-static void bind(py::module_& m) {
+void bind(py::module_& m) {
     using py::arg;
     m.def("edge_mask", &edge_mask<Id>, arg("start").noconvert(), arg("end").noconvert(), arg("indices").noconvert(),
           arg("dst_pos").noconvert(), arg("src_ids").noconvert(), arg("key"), arg("threshold"),
           arg("kept").noconvert(), arg("threads"));
 }
+
+}  // namespace
 
 void bind_edge_mask(py::module_& m) {
     bind<int32_t>(m);

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "layers/block_rows.h"
+#include "layers/block_view.h"
 #include "layers/per_head.h"
 #include "layers/spread_rows.h"
 #include "layers/vector_exp.h"
@@ -16,7 +16,7 @@ namespace graphmill {
 // What the weights of one block are made from and written to.
 template <class T>
 struct Scores {
-    Rows block;
+    BlockView block;
     const T *left, *right;
     Sum<T> slope, scale;
     const uint8_t* mask;
@@ -26,7 +26,7 @@ struct Scores {
 
 // The source rows of a piece's edges, row by row, own terms included.
 template <class S>
-inline void list_edges(const Rows& block, const Piece& piece, int64_t heads, Edges<S>& edges) {
+inline void list_edges(const BlockView& block, const Piece& piece, int64_t heads, Edges<S>& edges) {
     int64_t count = piece.to - piece.from;
     for (int64_t i = piece.from; i < piece.to; ++i) count += block.ends[i] - block.begins[i];
     edges.resize(piece.to - piece.from, count, heads);
@@ -107,7 +107,7 @@ inline void weigh(const Scores<T>& given, const Piece& piece, Edges<Sum<T>>& edg
 // The next edges of row i, `from` being the first of them counted in the row, with the weights that alpha holds already.
 template <class T>
 inline bool weighed_edges(const Scores<T>& given, int64_t i, int64_t& from, Edges<Sum<T>>& edges) {
-    const Rows& block = given.block;
+    const BlockView& block = given.block;
     const int64_t heads = given.heads, in_row = block.ends[i] - block.begins[i] + 1;
     const int64_t count = std::min(PIECE_EDGES, in_row - from);
     if (count <= 0) return false;

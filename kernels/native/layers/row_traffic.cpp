@@ -2,16 +2,17 @@
 #include <atomic>
 
 #include "base/arrays.h"
-#include "base/simd.h"
-#include "base/parallel.h"
 #include "base/nontemporal.h"
+#include "base/parallel.h"
+#include "base/simd.h"
 #include "layers/sum_rows.h"
 
 namespace graphmill {
+namespace {
 
 // Reads the rows of a table that ids name, asked for ahead, and streams as many bytes as `out` has to it. The sum makes sure that no row
 // is left out. Ids must be in range.
-static float row_traffic(Array<float> table, Array<int32_t> ids, Array<float> out, int threads) {
+float row_traffic(Array<float> table, Array<int32_t> ids, Array<float> out, int threads) {
     const float* rows = table.data();
     const int32_t* row_of = ids.data();
     char* output = reinterpret_cast<char*>(out.mutable_data());
@@ -43,6 +44,8 @@ static float row_traffic(Array<float> table, Array<int32_t> ids, Array<float> ou
     });
     return static_cast<float>(sum.load());
 }
+
+}  // namespace
 
 void bind_row_traffic(py::module_& m) {
     m.def("row_traffic", &row_traffic, py::arg("table").noconvert(), py::arg("ids").noconvert(),

@@ -125,8 +125,8 @@ inline void spread_rows(const T* input, const Heads<Sum<T>>& heads, const Edges<
             for (int64_t i = from; i < to; ++i) spread_narrow(input, heads, edges, i, output + (first_row + i) * width);
             continue;
         }
-        each_group(Piece{first_row + from, first_row + to, 0, width}, stream,
-                   [&](auto length, int64_t row, int64_t column, int64_t tail, T* out) {
+        each_bundle(Piece{first_row + from, first_row + to, 0, width}, stream,
+                    [&](auto length, int64_t row, int64_t column, int64_t tail, T* out) {
                        const int64_t i = row - first_row;
                        spread_tile<length.value, AHEAD>(input, heads, edges, begins[i], begins[i + 1], column, tail, out);
                    });

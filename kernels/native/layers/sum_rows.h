@@ -103,11 +103,11 @@ inline void each_tile(int64_t from, int64_t to, const Tile& tile) {
         // Two equal tiles rather than a wide and a thin one.
         const int64_t length = left <= MOST_VECTORS ? left : left < 2 * MOST_VECTORS ? (left + 1) / 2 : MOST_VECTORS;
         const int64_t tail = std::min(from + (length - 1) * LANES<T>, to - LANES<T>);
-        const auto run = [&](auto self, auto number) {
+        const auto call = [&](auto self, auto number) {
             if (length == number.value) return tile(number, from, tail);
             if constexpr (number.value > 1) self(self, std::integral_constant<int, number.value - 1>{});
         };
-        run(run, std::integral_constant<int, MOST_VECTORS>{});
+        call(call, std::integral_constant<int, MOST_VECTORS>{});
         from += length * LANES<T>;
     }
 }
@@ -123,12 +123,12 @@ inline void each_rows(const Piece& piece, int64_t width, const Each& each) {
 // Calls tile(number of vectors as a constant, row, first column, column of the last vector, where the row is made) for the rows and columns
 // of a piece, which go to the stream.
 template <class T, class Tile>
-inline void each_group(const Piece& piece, RowStream<T>& stream, const Tile& tile) {
+inline void each_bundle(const Piece& piece, RowStream<T>& stream, const Tile& tile) {
     const int64_t width = stream.width();
     each_rows<T>(piece, width, [&](int64_t from, int64_t to) {
         each_tile<T>(piece.column, piece.column_end, [&](auto length, int64_t column, int64_t tail) {
             for (int64_t first = from, last; first < to; first = last) {
-                last = std::min(to, first + stream.group());
+                last = std::min(to, first + stream.bundle());
                 T* const out = stream.make(first);
                 for (int64_t i = first; i < last; ++i) tile(length, i, column, tail, out + (i - first) * width);
                 if (column + length.value * LANES<T> >= piece.column_end) stream.write(first, last);
@@ -158,7 +158,7 @@ inline void sum_rows(const Sums<T, Source, Scale, Finishing>& sums, const Piece&
             return;
         }
     }
-    each_group(piece, stream, [&](auto length, int64_t i, int64_t column, int64_t tail, T* out) {
+    each_bundle(piece, stream, [&](auto length, int64_t i, int64_t column, int64_t tail, T* out) {
         sum_tile<length.value, false>(sums, i, column, tail, out);
     });
 }

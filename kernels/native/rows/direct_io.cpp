@@ -1,4 +1,4 @@
-// Reads past the page cache: page runs and large pieces, through io_uring or pread; see kernels/rows/direct_io.py.
+// Reads past the page cache: ranges of pages and large pieces, through io_uring or pread; see kernels/rows/direct_io.py.
 #include <sched.h>
 #include <sys/stat.h>
 
@@ -13,6 +13,7 @@
 #include "rows/row_requests.h"
 
 namespace graphmill {
+namespace {
 
 // What a failing file looks like, for tests: the kernel is asked wrongly, its answers are its own.
 struct Faults {
@@ -22,9 +23,9 @@ struct Faults {
 
 class Reader {
   public:
-    Reader(int64_t depth, int64_t run_bytes, int64_t window_bytes, bool ring, std::array<int64_t, 3> faults)
-        : depth_(depth), run_bytes_(run_bytes), window_bytes_(window_bytes),
-          staging_(ring ? depth * run_bytes : run_bytes), owner_(getpid()), faults_{faults[0], faults[1], faults[2]},
+    Reader(int64_t depth, int64_t range_bytes, int64_t window_bytes, bool ring, std::array<int64_t, 3> faults)
+        : depth_(depth), range_bytes_(range_bytes), window_bytes_(window_bytes),
+          staging_(ring ? depth * range_bytes : range_bytes), owner_(getpid()), faults_{faults[0], faults[1], faults[2]},
           requests_(ring ? depth : 1) {
         if (!ring) return;
         ring_ = std::make_unique<Ring>();
@@ -48,13 +49,13 @@ class Reader {
         py::gil_scoped_release unlocked;
         const Turn turn(*this);
         check_rows(file, path, id, count, row_bytes, offset);
-        RowRequests wanted(id, count, row_bytes, offset, run_bytes_, merge);
+        RowRequests wanted(id, count, row_bytes, offset, range_bytes_, merge);
         const int64_t alignment = landing_alignment(file);
         const auto next = [&](int64_t slot, Request* request) {
             if (!wanted.next(request)) return false;
             request->landed = wanted.landing(*request, rows, stride, alignment);
             if (request->landed) landed_bytes_ += request->end - request->begin;
-            request->memory = request->landed ? request->landed : staging_.data() + slot * run_bytes_;
+            request->memory = request->landed ? request->landed : staging_.data() + slot * range_bytes_;
             if (words) request->needed = request->end;  // part of a page has no digest
             return true;
         };
@@ -62,7 +63,7 @@ class Reader {
             if (words) check_pages(path, request, offset, words, num_pages);
             if (!request.landed) wanted.deliver(request, rows, stride);
         };
-        run(file, path, registered_, next, arrived);
+        transfer(file, path, registered_, next, arrived);
         py::gil_scoped_acquire locked;
         return py::make_tuple(wanted.num_requests, count * row_bytes, wanted.moved_bytes);
     }
@@ -87,7 +88,7 @@ class Reader {
         const auto arrived = [&](const Request& request) {
             if (words) digest_pages(request.memory, request.end - request.begin, words + (request.begin - begin) / PAGE_BYTES);
         };
-        run(file, path, false, next, arrived);
+        transfer(file, path, false, next, arrived);
         return pieces;
     }
 
@@ -173,8 +174,8 @@ class Reader {
     }
 
     template <class Next, class Arrived>
-    void run(int file, const std::string& path, bool registered, Next next, Arrived arrived) {
-        if (ring_ && ring_errno_ == 0) return run_ring(file, path, registered, next, arrived);
+    void transfer(int file, const std::string& path, bool registered, Next next, Arrived arrived) {
+        if (ring_ && ring_errno_ == 0) return transfer_by_ring(file, path, registered, next, arrived);
         for (Request& request = requests_[0]; next(0, &request); arrived(request)) {
             int64_t result;
             do {
@@ -186,7 +187,7 @@ class Reader {
     }
 
     template <class Next, class Arrived>
-    void run_ring(int file, const std::string& path, bool registered, Next next, Arrived arrived) {
+    void transfer_by_ring(int file, const std::string& path, bool registered, Next next, Arrived arrived) {
         std::vector<int64_t> idle(std::min<int64_t>(depth_, ring_->entries()));
         for (size_t i = 0; i < idle.size(); ++i) idle[i] = idle.size() - 1 - i;
         int64_t flying = 0, flying_bytes = 0;
@@ -242,7 +243,7 @@ class Reader {
 
     static constexpr int64_t MOST_STALLS = 64;
 
-    int64_t depth_, run_bytes_, window_bytes_;
+    int64_t depth_, range_bytes_, window_bytes_;
     Staging staging_;  // goes after the ring, which may still write to it
     pid_t owner_;
     Faults faults_;
@@ -255,12 +256,12 @@ class Reader {
 };
 
 // Returns 0, or the errno that says why this process can have no io_uring.
-static int ring_errno() {
+int ring_errno() {
     Ring ring;
     return ring.open(1);
 }
 
-static void page_digests(Array<uint8_t> pages, Array<uint64_t> out) {
+void page_digests(Array<uint8_t> pages, Array<uint64_t> out) {
     const char* bytes = reinterpret_cast<const char*>(pages.data());
     uint64_t* words = out.mutable_data();
     const int64_t num_bytes = pages.size();
@@ -268,12 +269,14 @@ static void page_digests(Array<uint8_t> pages, Array<uint64_t> out) {
     digest_pages(bytes, num_bytes, words);
 }
 
+}  // namespace
+
 void bind_direct_io(py::module_& m) {
     using py::arg;
     m.def("ring_errno", &ring_errno);
     m.def("page_digests", &page_digests, arg("pages").noconvert(), arg("out").noconvert());
     py::class_<Reader> reader(m, "PageReader");
-    reader.def(py::init<int64_t, int64_t, int64_t, bool, std::array<int64_t, 3>>(), arg("depth"), arg("run_bytes"),
+    reader.def(py::init<int64_t, int64_t, int64_t, bool, std::array<int64_t, 3>>(), arg("depth"), arg("range_bytes"),
                arg("window_bytes"), arg("ring"), arg("faults"));
     reader.def("state", &Reader::state);
     const auto define = [&](auto function) {

@@ -11,6 +11,7 @@
 #include "rows/row_stream.h"
 
 namespace graphmill {
+namespace {
 
 constexpr int64_t STREAMED = 8 << 20;  // outputs from so many bytes on are written past the caches
 constexpr int64_t JOINED = 512;        // shorter rows that end within a line are joined to whole lines first
@@ -89,7 +90,7 @@ struct Tiers {
 };
 
 template <class Id>
-static void check_ids(const Id* ids, int64_t count, int64_t num_rows) {
+void check_ids(const Id* ids, int64_t count, int64_t num_rows) {
     bool sound = true;
     for (int64_t i = 0; i < count; ++i) sound &= (ids[i] >= 0) & (ids[i] < num_rows);
     if (sound) return;
@@ -147,7 +148,7 @@ struct Target {
 // find(i) is the row of output row i, or nullptr for zeros. Every output row is written once; where `joined` is set, past the caches, whole
 // lines of several rows at a time.
 template <class Copy, class Find>
-static void copy_rows(const Find& find, const Target& to, bool joined = false) {
+void copy_rows(const Find& find, const Target& to, bool joined = false) {
     const int64_t piece = std::max<int64_t>(16, 65536 / std::max<int64_t>(1, to.out_row_bytes));
     parallel_for(to.count, piece, to.threads, [&](int64_t begin, int64_t end) {
         RowStream<char> rows(to.out, to.out_row_bytes, joined ? to.bytes() : 0);
@@ -167,7 +168,7 @@ static void copy_rows(const Find& find, const Target& to, bool joined = false) {
 
 // `kind` and item size name a dtype as NumPy does; 'u' of 2 bytes is bfloat16. The front doors have checked the pairs.
 template <class To, class Find>
-static void copy_converted(char kind, int64_t size, const Find& find, const Target& to) {
+void copy_converted(char kind, int64_t size, const Find& find, const Target& to) {
     if (kind == 'f' && size == 4) copy_rows<Convert<float, To>>(find, to);
     else if (kind == 'f' && size == 2) copy_rows<Convert<Half, To>>(find, to);
     else if (kind == 'f' && size == 8) copy_rows<Convert<double, To>>(find, to);
@@ -186,7 +187,7 @@ struct Types {
 };
 
 template <class Find>
-static void copy_any(const Types& types, const Find& find, const Target& to) {
+void copy_any(const Types& types, const Find& find, const Target& to) {
     const bool same = types.kind == types.out_kind && types.size == types.out_size;
     const bool streamed = to.bytes() >= STREAMED, broken = (reinterpret_cast<uintptr_t>(to.out) | to.row_bytes) % 64 != 0;
     if (same && streamed && broken && to.row_bytes < JOINED) copy_rows<SameBytes>(find, to, true);
@@ -197,13 +198,13 @@ static void copy_any(const Types& types, const Find& find, const Target& to) {
     else throw InputError("rows cannot be converted to this dtype", "gather into float32, float64 or the stored dtype");
 }
 
-static Target target(const Types& types, py::array& out, int threads) {
+Target target(const Types& types, py::array& out, int threads) {
     return {static_cast<char*>(out.mutable_data()), out.shape(0), out.shape(1) * types.size,
             out.shape(1) * types.out_size, threads};
 }
 
 template <class Id>
-static void gather(py::array table, Array<Id> ids, py::array out, int threads) {
+void gather(py::array table, Array<Id> ids, py::array out, int threads) {
     const Rows rows(table);
     const Types types(table.dtype(), out.dtype());
     const Target to = target(types, out, threads);
@@ -215,8 +216,8 @@ static void gather(py::array table, Array<Id> ids, py::array out, int threads) {
 
 using Maybe = std::optional<py::array>;
 
-static void gather_tiered(py::dtype dtype, Maybe device, Maybe host, Maybe staged, std::vector<py::array> peers,
-                          int64_t peer_stride, Array<int32_t> slots, py::array out, int threads) {
+void gather_tiered(py::dtype dtype, Maybe device, Maybe host, Maybe staged, std::vector<py::array> peers,
+                   int64_t peer_stride, Array<int32_t> slots, py::array out, int threads) {
     Tiers tiers;
     const std::array<Maybe*, 3> own{&device, &host, &staged};
     for (size_t t = 0; t < own.size(); ++t) {
@@ -233,8 +234,8 @@ static void gather_tiered(py::dtype dtype, Maybe device, Maybe host, Maybe stage
 }
 
 // The same check for slots that another kernel will follow. counts: rows of the three tiers, -1 for an absent one.
-static void check_slots(Array<int32_t> slots, std::array<int64_t, 3> counts, std::vector<int64_t> peer_counts,
-                        int64_t peer_stride) {
+void check_slots(Array<int32_t> slots, std::array<int64_t, 3> counts, std::vector<int64_t> peer_counts,
+                 int64_t peer_stride) {
     Tiers tiers;
     for (size_t t = 0; t < counts.size(); ++t) tiers.own[t].count = counts[t];
     tiers.peers.resize(peer_counts.size());
@@ -247,10 +248,12 @@ static void check_slots(Array<int32_t> slots, std::array<int64_t, 3> counts, std
 }
 
 template <class Id>
-static void bind(py::module_& m) {
+void bind(py::module_& m) {
     m.def("gather", &gather<Id>, py::arg("table"), py::arg("node_ids").noconvert(), py::arg("out").noconvert(),
           py::arg("threads"));
 }
+
+}  // namespace
 
 void bind_gather(py::module_& m) {
     bind<int32_t>(m);

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "base/pages.h"
+#include "base/zeroed_array.h"
 #include "rows/row_requests.h"
 
 namespace graphmill {
@@ -21,7 +21,7 @@ class Staging {
     size_t size() const { return bytes_; }
 
   private:
-    ZeroPages<char> memory_;
+    ZeroedArray<char> memory_;
     size_t bytes_;
 };
 

@@ -1,4 +1,4 @@
-// Which page runs hold the rows that are asked for, and where the rows' bytes go when a run has arrived.
+// Which ranges of pages hold the rows that are asked for, and where the rows' bytes go when a range has arrived.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +33,8 @@ class RowRequests {
     };
 
     template <class Id>
-    RowRequests(const Id* ids, int64_t count, int64_t row_bytes, int64_t offset, int64_t run_bytes, bool merge)
-        : row_bytes_(row_bytes), offset_(offset), run_bytes_(run_bytes), merge_(merge), rows_(count) {
+    RowRequests(const Id* ids, int64_t count, int64_t row_bytes, int64_t offset, int64_t range_bytes, bool merge)
+        : row_bytes_(row_bytes), offset_(offset), range_bytes_(range_bytes), merge_(merge), rows_(count) {
         bool sorted = true;
         for (int64_t i = 0; i < count; ++i) {
             rows_[i] = {static_cast<int64_t>(ids[i]), i};
@@ -47,17 +47,17 @@ class RowRequests {
     // Makes the next request; false when there is none left.
     bool next(Request* request) {
         const int64_t count = rows_.size();
-        if (cursor_ >= run_end_) {
+        if (cursor_ >= range_end_) {
             if (row_ >= count) return false;
             first_ = row_;
             cursor_ = page_floor(begin_of(row_));
-            run_end_ = page_ceil(begin_of(row_) + row_bytes_);
-            for (++row_; merge_ && row_ < count && page_floor(begin_of(row_)) <= run_end_; ++row_) {
-                run_end_ = std::max(run_end_, page_ceil(begin_of(row_) + row_bytes_));
+            range_end_ = page_ceil(begin_of(row_) + row_bytes_);
+            for (++row_; merge_ && row_ < count && page_floor(begin_of(row_)) <= range_end_; ++row_) {
+                range_end_ = std::max(range_end_, page_ceil(begin_of(row_) + row_bytes_));
             }
         }
         request->begin = cursor_;
-        request->end = cursor_ = std::min(run_end_, cursor_ + run_bytes_);
+        request->end = cursor_ = std::min(range_end_, cursor_ + range_bytes_);
         request->first = first_;
         request->dense = begin_of(first_) <= request->begin;
         int64_t last = first_;  // rows are equally long, so the last that begins in the request also ends last
@@ -107,12 +107,12 @@ class RowRequests {
         return last;
     }
 
-    int64_t row_bytes_, offset_, run_bytes_;
+    int64_t row_bytes_, offset_, range_bytes_;
     bool merge_;
     std::vector<Row> rows_;
-    int64_t row_ = 0;                   // first row after the present run
-    int64_t first_ = 0;                 // first row with bytes in the rest of the run
-    int64_t cursor_ = 0, run_end_ = 0;  // the rest of the present run
+    int64_t row_ = 0;                     // first row after the present range
+    int64_t first_ = 0;                   // first row with bytes in the rest of the range
+    int64_t cursor_ = 0, range_end_ = 0;  // the rest of the present range
 };
 
 }  // namespace graphmill

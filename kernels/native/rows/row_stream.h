@@ -15,7 +15,7 @@ namespace graphmill {
 
 constexpr int64_t STREAMED_BYTES = 4 << 20;      // outputs from here on are streamed; smaller ones may still be cached when they are read
 constexpr int64_t WIDEST_BYTES = 16 * 1024;      // rows that are wider fill the caches by themselves and are written as they are made
-constexpr int64_t GROUP_BYTES = 1024;            // of rows that are streamed at once: more lines at a time hold up the reads behind them
+constexpr int64_t BUNDLE_BYTES = 1024;           // bytes of rows streamed at once: more lines at a time hold up the reads behind them
 
 // Rows of an output, each next to the one before it or anywhere. Several threads may write different ones, each through a RowStream of its
 // own. All is written when it is destroyed.
@@ -40,9 +40,9 @@ class RowStream {
         return streamed_ && place(reinterpret_cast<const char*>(output_)) == 0 && width_ * int64_t(sizeof(T)) % LINE == 0;
     }
     // Rows that are made before they are written.
-    int64_t group() const { return std::max<int64_t>(1, GROUP_BYTES / std::max<int64_t>(1, width_ * int64_t(sizeof(T)))); }
+    int64_t bundle() const { return std::max<int64_t>(1, BUNDLE_BYTES / std::max<int64_t>(1, width_ * int64_t(sizeof(T)))); }
 
-    // Where rows from..to are to be made: at most group() of them.
+    // Where rows from..to are to be made: at most bundle() of them.
     T* make(int64_t from) {
         char* const target = reinterpret_cast<char*>(output_ + from * width_);
         if (!streamed_) return reinterpret_cast<T*>(target);

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <vector>
 
-#include "sampling/choose_wide.h"
 #include "base/rng.h"
+#include "sampling/choose_wide.h"
 
 namespace graphmill {
 
@@ -19,7 +19,7 @@ inline int64_t num_taken(int64_t degree, int64_t fanout, bool replace) {
 
 class Chooser {
   public:
-    static constexpr int64_t ROOM = 32;  // entries behind the chosen ones that may be overwritten
+    static constexpr int64_t SPACE = 32;  // entries behind the chosen ones that may be overwritten
 
     // Writes `taken` ascending positions in 0 .. degree-1. Without replacement taken must not exceed degree.
     void operator()(uint64_t row_key, uint32_t degree, int64_t taken, bool replace, uint32_t* out) {

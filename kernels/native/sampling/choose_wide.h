@@ -20,7 +20,7 @@
 
 namespace graphmill {
 
-constexpr int64_t WIDEST = 32;  // positions that are chosen in registers; `out` has room for as many
+constexpr int64_t WIDEST = 32;  // positions that are chosen in registers; `out` has space for as many
 
 // Counter i of a row's key is at key + STEPS[i].
 struct Steps {
@@ -47,7 +47,7 @@ inline __m256i draw_eight(uint64_t key, int first, __m512i limit) {
 
 // Eight draws from counter FIRST on; without replacement counter i has the limit base + i + 1.
 template <int FIRST>
-inline __m256i draw_group(uint64_t key, uint32_t degree, uint32_t base, bool replace) {
+inline __m256i draw_lanes(uint64_t key, uint32_t degree, uint32_t base, bool replace) {
     const __m512i lane = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
     const __m512i growing = _mm512_add_epi64(lane, _mm512_set1_epi64(int64_t{base} + FIRST + 1));
     return draw_eight(key, FIRST, replace ? _mm512_set1_epi64(degree) : growing);
@@ -55,7 +55,7 @@ inline __m256i draw_group(uint64_t key, uint32_t degree, uint32_t base, bool rep
 
 inline __m512i join(__m256i low, __m256i high) { return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1); }
 
-// Lanes (a bit each) that hold the larger of a pair in the stage (SPAN, APART) of a bitonic network.
+// The lanes, one bit each, that hold the larger of a pair in the step (SPAN, APART) of a bitonic network.
 template <int SPAN, int APART>
 constexpr uint32_t upper_lanes() {
     uint32_t lanes = 0;
@@ -107,7 +107,7 @@ inline __m512i sort_sixteen(__m512i v) { return merge_sixteen(sort_to_eight(v));
 // Ascending choice of at most eight; lanes from `taken` on are above every position.
 inline void choose_eight(uint64_t key, uint32_t degree, int64_t taken, bool replace, uint32_t* out) {
     const uint32_t base = static_cast<uint32_t>(degree - taken), lanes = (1u << taken) - 1;
-    __m256i v = draw_group<0>(key, degree, base, replace);
+    __m256i v = draw_lanes<0>(key, degree, base, replace);
     if (!replace) {
         uint32_t clash = _mm256_test_epi32_mask(_mm256_conflict_epi32(v), _mm256_set1_epi32(-1)) & lanes;
         for (; clash; clash &= clash - 1) {
@@ -123,7 +123,7 @@ inline void choose_eight(uint64_t key, uint32_t degree, int64_t taken, bool repl
 
 inline void choose_sixteen(uint64_t key, uint32_t degree, int64_t taken, bool replace, uint32_t* out) {
     const uint32_t base = static_cast<uint32_t>(degree - taken), lanes = (1u << taken) - 1;
-    __m512i v = join(draw_group<0>(key, degree, base, replace), draw_group<8>(key, degree, base, replace));
+    __m512i v = join(draw_lanes<0>(key, degree, base, replace), draw_lanes<8>(key, degree, base, replace));
     if (!replace) {
         uint32_t clash = _mm512_test_epi32_mask(_mm512_conflict_epi32(v), _mm512_set1_epi32(-1)) & lanes;
         for (; clash; clash &= clash - 1) {
@@ -152,8 +152,8 @@ inline uint32_t repeats_across(__m512i low, __m512i high) {
 inline void choose_thirty_two(uint64_t key, uint32_t degree, int64_t taken, bool replace, uint32_t* out) {
     const uint32_t base = static_cast<uint32_t>(degree - taken);
     const uint32_t lanes = taken == WIDEST ? ~0u : (1u << taken) - 1;
-    __m512i low = join(draw_group<0>(key, degree, base, replace), draw_group<8>(key, degree, base, replace));
-    __m512i high = join(draw_group<16>(key, degree, base, replace), draw_group<24>(key, degree, base, replace));
+    __m512i low = join(draw_lanes<0>(key, degree, base, replace), draw_lanes<8>(key, degree, base, replace));
+    __m512i high = join(draw_lanes<16>(key, degree, base, replace), draw_lanes<24>(key, degree, base, replace));
     if (!replace) {
         const __m512i all = _mm512_set1_epi32(-1);
         uint32_t clash = _mm512_test_epi32_mask(_mm512_conflict_epi32(high), all) | repeats_across(low, high);

@@ -6,11 +6,12 @@
 #include "sampling/transpose.h"
 
 namespace graphmill {
+namespace {
 
 // degree[i] = whole-graph degree of the i-th node; roots are taken once a node and multiplied once an edge, in float64.
-static void gcn_weights(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Array<int32_t> dst_in,
-                        Array<int32_t> dst_out, Array<int32_t> src_out, bool sampled, Array<float> weight,
-                        Array<float> self_weight) {
+void gcn_weights(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Array<int32_t> dst_in,
+                 Array<int32_t> dst_out, Array<int32_t> src_out, bool sampled, Array<float> weight,
+                 Array<float> self_weight) {
     const int32_t *begins = start.data(), *ends = end.data(), *source = indices.data();
     const int32_t *in_degree = dst_in.data(), *own_out = dst_out.data(), *out_degree = src_out.data();
     float *weights = weight.mutable_data(), *own = self_weight.mutable_data();
@@ -27,6 +28,8 @@ static void gcn_weights(Array<int32_t> start, Array<int32_t> end, Array<int32_t>
         for (int32_t e = begins[i]; e < ends[i]; ++e) weights[e] = static_cast<float>(rescaled * root[source[e]]);
     }
 }
+
+}  // namespace
 
 void bind_coefficients(py::module_& m) {
     using py::arg;

@@ -4,32 +4,32 @@
 #include <algorithm>
 #include <vector>
 
+#include "sampling/block.h"
 #include "sampling/choose.h"
-#include "sampling/layer.h"
-#include "sampling/rows.h"
+#include "sampling/topology.h"
 
 namespace graphmill {
 
 template <class Id>
-class PickedRow {
+class SampledRow {
   public:
     static constexpr int64_t NEAR = 64;  // entries of a row that are prefetched; what a row taken whole has beyond is a stream
 
     // Chooses positions in the row of a node and asks for what lies there. Returns how many are taken.
-    int64_t choose(const Rows<Id>& topology, const Layer& layer, int64_t fanout, Id node, Chooser& chooser) {
-        const Row lies = topology.row(node);
-        const Id* row = topology.indices() + lies.begin;
-        begin_ = lies.begin;
-        taken_ = num_taken(lies.degree, fanout, layer.replace);
-        whole_ = !layer.replace && taken_ == lies.degree;
+    int64_t choose(const Topology<Id>& topology, const SampledBlock& block, int64_t fanout, Id node, Chooser& chooser) {
+        const InEdges edges = topology.in_edges(node);
+        const Id* row = topology.indices() + edges.begin;
+        begin_ = edges.begin;
+        taken_ = num_taken(edges.degree, fanout, block.replace);
+        whole_ = !block.replace && taken_ == edges.degree;
         if (whole_) {
             for (int64_t j = 0; j < std::min(taken_, NEAR); j += LINE) __builtin_prefetch(row + j);
             if (taken_ > 0) __builtin_prefetch(row + std::min(taken_, NEAR) - 1);
             return taken_;
         }
-        if (chosen_.size() < static_cast<size_t>(taken_ + Chooser::ROOM)) chosen_.resize(taken_ + Chooser::ROOM);
+        if (chosen_.size() < static_cast<size_t>(taken_ + Chooser::SPACE)) chosen_.resize(taken_ + Chooser::SPACE);
         uint32_t* chosen = chosen_.data();
-        chooser(absorb(layer.key, node), static_cast<uint32_t>(lies.degree), taken_, layer.replace, chosen);
+        chooser(absorb(block.key, node), static_cast<uint32_t>(edges.degree), taken_, block.replace, chosen);
         for (int64_t j = 0; j < taken_; ++j) __builtin_prefetch(row + chosen[j]);
         return taken_;
     }
@@ -37,7 +37,7 @@ class PickedRow {
     int64_t taken() const { return taken_; }
 
     // Writes the ids to out[taken] and, where there is one, their places in the topology to position[taken].
-    void read(const Rows<Id>& topology, Id* out, int64_t* position) const {
+    void read(const Topology<Id>& topology, Id* out, int64_t* position) const {
         const Id* ids = topology.indices() + begin_;
         const uint32_t* chosen = chosen_.data();
         Id largest = 0, smallest = 0;

@@ -46,7 +46,9 @@ void check_block(int64_t num_dst, int64_t num_src, const int32_t* start, const i
     }
 }
 
-static py::tuple transpose(int64_t num_src, Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices) {
+namespace {
+
+py::tuple transpose(int64_t num_src, Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices) {
     Transpose result;
     {
         const int32_t *starts = start.data(), *ends = end.data(), *local_ids = indices.data();
@@ -57,6 +59,8 @@ static py::tuple transpose(int64_t num_src, Array<int32_t> start, Array<int32_t>
     }
     return py::make_tuple(result.start.release(), result.edge.release(), result.dst.release());
 }
+
+}  // namespace
 
 void bind_transpose(py::module_& m) {
     m.def("transpose", &transpose, py::arg("num_src"), py::arg("start").noconvert(), py::arg("end").noconvert(),

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/arrays.h"
-#include "sampling/choose.h"
 #include "base/parallel.h"
+#include "sampling/choose.h"
 
 namespace graphmill {
 
@@ -38,7 +38,7 @@ EdgeList<Id> sample_edges(const int64_t* indptr, const Id* indices, const Id* ds
         Chooser choose;
         for (int64_t tile = begin; tile < end; tile += TILE) {
             const int64_t tile_end = std::min(end, tile + TILE);
-            chosen.resize(std::max<size_t>(chosen.size(), first[tile_end] - first[tile] + Chooser::ROOM));
+            chosen.resize(std::max<size_t>(chosen.size(), first[tile_end] - first[tile] + Chooser::SPACE));
             for (int64_t i = tile; i < tile_end; ++i) {
                 const int64_t row = indptr[dst_ids[i]], degree = indptr[dst_ids[i] + 1] - row;
                 const int64_t taken = first[i + 1] - first[i];
@@ -63,10 +63,10 @@ EdgeList<Id> sample_edges(const int64_t* indptr, const Id* indices, const Id* ds
     return edges;
 }
 
-// Step 2: renames both sides through local_of(node), which seats a new node, and sorts the edges by destination (a stable
+// Step 2: renames both sides through local_of(node), which gives a new node an id, and sorts the edges by destination (a stable
 // counting sort). Fills start, end (num_dst entries each), indices and position of the block.
-template <class Id, class LocalOf, class Prefetch, class Layer>
-void edges_to_block(EdgeList<Id>& edges, LocalOf local_of, Prefetch prefetch, Layer& layer) {
+template <class Id, class LocalOf, class Prefetch, class Block>
+void edges_to_block(EdgeList<Id>& edges, LocalOf local_of, Prefetch prefetch, Block& block) {
     const int64_t num_edges = edges.src.size(), ahead = 24;
     Buffer<int32_t> row(num_edges), column(num_edges);
     for (int64_t e = 0; e < num_edges; ++e) {
@@ -77,22 +77,22 @@ void edges_to_block(EdgeList<Id>& edges, LocalOf local_of, Prefetch prefetch, La
         if (e + ahead < num_edges) prefetch(edges.src[e + ahead]);
         column[e] = local_of(edges.src[e]);
     }
-    layer.start = Buffer<int32_t>(layer.num_dst);
-    layer.end = Buffer<int32_t>(layer.num_dst);
-    layer.indices = Buffer<int32_t>(num_edges);
-    if (edges.position.data()) layer.position = Buffer<int64_t>(num_edges);
-    for (int64_t i = 0; i < layer.num_dst; ++i) layer.end[i] = 0;
-    for (int64_t e = 0; e < num_edges; ++e) ++layer.end[row[e]];
+    block.start = Buffer<int32_t>(block.num_dst);
+    block.end = Buffer<int32_t>(block.num_dst);
+    block.indices = Buffer<int32_t>(num_edges);
+    if (edges.position.data()) block.position = Buffer<int64_t>(num_edges);
+    for (int64_t i = 0; i < block.num_dst; ++i) block.end[i] = 0;
+    for (int64_t e = 0; e < num_edges; ++e) ++block.end[row[e]];
     int32_t total = 0;
-    for (int64_t i = 0; i < layer.num_dst; ++i) {
-        layer.start[i] = total;
-        total += layer.end[i];
-        layer.end[i] = layer.start[i];
+    for (int64_t i = 0; i < block.num_dst; ++i) {
+        block.start[i] = total;
+        total += block.end[i];
+        block.end[i] = block.start[i];
     }
     for (int64_t e = 0; e < num_edges; ++e) {
-        const int32_t place = layer.end[row[e]]++;
-        layer.indices[place] = column[e];
-        if (edges.position.data()) layer.position[place] = edges.position[e];
+        const int32_t place = block.end[row[e]]++;
+        block.indices[place] = column[e];
+        if (edges.position.data()) block.position[place] = edges.position[e];
     }
 }
 

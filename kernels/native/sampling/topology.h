@@ -1,4 +1,4 @@
-// The rows of a topology in compressed columns, and how many edges a layer of a block takes.
+// A topology in compressed columns, and how many of its edges a block takes.
 #pragma once
 
 #include <atomic>
@@ -6,30 +6,30 @@
 #include <string>
 
 #include "base/arrays.h"
-#include "sampling/choose.h"
-#include "sampling/layer.h"
 #include "base/parallel.h"
+#include "sampling/block.h"
+#include "sampling/choose.h"
 
 namespace graphmill {
 
 constexpr int64_t LOCAL_IDS = std::numeric_limits<int32_t>::max();
 constexpr const char* SMALLER = "use a smaller batch size or smaller fanouts";
 
-struct Row {
+struct InEdges {
     int64_t begin, degree;
 };
 
 template <class Id>
-class Rows {
+class Topology {
   public:
-    Rows(Array<int64_t> indptr, Array<Id> indices)
+    Topology(Array<int64_t> indptr, Array<Id> indices)
         : keep_indptr_(indptr), keep_indices_(indices), indptr_(indptr.data()), indices_(indices.data()),
           num_nodes_(indptr.size() - 1), num_edges_(indices.size()) {}
 
     const int64_t* indptr() const { return indptr_; }
     const Id* indices() const { return indices_; }
     int64_t num_nodes() const { return num_nodes_; }
-    Row row(Id node) const { return {indptr_[node], indptr_[node + 1] - indptr_[node]}; }
+    InEdges in_edges(Id node) const { return {indptr_[node], indptr_[node + 1] - indptr_[node]}; }
     int64_t num_edges() const { return num_edges_; }
 
     // Both ends of a row: one in eight rows ends on the next line.
@@ -67,16 +67,16 @@ class Rows {
     int64_t num_nodes_, num_edges_;
 };
 
-// Returns the edges of a layer whose destinations are `nodes`.
+// Returns how many edges a block takes whose destinations are `nodes`.
 template <class Id>
-int64_t count_edges(const Rows<Id>& topology, const Id* nodes, const Layer& layer, int64_t fanout, int threads) {
+int64_t count_edges(const Topology<Id>& topology, const Id* nodes, const SampledBlock& block, int64_t fanout, int threads) {
     constexpr int64_t PIECE = 1 << 13, AHEAD = 24;
     std::atomic<int64_t> total{0};
-    parallel_for(layer.num_dst, PIECE, threads, [&](int64_t begin, int64_t end) {
+    parallel_for(block.num_dst, PIECE, threads, [&](int64_t begin, int64_t end) {
         int64_t mine = 0;
         for (int64_t i = begin; i < end; ++i) {
-            if (i + AHEAD < layer.num_dst) topology.prefetch(nodes[i + AHEAD]);
-            mine += num_taken(topology.row(nodes[i]).degree, fanout, layer.replace);
+            if (i + AHEAD < block.num_dst) topology.prefetch(nodes[i + AHEAD]);
+            mine += num_taken(topology.in_edges(nodes[i]).degree, fanout, block.replace);
         }
         total += mine;
     });

@@ -1,5 +1,5 @@
-// Zeroed memory that is read and written at random, or by devices: pages come from the system when they are first touched, and
-// large ones (Linux, where it allows them) spare most misses of the address translation, and lists of small pieces of a transfer.
+// A zeroed array that is read and written at random, or by devices. The system gives its memory when it is first touched, and in large
+// pieces where it can (Linux): these spare most misses of the address translation, and long lists of small pieces in a transfer.
 #pragma once
 
 #include <sys/mman.h>
@@ -10,9 +10,9 @@
 namespace graphmill {
 
 template <class T>
-class ZeroPages {
+class ZeroedArray {
   public:
-    explicit ZeroPages(int64_t size) : bytes_((static_cast<size_t>(size) * sizeof(T) / LARGE + 2) * LARGE) {
+    explicit ZeroedArray(int64_t size) : bytes_((static_cast<size_t>(size) * sizeof(T) / LARGE + 2) * LARGE) {
         void* mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (mapped == MAP_FAILED) throw std::bad_alloc();
         mapped_ = mapped;
@@ -21,9 +21,9 @@ class ZeroPages {
         madvise(data_, static_cast<size_t>(size) * sizeof(T), MADV_HUGEPAGE);  // a wish; refusing it costs speed only
 #endif
     }
-    ~ZeroPages() { munmap(mapped_, bytes_); }
-    ZeroPages(const ZeroPages&) = delete;
-    ZeroPages& operator=(const ZeroPages&) = delete;
+    ~ZeroedArray() { munmap(mapped_, bytes_); }
+    ZeroedArray(const ZeroedArray&) = delete;
+    ZeroedArray& operator=(const ZeroedArray&) = delete;
 
     T* data() { return data_; }
     const T* data() const { return data_; }

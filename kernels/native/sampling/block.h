@@ -6,7 +6,7 @@
 
 namespace graphmill {
 
-struct Layer {
+struct SampledBlock {
     int64_t num_dst = 0, num_src = 0;
     uint64_t key = 0;
     bool replace = false;

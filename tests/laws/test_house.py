@@ -1,0 +1,56 @@
+"""The house: rules of layout that nothing else would notice."""
+
+import ast
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LAYERS = ("kernels", "assets", "trainers", "jobs")
+
+
+def misplaced_comments(text: str) -> list[tuple[str, int]]:
+    """Every (class, line) where a comment may be read for the wrong field.
+
+    A class whose fields have comments begins with one, and none stands directly below its last field. A comment below its
+    field breaks one of the two, whichever fields have comments: the first field then has none above it.
+    """
+    lines = text.splitlines()
+    found = []
+    for node in (one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.ClassDef)):
+        fields = [one for one in node.body if isinstance(one, ast.AnnAssign)]
+        if not fields:
+            continue
+        mark = " " * fields[0].col_offset + "#"
+        first, below = fields[0].lineno, fields[-1].end_lineno or 0
+        between = any(line.startswith(mark) for line in lines[first : below - 1])
+        if between and not lines[first - 2].startswith(mark):
+            found.append((node.name, first))
+        if below < len(lines) and lines[below].startswith(mark):
+            found.append((node.name, below + 1))
+    return found
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_comments_of_fields_stand_above_them(layer: str) -> None:
+    files = sorted((ROOT / layer).rglob("*.py"))
+    assert files
+    assert [(path.relative_to(ROOT), *at) for path in files for at in misplaced_comments(path.read_text())] == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "lines"),
+    [
+        ("# of a\na: int = 0\n# of b\nb: int = 0", []),
+        ("# of a and b\na: int = 0\nb: int = 0\n\n# of f\ndef f(self): ...", []),
+        ("a: int = 0  # of a\nb: int = 0\n\ndef f(self): ...", []),
+        ("a: int = 0\n# of a\nb: int = 0\n# of b", [2, 5]),
+        ("a: int = 0\n# of a", [3]),
+        ("a: int = 0\n# of a\nb: int = 0\nc: int = 0", [2]),
+        ("a: int = 0\nb: int = (\n    0\n)\n# of b", [6]),
+    ],
+)
+def test_a_comment_below_its_field_is_noticed(fields: str, lines: list[int]) -> None:
+    text = "class Config:\n" + textwrap.indent(fields, "    ")
+    assert misplaced_comments(text) == [("Config", line) for line in lines]
