@@ -46,8 +46,8 @@ CASES: tuple[dict[str, Any], ...] = (
     {"memory": {"disk": "100x"}},  # everything is packed
     {"epochs": 3, "plan": {"order": "minhash"}},
     {"plan": {"segment_size": 7}},  # one segment
-    {"epochs": 3, "width": 128, "memory": {"disk": "6x"}, "plan": {"order": "grouped"}},
-    {"epochs": 3, "memory": {"disk": "8x"}, "plan": {"order": "grouped", "segment_size": 10}},
+    {"epochs": 3, "width": 128, "memory": {"disk": "6x"}, "plan": {"order": "copies"}},
+    {"epochs": 3, "memory": {"disk": "8x"}, "plan": {"order": "copies", "segment_size": 10}},
 )
 
 
@@ -88,7 +88,7 @@ def test_every_row_of_every_batch_is_the_feature_row(tmp_path: Path, case: dict[
         node_ids, found = rows_of(packed, number)
         np.testing.assert_array_equal(found, table[node_ids].view(np.uint8).reshape(len(node_ids), -1))
     assert packed.packed_chunks.verify() == []
-    if packed.cache_plan.summary["numbers"]["order"] == "grouped":
+    if packed.cache_plan.summary["numbers"]["order"] == "copies":
         plan = open_segment_plan(packed.cache_plan)
         caches = np.split(plan.cache_ids, plan.cache_ptr[1:-1])
         assert sum(len(ids) - len(np.unique(ids)) for ids in caches) > 100  # there are copies
