@@ -21,7 +21,7 @@ from benchmarks.disk_baselines import belady, global_cache, merged_rows, one_rea
 from benchmarks.record import record
 from benchmarks.sampled_batches import LOW_SKEW, Batches, sample_batches
 from kernels.disk_cache.copies_plan import plan_grouped
-from kernels.disk_cache.segment_plan import PlannedSegment, plan_segment
+from kernels.disk_cache.segment_plan import CountedPlan, plan_segment
 from kernels.disk_cache.segment_size import SegmentSizes
 from kernels.disk_cache.segments import ALL, disk_state
 from kernels.hotness.ranking import rank
@@ -113,7 +113,7 @@ def check_predictions(batches: Batches, slot: Array) -> None:
         assert recounted(ptr, node_ids, slot, plan) == (plan.disk_bytes, plan.moved_bytes.tolist()), size
 
 
-def recounted(ptr: Array, node_ids: Array, slot: Array, plan: PlannedSegment) -> tuple[int, list[int]]:
+def recounted(ptr: Array, node_ids: Array, slot: Array, plan: CountedPlan) -> tuple[int, list[int]]:
     """Returns the bytes on disk and the bytes that each batch moves, from the ids alone."""
     row_of = np.full(len(slot), -1)
     row_of[plan.cache_ids] = np.arange(len(plan.cache_ids))

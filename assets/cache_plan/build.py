@@ -14,7 +14,7 @@ from assets.building.stage import Progress
 from assets.cache_plan.layout import Layout, NoRoom, SegmentPlanner, choose_layout, one_copy
 from assets.cache_plan.segment_size import SegmentBatches, SegmentChoice
 from assets.storage.arrays import ArrayAppender
-from kernels.disk_cache.segment_plan import PlannedSegment
+from kernels.disk_cache.segment_plan import CountedPlan
 from kernels.rows.placement import Placement
 from kernels.rows.slots import DEVICE, HOST, unpack
 from kernels.types import Array
@@ -117,25 +117,22 @@ class _Columns:
     """Collects what is counted a batch."""
 
     def __init__(self, num_batches: int, num_nodes: int, order: str):
-        self._reader, self.order = (
-            np.full(num_nodes, -1, np.int32),
-            order,
-        )  # the last batch that read a node from a cache
+        self._reader = np.full(num_nodes, -1, np.int32)  # the last batch that read a node from a cache
+        self.order = order
         self.tier_rows = np.zeros((num_batches, 4), np.int64)
         self.pages, self.runs, self.pages_by_id, self.packed_bytes = np.zeros((4, num_batches), np.int64)
         self.cache_ptr, self.disk_bytes, self.overlaps = [0], 0, 0
 
-    def add(self, first: int, last: int, tier_rows: Array, segment: PlannedSegment) -> None:
+    def add(self, first: int, last: int, tier_rows: Array, segment: CountedPlan) -> None:
         """Takes the segment of batches first to last - 1."""
         self.tier_rows[first:last] = tier_rows
         for name in ("pages", "runs", "pages_by_id", "packed_bytes"):
             getattr(self, name)[first:last] = getattr(segment, name)
         self.cache_ptr.append(self.cache_ptr[-1] + len(segment.cache_ids))
         self.disk_bytes += segment.disk_bytes
-        cached, packed = (np.split(ids, ptr[1:-1]) for ids, ptr in segment.reads())
         for batch in range(last - first):
-            self._reader[cached[batch]] = first + batch
-            self.overlaps += int(np.count_nonzero(self._reader[packed[batch]] == first + batch))
+            self._reader[segment.cache(0)[segment.cached(batch)]] = first + batch
+            self.overlaps += int(np.count_nonzero(self._reader[segment.packed(batch)] == first + batch))
 
     def planned(self) -> Planned:
         """Returns everything."""
@@ -153,7 +150,7 @@ class _Columns:
         )
 
 
-def _tier_rows(ptr: Array, node_ids: Array, slot: Array, segment: PlannedSegment) -> Array:
+def _tier_rows(ptr: Array, node_ids: Array, slot: Array, segment: CountedPlan) -> Array:
     """Returns i64[s, 4]: rows of each batch on the device, on the host, in the disk cache and in its chunk."""
     tier = unpack(slot[node_ids])[0]
     batch = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))

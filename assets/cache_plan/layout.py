@@ -22,7 +22,7 @@ from assets.building.stage import Progress
 from assets.cache_plan.segment_size import SegmentBatches, SegmentChoice
 from assets.sizes import format_bytes
 from kernels.disk_cache.copies_plan import plan_grouped
-from kernels.disk_cache.segment_plan import Order, PlannedSegment, plan_segment
+from kernels.disk_cache.segment_plan import CountedPlan, Order, plan_segment
 from kernels.disk_cache.segments import disk_state
 from kernels.errors import InputError
 from kernels.types import Array
@@ -62,7 +62,7 @@ class SegmentPlanner:
         self.batches, self.choice, self._seed = batches, choice, seed
         self._state = disk_state(slot)
         self._loaded: tuple[tuple[int, int], tuple[Array, Array]] | None = None
-        self._planned: dict[tuple[str, int, int], PlannedSegment] = {}
+        self._planned: dict[tuple[str, int, int], CountedPlan] = {}
 
     def load(self, first: int, last: int) -> tuple[Array, Array]:
         """Returns (ptr i64[n+1], node_ids) of batches first to last - 1."""
@@ -71,7 +71,7 @@ class SegmentPlanner:
             self._loaded = (first, last), self.batches.load(first, last)
         return self._loaded[1]
 
-    def plan(self, layout: Layout, first: int, last: int) -> PlannedSegment:
+    def plan(self, layout: Layout, first: int, last: int) -> CountedPlan:
         """Plans a segment, batches first to last - 1.
 
         Raises:
@@ -92,7 +92,7 @@ class SegmentPlanner:
         self._planned[layout.order, *layout.cuts[0]] = segment
         return segment.amplification
 
-    def _plan(self, order: str, first: int, last: int) -> PlannedSegment:
+    def _plan(self, order: str, first: int, last: int) -> CountedPlan:
         choice, threads = self.choice, self.batches.threads
         ptr, node_ids = self.load(first, last)
         if order != "grouped":

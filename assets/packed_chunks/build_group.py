@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from assets.building.stage import Check, Progress, Summary
+from assets.cache_plan.read import open_segment_plan
 from assets.graph.read import open_graph
 from assets.packed_chunks.addresses import CachedNodes, addresses
 from assets.packed_chunks.distribute import WAITING_THREADS, Dealer, Memory, Streamed, deal
@@ -28,6 +29,7 @@ from assets.storage.arrays import DATA_OFFSET
 from assets.storage.direct_array import DirectArray, RegionWriter
 from assets.storage.read_ranges import table_reader
 from assets.storage.table import FeatureTable
+from kernels.disk_cache.segments import SegmentPlan
 from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from kernels.types import Array
@@ -39,33 +41,6 @@ if TYPE_CHECKING:
 
 CHECKED_LISTS, CHECKED_ROWS, CHECKED_BYTES = 64, 64, 1 << 20
 """Chunks, caches and images of a group that are compared with the table by another way, and rows and bytes of each at most."""
-
-
-class _Plan(NamedTuple):
-    """The part of the plan that a group needs, numbered from its first batch and segment."""
-
-    first: int
-    segment_of: Array
-    cache_ptr: Array
-    cache_ids: Array
-    packed_ptr: Array
-    packed_ids: Array
-    member_ptr: Array
-    members: Array
-
-    def packed(self, batch: int) -> Array:
-        return self.packed_ids[self.packed_ptr[batch] : self.packed_ptr[batch + 1]]
-
-    @property
-    def num_cached(self) -> Array:
-        return np.diff(self.member_ptr)
-
-    def cached(self, batch: int) -> CachedNodes:
-        members = self.members[self.member_ptr[batch] : self.member_ptr[batch + 1]]
-        return CachedNodes.of(self.cache(int(self.segment_of[batch])), members)
-
-    def cache(self, segment: int) -> Array:
-        return self.cache_ids[self.cache_ptr[segment] : self.cache_ptr[segment + 1]]
 
 
 class _Layout(NamedTuple):
@@ -96,7 +71,8 @@ def pack_group(
         InputError: the plan is not one of these samples, something that is read is damaged, or the disk is full.
     """
     table, samples = open_graph(inputs["graph"]).features, open_samples(inputs["samples"])
-    plan, memory = _part_of(inputs["cache_plan"], group), Memory.of(memory_bytes)
+    plan = open_segment_plan(inputs["cache_plan"]).group(group.low, group.high)
+    memory = Memory.of(memory_bytes)
     layout = _lay_out(plan, samples, table.row_bytes)
     chunk_file = writer.create_direct("chunks", int(layout.chunks[-1]) - DATA_OFFSET, np.uint8)
     chunks = _chunk_sinks(plan, layout, chunk_file)
@@ -113,7 +89,7 @@ def pack_group(
     placing.settle(dealer, threads)
     settled = time.perf_counter()
     writer.save("bounds", layout.chunks)
-    writer.save("num_cached", plan.num_cached)
+    writer.save("num_cached", plan.cached_rows)
     writer.save("digests", np.array([chunk.region.digest for chunk in chunks], np.uint64))
     writer.save("cache_bounds", layout.caches)
     writer.save("cache_digests", cache_words)
@@ -127,7 +103,7 @@ def pack_group(
     return Summary(
         numbers={
             "first_segment": group.low,
-            "first_batch": plan.first,
+            "first_batch": plan.first_batch,
             "num_batches": len(chunks),
             "num_rows": len(dealer.lists.ids),
         },
@@ -135,29 +111,12 @@ def pack_group(
     )  # fmt: skip
 
 
-def _part_of(plan: Artifact, group: Group) -> _Plan:
-    segment_of = np.asarray(plan.array("segment_of"))
-    first, last = (int(place) for place in np.searchsorted(segment_of, [group.low, group.high]))
-    cache_ptr = np.array(plan.array("cache_ptr")[group.low : group.high + 1])
-    ptr, member_ptr = (np.array(plan.array(name)[first : last + 1]) for name in ("packed_ptr", "member_ptr"))
-    return _Plan(
-        first=first,
-        segment_of=np.array(segment_of[first:last]) - group.low,
-        cache_ptr=cache_ptr - cache_ptr[0],
-        cache_ids=np.asarray(plan.array("cache_ids")[cache_ptr[0] : cache_ptr[-1]]),
-        packed_ptr=ptr - ptr[0],
-        packed_ids=np.asarray(plan.array("packed_ids")[ptr[0] : ptr[-1]]),
-        member_ptr=member_ptr - member_ptr[0],
-        members=np.asarray(plan.array("members")[member_ptr[0] : member_ptr[-1]]),
-    )
-
-
-def _lay_out(plan: _Plan, samples: Samples, row_bytes: int) -> _Layout:
+def _lay_out(plan: SegmentPlan, samples: Samples, row_bytes: int) -> _Layout:
     count = len(plan.segment_of)
     lengths = (
-        4 * np.array(samples.num_inputs[plan.first : plan.first + count]),
-        4 * plan.num_cached,
-        np.diff(plan.packed_ptr) * row_bytes,
+        4 * np.array(samples.num_inputs[plan.first_batch : plan.first_batch + count]),
+        4 * plan.cached_rows,
+        plan.packed_rows * row_bytes,
     )
     slots, places, rows = (padded_bytes(each.astype(np.int64)) for each in lengths)
     chunks = DATA_OFFSET + np.cumsum(np.concatenate([[0], slots + places + rows]))
@@ -170,7 +129,7 @@ def _lay_out(plan: _Plan, samples: Samples, row_bytes: int) -> _Layout:
     )
 
 
-def _chunk_sinks(plan: _Plan, layout: _Layout, file: DirectArray) -> list[Streamed]:
+def _chunk_sinks(plan: SegmentPlan, layout: _Layout, file: DirectArray) -> list[Streamed]:
     bounds, rows = layout.chunks.tolist(), layout.rows.tolist()
     return [
         Streamed(
@@ -183,7 +142,13 @@ def _chunk_sinks(plan: _Plan, layout: _Layout, file: DirectArray) -> list[Stream
 
 
 def _placed_regions(
-    artifact: Artifact, plan: _Plan, layout: _Layout, words: Array, table: FeatureTable, group: Group, writer: Writer
+    artifact: Artifact,
+    plan: SegmentPlan,
+    layout: _Layout,
+    words: Array,
+    table: FeatureTable,
+    group: Group,
+    writer: Writer,
 ) -> list[_Region]:
     """Makes the files of the caches and, in the first part, of the images; returns what belongs there."""
     bounds = layout.caches.tolist()
@@ -199,17 +164,19 @@ def _placed_regions(
     return found
 
 
-def _heads(slot: Array, plan: _Plan, samples: Samples, dealer: Dealer, threads: int) -> list[Callable[[], None]]:
+def _heads(slot: Array, plan: SegmentPlan, samples: Samples, dealer: Dealer, threads: int) -> list[Callable[[], None]]:
     """Returns the work of putting addresses and places in front of the rows of every chunk, cut for some threads."""
 
     def put(batch: int) -> None:
-        input_ids = _input_ids(samples, plan.first + batch)
-        cached = plan.cached(batch)
+        input_ids = _input_ids(samples, plan.first_batch + batch)
+        cached = CachedNodes.of(plan.cache(int(plan.segment_of[batch])), plan.cached(batch))
         slots, places = addresses(slot[input_ids], input_ids, plan.packed(batch), cached)
         if len(places) != len(cached.ids) or dealer.sinks[batch].head_bytes != sum(
             int(padded_bytes(each.nbytes)) for each in (slots, places)
         ):
-            problem = f"batch {plan.first + batch} has {len(slots)} inputs, {len(places)} of them in the disk cache"
+            problem = (
+                f"batch {plan.first_batch + batch} has {len(slots)} inputs, {len(places)} of them in the disk cache"
+            )
             raise InputError(f"{problem}; the plan expects others", "build the cache plan for these samples")
         for values in (slots, places):
             dealer.put(batch, values.view(np.uint8))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.disk_cache.copies import PACKED, group_rows
-from kernels.disk_cache.segment_plan import PlannedSegment, planned, stored_bytes
+from kernels.disk_cache.segment_plan import CountedPlan, count_plan, stored_bytes
 from kernels.disk_cache.segments import Segment, split_segment
 from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES
@@ -54,7 +54,7 @@ def plan_grouped(
     *,
     compare: bool = False,
     threads: int = 1,
-) -> PlannedSegment | None:
+) -> CountedPlan | None:
     """Plans one segment with copies within a budget.
 
     Args:
@@ -74,7 +74,7 @@ def plan_grouped(
         raise InputError(f"disk_bytes = {disk_bytes} is negative", "give 0 or more")
     tries = _Tries(split_segment(ptr, node_ids, state, threads=threads), row_bytes, disk_bytes, threads)
     found = tries.full_pages() or tries.sparse_pages()
-    return found and planned(tries.segment, *found, row_bytes, compare, threads)
+    return found and count_plan(tries.segment, *found, row_bytes, compare, threads)
 
 
 class _Tries:

@@ -19,7 +19,7 @@ import numpy as np
 
 from kernels.disk_cache.copies import PACKED
 from kernels.disk_cache.orders import WINDOW, gray_order, minhash_order, rows_of_page
-from kernels.disk_cache.segments import ALL, Segment, split_segment
+from kernels.disk_cache.segments import ALL, Segment, SegmentPlan, split_segment
 from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES, padded_bytes, touched_pages
 from kernels.types import Array
@@ -28,47 +28,25 @@ Order = Literal["filled", "gray", "minhash", "id"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedSegment:
-    """Where the rows of a segment's batches are, and what reading them takes.
+class CountedPlan(SegmentPlan):
+    """The plan of one segment of s batches, and what reading it takes.
 
     Attributes:
-        cache_ids: ids[c], node of each row of the segment's disk cache, in file order.
-        packed_ptr, packed_ids: i64[s+1], ids[p], rows of each batch's chunk, ascending in a batch.
-        member_ptr, members: i64[s+1], i32[q], rows of the cache that each batch reads.
-        pages, runs: i64[s], pages of the cache that each batch reads, and the runs of adjacent ones.
+        pages, runs: i64[s], pages of the cache that each batch reads, and the ranges of adjacent ones.
         pages_by_id: i64[s], the pages were each row of the cache there once, by node id; None where that was not asked for.
-        row_bytes: bytes of a row.
+        row_bytes: bytes per row.
     """
 
-    cache_ids: Array
-    packed_ptr: Array
-    packed_ids: Array
-    member_ptr: Array
-    members: Array
     pages: Array
     runs: Array
     pages_by_id: Array | None
     row_bytes: int
-
-    def reads(self) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        """Returns (ids, ptr) of what the batches read from the cache, and of what is packed with them."""
-        return (self.cache_ids[self.members], self.member_ptr), (self.packed_ids, self.packed_ptr)
 
     @property
     def amplification(self) -> float:
         """Bytes that the batches read for each byte that they need."""
         asked = int(self.asked_bytes.sum())
         return int(self.moved_bytes.sum()) / asked if asked else 1.0
-
-    @property
-    def cached_rows(self) -> Array:
-        """i64[s]: rows that each batch reads from the cache."""
-        return np.diff(self.member_ptr)
-
-    @property
-    def packed_rows(self) -> Array:
-        """i64[s]: rows of each batch's chunk."""
-        return np.diff(self.packed_ptr)
 
     @property
     def packed_bytes(self) -> Array:
@@ -113,7 +91,7 @@ def plan_segment(
     most_cached: int = ALL,
     compare: bool = False,
     threads: int = 1,
-) -> PlannedSegment:
+) -> CountedPlan:
     """Plans one segment.
 
     Args:
@@ -133,12 +111,12 @@ def plan_segment(
     places = _order_rows(segment, row_bytes, order, seed, threads)
     row_of = np.empty(len(places), np.int32)
     row_of[places] = np.arange(len(places), dtype=np.int32)
-    return planned(segment, places, row_of[segment.members], row_bytes, compare, threads)
+    return count_plan(segment, places, row_of[segment.members], row_bytes, compare, threads)
 
 
-def planned(
+def count_plan(
     segment: Segment, rows: Array, places: Array, row_bytes: int, compare: bool, threads: int
-) -> PlannedSegment:
+) -> CountedPlan:
     """Counts what a layout of a segment's cache takes.
 
     Args:
@@ -159,7 +137,9 @@ def planned(
         packed_ids, packed_ptr = ids[np.lexsort((ids, owner))], _pointers(owner, len(packed_ptr) - 1)
     pages, runs = touched_pages(member_ptr, members, len(rows), row_bytes, threads)
     by_id = touched_pages(member_ptr, nodes, len(segment.cache_ids), row_bytes, threads)[0] if compare else None
-    return PlannedSegment(
+    return CountedPlan(
+        segment_of=np.zeros(len(packed_ptr) - 1, np.int32),
+        cache_ptr=np.array([0, len(rows)], np.int64),
         cache_ids=segment.cache_ids[rows],
         packed_ptr=packed_ptr,
         packed_ids=packed_ids,

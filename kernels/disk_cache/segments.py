@@ -51,13 +51,14 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentPlan:
-    """Where the rows of all batches are that no static tier holds.
+    """Where the rows of B batches in S segments are that no static tier holds.
 
     Attributes:
-        segment_of: i32[B], segment of each batch.
+        segment_of: i32[B], segment of each batch, ascending.
         cache_ptr, cache_ids: i64[S+1], ids[m], rows of each segment's disk cache, in the order of its file.
         member_ptr, members: i64[B+1], i32[q], rows of its segment's cache that each batch reads, counted from the segment's first.
         packed_ptr, packed_ids: i64[B+1], ids[p], rows of each batch's chunk, ascending in a batch.
+        first_batch: number, by epoch and step, of the first of these batches.
     """
 
     segment_of: Array
@@ -67,6 +68,51 @@ class SegmentPlan:
     members: Array
     packed_ptr: Array
     packed_ids: Array
+    first_batch: int = 0
+
+    def group(self, low: int, high: int) -> SegmentPlan:
+        """Returns the plan of segments low to high - 1 alone; its segments and batches are numbered from 0."""
+        first, last = (int(place) for place in np.searchsorted(self.segment_of, [low, high]))
+        cache_ptr, member_ptr, packed_ptr = (
+            np.array(ptr[start : stop + 1])
+            for ptr, start, stop in (
+                (self.cache_ptr, low, high),
+                (self.member_ptr, first, last),
+                (self.packed_ptr, first, last),
+            )
+        )
+        return SegmentPlan(
+            segment_of=np.array(self.segment_of[first:last]) - low,
+            cache_ptr=cache_ptr - cache_ptr[0],
+            cache_ids=np.asarray(self.cache_ids[cache_ptr[0] : cache_ptr[-1]]),
+            member_ptr=member_ptr - member_ptr[0],
+            members=np.asarray(self.members[member_ptr[0] : member_ptr[-1]]),
+            packed_ptr=packed_ptr - packed_ptr[0],
+            packed_ids=np.asarray(self.packed_ids[packed_ptr[0] : packed_ptr[-1]]),
+            first_batch=self.first_batch + first,
+        )
+
+    def cache(self, segment: int) -> Array:
+        """Returns ids[c], the rows of a segment's disk cache, in the order of its file."""
+        return self.cache_ids[self.cache_ptr[segment] : self.cache_ptr[segment + 1]]
+
+    def cached(self, batch: int) -> Array:
+        """Returns i32[q], the rows of its segment's cache that a batch reads."""
+        return self.members[self.member_ptr[batch] : self.member_ptr[batch + 1]]
+
+    def packed(self, batch: int) -> Array:
+        """Returns ids[p], ascending, the rows of a batch's chunk."""
+        return self.packed_ids[self.packed_ptr[batch] : self.packed_ptr[batch + 1]]
+
+    @property
+    def cached_rows(self) -> Array:
+        """i64[B]: rows that each batch reads from its segment's cache."""
+        return np.diff(self.member_ptr)
+
+    @property
+    def packed_rows(self) -> Array:
+        """i64[B]: rows of each batch's chunk."""
+        return np.diff(self.packed_ptr)
 
 
 def disk_state(slot: Array) -> Array:

@@ -1,17 +1,17 @@
 """Hotness from a model and from counts together: an empirical-Bayes filter over the layers of a sampler.
 
-Presampled counts (PreSC) are exact on average and noisy where an epoch has few batches or visits spread evenly. Hazards
-(kernels/hotness/reach.py) have no noise and are wrong wherever batches are not as independent as they assume. Both are at
+Presampled counts (PreSC) are exact on average and noisy where an epoch has few batches or visits spread evenly. Reach
+(kernels/hotness/reach.py) has no noise and is wrong wherever batches are not as independent as it assumes. Both are at
 hand for every layer, so they are blended layer by layer, from the seeds downwards:
 
     q          probability that a batch has the node as a destination; exact for seeds: one batch an epoch for a training node
-    hazard     that a destination draws a node which is not there yet, from q
+    reach      probability that a destination draws a node which is not there yet, from q
     c of n     batches that drew it, of those presampled ones in which it was not there yet
-    h          the posterior of the hazard given c and n
+    h          the posterior of the reach given c and n
     q <- q + (1 - q) h, and the next layer starts from there
 
-Posterior: nodes are grouped by hazard, at most 200 groups of equal size, equal hazards in one group. Within a group the model is
-calibrated, m = r n hazard with r = sum c / sum n hazard, and what the counts vary beyond sampling is its error: S = phi m^2, with
+Posterior: nodes are sorted by reach into at most 200 bins of equal size, equal values in one bin. Within a bin the model is
+calibrated, m = r n reach with r = sum c / sum n reach, and what the counts vary beyond sampling is its error: S = phi m^2, with
 phi = (sum (c - m)^2 - sum m (1 - m / n)) / sum m^2, not below 0. Then
 
     n h = m + S / (S + m (1 - m / n)) (c - m)
@@ -19,7 +19,7 @@ phi = (sum (c - m)^2 - sum m (1 - m / n)) / sum m^2, not below 0. Then
 so counts rule where the model fails and the model where counts are few. What a seed visits for certain is no part of n and c. A node
 that the model cannot reach keeps its plain count.
 
-Known limit: sampling that never draws certain edges at all (a user's function that takes the first neighbours) makes hazards that no
+Known limit: sampling that never draws certain edges at all (a user's function that takes the first neighbours) makes a reach that no
 calibration mends: there the blend lost up to 16 points to plain counts. The hotness stage uses it for uniform sampling only.
 
 Sources: Robbins, An empirical Bayes approach to statistics (1956), for the idea; the blend is this project's own.
@@ -35,33 +35,33 @@ import numpy as np
 
 from kernels.arrays import as_ids
 from kernels.errors import InputError
-from kernels.hotness.reach import Hazards, reciprocity
+from kernels.hotness.reach import ReachModel, reciprocity
 from kernels.types import Array, Topology
 
-MOST_GROUPS = 200
-LEAST_IN_GROUP = 500  # nodes in a group where there are fewer than 100,000 altogether
+MOST_BINS = 200
+LEAST_IN_BIN = 500  # nodes per bin where there are fewer than 100,000 altogether
 
 
-def posterior(drawn: Array, trials: Array, hazard: Array) -> Array:
+def posterior(drawn: Array, trials: Array, reach: Array) -> Array:
     """Returns f64[N]: the probability that a batch draws the node, from counts and a model.
 
     Args:
         drawn: [N] integers, batches that drew it.
         trials: [N] integers, batches that could have.
-        hazard: f64[N] in [0, 1], what the model says.
+        reach: f64[N] in [0, 1], what the model says.
     """
     result = np.divide(drawn, trials, out=np.zeros(len(drawn)), where=trials > 0)
-    known = (hazard > 0) & (trials > 0)
+    known = (reach > 0) & (trials > 0)
     if not known.any():
         return result
-    count, trial, model = drawn[known].astype(np.float64), trials[known].astype(np.float64), hazard[known]
-    group = _groups(model)
+    count, trial, model = drawn[known].astype(np.float64), trials[known].astype(np.float64), reach[known]
+    bins = _bins(model)
     expected = trial * model
     # bincount adds one after the other, so the sums are the same bits everywhere.
-    mean = np.minimum(expected * _ratio(np.bincount(group, count), np.bincount(group, expected))[group], trial)
+    mean = np.minimum(expected * _ratio(np.bincount(bins, count), np.bincount(bins, expected))[bins], trial)
     noise = mean * (1 - mean / trial)
-    beyond = np.bincount(group, (count - mean) ** 2 - noise)
-    error = np.maximum(_ratio(beyond, np.bincount(group, mean * mean)), 0)[group] * mean * mean
+    beyond = np.bincount(bins, (count - mean) ** 2 - noise)
+    error = np.maximum(_ratio(beyond, np.bincount(bins, mean * mean)), 0)[bins] * mean * mean
     trust = np.divide(error, error + noise, out=np.ones(len(mean)), where=error + noise > 0)
     result[known] = (mean + trust * (count - mean)) / trial
     return result
@@ -102,18 +102,18 @@ def visit_rates(
         raise InputError(problem, f"count layers on this graph of {topology.num_nodes} nodes")
     rates, total = np.zeros(topology.num_nodes), num_batches * rounds
     rates[as_ids(train_ids, "train_ids")] = 1 / num_batches
-    hazards = Hazards(topology, reciprocity(topology, seed), threads)
+    model = ReachModel(topology, reciprocity(topology, seed), threads)
     seated = layer_visits[-1].astype(np.int64)
     for below, fanout in zip([*layer_visits[-2::-1], visits], fanouts, strict=True):
-        drawn = posterior(below - seated, total - seated, hazards.step(rates, fanout))
+        drawn = posterior(below - seated, total - seated, model.step(rates, fanout))
         rates += (1 - rates) * drawn
         seated = below.astype(np.int64)
     return rates
 
 
-def _groups(model: Array) -> Array:
-    """Returns i64[n]: groups of nearly equal size by ascending value; equal values are never apart."""
-    count = min(MOST_GROUPS, max(1, len(model) // LEAST_IN_GROUP))
+def _bins(model: Array) -> Array:
+    """Returns i64[n], the bin of each value: bins of nearly equal size by ascending value; equal values share one."""
+    count = min(MOST_BINS, max(1, len(model) // LEAST_IN_BIN))
     ascending = np.sort(model)
     return np.searchsorted(ascending[np.arange(count) * len(model) // count], model, "right") - 1
 

@@ -1,4 +1,4 @@
-"""Sums over out-neighbours, and the reverse PageRank that is made of them.
+"""Push, a scatter to in-neighbours: every node sums the values of its out-neighbours; and the reverse PageRank made of it.
 
 A topology holds in-neighbours, but what a batch asks for flows against the edges: a destination u asks its in-neighbours v. So each u
 adds its value to the sums of its neighbours, and no transpose of the graph (4 bytes an edge more) is needed. Values are 64-bit
@@ -35,12 +35,15 @@ def push_reference(topology: Topology, values: Array) -> Array:
 
 
 def push(topology: Topology, values: Array, *, threads: int = 1) -> Array:
-    """Returns u64[N] or u64[N, 2]: for every node v the sum of values[u] over its out-edges (v, u), modulo 2^64.
+    """Scatters the values of nodes to their in-neighbours.
 
     Args:
         topology: the in-neighbours.
         values: u64[N], or u64[N, 2] for two sums in one pass.
         threads: native threads; the result does not depend on it.
+
+    Returns:
+        u64[N] or u64[N, 2]: for every node v the sum of values[u] over its out-edges (v, u), modulo 2^64.
 
     Raises:
         InputError: values do not fit the graph, or an edge begins outside it.

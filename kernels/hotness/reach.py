@@ -1,9 +1,9 @@
-"""How likely a batch is to reach each node, worked out layer by layer without sampling.
+"""Reach: the probability that a batch reaches each node, worked out layer by layer without sampling.
 
 A destination u that is in a batch with probability q_u draws each of its d_u in-neighbours with probability p_u = min(1, fanout / d_u).
 A node v that is not in the batch yet gets in unless all its out-neighbours u miss it:
 
-    hazard_v = 1 - prod over u (1 - x_u p_u) = 1 - exp(-sum over u of w_u),    w_u = -log(1 - x_u p_u)
+    reach_v = 1 - prod over u (1 - x_u p_u) = 1 - exp(-sum over u of w_u),    w_u = -log(1 - x_u p_u)
 
 So one value a node is pushed to its in-neighbours (kernels/hotness/push.py): O(E) a layer, no value an edge.
 
@@ -11,7 +11,7 @@ Destinations of the layers above are destinations again. They have drawn before,
 (1 - t_u), where t_u is the probability that u drew a given neighbour in a layer above. Then t_u <- t_u + (q_u - t_u) p_u.
 
 The echo. Where v draws u and u may draw v, part of q_u is v's own doing, in batches in which v was there before. Counted as an
-independent chance it is no small error: on a sparse graph with 5 % training nodes it exceeded the true hazard of these nodes. It is removed
+independent chance it is no small error: on a sparse graph with 5 % training nodes it exceeded the true reach of these nodes. It is removed
 to first order: w_u becomes w_u + log(1 - t_v) dw_u/ds_u, where s_u = -log(1 - q_u) is what v added -log(1 - t_v) to, and
 
     dw_u/ds_u = p_u (1 - q_u) / (1 - t_u) / (1 - x_u p_u), at most 1
@@ -42,10 +42,10 @@ PROBE_WORD = -3  # after the stream
 SUREST = 1 - 2.0**-20  # keeps logarithms finite
 
 
-def hazard_reference(
+def reach_reference(
     topology: Topology, rates: Array, fanout: int, drawn: Array, reciprocity: float
 ) -> tuple[Array, Array]:
-    """Returns (hazards f64[N], the new `drawn` f64[N]): one layer of `Hazards` in plain NumPy; `drawn` is t, zeros at first."""
+    """Returns (reach f64[N], the new `drawn` f64[N]): one layer of `ReachModel` in plain NumPy; `drawn` is t, zeros at first."""
     degree = np.maximum(np.diff(topology.indptr), 1)
     picked = np.ones(len(degree)) if fanout < 0 else np.minimum(1.0, fanout / degree)
     hit = np.minimum(np.maximum(rates - drawn, 0) / (1 - drawn) * picked, SUREST)
@@ -58,8 +58,8 @@ def hazard_reference(
     return -np.expm1(-np.maximum(exponent, 0)), np.minimum(1 - (1 - drawn) * (1 - hit), SUREST)
 
 
-class Hazards:
-    """The layers of one sampler, from the seeds downwards; call `step` for each.
+class ReachModel:
+    """The reach of nodes through the layers of one sampler; call `step` for each layer, from the seeds downwards.
 
     Args:
         topology: the in-neighbours.
@@ -76,7 +76,7 @@ class Hazards:
         self._drawn = np.zeros(topology.num_nodes)  # t
 
     def step(self, rates: Array, fanout: int) -> Array:
-        """Returns f64[N]: the probability that a node which is no destination of the layer is drawn by one.
+        """Returns the reach f64[N]: the probability that a node which is no destination of the layer is drawn by one.
 
         Args:
             rates: f64[N], the probability that a batch has the node as a destination of the layer.

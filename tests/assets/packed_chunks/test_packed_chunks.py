@@ -5,6 +5,7 @@ import os
 import shutil
 import tracemalloc
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,8 @@ from assets.building.materialize import materialize
 from assets.building.stage import ChecksFailedError, Silent
 from assets.cache_plan.read import open_segment_plan
 from assets.graph.read import open_graph
-from assets.packed_chunks import build_group
 from assets.packed_chunks.addresses import CachedNodes, addresses
-from assets.packed_chunks.config import Group, PackedConfig, PackedExecution
+from assets.packed_chunks.config import PackedConfig, PackedExecution
 from assets.packed_chunks.distribute import Dealer, Memory, deal
 from assets.packed_chunks.read import Chunks
 from assets.packed_chunks.reorder import Placing
@@ -29,6 +29,7 @@ from assets.storage.read_verified import read_table
 from assets.storage.store import Store
 from kernels import warn_once
 from kernels.disk_cache.pack import pack_range
+from kernels.disk_cache.segments import SegmentPlan
 from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES, page_digests_reference
 from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, STAGED, unpack
@@ -124,16 +125,16 @@ def test_a_batch_of_other_samples_is_refused() -> None:
 
 
 def test_a_plan_that_counts_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = build_group._part_of
+    right = SegmentPlan.group
 
-    def wrong(plan: Artifact, group: Group) -> Any:
-        part = right(plan, group)
+    def wrong(plan: SegmentPlan, low: int, high: int) -> SegmentPlan:
+        part = right(plan, low, high)
         ids = part.cache(0)
-        unwanted = ~np.isin(ids, part.cached(0).ids) & ~np.isin(ids, part.packed(0))
+        unwanted = ~np.isin(ids, ids[part.cached(0)]) & ~np.isin(ids, part.packed(0))
         members = np.insert(part.members, part.member_ptr[1], np.flatnonzero(unwanted)[0])
-        return part._replace(member_ptr=part.member_ptr + (np.arange(len(part.member_ptr)) > 0), members=members)
+        return replace(part, member_ptr=part.member_ptr + (np.arange(len(part.member_ptr)) > 0), members=members)
 
-    monkeypatch.setattr(build_group, "_part_of", wrong)
+    monkeypatch.setattr(SegmentPlan, "group", wrong)
     with pytest.raises(InputError, match="the plan expects others"):
         build_packed(tmp_path, plan={"segment_size": 3}, memory={"disk": "10x"})
 

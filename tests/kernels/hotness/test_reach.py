@@ -1,4 +1,4 @@
-"""Hazards: the rule in NumPy, the same bytes at any thread count, and what is really drawn."""
+"""Reach: the rule in NumPy, the same bytes at any thread count, and what is really drawn."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import _native
-from kernels.hotness.reach import Hazards, hazard_reference, reciprocity
+from kernels.hotness.reach import ReachModel, reach_reference, reciprocity
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
 from kernels.types import BatchKey
@@ -17,23 +17,23 @@ from tests.kernels.graphs import random_topology, topologies, topology
 @given(graph=topologies(), data=st.data(), fanouts=st.lists(st.sampled_from([1, 2, 5, -1]), min_size=1, max_size=3))
 def test_all_versions_agree_at_any_thread_count(graph, data, fanouts):
     share, drawn, numbers = data.draw(st.floats(0, 1)), np.zeros(graph.num_nodes), st.floats(0, 1)
-    versions = [Hazards(graph, share, threads) for threads in (1, 2, 8)]
+    versions = [ReachModel(graph, share, threads) for threads in (1, 2, 8)]
     for fanout in fanouts:
         rates = np.array(data.draw(st.lists(numbers, min_size=graph.num_nodes, max_size=graph.num_nodes)))
         made = [version.step(rates, fanout) for version in versions]
         assert made[0].tobytes() == made[1].tobytes() == made[2].tobytes()
         # A node has up to 9 out-edges a neighbour here; the fixed point has 40 binary places.
-        expected, drawn = hazard_reference(graph, rates, fanout, drawn, share)
+        expected, drawn = reach_reference(graph, rates, fanout, drawn, share)
         np.testing.assert_allclose(made[0], expected, rtol=1e-9, atol=1e-9)
         assert ((made[0] >= 0) & (made[0] <= 1)).all()
 
 
 def test_logarithm_and_exponential_are_those_of_the_library_to_the_last_digits():
-    """Through the kernel: one node u with one in-neighbour v, whose hazard undoes the logarithm."""
+    """Through the kernel: one node u with one in-neighbour v, whose reach undoes the logarithm."""
     graph = topology([[1], []])
     for rate in (0.0, 1e-12, 1e-6, 0.1, 0.4999, 0.5, 0.75, 0.99, 1 - 2**-19):
-        hazard = Hazards(graph, 0.0).step(np.array([rate, 0.0]), 1)
-        assert hazard[1] == pytest.approx(rate, rel=1e-12, abs=2.0**-40) and hazard[0] == 0
+        reach = ReachModel(graph, 0.0).step(np.array([rate, 0.0]), 1)
+        assert reach[1] == pytest.approx(rate, rel=1e-12, abs=2.0**-40) and reach[0] == 0
     values = np.empty((2, 2), np.uint64)
     before, after = np.array([0.1, 0.0]), np.empty(2)
     _native.pick_exponents(graph.indptr, np.array([0.4, 0.0]), 1, 2.0**40, before, after, values, 1)
@@ -43,8 +43,8 @@ def test_logarithm_and_exponential_are_those_of_the_library_to_the_last_digits()
 
 def test_a_hub_of_many_sure_neighbours_does_not_overflow():
     graph = topology([[0]] * 70_000)
-    assert Hazards(graph, 0.0).step(np.ones(70_000), 1)[0] == 1.0
-    assert Hazards(graph, 0.0).step(np.full(70_000, 1e-7), 1)[0] == pytest.approx(-np.expm1(-7e-3), rel=1e-3)
+    assert ReachModel(graph, 0.0).step(np.ones(70_000), 1)[0] == 1.0
+    assert ReachModel(graph, 0.0).step(np.full(70_000, 1e-7), 1)[0] == pytest.approx(-np.expm1(-7e-3), rel=1e-3)
 
 
 @pytest.mark.parametrize("mutual", [True, False])
@@ -66,10 +66,10 @@ def test_expected_inputs_are_those_of_sampled_epochs(mutual):
     seen = sampler.take_visits(np.zeros(3000, np.uint32)) / len(batches)
 
     def expected(share):
-        hazards, rates = Hazards(graph, share), np.zeros(3000)
+        model, rates = ReachModel(graph, share), np.zeros(3000)
         rates[train] = 0.1
         for _ in range(2):
-            rates = rates + (1 - rates) * hazards.step(rates, 4)
+            rates = rates + (1 - rates) * model.step(rates, 4)
         return rates
 
     share = reciprocity(graph, 0)
