@@ -2,18 +2,31 @@
 
 import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from torch import Tensor
 
+from kernels.errors import InputError
 from trainers.batches.batch import MiniBatch
 from trainers.executor import BatchGradient, Done, Run, add_in_order, taken_gradients
 from trainers.techniques import minibatch
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    # Number of replicas.
+    count: int = 2
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise InputError(f"count = {self.count} is below 1", "give a number of replicas")
+
+
 class Replicas:
     def __init__(self, run: Run):
         self.run, self.source = run, minibatch.open_executor(run).source
-        self.replicas = [copy.deepcopy(run.model) for _ in range(2)]
+        self.count = (run.semantic.train.settings or Settings()).count
+        self.replicas = [copy.deepcopy(run.model) for _ in range(self.count)]
 
     def steps(self, epoch: int, start: int) -> Iterator[Done]:
         first, group = start - start % self.run.plan.accumulate, []
@@ -29,7 +42,7 @@ class Replicas:
         for replica, model in enumerate(self.replicas):
             model.load_state_dict(self.run.model.state_dict())
             # The second replica works backwards: who computes a gradient, and when, must not matter.
-            for batch in group[replica::2][:: -1 if replica else 1]:
+            for batch in group[replica :: self.count][:: -1 if replica else 1]:
                 done[batch.position] = BatchGradient(model, self.run.semantic.seed, self.run.class_weights)(batch)
                 gradients[batch.position] = taken_gradients(model)
         add_in_order(self.run.model, (gradients[position] for position in sorted(gradients)))

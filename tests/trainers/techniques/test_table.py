@@ -7,19 +7,24 @@ from typing import Any
 
 import pytest
 
+from assets.pipeline.file import parse_pipeline
 from assets.storage.artifact import Artifact
 from assets.storage.home import ROOT
 from assets.storage.store import Store
+from assets.storage.version import canonical
 from kernels.errors import InputError
 from tests.trainers.graphs import random_graph_artifact
 from tests.trainers.runs import SAMPLING, TABLE, content
+from tests.trainers.techniques import replicas
 from trainers.config import TrainTable
 from trainers.run import train_table
 from trainers.techniques import LATER, TECHNIQUES, Technique
 
 TOYS = {
     "whole-graph": Technique(name="whole-graph", module="tests.trainers.techniques.whole_graph"),
-    "replicas": Technique(name="replicas", module="tests.trainers.techniques.replicas", needs=("sampling",)),
+    "replicas": Technique(
+        name="replicas", module="tests.trainers.techniques.replicas", needs=("sampling",), settings=replicas.Settings
+    ),
     "pruning": Technique(name="pruning", module="tests.trainers.techniques.pruning", needs=("sampling",)),
 }
 
@@ -100,6 +105,39 @@ def test_a_technique_without_sampling_needs_no_such_table(tmp_path: Path) -> Non
         run(trainer="minibatch")
     with pytest.raises(InputError, match='eval = "sampled" samples neighbours'):
         run(trainer="whole-graph", eval="sampled")
+
+
+RECIPE = """
+seed = 5
+[graph]
+source = "sbm"
+nodes = 100
+edges = 400
+[sampling]
+fanouts = [4, 3]
+batch_size = 32
+[[train]]
+name = "two"
+trainer = "replicas"
+"""
+
+
+def recipe(tmp_path: Path, tail: str) -> TrainTable:
+    path = tmp_path / "toy.toml"
+    return parse_pipeline(path, (RECIPE + tail).encode(), TrainTable).train[0]
+
+
+def test_the_settings_of_a_technique_stand_in_a_sub_table_and_are_hashed_where_they_are_present(tmp_path: Path) -> None:
+    plain, three = recipe(tmp_path, ""), recipe(tmp_path, "[train.replicas]\ncount = 3\n")
+    assert plain.config.settings is None and three.config.settings == replicas.Settings(count=3)
+    assert "settings" not in canonical(plain.config) and canonical(three.config)["settings"] == {"count": 3}
+    for tail, problem in (
+        ("[train.replicas]\ncount = 0\n", "14: count = 0 is below 1"),
+        ("[train.replicas]\ncont = 3\n", "14: .* has no key cont .did you mean count"),
+        ("[train.minibatch]\n", "has no key minibatch"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            recipe(tmp_path, tail)
 
 
 def test_an_unknown_technique_is_named_with_those_that_exist() -> None:
