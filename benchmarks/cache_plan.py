@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.disk_baselines import belady, global_cache, merged_rows, one_read_a_row
 from benchmarks.record import record
 from benchmarks.sampled_batches import LOW_SKEW, Batches, sample_batches
-from kernels.disk_cache.copies_plan import plan_grouped
+from kernels.disk_cache.copies_plan import plan_copies
 from kernels.disk_cache.segment_plan import CountedPlan, plan_segment
 from kernels.disk_cache.segment_size import SegmentSizes
 from kernels.disk_cache.segments import ALL, disk_state
@@ -182,7 +182,7 @@ def compare_searches(batches: Batches, slot: Array) -> dict[str, object]:
 def with_copies(batches: Batches, slot: Array, disk_bytes: int) -> dict[str, object]:
     """Plans copies of rows within a budget."""
     started = time.perf_counter()
-    plan = plan_grouped(batches.ptr, batches.node_ids, disk_state(slot), ROW_BYTES, disk_bytes, threads=THREADS)
+    plan = plan_copies(batches.ptr, batches.node_ids, disk_state(slot), ROW_BYTES, disk_bytes, threads=THREADS)
     if plan is None:
         return {"copies": None}
     assert plan.disk_bytes <= disk_bytes

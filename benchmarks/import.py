@@ -140,7 +140,7 @@ def child_main(folder: Path, size: dict[str, Any]) -> None:
     phases = Phases()
     artifact = materialize(Store(), GRAPH, config, GraphExecution(threads=2), {}, phases)
     ended = time.perf_counter()
-    read_sort = sum(phases.seconds.get(label, 0.0) for label in ("read edges", "deal edges", "sort edges"))
+    read_sort = sum(phases.seconds.get(label, 0.0) for label in ("read edges", "distribute edges", "sort edges"))
     report = {
         "path": str(artifact.path),
         "hash_seconds": round(hashed - started, 2),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from assets.building.stage import Progress
-from assets.cache_plan.layout import Layout, NoRoom, SegmentPlanner, choose_layout, one_copy
+from assets.cache_plan.layout import Layout, NoSpace, SegmentPlanner, choose_layout, one_copy
 from assets.cache_plan.segment_size import SegmentBatches, SegmentChoice
 from assets.storage.arrays import ArrayAppender
 from kernels.disk_cache.segment_plan import CountedPlan
@@ -70,14 +70,14 @@ def plan_all(
         writer, progress: of the stage.
 
     Raises:
-        InputError: copies were asked for and the disk budget has no room for them.
+        InputError: copies were asked for and the disk budget has no space for them.
     """
     planner = SegmentPlanner(batches, placement.slot, choice, seed)
     layout = choose_layout(planner, order, progress)
     try:
         return _plan_layout(planner, layout, placement, writer, progress)
-    except NoRoom:
-        if order == "grouped":
+    except NoSpace:
+        if order == "copies":
             raise
         for name in STREAMED:
             writer.path(f"{name}.npy").unlink()

@@ -18,9 +18,9 @@ class CachePlanTable:
     """
 
     # Of the rows of a segment's disk cache: Gray-code order of the memberships in batches, with pages filled from it or as it is;
-    # DiskGNN's Algorithm 1; or with copies of a row for groups of batches. "auto" is "filled" or "grouped", which moves fewer bytes.
-    order: Literal["auto", "filled", "gray", "minhash", "grouped"] = "auto"
-    # Batches that share a disk cache; 0 = the fewest that the disk budget allows, for "grouped" as many as memory does.
+    # DiskGNN's Algorithm 1; or with copies of a row for groups of batches. "auto" is "filled" or "copies", which moves fewer bytes.
+    order: Literal["auto", "filled", "gray", "minhash", "copies"] = "auto"
+    # Batches that share a disk cache; 0 = the fewest that the disk budget allows, for "copies" as many as memory does.
     segment_size: int = 0
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""How the segments of a plan are laid out: with one copy of each row in a disk cache, or with copies for groups of batches.
+"""How the segments of a plan are laid out: with one copy of each row in a disk cache, or with copies for sets of batches.
 
 One copy is DiskGNN's layout, in segments of the fewest batches that fit the budget (Algorithm 2). Where the budget is close to what
 packing takes, its pages are wanted whole. Where it is a third or a half of that, segments get long and pages sparse, and copies
@@ -6,8 +6,8 @@ packing takes, its pages are wanted whole. Where it is a third or a half of that
 in more and shorter reads. So "auto" looks at copies from a quarter on, where one copy moves more than 1 % of bytes that nobody
 asked for: it plans the first segment of both and takes the better one.
 
-Segments with copies should be as long as memory allows, since longer ones have more groups to choose from. Each gets the share of the
-budget that it has of the rows.
+Segments with copies should be as long as memory allows, since longer ones have more sets of batches to choose from. Each gets the
+share of the budget that it has of the rows.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import numpy as np
 from assets.building.stage import Progress
 from assets.cache_plan.segment_size import SegmentBatches, SegmentChoice
 from assets.sizes import format_bytes
-from kernels.disk_cache.copies_plan import plan_grouped
+from kernels.disk_cache.copies_plan import plan_copies
 from kernels.disk_cache.segment_plan import CountedPlan, Order, plan_segment
 from kernels.disk_cache.segments import disk_state
 from kernels.errors import InputError
 from kernels.types import Array
 
-GROUPED_PAIRS = 1 << 25
-"""(batch, node) pairs of a segment with copies, at most, but for a single batch."""
+PAIRS_WITH_COPIES = 1 << 25
+"""Largest number of (batch, node) pairs in a segment with copies; a segment of one batch may have more."""
 
 GOOD = 1.01
 """Amplification up to which no other layout is looked for."""
@@ -37,12 +37,12 @@ WORTH = 0.25
 """Share of full packing below which no other layout is looked for."""
 
 
-class NoRoom(InputError):
+class NoSpace(InputError):
     """A segment with copies does not fit its share of the disk budget."""
 
 
 class Layout(NamedTuple):
-    """The order of the disk caches' rows, or "grouped", and (first batch, one behind the last) of each segment."""
+    """The order of the disk caches' rows, or "copies", and (first batch, one behind the last) of each segment."""
 
     order: str
     cuts: Sequence[tuple[int, int]]
@@ -52,10 +52,10 @@ class SegmentPlanner:
     """Plans segments of stored batches; remembers the one that was planned last to decide, since it is often taken.
 
     Args:
-        batches: of all epochs.
-        slot: i32[N] of the static tiers.
-        choice: of the segment size.
-        seed: draws the permutations of "minhash".
+        batches: batches of all epochs.
+        slot: i32[N], slots of the static tiers.
+        choice: the segment size, and what it was chosen by.
+        seed: seed that draws the permutations of "minhash".
     """
 
     def __init__(self, batches: SegmentBatches, slot: Array, choice: SegmentChoice, seed: int):
@@ -75,7 +75,7 @@ class SegmentPlanner:
         """Plans a segment, batches first to last - 1.
 
         Raises:
-            NoRoom: its share of the budget is too small for copies.
+            NoSpace: its share of the budget is too small for copies.
         """
         key = layout.order, first, last
         if key not in self._planned:
@@ -83,11 +83,11 @@ class SegmentPlanner:
         return self._planned.pop(key)
 
     def amplification(self, layout: Layout) -> float:
-        """Plans the first segment and returns its bytes read for each byte needed; infinite where copies do not fit."""
+        """Plans the first segment. Returns the bytes it reads per byte needed; infinite where copies do not fit."""
         self._planned.clear()
         try:
             segment = self._plan(layout.order, *layout.cuts[0])
-        except NoRoom:
+        except NoSpace:
             return np.inf
         self._planned[layout.order, *layout.cuts[0]] = segment
         return segment.amplification
@@ -95,7 +95,7 @@ class SegmentPlanner:
     def _plan(self, order: str, first: int, last: int) -> CountedPlan:
         choice, threads = self.choice, self.batches.threads
         ptr, node_ids = self.load(first, last)
-        if order != "grouped":
+        if order != "copies":
             single: Order = order  # pyright: ignore[reportAssignmentType]
             return plan_segment(
                 ptr,
@@ -107,13 +107,13 @@ class SegmentPlanner:
                 compare=True,
                 threads=threads,
             )
-        room = choice.disk_budget * int(choice.pairs[first:last].sum()) // max(1, choice.full_rows)
-        found = plan_grouped(ptr, node_ids, self._state, choice.row_bytes, room, compare=True, threads=threads)
+        space = choice.disk_budget * int(choice.pairs[first:last].sum()) // max(1, choice.full_rows)
+        found = plan_copies(ptr, node_ids, self._state, choice.row_bytes, space, compare=True, threads=threads)
         if found is None:
             problem = (
-                f"copies of rows for batches {first} to {last - 1} do not fit {format_bytes(room)} of the disk budget"
+                f"copies of rows for batches {first} to {last - 1} do not fit {format_bytes(space)} of the disk budget"
             )
-            raise NoRoom(problem, 'set order = "auto" in [cache_plan], or raise `disk`')
+            raise NoSpace(problem, 'set order = "auto" in [cache_plan], or raise `disk`')
         return found
 
 
@@ -121,12 +121,12 @@ def choose_layout(planner: SegmentPlanner, order: str, progress: Progress) -> La
     """Returns the layout that was asked for, or the one whose first segment moves fewer bytes for each byte needed.
 
     Args:
-        planner: of the segments.
-        order: as the table gives it.
+        planner: planner of the segments.
+        order: order of the cache's rows, as the table gives it.
         progress: listener.
     """
     choice = planner.choice
-    if order == "grouped" and choice.row_bytes:
+    if order == "copies" and choice.row_bytes:
         return with_copies(choice)
     single = one_copy(choice, "filled" if order == "auto" else order)
     worth = WORTH * choice.full_rows * choice.row_bytes
@@ -144,14 +144,14 @@ def choose_layout(planner: SegmentPlanner, order: str, progress: Progress) -> La
 
 def one_copy(choice: SegmentChoice, order: str) -> Layout:
     """Returns segments of the size that was chosen."""
-    return Layout("filled" if order == "grouped" else order, choice.segments(len(choice.pairs)))
+    return Layout("filled" if order == "copies" else order, choice.segments(len(choice.pairs)))
 
 
 def with_copies(choice: SegmentChoice) -> Layout:
-    """Returns segments of about equally many (batch, node) pairs, as few as `GROUPED_PAIRS` or the size that was asked for allows."""
+    """Returns segments of about equally many (batch, node) pairs, as few as `PAIRS_WITH_COPIES` or the size that was asked for allows."""
     num_batches = len(choice.pairs)
-    fewest = -(-num_batches // choice.asked_size) if choice.asked_size else -(-choice.full_rows // GROUPED_PAIRS)
+    fewest = -(-num_batches // choice.asked_size) if choice.asked_size else -(-choice.full_rows // PAIRS_WITH_COPIES)
     count = min(num_batches, max(1, fewest))
     ends = np.searchsorted(np.cumsum(choice.pairs), choice.full_rows * np.arange(1, count) / count) + 1
     cuts = np.unique(np.concatenate([[0], np.minimum(ends, num_batches), [num_batches]])).tolist()
-    return Layout("grouped", list(pairwise(cuts)))
+    return Layout("copies", list(pairwise(cuts)))

@@ -68,7 +68,7 @@ def plan_checks(
     on_disk = int(np.count_nonzero(placement.slot == ELSEWHERE))
     held = [len(ids) * choice.row_bytes for ids in (placement.device_ids, placement.host_ids)]
     places = len(placement.device_ids) + len(placement.host_ids) + on_disk
-    rows_fit = stored <= choice.full_rows if planned.order == "grouped" else stored == choice.rows
+    rows_fit = stored <= choice.full_rows if planned.order == "copies" else stored == choice.rows
     sound = short == 0 and rows_fit and places == len(placement.slot)
     fits = held[0] <= budgets.device_bytes and held[1] <= budgets.host_bytes
     details = (

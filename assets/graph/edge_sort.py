@@ -37,7 +37,7 @@ SORT_BYTES = 112
 """Most bytes that sorting needs for one edge: its record, columns, order, merged columns."""
 
 MOST_RANGES = 512
-"""Most files that are open at once while edges are dealt."""
+"""Most files that are open at once while edges are distributed."""
 
 LARGEST_DEGREE = 2**31 - 1
 
@@ -84,7 +84,7 @@ def sort_edges(
     counts = _Counts()
     bounds = _cut(spool, memory_bytes)
     files = [spool.folder / f"range.{number}" for number in range(len(bounds) - 1)]
-    progress.start("deal edges", spool.num_edges, "edges")
+    progress.start("distribute edges", spool.num_edges, "edges")
     _deal(spool, policy, bounds, files, counts, progress)
     progress.done()
     spool.remove()

@@ -21,7 +21,7 @@ The parent, for all B batches and S segments, by epoch and step:
 A slot on the staged tier is a row of the batch's own staging: packed rows first, then its cached rows in the order of `places`. The
 topology stays in the samples, which are laid out for the same kind of read.
 
-Peak memory of a part, N nodes, T threads: `memory` (ranges, buffers and windows; assets/packed_chunks/distribute.py), or 2
+Peak memory of a part, N nodes, T threads: `memory` (ranges of the table, buffers and spans; assets/packed_chunks/distribute.py), or 2
 MiB and a page for each of its batches where that is more; 4 N bytes; 4 bytes for each stored row, 8 for those of caches and
 images, 8 for each page of a cache; and for each of T + 4 threads 4 MiB and a batch with 60 bytes for each input that comes from disk.
 """

@@ -21,8 +21,8 @@ from assets.building.stage import Check, Progress, Summary
 from assets.cache_plan.read import open_segment_plan
 from assets.graph.read import open_graph
 from assets.packed_chunks.addresses import CachedNodes, addresses
-from assets.packed_chunks.distribute import WAITING_THREADS, Dealer, Memory, Streamed, deal
-from assets.packed_chunks.reorder import Placing
+from assets.packed_chunks.distribute import WAITING_THREADS, BufferSizes, RowDistributor, Streamed, distribute
+from assets.packed_chunks.reorder import Reorderer
 from assets.samples.read import Samples, open_samples
 from assets.samples.record import input_ids_place
 from assets.storage.arrays import DATA_OFFSET
@@ -72,22 +72,22 @@ def pack_group(
     """
     table, samples = open_graph(inputs["graph"]).features, open_samples(inputs["samples"])
     plan = open_segment_plan(inputs["cache_plan"]).group(group.low, group.high)
-    memory = Memory.of(memory_bytes)
+    sizes = BufferSizes.of(memory_bytes)
     layout = _lay_out(plan, samples, table.row_bytes)
     chunk_file = writer.create_direct("chunks", int(layout.chunks[-1]) - DATA_OFFSET, np.uint8)
     chunks = _chunk_sinks(plan, layout, chunk_file)
     cache_words = np.zeros((layout.caches[-1] - DATA_OFFSET) // PAGE_BYTES, np.uint64)
     regions = _placed_regions(inputs["cache_plan"], plan, layout, cache_words, table, group, writer)
-    placing = Placing(table.row_bytes, memory.window_bytes)
+    reorderer = Reorderer(table.row_bytes, sizes.span_bytes)
     for region in regions:
-        placing.add(*region)
-    dealer = Dealer([*chunks, *placing.windows], table.row_bytes, memory.buffer_bytes)
-    heads = _heads(np.array(inputs["cache_plan"].array("slot")), plan, samples, dealer, threads)
+        reorderer.add(*region)
+    distributor = RowDistributor([*chunks, *reorderer.spans], table.row_bytes, sizes.buffer_bytes)
+    heads = _heads(np.array(inputs["cache_plan"].array("slot")), plan, samples, distributor, threads)
     clock = time.perf_counter()
-    deal(table, dealer, memory.range_bytes, threads, progress, heads)
-    dealt = time.perf_counter()
-    placing.settle(dealer, threads)
-    settled = time.perf_counter()
+    distribute(table, distributor, sizes.range_bytes, threads, progress, heads)
+    distributed = time.perf_counter()
+    reorderer.write_in_order(distributor, threads)
+    reordered = time.perf_counter()
     writer.save("bounds", layout.chunks)
     writer.save("num_cached", plan.cached_rows)
     writer.save("digests", np.array([chunk.region.digest for chunk in chunks], np.uint64))
@@ -98,14 +98,18 @@ def pack_group(
     ]
     wrong = _compare(table, [*packed, *regions])
     writer.note(
-        phase_seconds={"deal": dealt - clock, "settle": settled - dealt, "compare": time.perf_counter() - settled}
+        phase_seconds={
+            "distribute": distributed - clock,
+            "reorder": reordered - distributed,
+            "compare": time.perf_counter() - reordered,
+        }
     )
     return Summary(
         numbers={
             "first_segment": group.low,
             "first_batch": plan.first_batch,
             "num_batches": len(chunks),
-            "num_rows": len(dealer.lists.ids),
+            "num_rows": len(distributor.lists.ids),
         },
         checks=[Check(name="rows are the features", passed=not wrong, detail=wrong or "drawn rows compared byte by byte")],
     )  # fmt: skip
@@ -164,14 +168,16 @@ def _placed_regions(
     return found
 
 
-def _heads(slot: Array, plan: SegmentPlan, samples: Samples, dealer: Dealer, threads: int) -> list[Callable[[], None]]:
+def _heads(
+    slot: Array, plan: SegmentPlan, samples: Samples, distributor: RowDistributor, threads: int
+) -> list[Callable[[], None]]:
     """Returns the work of putting addresses and places in front of the rows of every chunk, cut for some threads."""
 
     def put(batch: int) -> None:
         input_ids = _input_ids(samples, plan.first_batch + batch)
         cached = CachedNodes.of(plan.cache(int(plan.segment_of[batch])), plan.cached(batch))
         slots, places = addresses(slot[input_ids], input_ids, plan.packed(batch), cached)
-        if len(places) != len(cached.ids) or dealer.sinks[batch].head_bytes != sum(
+        if len(places) != len(cached.ids) or distributor.sinks[batch].head_bytes != sum(
             int(padded_bytes(each.nbytes)) for each in (slots, places)
         ):
             problem = (
@@ -179,8 +185,8 @@ def _heads(slot: Array, plan: SegmentPlan, samples: Samples, dealer: Dealer, thr
             )
             raise InputError(f"{problem}; the plan expects others", "build the cache plan for these samples")
         for values in (slots, places):
-            dealer.put(batch, values.view(np.uint8))
-            dealer.put(batch, np.zeros(int(padded_bytes(values.nbytes)) - values.nbytes, np.uint8))
+            distributor.put(batch, values.view(np.uint8))
+            distributor.put(batch, np.zeros(int(padded_bytes(values.nbytes)) - values.nbytes, np.uint8))
 
     def put_all(batches: Array) -> None:
         for batch in batches.tolist():

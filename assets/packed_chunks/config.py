@@ -51,7 +51,7 @@ class PackedExecution(Workers):
         super().__post_init__()
         if self.process_bytes < 2 << 20:
             problem = f"memory = {self.memory!r} is less than 2 MiB for each of {self.workers} workers"
-            raise InputError(problem, "a pass over the features reads and deals 1 MiB at a time, or more")
+            raise InputError(problem, "a pass over the features reads and distributes 1 MiB at a time, or more")
 
     @property
     def process_bytes(self) -> int:

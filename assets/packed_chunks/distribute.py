@@ -1,9 +1,9 @@
-"""The pass over the features: every range of the table is dealt to all lists of rows, and what comes together is written in large pieces.
+"""The pass over the features: every range of the table is distributed to all lists of rows, which are written in large pieces.
 
-A list belongs to a `Sink`: a region of a file that takes its rows in ascending order. The dealer gives every list a buffer
-(kernels/disk_cache/pack.py) and deals bundles of lists in threads; a thread that finds a buffer full hands it to its sink,
-which writes it past the page cache, and goes on. There are more threads than compute, so some wait for the disk while
-others copy and digest, and the next range of the table is read meanwhile.
+A list names the rows that one `Sink` takes: a region of a file whose rows come in ascending order. The distributor gives every list a
+buffer (kernels/disk_cache/pack.py). Its threads take bundles of lists: they copy the rows of a range to the buffers, and hand a
+buffer that is full to its sink, which writes it past the page cache. There are more threads than cores are used, so some wait for the
+disk while others copy and digest; the next range of the table is read meanwhile.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from kernels.types import Array
 
 WAITING_THREADS = 4
-"""Threads beyond those that compute: so many wait for the disk."""
+"""Threads beyond the native ones: so many wait for the disk."""
 
 MOST_BUFFER_BYTES = 4 << 20
-"""Of one list; larger writes are not faster."""
+"""Largest buffer per list; writes above 4 MiB were not faster."""
 
-BUNDLES_A_THREAD = 4
-"""The lists are cut into so many slices for each thread, which take them in turn."""
+BUNDLES_PER_THREAD = 4
+"""Slices of the lists per thread; threads take them in turn."""
 
 
-class Memory(NamedTuple):
-    """How the memory of one process is used: two ranges, buffers of lists, and windows (assets/packed_chunks/reorder.py).
+class BufferSizes(NamedTuple):
+    """Bytes that one process holds: two ranges of the table, the buffers of lists, and spans (assets/packed_chunks/reorder.py).
 
     Attributes:
-        range_bytes: of the table, twice.
-        buffer_bytes: of all lists that are written as they go; at least a page a list is taken anyway.
-        window_bytes: of all windows that stay in memory; afterwards, of those that are read back.
+        range_bytes: bytes per range of the table; two ranges are held.
+        buffer_bytes: bytes of the buffers of all lists that are written as they go; each takes a page at least.
+        span_bytes: bytes of all spans that stay in memory; afterwards, of those that are read back.
     """
 
     range_bytes: int
     buffer_bytes: int
-    window_bytes: int
+    span_bytes: int
 
     @staticmethod
-    def of(num_bytes: int) -> Memory:
-        """Cuts num_bytes into 2 x 1/8, 1/4, 1/2."""
-        return Memory(num_bytes // 8, num_bytes // 4, num_bytes // 2)
+    def of(num_bytes: int) -> BufferSizes:
+        """Returns the sizes for num_bytes: two ranges of 1/8, buffers of 1/4, spans of 1/2."""
+        return BufferSizes(num_bytes // 8, num_bytes // 4, num_bytes // 2)
 
 
 class Sink(Protocol):
     """Where the rows of a list go.
 
     Attributes:
-        ids: ids[n], rows of the table, ascending.
-        head_bytes: bytes that come before the rows (`Dealer.put`).
-        keeps_all: the buffer takes everything and is never written.
+        ids: ids[n], ascending, rows of the feature table that the sink takes.
+        head_bytes: bytes that stand before the rows (`RowDistributor.put`).
+        keeps_all: whether the buffer takes all of the rows and is never written.
     """
 
     ids: Array
@@ -68,11 +68,11 @@ class Sink(Protocol):
     keeps_all: bool
 
     def write(self, data: Array) -> None:
-        """Takes a full buffer: whole pages."""
+        """Takes a full buffer u8[n] of whole pages."""
         ...
 
     def finish(self, buffer: Array, used: int) -> None:
-        """Takes what is left."""
+        """Takes the rest of the rows, buffer[:used]."""
         ...
 
 
@@ -80,9 +80,9 @@ class Streamed:
     """Rows that stay as they come: a packed chunk.
 
     Args:
-        ids: ids[n] ascending.
-        head_bytes: of the sections in front of the rows.
-        region: writes the chunk, and keeps its digest.
+        ids: ids[n], ascending, rows of the feature table.
+        head_bytes: bytes of the sections in front of the rows.
+        region: writer of the chunk, which keeps its digest.
     """
 
     keeps_all = False
@@ -95,17 +95,17 @@ class Streamed:
         self.region.write(data)
 
     def finish(self, buffer: Array, used: int) -> None:
-        """Writes what is left, padded to whole pages."""
+        """Writes the rest of the rows, padded to whole pages."""
         self.region.fill_up(buffer, used)
 
 
-class Dealer:
+class RowDistributor:
     """The lists of a group and their buffers.
 
     Args:
-        sinks: one a list.
-        row_bytes: of a row.
-        buffer_bytes: what the buffers take together, but for a page a list and for lists that keep all.
+        sinks: where the rows of each list go.
+        row_bytes: bytes per row.
+        buffer_bytes: bytes of all buffers together, besides one page per list and the buffers of sinks that keep all.
     """
 
     def __init__(self, sinks: Sequence[Sink], row_bytes: int, buffer_bytes: int):
@@ -114,13 +114,13 @@ class Dealer:
         wanted = [int(padded_bytes(sink.head_bytes + len(sink.ids) * row_bytes)) for sink in sinks]
         streamed = sum(not sink.keeps_all for sink in sinks)
         share = min(MOST_BUFFER_BYTES, buffer_bytes // max(1, streamed)) // PAGE_BYTES * PAGE_BYTES
-        room = [
+        space = [
             size if sink.keeps_all else min(size, max(PAGE_BYTES, share))
             for sink, size in zip(sinks, wanted, strict=True)
         ]
-        starts = np.cumsum([0, *room])
+        starts = np.cumsum([0, *space])
         ids = np.concatenate([np.zeros(0, np.int32), *(sink.ids for sink in sinks)])
-        self.lists = PackLists(ptr=ptr, ids=ids, memory=aligned_empty(int(starts[-1])), starts=starts)
+        self.lists = PackLists(ptr=ptr, ids=ids, buffers=aligned_empty(int(starts[-1])), starts=starts)
         for number, sink in enumerate(sinks):
             sink.ids = ids[ptr[number] : ptr[number + 1]]  # not kept twice
 
@@ -132,7 +132,7 @@ class Dealer:
         return [(int(low), int(high)) for low, high in pairwise(np.unique(cuts))]
 
     def put(self, number: int, data: Array) -> None:
-        """Puts u8[n] in front of the rows of a list."""
+        """Puts bytes u8[n] in front of the rows of a list."""
         lists, buffer, taken = self.lists, self.lists.buffer(number), 0
         while taken < len(data):
             used = int(lists.used[number])
@@ -143,43 +143,52 @@ class Dealer:
             if taken < len(data):
                 self._write(number)
 
-    def deal(self, rows: Array, first_row: int, low: int, high: int) -> None:
-        """Deals a range to lists low to high - 1; raises InputError as `pack_range`, or when the disk is full."""
+    def distribute(self, rows: Array, first_row: int, low: int, high: int) -> None:
+        """Copies a range of the table to lists low to high - 1, and writes buffers that get full.
+
+        Args:
+            rows: u8[r, row_bytes], rows first_row to first_row + r - 1 of the table.
+            first_row: number of the first of these rows.
+            low, high: range of lists; other threads may take others meanwhile.
+
+        Raises:
+            InputError: the lists are not ascending, or the disk is full.
+        """
         while pack_range(rows, first_row, self.lists, low, high):
             used, starts = self.lists.used[low:high], self.lists.starts[low : high + 1]
             for place in np.flatnonzero((used == np.diff(starts)) & (used > 0)).tolist():
                 self._write(low + place)
 
     def finish(self, number: int) -> None:
-        """Hands over what is left of a list."""
+        """Hands the rest of a list to its sink."""
         self.sinks[number].finish(self.lists.buffer(number), int(self.lists.used[number]))
 
     def release(self) -> None:
-        """Gives the buffers back to the system; nothing can be dealt any more."""
-        self.lists.memory = np.empty(0, np.uint8)
+        """Gives the buffers back to the system; nothing can be distributed any more."""
+        self.lists.buffers = np.empty(0, np.uint8)
 
     def _write(self, number: int) -> None:
         self.sinks[number].write(self.lists.buffer(number))
         self.lists.used[number] = 0
 
 
-def deal(
+def distribute(
     table: FeatureTable,
-    dealer: Dealer,
+    distributor: RowDistributor,
     range_bytes: int,
     threads: int,
     progress: Progress,
     prepare: Sequence[Callable[[], None]] = (),
 ) -> None:
-    """Deals all rows of a table.
+    """Distributes all rows of a table to the lists.
 
     Args:
-        table: with block digests; every byte of it is read and compared.
-        dealer: the lists.
-        range_bytes: bytes of the table in memory, twice.
-        threads: that compute.
-        progress: told in MiB of the table.
-        prepare: what puts the heads of lists; done before the first rows come, while they are read.
+        table: the feature table, with block digests; every byte of it is read and compared.
+        distributor: the lists and their buffers.
+        range_bytes: bytes per range of the table; two ranges are held.
+        threads: number of native threads.
+        progress: listener, which is told MiB of the table.
+        prepare: functions that put the heads of lists; they are called while the first range is read, and end before it is distributed.
 
     Raises:
         InputError: the table is damaged, the lists name rows that it does not have, or the disk is full.
@@ -191,16 +200,16 @@ def deal(
         prepared = [pool.submit(work) for work in prepare]
         for first_row, rows in read_ranges(table, range_bytes):
             _wait(prepared)
-            bundles = dealer.bundles(BUNDLES_A_THREAD * workers)
-            _wait([pool.submit(dealer.deal, rows, first_row, low, high) for low, high in bundles])
+            bundles = distributor.bundles(BUNDLES_PER_THREAD * workers)
+            _wait([pool.submit(distributor.distribute, rows, first_row, low, high) for low, high in bundles])
             now = (first_row + len(rows)) * table.row_bytes >> 20
             progress.advance(now - told)
             told = now
         _wait(prepared)
-        if not dealer.lists.complete(table.row_bytes):
+        if not distributor.lists.complete(table.row_bytes):
             problem = "the plan names nodes that the feature table does not have"
             raise InputError(problem, "build the plan for this graph")
-        _wait([pool.submit(dealer.finish, number) for number in range(len(dealer.sinks))])
+        _wait([pool.submit(distributor.finish, number) for number in range(len(distributor.sinks))])
     progress.advance(total - told)
     progress.done()
 

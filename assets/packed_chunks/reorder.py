@@ -1,10 +1,12 @@
 """Rows that a file holds in another order than the table, some of them more than once: segment caches, and images of the static tiers.
 
-They come in ascending order, as one pass over the table brings them, and belong all over a region. Writing each at its place would touch
-every page of the region once for every range. So a region is cut into windows, each of which is a list of its own: its rows gather in
-ascending order, each once, and when all are there the window is put in order in memory and written in large pieces. A window that memory
-has no room for during the pass is kept in its own place of the file, which is at least as large, and read back: its bytes are written
-twice and read once, all of it in large pieces.
+The rows come in ascending order, as one pass over the table brings them, and belong all over a region of the file. Writing each at its
+place would touch every page of the region once for every range of the table. So a region is cut into spans: consecutive rows of the
+region, each span with a list of its own. The rows of a span gather in ascending order, each once. When all are there, the span is put
+in order in memory and written in large pieces. A span that does not fit into memory during the pass is kept in its own place of the
+file, which is at least as large, and read back: its bytes are written twice and read once, in large pieces.
+
+This is a distribution sort in two passes, with the known target of every row as its key.
 """
 
 from __future__ import annotations
@@ -14,26 +16,26 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from assets.packed_chunks.distribute import MOST_BUFFER_BYTES, WAITING_THREADS, Dealer
+from assets.packed_chunks.distribute import MOST_BUFFER_BYTES, WAITING_THREADS, RowDistributor
 from assets.storage.direct_array import DirectArray, RegionWriter
 from kernels.rows.aligned import aligned_empty
 from kernels.rows.gather import gather
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from kernels.types import Array
 
-WINDOWS_AT_A_TIME = 2
-"""Windows that are read back and put in order side by side."""
+SPANS_AT_A_TIME = 2
+"""Spans that are read back and put in order at the same time."""
 
 
-class Window:
+class Span:
     """Consecutive rows of a region; a `Sink` of assets/packed_chunks/distribute.py.
 
     Args:
-        file: where they go.
+        file: the file that the rows go to.
         start, end: first byte, on a page, and the byte behind; whole pages but at the end of the file.
         node_ids: ids[n], rows of the table in the order of the file.
-        keeps_all: they stay in memory during the pass.
-        page_words: u64[pages or more], gets the digests of its pages; None computes none.
+        keeps_all: whether the rows stay in memory during the pass.
+        page_words: u64[pages or more], which gets the digests of the span's pages; None computes none.
     """
 
     head_bytes = 0
@@ -47,7 +49,7 @@ class Window:
         self._kept = start
 
     def write(self, data: Array) -> None:
-        """Keeps a full buffer in the window's place of the file."""
+        """Keeps a full buffer in the span's place of the file."""
         self.file.write(self._kept, data)
         self._kept += len(data)
 
@@ -56,12 +58,12 @@ class Window:
         if not self.keeps_all and used:
             self.write(buffer[: padded_bytes(used)])
 
-    def settle(self, kept: Array | None, row_bytes: int) -> None:
+    def write_in_order(self, kept: Array | None, row_bytes: int) -> None:
         """Writes the rows in their order.
 
         Args:
             kept: u8[...], the ascending rows, each once; None reads them back.
-            row_bytes: of a row.
+            row_bytes: bytes per row.
 
         Raises:
             InputError: the disk is full.
@@ -86,29 +88,29 @@ class Window:
         region.fill_up(piece, used)
 
 
-class Placing:
-    """Cuts regions into windows, and says which of them stay in memory.
+class Reorderer:
+    """Cuts regions into spans, and says which of them stay in memory.
 
     Args:
-        row_bytes: of a row.
-        window_bytes: of all windows that stay in memory; a window that is read back has at most half of it, but for rows that
-            take more before they end on a page.
+        row_bytes: bytes per row.
+        span_bytes: bytes of all spans that stay in memory. A span that is read back takes at most half of them, unless the fewest rows
+            that end on a page take more.
     """
 
-    def __init__(self, row_bytes: int, window_bytes: int):
+    def __init__(self, row_bytes: int, span_bytes: int):
         granule = PAGE_BYTES // math.gcd(row_bytes, PAGE_BYTES)  # rows that take whole pages
-        fitting = window_bytes // WINDOWS_AT_A_TIME // (granule * row_bytes)
-        self.row_bytes, self._rows, self._left = row_bytes, max(1, fitting) * granule, window_bytes
-        self.windows: list[Window] = []
+        fitting = span_bytes // SPANS_AT_A_TIME // (granule * row_bytes)
+        self.row_bytes, self._rows, self._left = row_bytes, max(1, fitting) * granule, span_bytes
+        self.spans: list[Span] = []
 
     def add(self, file: DirectArray, start: int, end: int, node_ids: Array, page_words: Array | None = None) -> None:
         """Adds a region, which ends with its rows or with padding behind them.
 
         Args:
-            file: where it is.
+            file: the file that holds it.
             start, end: its first byte, on a page, and the byte behind.
             node_ids: ids[n], rows of the table in the order of the region.
-            page_words: u64[pages of the region], gets the digests of its pages; None computes none.
+            page_words: u64[pages of the region], which gets the digests of its pages; None computes none.
         """
         for first in range(0, len(node_ids), self._rows):
             ids = node_ids[first : first + self._rows]
@@ -119,30 +121,30 @@ class Placing:
             low = start + first * self.row_bytes
             high = end if stop == len(node_ids) else start + stop * self.row_bytes
             words = None if page_words is None else page_words[(low - start) // PAGE_BYTES :]
-            self.windows.append(Window(file, low, high, ids, keeps_all=keeps_all, page_words=words))
+            self.spans.append(Span(file, low, high, ids, keeps_all=keeps_all, page_words=words))
 
-    def settle(self, dealer: Dealer, threads: int) -> None:
-        """Writes all windows in order, those in memory first; empties the dealer's buffers.
+    def write_in_order(self, distributor: RowDistributor, threads: int) -> None:
+        """Writes the rows of all spans in order, spans in memory first; releases the distributor's buffers.
 
         Args:
-            dealer: has dealt everything, to the windows among others.
-            threads: that compute.
+            distributor: the distributor, after its pass; spans are among its sinks.
+            threads: number of native threads.
 
         Raises:
             InputError: the disk is full.
         """
         row_bytes = self.row_bytes
 
-        def settle(number: int) -> None:
-            window = dealer.sinks[number]
-            assert isinstance(window, Window)
-            window.settle(dealer.lists.buffer(number) if window.keeps_all else None, row_bytes)
+        def write_span(number: int) -> None:
+            span = distributor.sinks[number]
+            assert isinstance(span, Span)
+            span.write_in_order(distributor.lists.buffer(number) if span.keeps_all else None, row_bytes)
 
-        windows = [number for number, sink in enumerate(dealer.sinks) if isinstance(sink, Window)]
+        spans = [number for number, sink in enumerate(distributor.sinks) if isinstance(sink, Span)]
         for workers, numbers in (
-            (threads + WAITING_THREADS, [each for each in windows if dealer.sinks[each].keeps_all]),
-            (WINDOWS_AT_A_TIME, [each for each in windows if not dealer.sinks[each].keeps_all]),
+            (threads + WAITING_THREADS, [each for each in spans if distributor.sinks[each].keeps_all]),
+            (SPANS_AT_A_TIME, [each for each in spans if not distributor.sinks[each].keeps_all]),
         ):
             with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(settle, numbers))
-            dealer.release()
+                list(pool.map(write_span, numbers))
+            distributor.release()

@@ -1,9 +1,10 @@
-"""A disk cache that holds a row once for each group of batches that can share its page, instead of once.
+"""A disk cache with copies: it holds a row once for each set of batches that can share its page, instead of once.
 
 DiskGNN's segment cache holds a row once, in one place, and every batch of the segment reads the page that it is on. Where batches have
 little in common, no order of the rows helps: a row wanted by nine of 200 batches cannot stand beside rows that the same nine want. But it
 can stand beside rows that two or three of the nine want, again beside rows that three others want, and once more for the rest. Such
-copies take about half the space of packing every row with every batch, and hardly a byte is moved that nobody asked for.
+copies take about half the space of packing every row with every batch, and hardly a byte is moved that nobody asked for. In storage
+systems this is called replication for locality; here, which copies there are follows from known reads.
 
 The copies are found batch by batch. A batch brings the rows that it wants and that no copy serves yet into the file. They are put in
 the order of the reflected Gray code of their later uses, so that rows with the same next uses stand together, and `window` > 1 fills
@@ -12,13 +13,16 @@ enough of it, `least_bytes`; its rows there are served. Where it wants less, it 
 page that no later batch takes is not written: its rows are packed with the batch that brought them.
 
 `least_bytes` trades space for bytes read, steadily: at a full page every page that is read is wanted whole; at one row every row is stored
-once. Between multiples of a row the bound differs from page to page, so that the trade has no steps. Where there is room for more than full
-pages take, `least_run` makes a batch take only so many pages in a row, which makes reads long. Rows whose width does not divide a page are
-served where their batch takes all pages that they lie on; the ends of a run are then read in vain, and runs make them few.
+once. Between multiples of a row the bound differs from page to page, so that the trade has no steps. Where there is space for more than
+full pages take, `least_range` makes a batch take no fewer pages one after the other, which makes reads long. Rows whose width does not
+divide a page are served where their batch takes all pages that they lie on; the ends of a range are then read in vain, and long ranges
+make them few.
 
 Cost: q uses of m rows, c copies that are stored. O(q + c (k + log(rows a batch brings))) with k the later uses of a row, and c * window * k
-for filling. Memory: 16 m + 16 q bytes, and for a batch 80 bytes a row, 12 a later use and a bit for each page and batch. Nothing depends on
-the number of threads.
+for filling. Memory: 16 m + 16 q bytes, and while a batch is placed 80 bytes per row, 12 per later use and a bit per page and batch.
+Nothing depends on the number of threads.
+
+Not checked: that a batch names a row once. The result is no optimum: batches are taken in their order, and nothing is taken back.
 
 Source: the layout is ours. What it replaces is DiskGNN's, section 5.1.
 """
@@ -36,25 +40,25 @@ from kernels.rows.pages import PAGE_BYTES, check_ptr
 from kernels.types import Array
 
 LATER = 128
-"""Batches after its own that a row's place in the order depends on."""
+"""Number of batches after its own that a row's place in the order depends on."""
 
-PACKED = -1
-"""The place of a use whose row is packed with its batch."""
+NOT_CACHED = -1
+"""The place of a use whose row is not in the cache file: it is packed with its batch."""
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _FILLED = 4096
 
 
-def group_rows_reference(
+def place_copies_reference(
     member_ptr: Array,
     members: Array,
     num_rows: int,
     row_bytes: int,
     least_bytes: int,
-    least_run: int = 1,
+    least_range: int = 1,
     window: int = 1,
 ) -> tuple[Array, Array]:
-    """Returns what `group_rows` does (the rule in plain Python)."""
+    """Returns what `place_copies` does (the rule in plain Python)."""
     num_batches = len(member_ptr) - 1
     batches = [members[member_ptr[b] : member_ptr[b + 1]].tolist() for b in range(num_batches)]
     uses: list[list[int]] = [[] for _ in range(num_rows)]
@@ -71,13 +75,13 @@ def group_rows_reference(
         if window > 1:
             order = _fill_reference(order, later, len(file), row_bytes, window)
         pages = [_pages_of(len(file) + i, row_bytes) for i in range(len(order))]
-        taken = _in_runs(_taken_reference(order, later, len(file), row_bytes, least_bytes), least_run)
+        taken = _in_ranges(_taken_reference(order, later, len(file), row_bytes, least_bytes), least_range)
         served = [
             {u for u in later[row] if all((page, u) in taken for page in pages[i])} for i, row in enumerate(order)
         ]
         written = {page for i in range(len(order)) if served[i] for page in pages[i]}
         for i, row in enumerate(order):
-            place[b, row] = PACKED
+            place[b, row] = NOT_CACHED
             if written & set(pages[i]):
                 place |= {(u, row): len(file) for u in (b, *served[i])}
                 file.append(row)
@@ -131,27 +135,27 @@ def _taken_reference(
     return {(page, u) for (page, u), count in wanted.items() if page < full and count >= bound[page]}
 
 
-def _in_runs(taken: set[tuple[int, int]], least_run: int) -> set[tuple[int, int]]:
-    """Returns the pairs whose page is one of at least so many that the batch takes one after the other."""
+def _in_ranges(taken: set[tuple[int, int]], least_range: int) -> set[tuple[int, int]]:
+    """Returns the pairs whose page is in a range of at least `least_range` pages that the batch takes."""
     kept = set()
     for page, batch in taken:
         if (page - 1, batch) not in taken:
             end = page
             while (end, batch) in taken:
                 end += 1
-            if end - page >= least_run:
+            if end - page >= least_range:
                 kept |= {(each, batch) for each in range(page, end)}
     return kept
 
 
-def group_rows(
+def place_copies(
     member_ptr: Any,
     members: Array,
     num_rows: int,
     *,
     row_bytes: int,
     least_bytes: int = PAGE_BYTES,
-    least_run: int = 1,
+    least_range: int = 1,
     window: int = 1,
     threads: int = 1,
 ) -> tuple[Array, Array]:
@@ -160,15 +164,15 @@ def group_rows(
     Args:
         member_ptr: i64[s+1]; batch b wants the rows members[member_ptr[b]:member_ptr[b+1]], each once.
         members: i32[q], numbers of rows, 0 to num_rows - 1.
-        num_rows: m, rows that any batch wants.
-        row_bytes: of one row, 1 or more.
-        least_bytes: of a page that a later batch must want in order to take it, 0 to a page.
-        least_run: pages one after the other that a later batch must take, 1 or more.
-        window: rows that a page is filled from; 1 leaves the Gray order.
-        threads: native threads; the result does not depend on it.
+        num_rows: m, number of rows that any batch wants.
+        row_bytes: bytes per row, 1 or more.
+        least_bytes: bytes of a page that a later batch must want in order to take the page, 0 to a page.
+        least_range: pages one after the other that a later batch must take, 1 or more.
+        window: number of rows that a page is filled from; 1 leaves the Gray order.
+        threads: number of native threads; the result does not depend on it.
 
     Returns:
-        rows i32[c], which row stands at each place of the file, and places i32[q], where each use reads its row, or `PACKED`.
+        rows i32[c], which row stands at each place of the file, and places i32[q], the place where each use reads its row or `NOT_CACHED`.
 
     Raises:
         InputError: an argument is out of range.
@@ -178,9 +182,11 @@ def group_rows(
         raise InputError(f"members are {members.dtype}", "give int32, one after the other")
     if len(members) and not 0 <= members.min() <= members.max() < num_rows:
         raise InputError(f"members run from {members.min()} to {members.max()}", f"give rows 0 to {num_rows - 1}")
-    if row_bytes < 1 or not 0 <= least_bytes <= PAGE_BYTES or least_run < 1 or not 1 <= window <= _FILLED:
-        problem = f"row_bytes = {row_bytes}, least_bytes = {least_bytes}, least_run = {least_run}, window = {window}"
+    if row_bytes < 1 or not 0 <= least_bytes <= PAGE_BYTES or least_range < 1 or not 1 <= window <= _FILLED:
+        problem = (
+            f"row_bytes = {row_bytes}, least_bytes = {least_bytes}, least_range = {least_range}, window = {window}"
+        )
         raise InputError(problem, f"give 1 byte or more, 0 to {PAGE_BYTES}, 1 page or more, and 1 to {_FILLED} rows")
     return _native.place_copies(
-        member_ptr, members, num_rows, row_bytes, PAGE_BYTES, least_bytes, least_run, window, check_threads(threads)
+        member_ptr, members, num_rows, row_bytes, PAGE_BYTES, least_bytes, least_range, window, check_threads(threads)
     )

@@ -1,9 +1,11 @@
 """The plan of a segment whose disk cache has copies: the densest pages and the longest reads that a disk budget allows.
 
 How much of a page a batch must want, and how many pages one after the other, decides both the space and what is read
-(kernels/disk_cache/copies.py). Full pages are tried first, in longer runs as long as they fit. Where full pages do not fit,
+(kernels/disk_cache/copies.py). Full pages are tried first, in longer ranges as long as they fit. Where full pages do not fit,
 how much of a page is asked for is searched. Each try lays the segment out, so that what is compared with the budget are the
 bytes that will be written. The next bound is interpolated between the largest known to fit and the least that does not.
+
+This is a search by regula falsi for the largest layout within a budget. It takes `TRIES` steps at most, so a better layout may exist.
 
 Source: ours; see kernels/disk_cache/copies.py.
 """
@@ -15,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.disk_cache.copies import PACKED, group_rows
+from kernels.disk_cache.copies import NOT_CACHED, place_copies
 from kernels.disk_cache.segment_plan import CountedPlan, count_plan, stored_bytes
 from kernels.disk_cache.segments import Segment, split_segment
 from kernels.errors import InputError
@@ -23,19 +25,19 @@ from kernels.rows.pages import PAGE_BYTES
 from kernels.types import Array
 
 TRIES = 6
-"""Layouts with less than full pages that are tried at most."""
+"""Largest number of layouts with less than full pages that are tried."""
 
 ENOUGH = 0.96
 """Share of the budget from which on a layout is taken."""
 
-RUNS = (8, 32)
-"""Pages one after the other that are asked for where the budget has room for them, in steps."""
+RANGES = (8, 32)
+"""Pages one after the other that are asked for, step by step, where the budget has space for them."""
 
-ROOMY = 0.45
-"""Share of full packing from which on the first of them is tried before single pages; full pages were seen to take 0.4 to 0.47."""
+AMPLE = 0.45
+"""Share of full packing from which on the first of `RANGES` is tried before single pages; full pages were seen to take 0.4 to 0.47."""
 
 WINDOW = 32
-"""Rows that pages are filled from where less than full pages are asked for, and rows do not straddle."""
+"""Number of rows that a page is filled from where less than full pages are asked for, and rows do not straddle."""
 
 
 class _Bound(NamedTuple):
@@ -45,7 +47,7 @@ class _Bound(NamedTuple):
     space: int
 
 
-def plan_grouped(
+def plan_copies(
     ptr: Any,
     node_ids: Any,
     state: Array,
@@ -59,13 +61,13 @@ def plan_grouped(
 
     Args:
         ptr, node_ids, state: as in `kernels.disk_cache.segments.split_segment`.
-        row_bytes: bytes of a row, 1 or more.
-        disk_bytes: that the cache and the chunks' rows may take.
+        row_bytes: bytes per row, 1 or more.
+        disk_bytes: bytes that the cache and the chunks' rows may take.
         compare: also count pages for one copy of each row, ordered by id.
-        threads: native threads; the result does not depend on it.
+        threads: number of native threads; the result does not depend on it.
 
     Returns:
-        The plan that reads the densest pages, or the longest runs of full ones, of those tried; or None where none of them fits.
+        The plan that reads the densest pages, or the longest ranges of full ones, of those tried; None where none of them fits.
 
     Raises:
         InputError: an argument is out of range.
@@ -83,14 +85,14 @@ class _Tries:
     def __init__(self, segment: Segment, row_bytes: int, disk_bytes: int, threads: int):
         self.segment, self._row_bytes, self._disk_bytes, self._threads = segment, row_bytes, disk_bytes, threads
         self._straddles = PAGE_BYTES % row_bytes != 0
-        self._run = 2 if self._straddles else 1  # of full pages: the ends of runs cost rows that straddle pages
+        self._range = 2 if self._straddles else 1  # of full pages: the ends of ranges cost rows that straddle pages
         self._full_space = 0
 
     def full_pages(self) -> tuple[Array, Array] | None:
-        """Returns the layout with the longest runs of full pages that fits, or None."""
-        steps = (self._run, *RUNS)
+        """Returns the layout with the longest ranges of full pages that fits, or None."""
+        steps = (self._range, *RANGES)
         packing = (len(self.segment.members) + len(self.segment.packed_ids)) * self._row_bytes
-        first = int(self._disk_bytes >= ROOMY * packing)
+        first = int(self._disk_bytes >= AMPLE * packing)
         found = None
         for step in steps[first:]:
             layout, space = self._lay_out(PAGE_BYTES, step)
@@ -100,7 +102,7 @@ class _Tries:
             if space >= ENOUGH * self._disk_bytes:
                 break
         if found is None and first:
-            layout, space = self._lay_out(PAGE_BYTES, self._run)
+            layout, space = self._lay_out(PAGE_BYTES, self._range)
             found = layout if space <= self._disk_bytes else None
         self._full_space = space
         return found
@@ -124,20 +126,20 @@ class _Tries:
                 break
         return found
 
-    def _lay_out(self, least: int, run: int, window: int = 1) -> tuple[tuple[Array, Array], int]:
+    def _lay_out(self, least: int, least_range: int, window: int = 1) -> tuple[tuple[Array, Array], int]:
         segment = self.segment
-        rows, places = group_rows(
+        rows, places = place_copies(
             segment.member_ptr,
             segment.members,
             len(segment.cache_ids),
             row_bytes=self._row_bytes,
             least_bytes=least,
-            least_run=run,
+            least_range=least_range,
             window=window,
             threads=self._threads,
         )
         packed = np.diff(segment.packed_ptr)
-        packed += np.diff(np.searchsorted(np.flatnonzero(places == PACKED), segment.member_ptr))
+        packed += np.diff(np.searchsorted(np.flatnonzero(places == NOT_CACHED), segment.member_ptr))
         return (rows, places), stored_bytes(len(rows), packed, self._row_bytes)
 
 

@@ -1,15 +1,18 @@
-"""Packing: one range of feature rows, in memory, is dealt to all the lists that want them (DiskGNN, section 5.2).
+"""Packing: one range of feature rows, in memory, is distributed to all the lists that want them (DiskGNN, section 5.2).
 
-A group of batches keeps a list of nodes for every packed chunk and every segment cache. Packing a batch at a time would read each row at
-random, once for every list that names it. Batched packing goes over the features once, range by range, and deals a whole range to
-all lists before it takes the next: reading is sequential, and a row is read once however often it is stored.
+Every packed chunk and every segment cache has a list: the nodes whose rows it stores. Packing one batch after the other would read each
+row at random, once for every list that names it. Batched packing goes over the features once, range by range, and distributes a whole
+range to all lists before it takes the next: reading is sequential, and a row is read once however often it is stored. It is a merge join
+of the table with all lists, or a partitioned copy.
 
-The lists are ascending by node id, so each goes on where it stopped and nothing is searched: O(rows stored + lists a range) altogether.
+The lists are ascending by node id, so each goes on where it stopped and nothing is searched: O(rows stored + lists x ranges) altogether.
 Every list has a buffer of its own in which its rows come to lie one after the other. A row is copied once, from the range to the buffer.
 When the buffer is full, its owner writes it, in one large piece however few rows a range has for the list, and the list goes on; a row
-may be cut by the end of a buffer. Lists share nothing, so several threads may deal to disjoint slices of them at once.
+may be cut by the end of a buffer. Lists share nothing, so several threads may distribute to disjoint ranges of lists at once.
 
-Memory: the range and the buffers; 4 or 8 bytes a stored row for the ids.
+Not checked: that a list names a node once (a row named twice is stored twice), and that a range holds the bytes of its rows.
+
+Memory: the range and the buffers; 4 or 8 bytes per stored row for the ids.
 """
 
 from __future__ import annotations
@@ -33,15 +36,15 @@ class PackLists:
     Attributes:
         ptr: i64[L+1]; list l wants the nodes ids[ptr[l]:ptr[l+1]], ascending.
         ids: ids[n], rows of the feature table.
-        memory: u8[bytes], the buffers.
-        starts: i64[L+1]; the buffer of list l is memory[starts[l]:starts[l+1]].
-        used: i64[L], bytes in each buffer that wait for being written; whoever writes them sets it to 0.
+        buffers: u8[bytes], the buffers of all lists, one after the other.
+        starts: i64[L+1]; the buffer of list l is buffers[starts[l]:starts[l+1]].
+        used: i64[L], bytes in each buffer that are not written yet; whoever writes them sets it to 0.
         done: i64[L], bytes of each list that were copied so far, over all ranges.
     """
 
     ptr: Array
     ids: Array
-    memory: Array
+    buffers: Array
     starts: Array
     used: Array = field(init=False)
     done: Array = field(init=False)
@@ -50,13 +53,13 @@ class PackLists:
         """Checks the arrays; raises InputError where they do not fit together."""
         self.ids = as_ids(self.ids, "ids")
         self.ptr = check_ptr(self.ptr, len(self.ids))
-        usable = self.memory.dtype == np.uint8 and self.memory.ndim == 1 and self.memory.flags.c_contiguous
-        if not (usable and self.memory.flags.writeable):
-            problem = f"memory is {self.memory.dtype}{list(self.memory.shape)}"
+        usable = self.buffers.dtype == np.uint8 and self.buffers.ndim == 1 and self.buffers.flags.c_contiguous
+        if not (usable and self.buffers.flags.writeable):
+            problem = f"buffers are {self.buffers.dtype}{list(self.buffers.shape)}"
             raise InputError(problem, "give a writable, contiguous uint8[bytes]")
-        self.starts = check_ptr(self.starts, len(self.memory))
+        self.starts = check_ptr(self.starts, len(self.buffers))
         if len(self.starts) != len(self.ptr):
-            raise InputError(f"{len(self.starts) - 1} buffers for {len(self.ptr) - 1} lists", "give one a list")
+            raise InputError(f"{len(self.starts) - 1} buffers for {len(self.ptr) - 1} lists", "give one per list")
         self.used, self.done = np.zeros((2, len(self.ptr) - 1), np.int64)
 
     def __len__(self) -> int:
@@ -64,11 +67,11 @@ class PackLists:
         return len(self.used)
 
     def buffer(self, number: int) -> Array:
-        """Returns u8[room], the buffer of a list."""
-        return self.memory[self.starts[number] : self.starts[number + 1]]
+        """Returns u8[bytes], the buffer of a list."""
+        return self.buffers[self.starts[number] : self.starts[number + 1]]
 
     def complete(self, row_bytes: int) -> bool:
-        """Returns whether every entry of every list was dealt."""
+        """Returns whether every row of every list was distributed."""
         return bool((self.done == np.diff(self.ptr) * row_bytes).all())
 
 
@@ -78,16 +81,16 @@ def pack_reference(table: Array, ptr: Array, ids: Array) -> list[Array]:
 
 
 def pack_range(rows: Array, first_row: int, lists: PackLists, low: int = 0, high: int | None = None) -> bool:
-    """Deals one range of the table to lists low to high - 1, as far as their buffers have room.
+    """Distributes one range of the table to lists low to high - 1, as far as their buffers have space.
 
-    Ranges come in ascending order, without gaps. Before the next one comes, empty the full buffers and deal this one again, until nobody
-    wants more of it.
+    Ranges come in ascending order, without gaps. Before the next one comes, empty the full buffers and distribute this one again, until no
+    list wants more of it.
 
     Args:
         rows: u8[r, row_bytes], rows first_row to first_row + r - 1 of the table.
-        first_row: the table's row that comes first.
-        lists: who wants what; every entry below first_row is dealt already.
-        low, high: which lists; other threads may deal to others meanwhile.
+        first_row: number of the first of these rows.
+        lists: the lists and their buffers; every entry below first_row was distributed before.
+        low, high: range of lists; other threads may distribute to others meanwhile.
 
     Returns:
         Whether a list wants more of this range than its buffer could take.
@@ -101,5 +104,5 @@ def pack_range(rows: Array, first_row: int, lists: PackLists, low: int = 0, high
     if not 0 <= low <= high <= len(lists):
         raise InputError(f"lists {low} to {high - 1} of {len(lists)}", "give lists that there are")
     return _native.pack_range(
-        rows, first_row, lists.ptr, lists.ids, lists.done, lists.memory, lists.starts, lists.used, low, high
+        rows, first_row, lists.ptr, lists.ids, lists.done, lists.buffers, lists.starts, lists.used, low, high
     )

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from kernels.disk_cache.copies import PACKED
+from kernels.disk_cache.copies import NOT_CACHED
 from kernels.disk_cache.orders import WINDOW, gray_order, minhash_order, rows_of_page
 from kernels.disk_cache.segments import ALL, Segment, SegmentPlan, split_segment
 from kernels.errors import InputError
@@ -122,10 +122,10 @@ def count_plan(
     Args:
         segment: as it was split.
         rows: i32[c], which of the segment's `cache_ids` stands at each place of the file.
-        places: i32[q], the place where each of the segment's `members` is read, or `kernels.disk_cache.copies.PACKED`.
+        places: i32[q], the place where each of the segment's `members` is read, or `kernels.disk_cache.copies.NOT_CACHED`.
         row_bytes, compare, threads: as in `plan_segment`.
     """
-    cached = places != PACKED
+    cached = places != NOT_CACHED
     member_ptr, members, nodes = segment.member_ptr, places, segment.members
     packed_ptr, packed_ids = segment.packed_ptr, segment.packed_ids
     if not cached.all():

@@ -1,10 +1,10 @@
 """Compressed columns from an edge list: the in-neighbours of every node, each row sorted by source.
 
-Edges are first dealt to buckets of neighbouring destinations (a counting sort on the id's high bits), then every bucket is
+Edges are first distributed to buckets of neighbouring destinations (a counting sort on the id's high bits), then every bucket is
 placed, sorted row by row, merged and copied out by one thread, inside its cache and without atomics. Rows are sorted, so the
 bytes do not depend on the order of the edges' treatment, and the result is the same at any thread count.
 
-Peak memory beside the input, E' edges after adding reverses, ids of w bytes: 2 w E' for the dealt pairs, w E for the result,
+Peak memory beside the input, E' edges after adding reverses, ids of w bytes: 2 w E' for the distributed pairs, w E for the result,
 16 N for degrees and indptr. 100 million edges made undirected: 1.6 GB + 0.8 GB + 16 N. Time: O(E' log(degree)).
 """
 

@@ -59,7 +59,7 @@ def test_any_tiers_and_three_sampling_epochs(
 
 
 def test_copies_of_rows_in_the_disk_cache(home: Path, online: list[str], tmp_path: Path) -> None:
-    packed = build_packed(home, epochs=3, memory={"disk": "8x"}, plan={"order": "grouped"})
+    packed = build_packed(home, epochs=3, memory={"disk": "8x"}, plan={"order": "copies"})
     assert packed.cache_plan.summary["numbers"]["num_cached_rows"] > 400  # of 400 nodes
     assert digests(packed, tmp_path, "disk", epochs=4) == online
 

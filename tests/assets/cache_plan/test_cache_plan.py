@@ -71,7 +71,7 @@ def recount(samples, found):
     return disk, moved, asked
 
 
-@pytest.mark.parametrize("order", ["auto", "filled", "gray", "minhash", "grouped"])
+@pytest.mark.parametrize("order", ["auto", "filled", "gray", "minhash", "copies"])
 @pytest.mark.parametrize(("epochs", "disk"), [(1, "100x"), (3, "100x"), (1, "2x"), (3, "2x")])
 def test_predictions_equal_a_recount_of_the_arrays(made, epochs, disk, order):
     found = plan(made, epochs, disk=disk, order=order)
@@ -79,7 +79,7 @@ def test_predictions_equal_a_recount_of_the_arrays(made, epochs, disk, order):
     assert recount(made[0][epochs], found) == tuple(numbers[f"{name}_bytes"] for name in ("disk", "moved", "asked"))
     assert numbers["disk_bytes"] <= numbers["disk_budget_bytes"]
     assert (numbers["segment_size"] > 1) == (disk == "2x")
-    assert numbers["order"] == order or (order == "auto" and numbers["order"] in ("filled", "grouped"))
+    assert numbers["order"] == order or (order == "auto" and numbers["order"] in ("filled", "copies"))
     assert numbers["num_batches"] == 7 * epochs and all(check["passed"] for check in found.summary["checks"])
     assert found.verify() == []
     assert all((found.path / name).stat().st_size < 100_000 for name in found.summary["figures"].values())
@@ -128,7 +128,7 @@ def test_a_given_size_is_taken_or_refused(made):
         CachePlanTable(segment_size=-1)
 
 
-@pytest.mark.parametrize("order", ["filled", "minhash", "grouped"])
+@pytest.mark.parametrize("order", ["filled", "minhash", "copies"])
 def test_bytes_are_equal_at_any_number_of_threads(made, tmp_path, order):
     contents = []
     for threads in (1, 2, 8):
@@ -138,7 +138,7 @@ def test_bytes_are_equal_at_any_number_of_threads(made, tmp_path, order):
 
 
 def test_only_minhash_depends_on_the_seed():
-    minhash, *others = (CachePlanTable(order=order) for order in ("minhash", "auto", "filled", "gray", "grouped"))
+    minhash, *others = (CachePlanTable(order=order) for order in ("minhash", "auto", "filled", "gray", "copies"))
     for order in others:
         assert cache_plan_config(order, 1) == cache_plan_config(order, 2)
     assert cache_plan_config(minhash, 1) != cache_plan_config(minhash, 2)
@@ -161,15 +161,15 @@ def test_auto_takes_the_layout_that_reads_fewer_bytes(made):
     for disk in ("3x", "6x", "100x"):
         numbers = {
             order: plan(made, 3, host="0", device="0", disk=disk, order=order).summary["numbers"]
-            for order in ("auto", "filled", "grouped")
+            for order in ("auto", "filled", "copies")
         }
         assert numbers["auto"]["moved_bytes"] == numbers[numbers["auto"]["order"]]["moved_bytes"]
     assert numbers["auto"]["order"] == "filled"  # everything is packed
 
 
 def test_copies_in_several_segments_keep_to_their_shares(made, monkeypatch):
-    monkeypatch.setattr(layout, "GROUPED_PAIRS", 1200)
-    found = plan(made, 3, disk="7x", order="grouped")
+    monkeypatch.setattr(layout, "PAIRS_WITH_COPIES", 1200)
+    found = plan(made, 3, disk="7x", order="copies")
     numbers = found.summary["numbers"]
     assert 3 <= numbers["num_segments"] <= 10 and numbers["disk_bytes"] <= numbers["disk_budget_bytes"]
     assert recount(made[0][3], found) == tuple(numbers[f"{name}_bytes"] for name in ("disk", "moved", "asked"))
@@ -177,21 +177,21 @@ def test_copies_in_several_segments_keep_to_their_shares(made, monkeypatch):
 
 
 def test_copies_that_do_not_fit_are_refused_or_not_made(made, monkeypatch):
-    monkeypatch.setattr(layout, "plan_grouped", lambda *_, **__: None)
+    monkeypatch.setattr(layout, "plan_copies", lambda *_, **__: None)
     with pytest.raises(InputError, match=r"do not fit .* of the disk budget"):
-        plan(made, 3, disk="2x", host="7%", order="grouped")
+        plan(made, 3, disk="2x", host="7%", order="copies")
     assert plan(made, 3, disk="2x", host="7%").summary["numbers"]["order"] == "filled"
 
 
 def test_auto_falls_back_where_a_later_segment_has_no_room_for_copies(made, monkeypatch):
-    calls, real = [], layout.plan_grouped
+    calls, real = [], layout.plan_copies
 
     def fits_once(*arguments, **options):
         calls.append(arguments)
         return real(*arguments, **options) if len(calls) == 1 else None
 
-    monkeypatch.setattr(layout, "GROUPED_PAIRS", 1200)
-    monkeypatch.setattr(layout, "plan_grouped", fits_once)
+    monkeypatch.setattr(layout, "PAIRS_WITH_COPIES", 1200)
+    monkeypatch.setattr(layout, "plan_copies", fits_once)
     monkeypatch.setattr(layout, "GOOD", 0)
     monkeypatch.setattr(layout.SegmentPlanner, "amplification", lambda self, layout: float(layout.order == "filled"))
     found = plan(made, 3, disk="7x", host="8%")
@@ -204,6 +204,6 @@ def test_rows_without_columns_have_no_copies():
         size=1, rows=5, full_rows=5, as_printed=None, rows_as_printed=0, pairs=np.array([2, 3]), row_bytes=0,
         disk_budget=0, asked_size=0,
     )  # fmt: skip
-    for order in ("auto", "grouped"):
+    for order in ("auto", "copies"):
         planner: Any = SimpleNamespace(choice=choice)  # nothing is planned
         assert layout.choose_layout(planner, order, Silent()) == ("filled", [(0, 1), (1, 2)])

@@ -18,9 +18,9 @@ from assets.cache_plan.read import open_segment_plan
 from assets.graph.read import open_graph
 from assets.packed_chunks.addresses import CachedNodes, addresses
 from assets.packed_chunks.config import PackedConfig, PackedExecution
-from assets.packed_chunks.distribute import Dealer, Memory, deal
+from assets.packed_chunks.distribute import BufferSizes, RowDistributor, distribute
 from assets.packed_chunks.read import Chunks
-from assets.packed_chunks.reorder import Placing
+from assets.packed_chunks.reorder import Reorderer
 from assets.packed_chunks.stage import PACKED_CHUNKS
 from assets.samples.read import open_samples
 from assets.storage.artifact import Artifact
@@ -46,8 +46,8 @@ CASES: tuple[dict[str, Any], ...] = (
     {"memory": {"disk": "100x"}},  # everything is packed
     {"epochs": 3, "plan": {"order": "minhash"}},
     {"plan": {"segment_size": 7}},  # one segment
-    {"epochs": 3, "width": 128, "memory": {"disk": "6x"}, "plan": {"order": "grouped"}},
-    {"epochs": 3, "memory": {"disk": "8x"}, "plan": {"order": "grouped", "segment_size": 10}},
+    {"epochs": 3, "width": 128, "memory": {"disk": "6x"}, "plan": {"order": "copies"}},
+    {"epochs": 3, "memory": {"disk": "8x"}, "plan": {"order": "copies", "segment_size": 10}},
 )
 
 
@@ -88,7 +88,7 @@ def test_every_row_of_every_batch_is_the_feature_row(tmp_path: Path, case: dict[
         node_ids, found = rows_of(packed, number)
         np.testing.assert_array_equal(found, table[node_ids].view(np.uint8).reshape(len(node_ids), -1))
     assert packed.packed_chunks.verify() == []
-    if packed.cache_plan.summary["numbers"]["order"] == "grouped":
+    if packed.cache_plan.summary["numbers"]["order"] == "copies":
         plan = open_segment_plan(packed.cache_plan)
         caches = np.split(plan.cache_ids, plan.cache_ptr[1:-1])
         assert sum(len(ids) - len(np.unique(ids)) for ids in caches) > 100  # there are copies
@@ -188,7 +188,7 @@ class Kept:
         self.ids = ids
 
     def write(self, data: np.ndarray) -> None:
-        raise AssertionError("the buffer has room for everything")
+        raise AssertionError("the buffer takes all of it")
 
     def finish(self, buffer: np.ndarray, used: int) -> None:
         self.content = buffer[:used]
@@ -197,9 +197,9 @@ class Kept:
 def test_a_plan_of_a_larger_graph_is_noticed(tmp_path: Path) -> None:
     table = open_graph(random_graph_artifact(tmp_path, width=4)).features
     for last, fits in ((table.num_rows - 1, True), (table.num_rows, False)):
-        dealer = Dealer([Kept(np.array([1, last]))], table.row_bytes, 0)
+        distributor = RowDistributor([Kept(np.array([1, last]))], table.row_bytes, 0)
         with nullcontext() if fits else pytest.raises(InputError, match="feature table does not have"):
-            deal(table, dealer, 1 << 20, 1, Silent())
+            distribute(table, distributor, 1 << 20, 1, Silent())
 
 
 def pack_again(home: Path, packed: Packed, **how: Any) -> Artifact:
@@ -215,17 +215,17 @@ SMALL_SEGMENTS: dict[str, Any] = {"groups": 1, "plan": {"segment_size": 2}, "mem
 
 
 def test_what_memory_holds_does_not_change_a_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From windows that stay in memory to windows of a few rows that are read back, and buffers of one page."""
+    """From spans that stay in memory to spans of a few rows that are read back, and buffers of one page."""
     packed = build_packed(tmp_path, width=301, **SMALL_SEGMENTS)
-    first, kept, add = contents(packed.packed_chunks), list[bool](), Placing.add
+    first, kept, add = contents(packed.packed_chunks), list[bool](), Reorderer.add
 
-    def counted(self: Placing, *region: Any) -> None:
+    def counted(self: Reorderer, *region: Any) -> None:
         add(self, *region)
-        kept.extend(window.keeps_all for window in self.windows)
+        kept.extend(span.keeps_all for span in self.spans)
 
-    monkeypatch.setattr(Placing, "add", counted)
+    monkeypatch.setattr(Reorderer, "add", counted)
     for number, sizes in enumerate(((1, 1, 0), (1, 1 << 20, 1 << 17), (1 << 20, 1 << 16, 1 << 30))):
-        monkeypatch.setattr(Memory, "of", staticmethod(lambda _, sizes=sizes: Memory(*sizes)))
+        monkeypatch.setattr(BufferSizes, "of", staticmethod(lambda _, sizes=sizes: BufferSizes(*sizes)))
         kept.clear()
         again = pack_again(tmp_path, packed, threads=1 + number, width=301, **SMALL_SEGMENTS)
         assert contents(again) == first
@@ -243,7 +243,7 @@ def test_packing_stays_within_its_memory(tmp_path: Path) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 8 << 20  # the 4 MiB that it was given, 1 MiB for ranges of whole blocks, and pieces of small windows
+    assert peak < 8 << 20  # the 4 MiB that it was given, 1 MiB for ranges of whole blocks, and pieces of small spans
 
 
 def test_without_direct_io_the_bytes_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from kernels.disk_cache.copies_plan import plan_grouped
+from kernels.disk_cache.copies_plan import plan_copies
 from kernels.disk_cache.segment_plan import plan_segment
 from kernels.disk_cache.segments import disk_state
 from kernels.errors import InputError
@@ -29,7 +29,7 @@ def plan(drawn, row_bytes, share, threads=1):
     """A plan within a share of full packing, and those bytes."""
     ptr, ids, slot = drawn
     budget = int(share * np.count_nonzero(slot[ids] == ELSEWHERE) * row_bytes)
-    found = plan_grouped(ptr, ids, disk_state(slot), row_bytes, budget, compare=True, threads=threads)
+    found = plan_copies(ptr, ids, disk_state(slot), row_bytes, budget, compare=True, threads=threads)
     return found, budget
 
 
@@ -93,4 +93,4 @@ def test_threads_do_not_matter(drawn):
 def test_what_fits_in_no_way_is_none(drawn):
     assert plan(drawn, 512, 0.01)[0] is None
     with pytest.raises(InputError, match="negative"):
-        plan_grouped(*drawn[:2], disk_state(drawn[2]), 512, -1)
+        plan_copies(*drawn[:2], disk_state(drawn[2]), 512, -1)

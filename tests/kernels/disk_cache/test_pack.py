@@ -34,9 +34,9 @@ def test_any_cut_gives_the_bytes_of_the_reference(
     ptr, ids = drawn_lists(rng, num_rows, dtype)
     expected = pack_reference(table, ptr, ids)
     starts = np.cumsum([0, *rng.integers(1, most_room + 1, len(expected))])
-    # Bytes behind the last buffer that nobody may touch; `memory` itself ends where the last buffer does.
+    # Bytes behind the last buffer that nobody may touch; `buffers` itself ends where the last buffer does.
     guarded = np.full(int(starts[-1]) + 16, 77, np.uint8)
-    lists = PackLists(ptr=ptr, ids=ids, memory=guarded[: starts[-1]], starts=starts)
+    lists = PackLists(ptr=ptr, ids=ids, buffers=guarded[: starts[-1]], starts=starts)
     written: list[list[np.ndarray]] = [[] for _ in expected]
 
     def empty(number: int) -> None:
@@ -61,7 +61,7 @@ def test_any_cut_gives_the_bytes_of_the_reference(
 
 def small(**changes) -> PackLists:
     given = {"ptr": np.array([0, 3]), "ids": np.array([1, 4, 6], np.int32), "starts": np.array([0, 24])} | changes
-    return PackLists(**({"memory": np.zeros(24, np.uint8)} | given))
+    return PackLists(**({"buffers": np.zeros(24, np.uint8)} | given))
 
 
 @pytest.mark.parametrize("ids", [[1, 6, 4], [1, 1, 4], [-1, 1, 4]])
@@ -83,8 +83,8 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         {"ptr": np.array([0, 2])},
         {"starts": np.array([0, 25])},
         {"starts": np.array([0, 8, 24])},
-        {"memory": np.zeros((24, 1), np.uint8)},
-        {"memory": np.zeros(24, np.int8)},
+        {"buffers": np.zeros((24, 1), np.uint8)},
+        {"buffers": np.zeros(24, np.int8)},
     ):
         with pytest.raises(InputError):
             small(**changes)
