@@ -12,6 +12,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -31,8 +32,10 @@ from benchmarks.record import interleave, record
 from kernels.hotness.ranking import rank
 from kernels.rows.placement import Placement, place_rows
 from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.sample import Sampler
 from kernels.types import Array
 from trainers.batches.online import OnlineSource
+from trainers.batches.source import Batching
 from trainers.devices.link import Link
 from trainers.devices.logical import LogicalDevice
 from trainers.devices.malloc import keep_freed_memory
@@ -96,7 +99,7 @@ class Delivery:
         ledger = Ledger()
         # A source makes its samplers once, as in training; 8 bytes a node are not part of an epoch.
         source = self._sources.setdefault(id(features), self._open(features))
-        source.ledger = ledger
+        source.batching = replace(source.batching, ledger=ledger)
         for batch in source.batches(EPOCH):
             del batch
         return ledger
@@ -111,18 +114,9 @@ class Delivery:
         return counts, int(counts.sum())
 
     def _open(self, features: FeatureSource) -> OnlineSource:
-        return OnlineSource(
-            topology=self.graph.topology,
-            labels=self.graph.labels,
-            features=features,
-            plan=self.plan,
-            fanouts=SAMPLING.fanouts,
-            seed=SEED,
-            edge_weight=None,
-            ledger=Ledger(),
-            workers=1,
-            queue_bytes=1 << 30,
-        )
+        topology, labels = self.graph.topology, self.graph.labels
+        batching = Batching(topology=topology, labels=labels, plan=self.plan, edge_weight=None, queue_bytes=1 << 30)
+        return OnlineSource(batching, features, [Sampler(topology, SAMPLING.fanouts, seed=SEED)])
 
 
 def policies(store: Store, graph: Any, visits: Array) -> dict[str, Callable[[], Array]]:

@@ -12,12 +12,12 @@ from assets.packed_chunks.read import Chunks
 from assets.samples.read import open_samples
 from benchmarks.disk_inputs import SEED, Case, drop_pages
 from kernels.sampling.epoch_plan import EpochPlan
+from trainers.batches.source import Batching
 from trainers.batches.stored import StoredSampler
 from trainers.devices.logical import LogicalDevice
-from trainers.record.ledger import Ledger
 from trainers.record.timeline import STEP, WAIT, Timeline
-from trainers.rows.packed import loader_reading
-from trainers.techniques.disk import ASSEMBLE, FEATURE, GRAPH, DiskSource
+from trainers.rows.packed import PackedRows, loader_reading
+from trainers.techniques.disk import ASSEMBLE, FEATURE, GRAPH, NUM_QUEUES, DiskSource
 
 TIMES = (0.0, 0.5, 1.0, 2.0)
 """Length of the emulated step, as a multiple of the longest other stage; 0 is no device at all."""
@@ -81,37 +81,36 @@ def _compared(one: Run, other: Run) -> dict[str, Any]:
 def make_source(case: Case, chunks: Chunks, timeline: Timeline, queue_bytes: int = 1 << 30) -> DiskSource:
     """The trainer's own source, as for a GraphSAGE model."""
     graph = case.opened
-    return DiskSource(
-        sampler=StoredSampler(open_samples(case.samples)),
-        chunks=chunks,
-        width=graph.features.width,
-        dtype=graph.features.dtype,
-        row_bytes=graph.features.row_bytes,
+    batching = Batching(
         topology=graph.topology,
         labels=graph.labels,
         plan=EpochPlan(np.asarray(graph.train_ids), case.samples.config["batch_size"], seed=SEED, reuse=1),
         edge_weight=None,
-        transpose="hidden",
-        ledger=Ledger(),
         queue_bytes=queue_bytes,
-        reading=loader_reading(),
-        device=LogicalDevice(),
         timeline=timeline,
     )
+    rows = PackedRows(
+        chunks,
+        graph.features,
+        num_batches=batching.plan.num_batches,
+        device=LogicalDevice(),
+        pool_bytes=queue_bytes // NUM_QUEUES,
+        reading=loader_reading(),
+    )
+    return DiskSource(batching, rows, StoredSampler(open_samples(case.samples)))
 
 
 def one_after_the_other(source: DiskSource, sleep: float, start: int) -> Run:
     """Runs the batches from one on, and nothing overlaps."""
     spent: dict[str, float] = dict.fromkeys(STAGES, 0.0)
-    loader, began, cpu = source.open_loader(), time.perf_counter(), time.process_time()
-    for item in source.plan.batches(0, start):
+    began, cpu = time.perf_counter(), time.process_time()
+    for item in source.batching.plan.batches(0, start):
         marks = [time.perf_counter()]
         graph = source.load_graph(item)
         marks.append(time.perf_counter())
-        staged = loader.load(source.number(item))
+        staged = source.rows.stage(item)
         marks.append(time.perf_counter())
-        x = source.gather(staged)
-        staged.release()
+        x = source.assemble(staged)
         marks.append(time.perf_counter())
         time.sleep(sleep)
         marks.append(time.perf_counter())
@@ -119,13 +118,13 @@ def one_after_the_other(source: DiskSource, sleep: float, start: int) -> Run:
         for name, seconds in zip(spent, np.diff(marks).tolist(), strict=True):
             spent[name] += seconds
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-    loader.close()
+    source.rows.close()
     return Run(spent, seconds, cpu)
 
 
 def overlapped(source: DiskSource, sleep: float, start: int) -> Run:
     """Runs the batches from one on as the trainer does."""
-    timeline, cpu = source.timeline, time.process_time()
+    timeline, cpu = source.batching.timeline, time.process_time()
     timeline.start(0)
     for batch in source.batches(0, start):
         with timeline.span(STEP, "emulated device", batch.position):

@@ -42,7 +42,6 @@ from kernels.rows.aligned import BufferPool
 from kernels.rows.direct_io import PageReader, ReadExecution
 from trainers.config import TrainTable
 from trainers.devices.malloc import keep_freed_memory
-from trainers.open_batches import StoredInputs
 from trainers.record.timeline import Timeline
 from trainers.rows.packed import ChunkLoader, loader_reading
 from trainers.run import train_table
@@ -185,8 +184,8 @@ def _train(case: Case, setting: Setting, plan: Artifact, packed: Artifact) -> di
     }
     table = TrainTable(name="disk", trainer="disk", eval="sampled", eval_every=setting.epochs, **options)
     sampling = SamplingConfig(fanouts=setting.fanouts, batch_size=setting.batch_size, reuse=1)
-    stored = StoredInputs(samples=case.samples, cache_plan=plan, packed_chunks=packed)
-    (model,) = train_table(case.store, case.graph, table, sampling, SEED, stored=stored)
+    reads = {"samples": case.samples, "cache_plan": plan, "packed_chunks": packed}
+    (model,) = train_table(case.store, {"graph": case.graph}, table, sampling, SEED, reads=reads)
     _check(json.loads(model.file("ledger.json").read_text())["moves"], plan, setting.epochs)
     seconds = model.run_record()["epoch_seconds"]["train"]
     print(f"  epochs of a {layers}-layer GraphSAGE from disk: {seconds} s")
@@ -201,7 +200,7 @@ def _source(case: Case, chunks: Chunks, setting: Setting) -> dict[str, Any]:
     seconds = time.perf_counter() - started
     assert batches == case.num_batches
     plan = chunks.artifact.inputs["cache_plan"]["version"]
-    _check(source.ledger.rows()["moves"], case.store.open("cache_plan", plan), 1)
+    _check(source.batching.ledger.rows()["moves"], case.store.open("cache_plan", plan), 1)
     print(f"  an epoch of the source without a step: {seconds:.1f} s")
     return {"model": "none", "seconds": [round(seconds, 2)]}
 

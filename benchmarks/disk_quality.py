@@ -37,7 +37,6 @@ from assets.storage.store import Store
 from benchmarks.disk_inputs import home
 from benchmarks.record import record
 from trainers.config import TrainTable
-from trainers.open_batches import StoredInputs
 from trainers.run import train_table
 
 REUSE, TABLE, NUM_SEEDS = 10, "sage", 5
@@ -80,9 +79,9 @@ def compare(store: Store, graph: Artifact, table: TrainTable, sampling: Sampling
         ("minibatch, same samples", "minibatch", rotating),
         ("minibatch", "minibatch", sampling),
     ):
-        given: Any = {"stored": stored} if trainer == "disk" else {}
+        given: Any = {"reads": stored} if trainer == "disk" else {}
         wanted = replace(table, trainer=trainer)
-        (models[name],) = train_table(store, graph, wanted, how, seed, report=lambda line: None, **given)
+        (models[name],) = train_table(store, {"graph": graph}, wanted, how, seed, report=lambda line: None, **given)
     for file in ("weights.safetensors", "metrics.jsonl"):
         assert models["disk"].files[file]["digest"] == models["minibatch, same samples"].files[file]["digest"], (
             seed,
@@ -91,7 +90,7 @@ def compare(store: Store, graph: Artifact, table: TrainTable, sampling: Sampling
     return {name: round(100 * model.summary["numbers"]["test_accuracy"], 3) for name, model in models.items()}
 
 
-def store_rows(store: Store, graph: Artifact, sampling: SamplingConfig, seed: int) -> StoredInputs:
+def store_rows(store: Store, graph: Artifact, sampling: SamplingConfig, seed: int) -> dict[str, Artifact]:
     """Samples, plans and packs."""
     config = samples_config(SamplesTable(epochs=REUSE), replace(sampling, reuse=REUSE), seed)
     samples = materialize(store, SAMPLES, config, SamplesExecution(threads=2), {"graph": graph})
@@ -102,7 +101,7 @@ def store_rows(store: Store, graph: Artifact, sampling: SamplingConfig, seed: in
     )
     inputs = {"graph": graph, "samples": samples, "cache_plan": plan}
     chunks = materialize(store, PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=2), inputs)
-    return StoredInputs(samples=samples, cache_plan=plan, packed_chunks=chunks)
+    return {"samples": samples, "cache_plan": plan, "packed_chunks": chunks}
 
 
 def summarise(scores: list[dict[str, float]]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
 from kernels.types import BatchKey, Block, Stream, Topology
 from trainers.batches.online import OnlineSource
+from trainers.batches.source import Batching
 from trainers.config import TrainConfig
 from trainers.devices.malloc import keep_freed_memory
 from trainers.models.build import build_model
@@ -82,18 +83,15 @@ class OurEpochs:
         self.model = build_model(CONFIG, graph.features.width, graph.num_classes, seed=0)
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=CONFIG.lr)
         self.ledger, self.epochs = Ledger(), 0
-        self.source = OnlineSource(
+        batching = Batching(
             topology=graph.topology,
             labels=graph.labels,
-            features=MemorySource(graph.features),
             plan=EpochPlan(np.asarray(graph.train_ids), BATCH_SIZE, seed=0),
-            fanouts=FANOUTS,
-            seed=0,
             edge_weight=None,
             ledger=self.ledger,
-            workers=1,
             queue_bytes=2**30,
         )
+        self.source = OnlineSource(batching, MemorySource(graph.features), [Sampler(graph.topology, FANOUTS, seed=0)])
 
     def epoch(self) -> None:
         for batch in self.source.batches(self.epochs):

@@ -14,7 +14,7 @@ from assets.sampling.config import SamplingConfig
 from assets.sizes import parse_size
 from assets.storage.user_code import is_reference
 from kernels.errors import InputError
-from trainers.techniques import DEFAULT, LATER, Technique, find_technique, technique_names
+from trainers.techniques import DEFAULT, LATER, TECHNIQUES, Technique, find_technique, technique_names
 
 Part = TypeVar("Part")
 MODELS = ("sage", "gcn", "gat", "gin")
@@ -101,6 +101,8 @@ class TrainConfig(Architecture):
     eval_every: int = 1
     # Memory of an exact evaluation, in bytes; what does not fit goes to a file. The cut decides how its matrix products round.
     eval_workspace: str = "512MiB"
+    # The technique's own settings, from the sub-table [train.NAME]; None where the table has none.
+    settings: Any = field(default=None, metadata={"key": False, "hashed": "unless default"})
 
     def __post_init__(self):
         """Checks every value against its range and reports all that fail."""
@@ -179,6 +181,16 @@ class TrainTable(TrainConfig, TrainExecution):
             raise InputError(
                 f"seeds = {list(self.seeds)} repeats a seed or has a negative one", "give distinct seeds >= 0"
             )
+
+    @classmethod
+    def sub_table(cls, entry: Mapping[str, Any]) -> tuple[str, type] | None:
+        """Returns name and dataclass of the sub-table with the settings of a table's technique, None where it has no settings.
+
+        Args:
+            entry: the table as it stands in the file, checked or not.
+        """
+        technique = TECHNIQUES.get(str(entry.get("trainer", DEFAULT)))
+        return (technique.name, technique.settings) if technique and technique.settings else None
 
     @property
     def technique(self) -> Technique:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from assets.budgets.config import MemoryConfig
 from assets.pipeline.schema import Problem, Tables
+from assets.pipeline.toml_lines import KeyPath
 from assets.sampling.config import SamplingConfig
 from kernels.errors import InputError
 
@@ -119,10 +120,22 @@ def _parse_train(entries: Any, tables: Tables, schema: type | None) -> tuple[tup
         return (), [tables.problem(("train",), "train is a list of tables: write [[train]] with two brackets")]
     parsed, problems = [], []
     for index, entry in enumerate(entries):
-        value, found = (dict(entry), []) if schema is None else tables.parse(schema, entry, ("train", index))
+        value, found = (dict(entry), []) if schema is None else _parse_entry(entry, tables, schema, ("train", index))
         parsed.append(value)
         problems += found
     return tuple(parsed), problems
+
+
+def _parse_entry(entry: Mapping[str, Any], tables: Tables, schema: type, where: KeyPath) -> tuple[Any, list[Problem]]:
+    """Returns a train table, with the settings of its technique where it has a sub-table of them."""
+    named = schema.sub_table(entry) if hasattr(schema, "sub_table") else None
+    if named is None or named[0] not in entry:
+        return tables.parse(schema, entry, where)
+    name, settings_class = named
+    settings, problems = tables.parse(settings_class, entry[name], (*where, name))
+    rest = {key: value for key, value in entry.items() if key != name}
+    value, found = tables.parse(schema, rest, where, {"settings": settings})
+    return (None if problems else value), problems + found
 
 
 def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables) -> list[Problem]:

@@ -4,7 +4,9 @@ version = SHA-256 over (stage name, stage code version, Semantic config, version
 files), written as canonical JSON: sorted keys, no spaces, floats by their shortest exact form. The same recipe has
 the same version on every machine, and it is known before anything is built. A `Path` in a config, and any field with
 `metadata={"hashed": False}`, says where bytes are, not what they are, so it is left out; the raw digest of those
-bytes stands for it.
+bytes stands for it. A field with `metadata={"hashed": "unless default"}` was added to a config that had been released: at its
+default it is left out as well, so that the versions of artifacts that were built before the field existed stay what they are.
+Changing such a default takes a new `code_version`.
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ def canonical(config: Any) -> Any:
         TypeError: a value that has no exact JSON form (a set, an object, a float that is not finite).
     """
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        hashed = [field.name for field in dataclasses.fields(config) if field.metadata.get("hashed", True)]
-        config = {name: getattr(config, name) for name in hashed}
+        config = {
+            field.name: getattr(config, field.name) for field in dataclasses.fields(config) if _is_hashed(config, field)
+        }
     if isinstance(config, Mapping):
         return {_key(key): canonical(value) for key, value in config.items() if not isinstance(value, Path)}
     if isinstance(config, list | tuple):
@@ -49,6 +52,18 @@ def canonical(config: Any) -> Any:
     if isinstance(config, float) and config - config == 0:
         return config
     raise TypeError(f"{config!r} has no canonical form")
+
+
+def _is_hashed(config: Any, field: dataclasses.Field[Any]) -> bool:
+    """Tells whether a field of a config enters its canonical form."""
+    hashed = field.metadata.get("hashed", True)
+    if hashed != "unless default":
+        return bool(hashed)
+    has_factory = field.default_factory is not dataclasses.MISSING
+    default = field.default_factory() if has_factory else field.default  # pyright: ignore[reportCallIssue]
+    value = getattr(config, field.name)
+    # Equal values of two types (1, 1.0, True) have different canonical forms, and so different versions.
+    return type(value) is not type(default) or value != default
 
 
 def locations(config: Any, prefix: str = "") -> dict[str, str]:

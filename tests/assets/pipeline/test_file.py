@@ -1,4 +1,4 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import pytest
@@ -11,7 +11,7 @@ from kernels.errors import InputError
 @dataclass(frozen=True, kw_only=True)
 class Train:
     name: str
-    trainer: Literal["minibatch"] = "minibatch"
+    trainer: Literal["minibatch"] = field(default="minibatch", metadata={"later": ("fresh",)})
     layers: int = 2
     lr: float = 0.01
 

@@ -1,5 +1,5 @@
 import enum
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from pathlib import Path
 
 import numpy as np
@@ -87,3 +87,59 @@ def test_every_flipped_bit_of_a_sealed_file_shows(tmp_path_factory, document, da
     path.write_bytes(sealed)
     with pytest.raises(ValueError, match=r"file\.json"):
         unseal(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    rate: float = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grown(Config):
+    dtype: str = field(default="float32", metadata={"hashed": "unless default"})
+    many: tuple[int, ...] = field(default_factory=tuple, metadata={"hashed": "unless default"})
+    settings: Settings | None = field(default=None, metadata={"hashed": "unless default"})
+
+
+def test_a_key_that_is_added_later_is_hashed_unless_it_has_its_default():
+    assert canonical(Grown()) == canonical(Config())
+    changed = [Grown(dtype="float64"), Grown(many=(1,)), Grown(settings=Settings()), Grown(settings=Settings(rate=1.0))]
+    versions = {version_of("model", 1, config, {}, {}) for config in (Config(), *changed)}
+    assert len(versions) == 5
+
+
+def config_classes():
+    """Every dataclass that a stage hashes, with an example of its values."""
+    from assets.budgets.config import BudgetsConfig, MemoryConfig
+    from assets.cache_plan.config import CachePlanConfig, CachePlanTable
+    from assets.hotness.config import HotnessTable, hotness_config
+    from assets.packed_chunks.config import PackedConfig
+    from assets.samples.config import SamplesTable, samples_config
+    from assets.sampling.config import SamplingConfig
+    from assets.sources.registry import SOURCES, config_class
+    from trainers.config import ModelConfig, TrainConfig
+
+    sampling, train = SamplingConfig(fanouts=(2, 2), batch_size=8), TrainConfig()
+    yield from (sampling, train, MemoryConfig(), BudgetsConfig(memory=MemoryConfig()), PackedConfig(), CachePlanTable())
+    yield hotness_config(HotnessTable(), sampling, 0)
+    yield samples_config(SamplesTable(epochs=1), sampling, 0)
+    yield CachePlanConfig(table=CachePlanTable(), seed=0)
+    yield ModelConfig(seed=0, train=train, sampling=sampling)
+    for source in SOURCES:
+        yield config_class(source)
+
+
+@pytest.mark.parametrize(
+    "config", list(config_classes()), ids=lambda each: getattr(each, "__name__", type(each).__name__)
+)
+def test_an_added_key_changes_no_version_of_any_config(config):
+    """The same values in a class that has one key more: at its default nobody's version changes, at another value it does."""
+    kind = config if isinstance(config, type) else type(config)
+    added = ("added_later", str, field(default="no", metadata={"hashed": "unless default"}))
+    grown = make_dataclass("Grown", [added], bases=(kind,), frozen=True, kw_only=True)
+    given = {} if isinstance(config, type) else {f.name: getattr(config, f.name) for f in fields(config) if f.init}
+    needed = [f for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING]
+    values = {f.name: Path("edges.csv") if "Path" in str(f.type) else 8 for f in needed} | given
+    plain = canonical(kind(**values))
+    assert canonical(grown(**values)) == plain
+    assert canonical(grown(**values, added_later="yes")) == plain | {"added_later": "yes"}

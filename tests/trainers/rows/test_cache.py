@@ -109,4 +109,4 @@ def test_batches_are_byte_equal_with_any_cache_and_link(graph: Graph) -> None:
         batches = list(online.batches(1))
         assert [contents(batch) for batch in batches] == plain
         assert all(batch.slots is not None and len(batch.slots) == len(batch.input_ids) for batch in batches)
-    assert link.charged_bytes == online.ledger.moved_bytes("h2d") > 0
+    assert link.charged_bytes == online.batching.ledger.moved_bytes("h2d") > 0

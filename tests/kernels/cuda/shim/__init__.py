@@ -191,7 +191,7 @@ def _load(text: str, defines: tuple[tuple[str, str], ...]) -> ctypes.CDLL:
 
 
 def _compile(text: str, flags: tuple[str, ...], suffix: str) -> Path:
-    headers = "".join(path.read_text() for path in sorted([*HERE.glob("*.h"), NATIVE / "half.h"]))
+    headers = "".join(path.read_text() for path in sorted([*HERE.glob("*.h"), NATIVE / "base" / "half.h"]))
     digest = hashlib.sha256("\0".join([headers, text, *flags]).encode()).hexdigest()[:24]
     return _made(BUILD / f"{digest}{suffix}", ["-x", "c++", "-c", "-", *flags], text)
 

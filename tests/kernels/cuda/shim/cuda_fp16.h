@@ -1,7 +1,7 @@
 // The part of CUDA's header that kernels use: float16 bits and their conversion to and from float32.
 #pragma once
 
-#include "half.h"
+#include "base/half.h"
 
 struct __half {
     unsigned short bits;

@@ -1,0 +1,60 @@
+"""A toy technique with two replicas of the model: they share the batches of a step, and their gradients are added in batch order."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from kernels.errors import InputError
+from trainers.batches.batch import MiniBatch
+from trainers.executor import BatchGradient, Done, Run, add_in_order, taken_gradients
+from trainers.techniques import minibatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    # Number of replicas.
+    count: int = 2
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise InputError(f"count = {self.count} is below 1", "give a number of replicas")
+
+
+class Replicas:
+    def __init__(self, run: Run):
+        self.run, self.source = run, minibatch.open_executor(run).source
+        self.count = (run.semantic.train.settings or Settings()).count
+        self.replicas = [copy.deepcopy(run.model) for _ in range(self.count)]
+
+    def steps(self, epoch: int, start: int) -> Iterator[Done]:
+        first, group = start - start % self.run.plan.accumulate, []
+        # Batches of an unfinished step are computed again: their gradients were in no checkpoint.
+        for batch in self.source.batches(epoch, first):
+            group.append(batch)
+            if batch.group[0] + 1 == batch.group[1]:
+                yield from self._step(group)
+                group = []
+
+    def _step(self, group: list[MiniBatch]) -> Iterator[Done]:
+        done, gradients = {}, {}
+        for replica, model in enumerate(self.replicas):
+            model.load_state_dict(self.run.model.state_dict())
+            # The second replica works backwards: who computes a gradient, and when, must not matter.
+            for batch in group[replica :: self.count][:: -1 if replica else 1]:
+                done[batch.position] = BatchGradient(model, self.run.semantic.seed, self.run.class_weights)(batch)
+                gradients[batch.position] = taken_gradients(model)
+        add_in_order(self.run.model, (gradients[position] for position in sorted(gradients)))
+        for position in sorted(done):
+            yield done[position]
+
+    def state(self) -> Mapping[str, Tensor]:
+        return {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        pass
+
+
+def open_executor(run: Run) -> Replicas:
+    return Replicas(run)

@@ -1,0 +1,160 @@
+"""The table of techniques: a technique is one file and one row, and no other file of the project names one."""
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.pipeline.file import parse_pipeline
+from assets.storage.artifact import Artifact
+from assets.storage.home import ROOT
+from assets.storage.store import Store
+from assets.storage.version import canonical
+from kernels.errors import InputError
+from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.runs import SAMPLING, TABLE, content
+from tests.trainers.techniques import replicas
+from trainers.config import TrainTable
+from trainers.run import train_table
+from trainers.techniques import LATER, TECHNIQUES, Technique
+
+TOYS = {
+    "whole-graph": Technique(name="whole-graph", module="tests.trainers.techniques.whole_graph"),
+    "replicas": Technique(
+        name="replicas", module="tests.trainers.techniques.replicas", needs=("sampling",), settings=replicas.Settings
+    ),
+    "pruning": Technique(name="pruning", module="tests.trainers.techniques.pruning", needs=("sampling",)),
+}
+
+
+@pytest.fixture(autouse=True)
+def with_toys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, row in TOYS.items():
+        monkeypatch.setitem(TECHNIQUES, name, row)
+
+
+class Stop(Exception):
+    pass
+
+
+class Stopping:
+    """Ends the training after so many batches."""
+
+    def __init__(self, after: int):
+        self.left = after
+
+    def start(self, label: str, total: int | None, unit: str) -> None: ...
+
+    def done(self) -> None: ...
+
+    def advance(self, n: int) -> None:
+        self.left -= n
+        if self.left <= 0:
+            raise Stop
+
+
+def train(home: Path, trainer: str, **options: Any) -> Artifact:
+    store = Store(home)
+    run = {name: options.pop(name) for name in ("resume", "progress") if name in options}
+    table = TrainTable(**(TABLE | {"trainer": trainer, "checkpoint_steps": 1} | options))
+    graph = random_graph_artifact(home)
+    (model,) = train_table(store, {"graph": graph}, table, SAMPLING, 5, report=lambda line: None, **run)
+    return model
+
+
+@pytest.mark.parametrize("name", TOYS)
+@pytest.mark.parametrize("stop_after", [1, 4, 5])
+def test_a_technique_from_outside_trains_and_resumes_to_the_same_bits(
+    tmp_path: Path, name: str, stop_after: int
+) -> None:
+    straight = train(tmp_path / "straight", name, epochs=6)
+    losses = [json.loads(line)["loss"] for line in straight.file("metrics.jsonl").read_text().splitlines()]
+    assert losses[-1] < losses[0]
+    with pytest.raises(Stop):
+        train(tmp_path / "stopped", name, epochs=6, progress=Stopping(stop_after))
+    resumed = train(tmp_path / "stopped", name, epochs=6, resume=True)
+    assert content(resumed) == content(straight) and resumed.version == straight.version
+
+
+def test_replicas_whose_gradients_are_added_in_batch_order_have_the_bits_of_one_model(tmp_path: Path) -> None:
+    one, two = (train(tmp_path / name, name, accumulate=3) for name in ("minibatch", "replicas"))
+    for name in ("weights.safetensors", "metrics.jsonl", "ledger.json"):
+        assert one.files[name]["digest"] == two.files[name]["digest"]
+
+
+def test_a_source_that_prunes_gathers_fewer_rows(tmp_path: Path) -> None:
+    rows = {}
+    for name in ("minibatch", "pruning"):
+        counts = json.loads(train(tmp_path / name, name).file("ledger.json").read_text())["counts"]
+        rows[name] = next(row["n"] for row in counts if (row["name"], row["layer"]) == ("inputs", 0))
+    assert 0 < rows["pruning"] < rows["minibatch"]
+
+
+def test_a_technique_without_sampling_needs_no_such_table(tmp_path: Path) -> None:
+    graph = random_graph_artifact(tmp_path)
+
+    def run(**options: Any) -> Artifact:
+        table = TrainTable(**(TABLE | options))
+        return train_table(Store(tmp_path), {"graph": graph}, table, None, 5, report=lambda line: None)[0]
+
+    model = run(trainer="whole-graph")
+    assert model.config["sampling"] is None
+    with pytest.raises(InputError, match=r'trainer = "minibatch" samples neighbours\n.*add a table'):
+        run(trainer="minibatch")
+    with pytest.raises(InputError, match='eval = "sampled" samples neighbours'):
+        run(trainer="whole-graph", eval="sampled")
+
+
+RECIPE = """
+seed = 5
+[graph]
+source = "sbm"
+nodes = 100
+edges = 400
+[sampling]
+fanouts = [4, 3]
+batch_size = 32
+[[train]]
+name = "two"
+trainer = "replicas"
+"""
+
+
+def recipe(tmp_path: Path, tail: str) -> TrainTable:
+    path = tmp_path / "toy.toml"
+    return parse_pipeline(path, (RECIPE + tail).encode(), TrainTable).train[0]
+
+
+def test_the_settings_of_a_technique_stand_in_a_sub_table_and_are_hashed_where_they_are_present(tmp_path: Path) -> None:
+    plain, three = recipe(tmp_path, ""), recipe(tmp_path, "[train.replicas]\ncount = 3\n")
+    assert plain.config.settings is None and three.config.settings == replicas.Settings(count=3)
+    assert "settings" not in canonical(plain.config) and canonical(three.config)["settings"] == {"count": 3}
+    for tail, problem in (
+        ("[train.replicas]\ncount = 0\n", "14: count = 0 is below 1"),
+        ("[train.replicas]\ncont = 3\n", "14: .* has no key cont .did you mean count"),
+        ("[train.minibatch]\n", "has no key minibatch"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            recipe(tmp_path, tail)
+
+
+def test_an_unknown_technique_is_named_with_those_that_exist() -> None:
+    with pytest.raises(InputError, match="trainer = 'minibach' is not one of minibatch, disk"):
+        TrainTable(name="x", trainer="minibach")
+
+
+def test_no_file_outside_the_techniques_names_one() -> None:
+    """ "disk" is also a link and a level of memory, so it counts where a `trainer` is compared with it; other names count everywhere."""
+    named = {*TECHNIQUES, *LATER} - {"disk", *TOYS}
+    wrong = []
+    for path in sorted(p for layer in ("kernels", "assets", "trainers", "jobs") for p in (ROOT / layer).rglob("*.py")):
+        if path.is_relative_to(ROOT / "trainers" / "techniques"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and node.value in named:
+                wrong.append((path.relative_to(ROOT), node.lineno, node.value))
+            if isinstance(node, ast.Compare) and "trainer" in ast.dump(node.left):
+                wrong += [(path.relative_to(ROOT), node.lineno, "a trainer is compared")]
+    assert not wrong
