@@ -44,7 +44,7 @@ class DirectArray:
         direct: whether the page cache is bypassed.
 
     Raises:
-        InputError: the disk has no room for it; no file is left behind.
+        InputError: the disk has no space for it; no file is left behind.
     """
 
     def __init__(self, path: Path, shape: int | tuple[int, ...], dtype: DTypeLike):
@@ -162,7 +162,7 @@ class RegionWriter:
         Raises:
             InputError: the disk is full.
         """
-        assert self.position + len(data) <= padded_bytes(self.end), "more than the region has room for"
+        assert self.position + len(data) <= padded_bytes(self.end), "more than the region has space for"
         self._digest(data[: self.end - self.position])
         if self._page_words is not None or self._region is not None:
             words = page_digests(data)
@@ -174,7 +174,7 @@ class RegionWriter:
         self.position += len(data)
 
     def fill_up(self, buffer: Array, used: int) -> None:
-        """Writes buffer[:used] and then zeros up to the end of the region; the buffer has room for whole pages."""
+        """Writes buffer[:used] and then zeros up to the end of the region; the buffer has space for whole pages."""
         pages = int(padded_bytes(used))
         buffer[used:pages] = 0
         self.write(buffer[:pages])

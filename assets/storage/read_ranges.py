@@ -39,7 +39,7 @@ def read_ranges(
     if not table.path.is_file() or table.path.stat().st_size != end:
         raise _damaged(table, f"it is missing, or has not {end} bytes")
     step = max(1, range_bytes // BLOCK_BYTES) * BLOCK_BYTES
-    pad = padded_bytes(table.row_bytes)  # room in front of a range for the beginning of a row that straddles it
+    pad = padded_bytes(table.row_bytes)  # space in front of a range for the beginning of a row that straddles it
     buffers = [aligned_empty(pad + padded_bytes(min(step, end))) for _ in range(2)]
     reader = table_reader() if execution is None else PageReader(execution)
     with reader.open(table.path) as file, ThreadPoolExecutor(1) as ahead:
