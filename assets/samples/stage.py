@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from assets.building.stage import Progress, Summary
-from assets.samples.config import Run, SamplesConfig, SamplesExecution
+from assets.samples.config import BatchRange, SamplesConfig, SamplesExecution
 from assets.storage.user_code import code_digests
 from kernels.errors import InputError
 
@@ -50,11 +50,11 @@ class SamplesStage:
         bound = _record_bound(seeds, semantic.fanouts, *shape)
         count = min(num_batches, -(-num_batches // max(1, semantic.part_bytes // bound)))
         cuts = [place * num_batches // count for place in range(count + 1)]
-        return [Run(epoch, low, high).name for epoch in range(semantic.epochs) for low, high in pairwise(cuts)]
+        return [BatchRange(epoch, low, high).name for epoch in range(semantic.epochs) for low, high in pairwise(cuts)]
 
     def work(self, inputs: Mapping[str, Artifact], semantic: SamplesConfig, part: str) -> int:
         """Returns the batches of a part."""
-        run = Run.of(part)
+        run = BatchRange.of(part)
         return run.high - run.low
 
     def build(
@@ -79,7 +79,7 @@ class SamplesStage:
         threads = execution.threads_each
         from assets.samples.build_part import build_part
 
-        return build_part(inputs["graph"], semantic, threads, Run.of(part), writer, progress)
+        return build_part(inputs["graph"], semantic, threads, BatchRange.of(part), writer, progress)
 
 
 SAMPLES = SamplesStage()
