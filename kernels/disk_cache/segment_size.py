@@ -125,7 +125,7 @@ class SegmentSizes:
         """Returns the smallest size above `above` whose rows fit, or None.
 
         Args:
-            most_rows: rows that the budget has room for.
+            most_rows: rows that the budget has space for.
             above: sizes up to here are passed over.
         """
         return next((size for size in self.sizes() if size > above and self.rows(size) <= most_rows), None)

@@ -61,7 +61,7 @@ def place_rows(order: Array, device_rows: int, host_rows: int) -> Placement:
 
     Args:
         order: ids[N], all nodes, hottest first.
-        device_rows, host_rows: rows that the tiers have room for; more than N means all.
+        device_rows, host_rows: rows that the tiers have space for; more than N means all.
 
     Raises:
         InputError: the order is no permutation of the nodes, or a number is out of range.
@@ -79,7 +79,7 @@ def place_rows(order: Array, device_rows: int, host_rows: int) -> Placement:
 def place_bytes(order: Array, row_bytes: int, device_bytes: int, host_bytes: int) -> Placement:
     """Places whole rows within budgets; args as of `place_rows`, with the budgets in bytes."""
     _check_rows(device_bytes, host_bytes)
-    # Rows without columns take no room anywhere.
+    # Rows without columns take no space anywhere.
     rows = [budget // row_bytes if row_bytes else len(order) for budget in (device_bytes, host_bytes)]
     return place_rows(order, min(rows[0], len(order)), min(rows[1], len(order)))
 

@@ -18,7 +18,7 @@ map and one list of nodes serve all layers, and the src_ids of every block are a
 Cost: O(sampled edges); one random read of the topology and one of the map an edge, which is what the time goes into: see
 `benchmarks/sampling.py` for the distance from a loop that does only those. Memory that a Sampler keeps: the map, 8 bytes a
 node (touched pages only, of 2 MiB where the system has them), and an id for each source of the largest batch; `scratch_bytes` says how
-much. While it samples, an array of local ids has room for `fanout` edges a row (without replacement no more than the topology has); what
+much. While it samples, an array of local ids has space for `fanout` edges a row (without replacement no more than the topology has); what
 is not used is not touched, and given back.
 
 One thread does all of it in one pass. Threads share the choosing in pieces of 128 to 1,024 rows, whose edges wait until they are renamed:
