@@ -10,7 +10,7 @@ import numpy as np
 
 from assets.building.stage import Progress, Summary
 from assets.graph.read import open_graph
-from assets.packed_chunks.config import GROUP_BYTES, Group, PackedConfig, PackedExecution
+from assets.packed_chunks.config import GROUP_BYTES, PackedConfig, PackedExecution, SegmentRange
 from kernels.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class PackedStage:
         count = min(max(1, wanted), num_segments)
         ends = np.searchsorted(rows, rows[-1] * np.arange(1, count) // count) + 1
         cuts = np.unique(np.concatenate([[0], np.minimum(ends, num_segments), [num_segments]]))
-        return [Group(int(low), int(high)).name for low, high in pairwise(cuts)]
+        return [SegmentRange(int(low), int(high)).name for low, high in pairwise(cuts)]
 
     def work(self, inputs: Mapping[str, Artifact], semantic: PackedConfig, part: str) -> int:
         """Returns the MiB of the feature table: a part passes over it once."""
@@ -82,10 +82,10 @@ class PackedStage:
             from assets.packed_chunks.build_index import build_index
 
             return build_index(inputs, self.parts(inputs, semantic), writer)
-        from assets.packed_chunks.build_group import pack_group
+        from assets.packed_chunks.build_group import build_group
 
         threads = execution.threads_each
-        return pack_group(inputs, Group.of(part), threads, execution.process_bytes, writer, progress)
+        return build_group(inputs, SegmentRange.of(part), threads, execution.process_bytes, writer, progress)
 
 
 PACKED_CHUNKS = PackedStage()
