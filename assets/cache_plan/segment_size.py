@@ -87,7 +87,7 @@ class SegmentChoice:
         as_printed: the size that Algorithm 2 takes as printed, None where it finds none.
         rows_as_printed: rows that segments of that size store.
         pairs: i64[B], rows that each batch needs from disk; full_rows is their sum.
-        row_bytes, disk_budget, asked_size: as in `SizeLimits`.
+        row_bytes, disk_budget, asked_size: `row_bytes`, `disk_bytes` and `segment_size` of `SizeLimits`.
     """
 
     size: int

@@ -46,7 +46,7 @@ class _Made(NamedTuple):
 class _Maker:
     """Samples, tests and encodes batches on one thread.
 
-    Memory: the sampler's 8 bytes a node and 4 for the test, of pages that are touched.
+    Memory: the sampler's 8 bytes per node and 4 for the test, of pages that are touched.
     """
 
     def __init__(self, topology: Topology, semantic: SamplesConfig):

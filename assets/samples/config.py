@@ -76,7 +76,7 @@ def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> 
 
     Args:
         table: checked against `sampling`.
-        sampling: how batches are drawn.
+        sampling: the `[sampling]` table.
         seed: the pipeline's.
     """
     return SamplesConfig(

@@ -45,7 +45,7 @@ class Item:
 
     Attributes:
         address: stage and version that it is or, for a checkpoint, belongs to.
-        path: its folder or file.
+        path: folder or file of the item.
         num_bytes: bytes of all its files.
         why: the reason, for people.
     """
@@ -126,7 +126,7 @@ def collect(store: Store, garbage: Garbage, report: Callable[[Item, str], None] 
     Args:
         store: the store that the garbage was found in.
         garbage: files and folders to remove; nothing else is removed.
-        report: gets each item with "removed" or "spared".
+        report: function that gets each item with "removed" or "spared".
 
     Returns:
         Freed bytes.

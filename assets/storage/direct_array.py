@@ -40,7 +40,7 @@ class DirectArray:
         dtype: bool, integer or float; stored little-endian.
 
     Attributes:
-        num_bytes: of the file, its header included.
+        num_bytes: bytes of the file, its header included.
         direct: whether the page cache is bypassed.
 
     Raises:
@@ -133,7 +133,7 @@ class RegionWriter:
     """Writes a region of a file from front to back.
 
     Args:
-        file: what it is a region of.
+        file: the file that the region is part of.
         start, end: first byte and the byte behind; the first is a multiple of 4,096, and so is the other but at the end of the file.
         keep_digest: compute the `chunk_digest` of the region as well.
         page_words: u64[pages of the region or more], gets `page_digests` of its pages; None computes none.

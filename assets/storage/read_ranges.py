@@ -27,9 +27,9 @@ def read_ranges(
     """Yields (first row, u8[r, row_bytes]) for consecutive ranges of a table; each is overwritten when the next is asked for.
 
     Args:
-        table: with block digests; rows in their stored order.
-        range_bytes: of a range at most, rounded down to blocks of 1 MiB, at least one.
-        execution: how the file is read; None takes `table_reader`.
+        table: a feature table with block digests, rows in their stored order.
+        range_bytes: largest number of bytes per range, rounded down to blocks of 1 MiB, at least one.
+        execution: settings of the reader; None takes `table_reader`.
 
     Raises:
         InputError: the file is missing, has another size, cannot be read, or a block does not match its digest.

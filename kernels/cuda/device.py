@@ -33,7 +33,7 @@ class RowsView:
     Attributes:
         pointer: memory address of the first row, valid on the device.
         count, width: rows and columns.
-        row_bytes: from one row to the next.
+        row_bytes: bytes from one row to the next.
         dtype: the element's name; uint16 counts as bfloat16.
     """
 
@@ -116,7 +116,7 @@ class CudaDevice:
 
         Args:
             array: a CuPy array, a torch tensor, or a NumPy array in pinned memory; [n, F], columns adjacent.
-            what: its name, for the message.
+            what: name of the array, for the message.
 
         Raises:
             InputError: the device cannot read the memory, or columns are apart.

@@ -13,7 +13,7 @@ of a large block could not be checked without reading all of it; a page arrives 
 compared before a row is taken from it: 8 bytes for 4,096, and about 0.3 us a page. The output's content is undefined after an error.
 
 Cost of n rows on p distinct pages in r runs: O(n) when sorted, else O(n log n); r requests; 4,096 p bytes moved and n row_bytes
-copied. Memory: depth * range_pages * 4,096 bytes a reader and 16 n bytes during a call.
+copied. Memory: depth * range_pages * 4,096 bytes per reader and 16 n bytes during a call.
 
 Where io_uring is forbidden (containers' seccomp filters, kernel.io_uring_disabled) or the file system has no O_DIRECT, the
 reader warns once and takes the configured second choice. Known limits: devices whose logical block is larger than 4,096 bytes
@@ -99,7 +99,7 @@ class DirectFile:
     """A file opened for reading, past the page cache where `direct` says so. Close it, or use it as a context.
 
     Attributes:
-        path: its name, for messages.
+        path: name of the file, for messages.
         direct: whether it was opened with O_DIRECT.
     """
 
@@ -139,10 +139,10 @@ class PageReader:
 
     Args:
         execution: method, second choice, depth.
-        faults: for tests only.
+        faults: errors that tests make it meet.
 
     Attributes:
-        method: what is in use.
+        method: the method in use.
         reason: why that is not what was asked for, or None.
         registered: whether the ring's buffer is registered with the kernel (the limit of locked memory may forbid it).
 
@@ -222,10 +222,10 @@ class PageReader:
         Args:
             file: opened by `open`.
             row_ids: ids[n], rows of the table; ascending ones are not sorted first; repeated ones are read once.
-            row_bytes: of one row, 1 or more.
+            row_bytes: bytes per row, 1 or more.
             offset: byte of the file at which row 0 starts.
             out: u8[n, row_bytes] to write to; its rows may be apart (staging with a stride). None makes one.
-            merge: False is the baseline of the papers' comparisons: one request a row, in the order asked, unmerged.
+            merge: False is the baseline of the papers' comparisons: one request per row, in the order asked, unmerged.
             digests: u64[p], `page_digests` of the pages from `offset` on, which then starts a page, to the table's last; every page
                 that arrives is compared. None compares nothing.
 
@@ -237,7 +237,7 @@ class PageReader:
         """
         row_ids = as_ids(row_ids, "row_ids")
         if row_bytes < 1 or offset < 0:
-            raise InputError(f"row_bytes = {row_bytes}, offset = {offset}", "give 1 or more bytes a row, from byte 0")
+            raise InputError(f"row_bytes = {row_bytes}, offset = {offset}", "give 1 or more bytes per row, from byte 0")
         out = np.empty((len(row_ids), row_bytes), np.uint8) if out is None else out
         if out.dtype != np.uint8 or out.shape != (len(row_ids), row_bytes) or not out.flags.writeable:
             raise InputError(f"out is {out.dtype}{list(out.shape)}", f"give uint8[{len(row_ids)}, {row_bytes}]")

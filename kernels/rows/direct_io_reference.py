@@ -13,7 +13,7 @@ from kernels.types import Array
 
 
 def read_rows_reference(path: Path, row_ids: Array, row_bytes: int, offset: int = 0) -> Array:
-    """Returns u8[n, row_bytes], one plain read a row (the rule in Python)."""
+    """Returns u8[n, row_bytes], one plain read per row (the rule in Python)."""
     out = np.empty((len(row_ids), row_bytes), np.uint8)
     with open(path, "rb") as file:
         for place, row in enumerate(row_ids):

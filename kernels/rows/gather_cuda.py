@@ -43,7 +43,7 @@ def gather_tiered_cuda(slots: Any, tiers: Tiers, out: Any, device: KernelDevice)
         slots: i32[n], a NumPy array or contiguous on the device.
         tiers: device, staged and peer rows in device memory, host rows (and staged ones, if they are there) in pinned memory.
         out: [n, F] of float32, float64 or the stored dtype, on the device, C-contiguous.
-        device: where the kernel runs.
+        device: the device that the kernel runs on.
 
     Raises:
         InputError: as `gather_tiered`; memory that the device cannot read.
