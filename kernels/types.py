@@ -1,7 +1,7 @@
 """The arrays that pass between kernels, stages and trainers.
 
 Dtypes and shapes are written `dtype[shape]`. `ids` is the graph's node-id type: int32, or int64 from 2^31 nodes on. Global ids name a
-node of the whole graph, local ids a row of one block; local ids are always int32.
+node of the whole graph, local ids name a row of one block; local ids are always int32.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ measured into the home (assets/budgets/measured.py):
 never below 0. Trainers of this version compute on the CPU, so the device is a logical one: a part of the same memory that is held to its
 size. The trainer lowers a device budget of "auto" further where one simulated step shows that training needs more (trainers/probe_step.py).
 
-The artifact has no arrays: it is the numbers of its summary, with the arithmetic in words. A recipe without "auto" has the same version on
-every machine.
-The disk budget bounds what `cache_plan` lays out.
+The artifact has no arrays: it is the numbers of its summary, with the arithmetic in words. Budgets without "auto" have the same version on
+every machine. The disk budget bounds what `cache_plan` lays out.
 """

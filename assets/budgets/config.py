@@ -17,11 +17,11 @@ LEVELS = ("device", "host", "disk")
 class MemoryConfig:
     """The `[memory]` table: feature bytes that each level may hold; a size, a share of all feature bytes, or "auto"."""
 
-    # Rows beside the model, reached without crossing the link.
+    # bytes of feature rows in the memory of the device, beside the model
     device: int | str = AUTO
-    # Rows in main memory.
+    # bytes of feature rows in main memory
     host: int | str = AUTO
-    # What stages may write besides the graph's own features.
+    # bytes that stages may write to disk besides the graph's own features
     disk: int | str = AUTO
 
     def __post_init__(self) -> None:
@@ -38,13 +38,13 @@ class MemoryConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetsConfig:
-    """The whole recipe of budgets besides the graph."""
+    """What the stage hashes besides the graph."""
 
-    # What the pipeline file says.
+    # the `[memory]` table of the pipeline file
     memory: MemoryConfig
-    # The largest declared working set of a device; 0 where its budget is no "auto".
+    # largest working set of a device that a train table declares; 0 where the budget of the device is not "auto"
     device_work_bytes: int = 0
-    # The same for the host.
+    # the same for the host
     host_work_bytes: int = 0
 
     @property
@@ -55,11 +55,11 @@ class BudgetsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetsExecution:
-    """Nothing can be set."""
+    """There is nothing to set."""
 
 
 def budgets_config(memory: MemoryConfig, tables: tuple[Any, ...]) -> BudgetsConfig:
-    """Returns the recipe of a pipeline's budgets.
+    """Returns what the budgets stage of a pipeline hashes.
 
     Args:
         memory: the `[memory]` table of the pipeline file.

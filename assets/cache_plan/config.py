@@ -17,10 +17,11 @@ class CachePlanTable:
         InputError: a value is outside its range.
     """
 
-    # Of the rows of a segment's disk cache: Gray-code order of the memberships in batches, with pages filled from it or as it is;
-    # DiskGNN's Algorithm 1; or with copies of a row for groups of batches. "auto" is "filled" or "copies", which moves fewer bytes.
+    # order of the rows of a segment's disk cache: "gray" = the Gray code of their memberships in batches; "filled" = with pages filled
+    # from it; "minhash" = DiskGNN's Algorithm 1; "copies" = a row stands once for each set of batches that share its page.
+    # "auto" = "filled" or "copies", whichever moves fewer bytes
     order: Literal["auto", "filled", "gray", "minhash", "copies"] = "auto"
-    # Batches that share a disk cache; 0 = the fewest that the disk budget allows, for "copies" as many as memory does.
+    # number of batches that share a disk cache; 0 = the fewest that the disk budget allows, for "copies" as many as memory allows
     segment_size: int = 0
 
     def __post_init__(self) -> None:
@@ -33,9 +34,9 @@ class CachePlanTable:
 class CachePlanConfig:
     """The stage's hashed configuration; `cache_plan_config` makes it."""
 
-    # The table.
+    # the `[cache_plan]` table
     table: CachePlanTable
-    # Draws the permutations of "minhash"; 0 for the others, which draw nothing.
+    # seed that draws the permutations of "minhash"; 0 for the other orders, which draw nothing
     seed: int
 
 
@@ -45,4 +46,4 @@ def cache_plan_config(table: CachePlanTable, seed: int) -> CachePlanConfig:
 
 
 class CachePlanExecution(Threads):
-    """How a plan is made: threads that read batches and run the kernels."""
+    """How a cache plan is made; no byte of it depends on this."""

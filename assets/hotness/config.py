@@ -23,13 +23,14 @@ class HotnessTable:
         InputError: names every value outside its range.
     """
 
-    # What nodes are ranked by; see the module's docstring.
+    # what nodes are ranked by, see assets/hotness/__init__.py: "bayes" counts trial batches (never trained on) and corrects the counts
+    # with a model of the sampler
     policy: Policy = "bayes"
-    # K: epochs that presampling counts.
+    # K, the number of epochs that presampling counts
     rounds: int = 1
-    # Also counts nodes as destinations, by layer; "inputs" adds the distinct inputs under them.
+    # "visits" also counts, per layer, how often a node is a destination; "inputs" adds the distinct inputs under it
     layers: Literal["none", "visits", "inputs"] = "none"
-    # Training epochs to measure the hit ratio of all policies on; 0 = none.
+    # number of training epochs that the hit ratio of all policies is measured on; 0 = none
     evaluate_epochs: int = 0
 
     def __post_init__(self) -> None:
@@ -62,11 +63,11 @@ class HotnessTable:
 class HotnessConfig:
     """The stage's hashed configuration; `hotness_config` makes it."""
 
-    # The table.
+    # the `[hotness]` table
     hotness: HotnessTable
-    # How batches are sampled; None where nothing is.
+    # the `[sampling]` table; None where nothing is sampled
     sampling: SamplingConfig | None
-    # Keys every random decision.
+    # seed of the pipeline, which names every random decision
     seed: int
 
 

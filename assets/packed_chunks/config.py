@@ -1,4 +1,4 @@
-"""The `[packed]` table, how packing runs, and which batches a part packs."""
+"""The `[packed]` table, the settings of packing, and the segments that a part packs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from assets.sizes import parse_size
 from kernels.errors import InputError
 
 GROUP_BYTES = 8 << 30
-"""Rows of a group, where the table does not say how many groups there are."""
+"""Bytes of the rows of a group of segments, where the table does not say how many groups there are."""
 
 PART_NAME = re.compile(r"segments-(\d+)-(\d+)")
 
@@ -24,13 +24,13 @@ class PackedConfig:
         InputError: a value is outside its range.
     """
 
-    # Parts that are packed for themselves, each with one pass over the features; 0 = one for every 8 GiB of stored rows.
+    # number of groups of segments; each is a part of its own, packed by one pass over the features; 0 = one per 8 GiB of stored rows
     groups: int = 0
 
     def __post_init__(self) -> None:
         """Checks the range."""
         if self.groups < 0:
-            raise InputError(f"groups = {self.groups} is negative", "give 0 for one a 8 GiB, or more")
+            raise InputError(f"groups = {self.groups} is negative", "give 0 for one per 8 GiB, or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +41,10 @@ class PackedExecution(Workers):
         InputError: a value is outside its range.
     """
 
-    # Processes that pack groups side by side, at most; each reads the features once a group.
+    # largest number of processes that pack groups at the same time; each reads the features once per group
     workers: int = 1
-    # Features in memory at a time, of all processes together: ranges of the table, and what is collected to be written in large pieces.
+    # bytes of feature rows that all processes together hold: ranges of the table, and rows that are collected to be written in large
+    # pieces
     memory: str = "512MiB"
 
     def __post_init__(self) -> None:
@@ -55,7 +56,7 @@ class PackedExecution(Workers):
 
     @property
     def process_bytes(self) -> int:
-        """Bytes of one process."""
+        """Bytes of feature rows that one process holds."""
         return parse_size(self.memory) // self.workers
 
 

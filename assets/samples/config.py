@@ -23,17 +23,17 @@ PART_NAME = re.compile(r"epoch-(\d+)-batches-(\d+)-(\d+)")
 class SamplesConfig:
     """Everything that decides the stored batches, besides the graph."""
 
-    # Of the run; keys what is drawn.
+    # seed of the run, which names what is drawn
     seed: int
-    # How neighbours are drawn, as in `[sampling]`.
+    # how neighbours are drawn, `method` of `[sampling]`
     method: str
-    # From the seeds outwards.
+    # number of neighbours that a node draws, one per layer, from the seeds outwards
     fanouts: tuple[int, ...]
-    # Seeds in a mini-batch at most.
+    # largest number of seeds per mini-batch
     batch_size: int
-    # K, the sampling epochs that are stored.
+    # K, the number of sampling epochs that are stored
     epochs: int
-    # Bound on the bytes of a part; one batch may exceed it.
+    # largest number of bytes per part; a part of one batch may exceed it
     part_bytes: int = PART_BYTES
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class SamplesTable:
         InputError: a value is outside its range.
     """
 
-    # Sampling epochs that are stored; 0 = as many as `reuse` of [sampling].
+    # number of sampling epochs that are stored; 0 = as many as `reuse` of [sampling]
     epochs: int = 0
 
     def __post_init__(self) -> None:
@@ -75,9 +75,9 @@ def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> 
     """Returns what the tables of a pipeline ask to be stored.
 
     Args:
-        table: checked against `sampling`.
+        table: the `[samples]` table, which was checked against `sampling`.
         sampling: the `[sampling]` table.
-        seed: the pipeline's.
+        seed: seed of the pipeline.
     """
     return SamplesConfig(
         seed=seed,
@@ -96,7 +96,7 @@ class SamplesExecution(Workers):
         InputError: a value is outside its range.
     """
 
-    # Largest number of processes that build parts at the same time: while one writes, another samples. No more than threads.
+    # largest number of processes that build parts at the same time: while one writes, another samples. No more than threads.
     workers: int = 2
 
     def __post_init__(self) -> None:

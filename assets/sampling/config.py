@@ -20,13 +20,13 @@ class SamplingConfig:
         InputError: names every value outside its range.
     """
 
-    # How a node's neighbours are drawn; uniform = without replacement, each set of k equally likely; or "module:function" of one's own.
+    # how a node's neighbours are drawn: uniform = without replacement, each set of k equally likely; or your own "module:function"
     method: Literal["uniform"] | str = "uniform"
-    # Neighbours a node draws, from the seeds outwards, one number per layer; -1 = all of them.
+    # number of neighbours that a node draws, one per layer, from the seeds outwards; -1 = all of them
     fanouts: tuple[int, ...]
-    # Seeds in a mini-batch at most; n seeds are cut into ceil(n / batch_size) nearly equal batches.
+    # largest number of seeds per mini-batch; n seeds are cut into ceil(n / batch_size) nearly equal batches
     batch_size: int = 1024
-    # K: training epoch e uses the samples of sampling epoch e mod K; 0 = every epoch draws its own.
+    # K: training epoch e uses the samples of sampling epoch e mod K; 0 = every epoch draws its own
     reuse: int = 0
 
     def __post_init__(self) -> None:

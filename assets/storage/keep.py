@@ -81,7 +81,7 @@ def _unfinished(nodes: Collection[Node]) -> list[Node]:
 def readers_first(nodes: Collection[Node]) -> Iterator[Node]:
     """Yields the nodes so that each comes before what it refers to: an interrupted removal leaves no gap in a lineage.
 
-    A recipe names its inputs by their hashes, so no artifact refers to itself by any path.
+    A version is a hash of those of its inputs, so no artifact refers to itself by any path.
     """
     waiting = {node.address: node for node in nodes}
     num_readers = dict.fromkeys(waiting, 0)

@@ -1,8 +1,8 @@
 """The artifact store: `$GRAPHMILL_HOME/store/<stage>/<version>/`, content-addressed, written once, safe against
 crashes.
 
-A version names a recipe (see `assets/storage/version.py`), so equal work is shared by every pipeline that asks for it. Files
-are the only state: there is no index and no database that two processes could fight over. See `assets/storage/writer.py` for
+A version names the content of what is built (see `assets/storage/version.py`), so equal work is shared by every pipeline that asks for
+it. Files are the only state: there is no index and no database that two processes could fight over. See `assets/storage/writer.py` for
 how artifacts come in and `assets/storage/artifact.py` for what they hold. Reading needs NumPy and xxhash only.
 """
 

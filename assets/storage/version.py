@@ -1,7 +1,7 @@
-"""What makes a version: a pure function of the recipe and of the bytes that enter it.
+"""What makes a version: a pure function of the stage, its configuration, and the bytes that enter it.
 
 version = SHA-256 over (stage name, stage code version, Semantic config, versions of the inputs, digests of the raw
-files), written as canonical JSON: sorted keys, no spaces, floats by their shortest exact form. The same recipe has
+files), written as canonical JSON: sorted keys, no spaces, floats by their shortest exact form. The same content has
 the same version on every machine, and it is known before anything is built. A `Path` in a config, and any field with
 `metadata={"hashed": False}`, says where bytes are, not what they are, so it is left out; the raw digest of those
 bytes stands for it. A field with `metadata={"hashed": "unless default"}` was added to a config that had been released: at its
@@ -99,18 +99,18 @@ def version_of(
         input_versions: role -> version of each input artifact.
         raw: name -> SHA-256 of each external input.
     """
-    recipe = {
+    hashed = {
         "stage": stage_name,
         "code_version": code_version,
         "config": canonical(semantic),
         "inputs": dict(input_versions),
         "raw": dict(raw),
     }
-    return hashlib.sha256(canonical_json(recipe)).hexdigest()
+    return hashlib.sha256(canonical_json(hashed)).hexdigest()
 
 
 def part_version(parent_version: str, part: str) -> str:
-    """Returns the version of one part of a fan-out artifact, 64 hex digits: a function of the parent's recipe and the part's name."""
+    """Returns the version of one part of a fan-out artifact, 64 hex digits: a function of the parent's version and the part's name."""
     return hashlib.sha256(canonical_json({"of": parent_version, "part": part})).hexdigest()
 
 

@@ -137,7 +137,7 @@ class Writer:
             inputs: role -> artifact it was built from.
             summary: a `Summary` or plain values; part of the content, so it holds no times and no hosts.
             run: times, host, Execution config: recorded, not content.
-            code_version, raw: the rest of the recipe; raw is name -> SHA-256 of external input.
+            code_version, raw: the rest of what the version hashes; raw is name -> SHA-256 of external input.
             more: further fields of the manifest: what a fan-out artifact consists of, or what it is a part of.
 
         Returns:

@@ -1,8 +1,8 @@
 """CUDA kernels: compiled at first call from kernels/cuda/*.cu, launched on a device's stream.
 
-One source text serves every type: dtypes and widths are preprocessor names, and each combination is compiled once a process (CuPy keeps the
-machine code on disk between processes). Launching code is written against the few methods of `CudaDevice`, so the same code runs on a
-GPU and, in the tests, on threads of the CPU (tests/kernels/cuda_shim). CuPy is imported when a device is opened, not before.
+One source text serves every type: dtypes and widths are preprocessor names, and each combination is compiled once per process (CuPy keeps
+the machine code on disk between processes). Launching code is written against the few methods of `CudaDevice`, so the same code runs on a
+GPU and, in the tests, on threads of the CPU (tests/kernels/cuda/shim). CuPy is imported when a device is opened, not before.
 """
 
 from __future__ import annotations

@@ -8,10 +8,14 @@ under each; nodes are sorted by signature. (As printed, line 11 folds all k mini
 collisions, needs a signature of k numbers, and that is built.) Two hashes keep two members of a set and forget the rest.
 
 `gray_order` keeps the whole set: membership is a vector of one bit per batch, and nodes are sorted by the vector's place in the reflected
-Gray code, where neighbours in the code differ in one batch. A batch's nodes are contiguous under the first two bits, in two runs under
+Gray code, where neighbours in the code differ in one batch. A batch's nodes are contiguous under the first two bits, in two ranges under
 the third, four under the fourth. With `row_bytes` the pages are then filled greedily: among the next `window` nodes of the Gray
 order a page takes the one that brings the fewest new batches, ties to the most shared ones, then to the earlier. The first node of
-an empty page is the one most like the page before, which keeps runs long; a row that straddles pages is the first one of the later.
+an empty page is the one most like the page before, which keeps ranges of pages long; a row that straddles pages is the first one of the
+later.
+
+Both are heuristics: the best order is a hard combinatorial problem (consecutive block minimisation of a 0/1 matrix). Sorting rows in Gray
+code is also known from bitmap indexes. Not checked: that a batch names a node once.
 
 Cost for m nodes, B batches, n memberships: O(n + m log m) for both, plus m * window * ceil(B / 64) popcounts at most for filling:
 costs are counted anew only when the page has taken a node with a new batch. Memory: m (ceil(B / 64) 16 + 28) bytes and 1.1 bits for

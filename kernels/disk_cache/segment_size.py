@@ -12,6 +12,8 @@ answers for every s at once:
 
     rows(s) = pairs - sum over b, 1 <= g <= b mod s, of gaps[b, g]
 
+Such gaps are also called inter-reference intervals; they give the working set of a cache as well (Denning, 1968).
+
 Up to `EXACT_SIZES` every size is known, beyond it the multiples of ceil(B / EXACT_SIZES), from a second histogram over groups of so many
 batches, and B itself. The pass reads each id once and its last use at random: about 8 bytes per pair.
 

@@ -9,6 +9,8 @@ though it may be cached in one segment and packed in another.
 count above 1 (Algorithm 2); `most_cached` keeps only the m that most batches of the segment need, which is the second dimension of its
 exhaustive search. O(pairs + N / 64) time. Bytes moved: about 16 a pair at random and 8 in order, besides sorting the packed ids.
 
+The split is a threshold on counts (a node wanted twice is shared). Not checked: that a batch names a node once.
+
 Peak memory beside input and result: N / 8 bytes, and 4 N of `state`, which the caller keeps for all segments.
 
 Source: DiskGNN, section 5.1.

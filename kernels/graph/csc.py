@@ -4,6 +4,8 @@ Edges are first distributed to buckets of neighbouring destinations (a counting 
 placed, sorted row by row, merged and copied out by one thread, inside its cache and without atomics. Rows are sorted, so the
 bytes do not depend on the order of the edges' treatment, and the result is the same at any thread count.
 
+The sort is a bucketed counting sort; the result is also called the CSR of in-neighbours.
+
 Peak memory beside the input, E' edges after adding reverses, ids of w bytes: 2 w E' for the distributed pairs, w E for the result,
 16 N for degrees and indptr. 100 million edges made undirected: 1.6 GB + 0.8 GB + 16 N. Time: O(E' log(degree)).
 """
@@ -24,7 +26,8 @@ class Csc(NamedTuple):
     """A graph in compressed columns.
 
     Attributes:
-        indptr: i64[N+1]; indices: ids[E], the sources of node v's in-edges, ascending, at indptr[v]:indptr[v+1].
+        indptr: i64[N+1], where the row of each node begins.
+        indices: ids[E], the sources of node v's in-edges, ascending, at indptr[v]:indptr[v+1].
         in_degree, out_degree: i32[N], of this graph (duplicates that were kept count).
         num_duplicates: directed edges, reverses included, that repeat another one; removed where duplicates are merged.
         num_self_loops: self-loops in the input; removed where they are dropped.
@@ -72,10 +75,10 @@ def build_csc(
 
     Args:
         src, dst: integers[E], global ids; edge e goes from src[e] to dst[e]; memory-mapped or not.
-        num_nodes: N.
-        undirected: add the reverse of every edge; a self-loop is its own reverse and is not added twice.
-        duplicates: keep or merge edges with the same ends (an edge given in both directions is one, when undirected).
-        self_loops: keep or drop them.
+        num_nodes: number of nodes N.
+        undirected: whether the reverse of every edge is added; a self-loop is its own reverse and is not added twice.
+        duplicates: whether to keep or merge edges with the same ends (an edge given in both directions is one, when undirected).
+        self_loops: whether to keep or drop self-loops.
         threads: number of native threads; the bytes do not depend on it.
 
     Raises:

@@ -9,8 +9,9 @@ edge to one of four quadrants with probabilities (a, b, c, d), rounded to 2^-16.
 bijection, or low ids would be the hubs. Labels are equal ranges of ranks, the leading levels of the recursion: edges stay in
 their range more often than not, so a graph network can learn them.
 
-SBM (planted partition): both ends of an edge are in one class with probability p_in, rounded to 2^-32, so p_in is the
-expected edge homophily. Self-loops and duplicates are left in both models; `kernels.graph.csc.build_csc` applies the graph's policy.
+SBM, the stochastic block model (planted partition): both ends of an edge are in one class with probability p_in, rounded to 2^-32, so
+p_in is the expected edge homophily. Self-loops and duplicates are left in both models; `kernels.graph.csc.build_csc` applies the graph's
+policy.
 
 Citations: nodes come one after the other and cite earlier ones, of their own class with probability p_in. With probability p_copy a
 citation copies one of the chosen node's own (Kumar et al.: Stochastic models for the web graph, FOCS 2000), so what is cited often is cited

@@ -22,6 +22,8 @@ that the model cannot reach keeps its plain count.
 Known limit: sampling that never draws certain edges at all (a user's function that takes the first neighbours) makes a reach that no
 calibration mends: there the blend lost up to 16 points to plain counts. The hotness stage uses it for uniform sampling only.
 
+The estimate is also called a shrinkage estimator. Not checked: that the counts come from a sampler with these fanouts.
+
 Sources: Robbins, An empirical Bayes approach to statistics (1956), for the idea; the blend is this project's own.
 Cost: a push over the edges and a sort of the nodes for each layer, next to counting layers while presampling. Memory: 150 bytes per node.
 """

@@ -4,7 +4,9 @@ Nothing is gathered and no transpose is built, so an epoch costs its sampling. B
 its key and counts are sums, so the result is the same bytes at any number of threads. The calling thread samples nothing when there are
 several: it hears of every batch, so a listener may end the work by raising.
 
-Memory: one batch of blocks a thread, a sampler's own map a thread, and the counter.
+Known as presampling. Not checked: that the samplers sample the same graph with the same fanouts.
+
+Memory: per thread one batch of blocks and the sampler's own map, and the counter.
 """
 
 from __future__ import annotations

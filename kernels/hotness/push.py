@@ -5,6 +5,9 @@ adds its value to the sums of its neighbours, and no transpose of the graph (4 b
 integers, fixed-point numbers where a fraction is meant: integer sums do not depend on the order in which threads add, so the result is
 the same bytes at any thread count and on every machine. O(E): one sequential read of the topology and one random addition per edge.
 
+The operation is also called scatter-add, and the product of the transposed adjacency matrix with a vector. Not checked: that sums stay
+below 2^64; they wrap around.
+
 Weighted reverse PageRank (Min et al.: Graph neural network training with data tiering, KDD 2022): a walker starts at a training node,
 follows edges backwards, and returns to a training node with probability 1 - DAMPING. Its shares are integers of 2^-55.
 

@@ -24,7 +24,8 @@ operations. Equal bytes at any thread count and on every machine. Precision: the
 out-edges, 2^-40 below 2^19. Memory: 72 bytes per node.
 
 Known limits: neighbours are taken as drawn uniformly, and destinations as independent of one another within a batch; what remains wrong
-is corrected by counts in kernels/hotness/bayes.py.
+is corrected by counts in kernels/hotness/bayes.py. This is a mean-field approximation; what removes the echo is akin to non-backtracking
+propagation. Not checked: that rates are probabilities.
 """
 
 from __future__ import annotations

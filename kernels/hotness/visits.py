@@ -16,6 +16,8 @@ Additions are relaxed atomics on integers: any number of threads add to one tabl
 Cost: one random read and write of 4 bytes per input and of 4 L per destination, one native call each per batch; inputs-under walks every
 edge under every destination, O(sum over destinations of the edges below). Memory: 4 N bytes for visits alone, 4 N (L + 1) with
 layers, 8 N L more for inputs-under, and 4 bytes per source of scratch in each running call.
+
+Not checked: that the sources of every block are a prefix of one list, which holds for sampled blocks and not for pruned ones.
 """
 
 from __future__ import annotations

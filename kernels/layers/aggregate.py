@@ -3,15 +3,18 @@
 Forward: out[i] = sum over the edges e of i of c(e) h[indices[e]]. Backward: grad_h[s] = sum over the edges e that use s of
 c(e) grad_out[dst(e)], over the block's transpose. Both write each output row once, from rows taken in edge order: no atomics,
 no zero-filling, the same bits at any thread count, and equal to a plain sequential sum. Columns stay in registers while the
-edges of a row go by. Cost: nnz rows read, num_dst (num_src) rows written, F multiply-adds an edge; nothing is allocated
+edges of a row go by. Cost: nnz rows read, num_dst (num_src) rows written, F multiply-adds per edge; nothing is allocated
 when `out` is given, which matters: fresh memory costs a page fault every 4 KiB.
 
 `self_weight` is the destination's own term of a weighted sum (GCN); it is added last.
 
 Rows are float32, float64, float16 or bfloat16 (uint16 holds its bits). The result has their type; sums of the last two are kept in
 float32 and rounded once, to nearest even. The bound is memory: a loop that only reads the rows and streams as many bytes out as there are
-results is the roofline of `benchmarks/aggregate.py`. Outputs of 4 MiB and more are written past the caches (native/row_stream.h). Indices
-are checked piece by piece, just before their rows are read, so a block that is refused may have written some rows of `out`.
+results is the roofline of `benchmarks/aggregate.py`. Outputs of 4 MiB and more are written past the caches
+(kernels/native/rows/row_stream.h). Indices are checked piece by piece, just before their rows are read, so a block that is refused may
+have written some rows of `out`.
+
+This is the product of a sparse and a dense matrix (SpMM), in compressed rows. Not checked: that values are finite.
 
 Threads take pieces of 512 to 4,096 edges. A row with more than 8,192 edges is shared by 32 columns at a time (16 of float64; a row of less
 than two such parts is not shared), which leaves the order of its sums alone.

@@ -19,9 +19,11 @@ the same bits at any thread count. A row with more than 8,192 edges is shared by
 Rows are float32, float64, float16 or bfloat16 (uint16 holds its bits); of the last two, scores, weights and sums are float32 and each
 result is rounded once. exp is our own (kernels/native/layers/vector_exp.h), so bits do not depend on the C library.
 
+Also known as a sampled product (SDDMM), edge softmax and SpMM in one pass. Not checked: that values are finite.
+
 Dropout is keyed by (destination, source, occurrence) in global ids, where occurrence counts equal edges of a row: an edge's mask is the
 same in whatever block, chunk or order it turns up. Cost: each edge reads one row in each direction, a z forward and a g backward, and each
-source its own z once more; alpha (nnz + num_dst) x H is kept for the backward pass, which takes as much again for scores, and a byte each
+source its own z once more; alpha (nnz + num_dst) x H is kept for the backward pass, which takes as much again for scores, and one byte each
 for the mask.
 """
 

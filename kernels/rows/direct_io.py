@@ -1,18 +1,19 @@
-"""Direct reads: feature rows by page runs, packed chunks in large pieces, past the page cache.
+"""Direct reads: feature rows by ranges of pages, packed chunks in large pieces, past the page cache.
 
 DiskGNN (section 5.3) reads packed chunks with sequential preads and the disk cache with io_uring, both O_DIRECT. The device
-moves whole pages of 4,096 bytes, so wanted rows are sorted and merged: rows on the same or on neighbouring pages are one run,
-runs are cut at `range_pages`, and every page moves once, also where a row straddles two runs. `depth` runs are in flight at a
-time, each in its own part of one registered buffer; a run's rows are copied out when it arrives, while the others fly. Where all of a
-run is wanted and its rows lie in the output as in the file, at an address that may be read to (rows of 512 bytes do, of 400 do not), it is
-read to there and nothing is copied. Any row width and any offset will do.
+moves whole pages of 4,096 bytes, so wanted rows are sorted and merged (request coalescing): rows on the same or on neighbouring pages are
+one range, ranges are cut at `range_pages`, and every page moves once, also where a row straddles two ranges. `depth` ranges are in flight
+at a time, each in its own part of one registered buffer; the rows of a range are copied out when it arrives, while the others are on the
+way. Where all of a range is wanted and its rows lie in the output as in the file, aligned so that they may be read to (rows of 512 bytes
+do, of 400 do not), it is read to there and nothing is copied. Any row width and any offset will do.
 
 Nothing is believed unread: every result is checked, a short read is asked for again from the page where it stopped, and an
 error or the end of the file is an `InputError` with the file and the bytes, never a wrong row. Rows are read at random, so the digest
 of a large block could not be checked without reading all of it; a page arrives whole, so where the caller has digests of pages, each is
-compared before a row is taken from it: 8 bytes for 4,096, and about 0.3 us a page. The output's content is undefined after an error.
+compared before a row is taken from it: 8 bytes for 4,096, and about 0.3 us per page. Not checked: the content of pages without digests.
+The output's content is undefined after an error.
 
-Cost of n rows on p distinct pages in r runs: O(n) when sorted, else O(n log n); r requests; 4,096 p bytes moved and n row_bytes
+Cost of n rows on p distinct pages in r ranges: O(n) when sorted, else O(n log n); r requests; 4,096 p bytes moved and n row_bytes
 copied. Memory: depth * range_pages * 4,096 bytes per reader and 16 n bytes during a call.
 
 Where io_uring is forbidden (containers' seccomp filters, kernel.io_uring_disabled) or the file system has no O_DIRECT, the
@@ -59,12 +60,18 @@ class ReadExecution:
         InputError: a value is out of its range.
     """
 
-    method: Method = "io_uring"  # io_uring and pread are direct; buffered goes through the page cache
-    fallback: Fallback = "pread"  # second choice where the method is missing; "error" takes none
-    depth: int = 32  # runs in flight (io_uring)
-    range_pages: int = 64  # pages in a run at most
-    piece_bytes: int = 4 << 20  # of one read of a chunk, whole pages
-    window_bytes: int = 1 << 30  # in flight (io_uring): no further request while so many are; one always may
+    # io_uring and pread are direct; buffered goes through the page cache
+    method: Method = "io_uring"
+    # second choice where the method is missing; "error" takes none
+    fallback: Fallback = "pread"
+    # number of ranges in flight (io_uring)
+    depth: int = 32
+    # largest number of pages per range
+    range_pages: int = 64
+    # bytes per read of a chunk, whole pages
+    piece_bytes: int = 4 << 20
+    # bytes in flight (io_uring) from which on there is no further request; one request may always be in flight
+    window_bytes: int = 1 << 30
 
     def __post_init__(self):
         wrong = []
@@ -90,9 +97,12 @@ class ReadExecution:
 class Faults:
     """Makes reads fail as a bad disk would, for tests: the kernel is asked wrongly, the answers are its own."""
 
-    shorten_every: int = 0  # each n-th request asks for only `shorten_to` bytes at first; 0 = none
-    shorten_to: int = 512  # bytes; whole sectors where reads are direct
-    break_at: int = -1  # the request of this number goes to a descriptor that is not open
+    # each n-th request asks for only `shorten_to` bytes at first; 0 = none
+    shorten_every: int = 0
+    # bytes of such a request; whole sectors where reads are direct
+    shorten_to: int = 512
+    # number of the request that goes to a descriptor which is not open; -1 = none
+    break_at: int = -1
 
 
 class DirectFile:
@@ -138,12 +148,12 @@ class PageReader:
     """Reads rows and chunks of any number of files. One thread uses it at a time; make one for each thread.
 
     Args:
-        execution: method, second choice, depth.
+        execution: settings of the reads.
         faults: errors that tests make it meet.
 
     Attributes:
         method: the method in use.
-        reason: why that is not what was asked for, or None.
+        reason: reason why that is not the method that was asked for, or None.
         registered: whether the ring's buffer is registered with the kernel (the limit of locked memory may forbid it).
 
     Raises:
@@ -217,15 +227,16 @@ class PageReader:
         merge: bool = True,
         digests: Array | None = None,
     ) -> tuple[Array, Moved]:
-        """Reads rows of a table by page runs.
+        """Reads rows of a table by ranges of pages.
 
         Args:
-            file: opened by `open`.
+            file: a file from `open`.
             row_ids: ids[n], rows of the table; ascending ones are not sorted first; repeated ones are read once.
             row_bytes: bytes per row, 1 or more.
             offset: byte of the file at which row 0 starts.
             out: u8[n, row_bytes] to write to; its rows may be apart (staging with a stride). None makes one.
-            merge: False is the baseline of the papers' comparisons: one request per row, in the order asked, unmerged.
+            merge: whether rows are sorted and merged into ranges; False, the baseline of the papers, sends one request per row, in the
+                order asked.
             digests: u64[p], `page_digests` of the pages from `offset` on, which then starts a page, to the table's last; every page
                 that arrives is compared. None compares nothing.
 
@@ -254,8 +265,8 @@ class PageReader:
         """Reads a range of bytes in pieces of `piece_bytes`, several in flight with io_uring.
 
         Args:
-            file: opened by `open`.
-            offset, length: the range, aligned or not.
+            file: a file from `open`.
+            offset, length: first byte and bytes of the range, aligned or not.
             out: u8[chunk_capacity(offset, length) or more], starting on a page (`BufferPool`), or None to make one.
             digests: u64[pages], gets `page_digests` of the range, which is whole pages then, each computed when its piece arrives: what
                 has just come is nearer to the processor than what came first is when the last has come. None computes none.

@@ -9,7 +9,8 @@ Rows keep the type they are stored in; the conversion happens here and nowhere e
 output row written once. Rows of any width are taken as they lie, memory-mapped tables included. The bound is memory: the next rows are
 asked for while the present one is copied. Rows that keep their type are written past the caches when the output has 8 MiB or more: it
 would push itself out of them, and a line that is written whole need not be read first. All conversions are exact except float64 to
-float32, which rounds to nearest. NumPy has no bfloat16: uint16 holds its bits.
+float32, which rounds to nearest. NumPy has no bfloat16: uint16 holds its bits. Other names of the operation are feature fetching, look-up
+and index_select. Not checked: that values are finite.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def gather_tiered(slots: Any, tiers: Tiers, out: Any, threads: int = 1) -> Any:
     for a CuPy array or a CUDA tensor.
 
     Args:
-        slots: i32[n] as kernels.rows.slots packs them; repeated slots are allowed. With `out` on a GPU they may be there too.
+        slots: i32[n] as `kernels.rows.slots.make_slots` makes them; repeated slots are allowed. With `out` on a GPU they may be there too.
         tiers: the rows, of float16, float32, float64, int8, uint8 or bfloat16 (in NumPy: uint16).
         out: [n, F] of float32, float64 or the stored dtype, C-contiguous.
         threads: number of native threads; the result does not depend on it.

@@ -1,8 +1,8 @@
 """The tiered gather on a GPU: picks a variant of kernels/cuda/rows/gather.cu and launches it.
 
 Device rows are read where they are; host rows are read over the bus from pinned memory, without a copy before; staged and peer rows
-likewise. Bytes moved are those of kernels/rows/gather.py. A lane moves PACK elements a step, as many as make 16 bytes on the wider side and
-as width and alignment of all tiers allow; 602 float32 columns are 8-byte steps, 101 are 4-byte steps.
+likewise. Bytes moved are those of kernels/rows/gather.py. A lane moves PACK elements per step, as many as make 16 bytes on the wider side
+and as width and alignment of all tiers allow; 602 float32 columns are 8-byte steps, 101 are 4-byte steps.
 """
 
 from __future__ import annotations

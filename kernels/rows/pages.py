@@ -1,16 +1,16 @@
-"""Where rows lie on the disk: the one place that says how packed chunks and segment caches are laid out, and what reading them moves.
+"""Where rows lie on the disk: how packed chunks and segment caches are laid out, and what reading them moves.
 
     packed rows      a batch's rows, ascending by node id, one after the other from a page boundary on; padded to whole pages
     segment cache    a segment's rows in the order of the plan, one after the other from a page boundary on; padded likewise
 
 Rows are never padded, so a row may straddle pages, and one wider than a page does. A reader takes the packed rows of a batch as one
-sequential read, and of the segment cache the pages that the batch's rows touch, each once, adjacent pages as one request (a run). What
-is moved is therefore whole pages, known before anything is written; `moved bytes / asked bytes` is the amplification.
+sequential read, and of the segment cache the pages that the batch's rows touch, each once, adjacent pages as one request (a range). What
+is moved is therefore whole pages, known before anything is written; `moved bytes / asked bytes` is the read amplification.
 
 A page is also the least that can be checked when it is read at random: `page_digests` is XXH64, 8 bytes per page. A larger piece has one
 digest over those of its pages (`chunk_digest`), which can be computed as the pages arrive, in any order.
 
-`touched_pages` marks pages in a bitmap a batch: O(rows + pages / 64), no sorting.
+`touched_pages` marks pages in a bitmap per batch: O(rows + pages / 64), no sorting.
 
 Source: DiskGNN, sections 2 (pages and amplification) and 4 (feature assembling).
 """
@@ -78,17 +78,17 @@ def touched_pages_reference(ptr: Array, rows: Array, row_bytes: int) -> tuple[Ar
 
 
 def touched_pages(ptr: Any, rows: Any, num_rows: int, row_bytes: int, threads: int = 1) -> tuple[Array, Array]:
-    """Counts the pages that each batch touches in a file of fixed-size rows, and the runs of adjacent pages.
+    """Counts the pages that each batch touches in a file of fixed-size rows, and the ranges of adjacent pages.
 
     Args:
         ptr: i64[B+1], batch b asks for rows[ptr[b]:ptr[b+1]], in any order.
         rows: ids[n], rows of the file, 0 to num_rows - 1.
-        num_rows: rows in the file.
+        num_rows: number of rows in the file.
         row_bytes: bytes per row; 0 is a table without columns, which touches nothing.
         threads: number of native threads; the result does not depend on it.
 
     Returns:
-        pages i64[B] and runs i64[B].
+        pages i64[B], pages that each batch touches, and runs i64[B], ranges of adjacent ones.
 
     Raises:
         InputError: a row is out of range, or ptr does not cut the rows.

@@ -7,6 +7,8 @@ rank order and one slot per node (kernels/rows/slots.py), so a sampler marks a b
 Because both lists are in rank order, any prefix of a tier serves a smaller budget: row i of a tier's image is row i of a shorter image, and
 slots stay what they were. A standby trainer on a smaller device therefore shares the images that are there.
 
+This is a static cache: nothing enters or leaves it while training. Not checked: that the order is one by hotness.
+
 Space: 4 bytes per node, and an id for each cached row. Building reads the order once and writes 4 N bytes.
 Limits: fewer than 2^29 rows per tier. The cut is by rows: budgets are rounded down to whole rows.
 """
@@ -31,7 +33,7 @@ class Placement:
     """Where every feature row lies, for tiers that do not change while training.
 
     Attributes:
-        slot: i32[N], the packed slot of each node, `ELSEWHERE` for what is in no tier.
+        slot: i32[N], the slot of each node, `ELSEWHERE` for a node in no tier.
         device_ids: ids[d], node of each row of the device image, hottest first.
         host_ids: ids[h], the same for the host image; all are colder than the device's.
     """

@@ -3,7 +3,9 @@
 GCN weighs the edge u -> v by 1 / sqrt((d_in(v) + 1)(d_out(u) + 1)) and a node's own row by 1 / sqrt((d_in(v) + 1)(d_out(v) + 1)),
 with the degrees of the WHOLE graph. On a row of which k of d_in(v) edges were sampled the neighbour sum is scaled by d_in(v) / k,
 so that it is unbiased; the own term is exact and is not scaled. Weights are computed when a batch is assembled and never
-stored. Square roots are taken once a node, in float64: O(num_src + nnz).
+stored. Square roots are taken once per node, in float64: O(num_src + nnz).
+
+The GCN weights are the symmetrically normalised adjacency with self-loops. Not checked: that the degrees are those of the whole graph.
 
 Source: Kipf and Welling: Semi-Supervised Classification with Graph Convolutional Networks, equation 2.
 """
@@ -39,7 +41,7 @@ def gcn_weights(block: Block, in_degree: Array, out_degree: Array, sampled: bool
     Args:
         block: the block.
         in_degree, out_degree: i32[N] of the whole graph, without the own terms.
-        sampled: scale the neighbours of a sampled row by d_in(v) / k; False leaves the plain coefficients.
+        sampled: whether the neighbours of a sampled row are scaled by d_in(v) / k; False leaves the plain coefficients.
 
     Returns:
         weight f32[nnz] (0 where an edge was removed) and self_weight f32[num_dst].

@@ -24,7 +24,7 @@ class PlannedBatch(NamedTuple):
     """One batch of a training epoch.
 
     Attributes:
-        key: names its sampling decisions; key.step is its number in the sampling epoch.
+        key: key that names its sampling decisions; key.step is its number in the sampling epoch.
         seeds: ids[b] global.
         position: place of the batch in the training epoch.
         group: (place, size): place of the batch in the group of its optimiser step, and batches of that group.
@@ -46,12 +46,18 @@ class EpochPlan:
         InputError: there are no seeds, or a number is out of its range.
     """
 
-    train_ids: Array  # ids[n] global: the seeds of an epoch, each used once
-    batch_size: int  # at most so many seeds a batch, at least 1
-    seed: int  # of the run
-    stream: int = Stream.TRAIN  # which random stream shuffles
-    reuse: int = 0  # K: training epoch e uses sampling epoch e mod K; 0 = every epoch samples anew
-    accumulate: int = 1  # batches in an optimiser step
+    # ids[n], global: the seeds of an epoch, each used once
+    train_ids: Array
+    # largest number of seeds per batch, at least 1
+    batch_size: int
+    # seed of the run
+    seed: int
+    # random stream that shuffles
+    stream: int = Stream.TRAIN
+    # K: training epoch e uses sampling epoch e mod K; 0 = every epoch samples anew
+    reuse: int = 0
+    # number of batches per optimiser step
+    accumulate: int = 1
 
     def __post_init__(self):
         object.__setattr__(self, "train_ids", as_ids(self.train_ids, "train_ids"))

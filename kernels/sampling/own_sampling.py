@@ -1,6 +1,6 @@
 """Blocks from a user's own sampling function (FGNN, section 5.1: a user-provided function on each mini-batch).
 
-The function decides one layer at a time which sources each destination gets; everything else is as in
+The function decides, one layer after the other, which sources each destination gets; everything else is as in
 `kernels.sampling.sample`: destinations are the first sources, new sources follow in the order of their first edge, and the
 transpose is the same counting sort. Uniform and weighted neighbourhoods, random walks and importance sampling are all
 functions of this form:
@@ -16,6 +16,8 @@ functions of this form:
 
 The function is called from several threads, and must depend on its arguments only: then batches are the same bytes at any thread count and
 after a resume. Renaming costs a sort of the new sources in NumPy.
+
+Not checked: that the function depends on its arguments only, and that the sources it returns are neighbours of their destinations.
 """
 
 from __future__ import annotations
@@ -65,11 +67,11 @@ class OwnSampler:
     """Samples blocks by a user's own function.
 
     Args:
-        topology: handed to the function.
+        topology: the in-neighbours, which are handed to the function.
         fanouts: one number per layer, from the seeds outwards.
-        function: see the module's docstring.
+        function: the user's function, see the module's docstring.
         seed: seed of the run.
-        name: names the function in messages.
+        name: name of the function, for messages.
 
     Raises:
         InputError: fanouts or the topology are not sound, or the function cannot be called.

@@ -10,12 +10,12 @@ function of (seed, stream, epoch, step, layer, node). Positions are ascending, s
 drawn and sorted in vector registers where the processor has AVX-512; the bytes are the same without. Rows pass through a
 pipeline of three steps (choose, read, rename), 8 rows apart, each step asking memory for what the next one needs.
 
-Renaming: the map has one 64-bit entry a node: a stamp of the batch, the local id, and in how many batches the node had one. A new
+Renaming: the map has one 64-bit entry per node: a stamp of the batch, the local id, and in how many batches the node had one. A new
 batch is a new stamp; the map is cleared every 65,536 batches only and nothing is hashed. So visits (kernels/hotness/visits.py) are counted
 where the entry is written anyway. The destinations of a block are the sources of the block above, in order, so one
 map and one list of nodes serve all layers, and the src_ids of every block are a prefix of the same array.
 
-Cost: O(sampled edges); one random read of the topology and one of the map an edge, which is what the time goes into: see
+Cost: O(sampled edges); one random read of the topology and one of the map per edge, which is what the time goes into: see
 `benchmarks/sampling.py` for the distance from a loop that does only those. Memory that a Sampler keeps: the map, 8 bytes a
 node (touched pages only, of 2 MiB where the system has them), and an id for each source of the largest batch; `scratch_bytes` says how
 much. While it samples, an array of local ids has space for `fanout` edges per row (without replacement no more than the topology has); what
@@ -23,7 +23,10 @@ is not used is not touched, and given back.
 
 One thread does all of it in one pass. Threads share the choosing in pieces of 128 to 1,024 rows, whose edges wait until they are renamed:
 in edge order, by one thread at a time, beside the choosing of later pieces. Two threads gain most of a core, more of them wait for
-it. To use many cores run one Sampler a thread side by side.
+it. To use many cores run one Sampler per thread.
+
+This is node-wise neighbour sampling (GraphSAGE). Not checked: that a row of the topology names a neighbour once; a repeated one counts as
+several edges.
 """
 
 from __future__ import annotations
@@ -97,7 +100,7 @@ class Sampler:
             once, here; a neighbour id out of range is found when it is sampled.
         fanouts: number of neighbours per node, from the seeds outwards: fanouts[0] belongs to the last block; -1 takes all.
         seed: seed of the run.
-        replace: draw with replacement: a row with neighbours gives exactly `fanout`, repeats included.
+        replace: whether to draw with replacement: a row with neighbours gives exactly `fanout`, repeats included.
         threads: number of native threads of one call; the result does not depend on it.
 
     Raises:
@@ -127,7 +130,7 @@ class Sampler:
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes that this Sampler keeps between batches: 8 a node for the map (resident once touched), the rest by the largest batch."""
+        """Bytes that this Sampler keeps between batches: 8 per node for the map (resident once touched), the rest by the largest batch."""
         return self._native.scratch_bytes
 
     def sample(
@@ -136,13 +139,13 @@ class Sampler:
         """Samples the blocks under the seeds.
 
         Args:
-            batch: names the random decisions.
+            batch: key that names the random decisions.
             seeds: ids[b] global, each once; may be empty.
             transpose: blocks that get a transpose: "hidden" all but blocks[0], whose input rows need no gradient.
-            edge_ids: fill edge_id where the topology has edge ids.
+            edge_ids: whether edge_id is filled, where the topology has edge ids.
 
         Returns:
-            One Block a fanout; blocks[0] consumes features and the last one's destinations are the seeds. In every block the
+            One Block per fanout; blocks[0] consumes features and the last one's destinations are the seeds. In every block the
             destinations are the first num_dst sources, new sources follow in the order of their first edge. weight and
             edge_type are filled where the topology has them.
 

@@ -5,7 +5,7 @@
                      split_column, name_column. Without node tables the nodes are those that edges name
 
 Ids are integers or of any other type with an order (assets/sources/edges/numbering.py). docs/own-data.md has the exact
-layouts and a recipe for each.
+layouts and a pipeline file for each.
 
 Peak memory, N nodes, F features of w bytes:
 
