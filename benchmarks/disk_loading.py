@@ -17,7 +17,7 @@ from benchmarks.disk_inputs import Case
 from kernels.rows.aligned import BufferPool
 from kernels.rows.direct_io import PageReader, ReadExecution
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
-from kernels.rows.slots import STAGED, unpack
+from kernels.rows.slots import STAGED, split_slots
 from kernels.types import Array
 from trainers.rows.packed import ChunkLoader, loader_reading
 from trainers.techniques.disk import NUM_LOADERS
@@ -98,7 +98,7 @@ def _ours(case: Case, chunks: Chunks, pool: BufferPool) -> Callable[[list[int]],
     samples, rows = open_samples(case.samples), table.open()
     ids = samples.record(0, 0).blocks[0].src_ids
     staged = loaders[0].load(0)
-    tier, place = unpack(staged.slots)
+    tier, place = split_slots(staged.slots)
     here = tier == STAGED
     assert np.array_equal(staged.rows[place[here]], rows[ids[here]])
     staged.release()
@@ -129,7 +129,7 @@ def _rows(case: Case, chunks: Chunks, depth: int) -> Callable[[list[int]], int]:
     def missed(number: int) -> Array:
         staged = loader.load(number)
         ids = samples.record(*divmod(number, samples.num_batches)).blocks[0].src_ids
-        ids = ids[unpack(staged.slots)[0] == STAGED].copy()
+        ids = ids[split_slots(staged.slots)[0] == STAGED].copy()
         staged.release()
         return ids
 

@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.record import interleave, ratio, record
 from kernels.rows.gather import gather_tiered
-from kernels.rows.slots import DEVICE, HOST, Tiers, pack
+from kernels.rows.slots import DEVICE, HOST, Tiers, make_slots
 from trainers.devices.malloc import keep_freed_memory
 
 THREADS = 2
@@ -88,7 +88,7 @@ def contenders(device: torch.Tensor, host: torch.Tensor, hits: float, num_inputs
     generator = np.random.default_rng(7)
     cached = generator.random(num_inputs) < hits
     row = np.where(cached, generator.integers(0, len(device), num_inputs), generator.integers(0, len(host), num_inputs))
-    slots = np.where(cached, pack(DEVICE, np.where(cached, row, 0)), pack(HOST, row))
+    slots = np.where(cached, make_slots(DEVICE, np.where(cached, row, 0)), make_slots(HOST, row))
     tiers = Tiers(device=device.numpy(), host=host.numpy())
     mask = torch.from_numpy(cached)
     in_device, in_host = torch.from_numpy(row[cached]), torch.from_numpy(row[~cached])

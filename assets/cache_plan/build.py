@@ -16,7 +16,7 @@ from assets.cache_plan.segment_size import SegmentBatches, SegmentChoice
 from assets.storage.arrays import ArrayAppender
 from kernels.disk_cache.segment_plan import CountedPlan
 from kernels.rows.placement import Placement
-from kernels.rows.slots import DEVICE, HOST, unpack
+from kernels.rows.slots import DEVICE, HOST, split_slots
 from kernels.types import Array
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class _Columns:
 
 def _tier_rows(ptr: Array, node_ids: Array, slot: Array, segment: CountedPlan) -> Array:
     """Returns i64[s, 4]: rows of each batch on the device, on the host, in the disk cache and in its chunk."""
-    tier = unpack(slot[node_ids])[0]
+    tier = split_slots(slot[node_ids])[0]
     batch = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
     static = [np.bincount(batch[tier == place], minlength=len(ptr) - 1) for place in (DEVICE, HOST)]
     return np.stack([*static, segment.cached_rows, segment.packed_rows], axis=1)

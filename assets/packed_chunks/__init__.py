@@ -6,7 +6,7 @@ part is built by one sequential pass over the feature table, range by range, how
 
 Parts `segments-A-B`:
     chunks u8[bytes]      one chunk a batch, each section starting on a page of the file and padded to whole pages:
-                          addresses i32[inputs], slots in the order of the inputs (kernels/rows/slots.py);
+                          slots i32[inputs], in the order of the inputs (kernels/rows/slots.py);
                           places i32[c], ascending: the batch's rows of its segment's cache;
                           rows, packed, ascending by node id
     bounds i64[n+1]       byte of the file at which each chunk starts, and the end; num_cached i64[n] = c

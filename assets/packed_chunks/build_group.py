@@ -2,7 +2,7 @@
 
 The plan says how many rows a batch has in each tier, so the place of every chunk is known before anything is read. While the first range
 of the table is on its way, each batch of the group is read and its inputs get their slots
-(assets/packed_chunks/addresses.py), which go in front of its rows; then the rows come range by range
+(assets/packed_chunks/slots.py), which go in front of its rows; then the rows come range by range
 (assets/packed_chunks/distribute.py), those of caches and images to be put in order at the end
 (assets/packed_chunks/reorder.py). assets/packed_chunks/__init__.py says what the files hold.
 """
@@ -20,9 +20,9 @@ import numpy as np
 from assets.building.stage import Check, Progress, Summary
 from assets.cache_plan.read import open_segment_plan
 from assets.graph.read import open_graph
-from assets.packed_chunks.addresses import CachedNodes, addresses
 from assets.packed_chunks.distribute import WAITING_THREADS, BufferSizes, RowDistributor, Streamed, distribute
 from assets.packed_chunks.reorder import Reorderer
+from assets.packed_chunks.slots import CachedNodes, input_slots
 from assets.samples.read import Samples, open_samples
 from assets.samples.record import input_ids_place
 from assets.storage.arrays import DATA_OFFSET
@@ -171,12 +171,12 @@ def _placed_regions(
 def _heads(
     slot: Array, plan: SegmentPlan, samples: Samples, distributor: RowDistributor, threads: int
 ) -> list[Callable[[], None]]:
-    """Returns the work of putting addresses and places in front of the rows of every chunk, cut for some threads."""
+    """Returns the work of putting slots and places in front of the rows of every chunk, cut for some threads."""
 
     def put(batch: int) -> None:
         input_ids = _input_ids(samples, plan.first_batch + batch)
         cached = CachedNodes.of(plan.cache(int(plan.segment_of[batch])), plan.cached(batch))
-        slots, places = addresses(slot[input_ids], input_ids, plan.packed(batch), cached)
+        slots, places = input_slots(slot[input_ids], input_ids, plan.packed(batch), cached)
         if len(places) != len(cached.ids) or distributor.sinks[batch].head_bytes != sum(
             int(padded_bytes(each.nbytes)) for each in (slots, places)
         ):

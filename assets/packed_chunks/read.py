@@ -33,7 +33,7 @@ class ChunkPlace(NamedTuple):
 
     Attributes:
         number: of the batch, by epoch and step.
-        extent: the whole chunk: addresses, places, rows.
+        extent: the whole chunk: slots, places, rows.
         digest: `chunk_digest` of it.
         num_inputs, num_cached, num_packed: inputs of the batch, and of these what is in its segment's cache and in the chunk.
         cache: the segment's disk cache.
@@ -50,7 +50,7 @@ class ChunkPlace(NamedTuple):
     cache_digests: Array
 
     def sections(self, row_bytes: int) -> tuple[slice, slice, slice]:
-        """Returns the bytes of the chunk that hold addresses, places and rows, without their padding.
+        """Returns the bytes of the chunk that hold slots, places and rows, without their padding.
 
         Args:
             row_bytes: of one row.

@@ -23,7 +23,7 @@ from kernels.arrays import BFLOAT16, FLOATS, as_ids, as_int32, as_out, check_thr
 from kernels.cuda.device import device_of, on_device
 from kernels.errors import InputError
 from kernels.rows.gather_cuda import gather_tiered_cuda
-from kernels.rows.slots import NO_FEATURES, TIER_NAMES, Tiers, unpack
+from kernels.rows.slots import NO_FEATURES, TIER_NAMES, Tiers, split_slots
 from kernels.types import Array
 
 TABLE_DTYPES = tuple(np.dtype(name) for name in ("float16", "float32", "float64", "int8", "uint8")) + (BFLOAT16,)
@@ -40,7 +40,7 @@ def gather_reference(table: Array, node_ids: Array, dtype: Any = np.float32) -> 
 def gather_tiered_reference(slots: Array, tiers: Tiers, dtype: Any = np.float32) -> Array:
     """Returns dtype[n, F]: the rows that valid slots name, zeros for a node without features (the rule in NumPy)."""
     out = np.zeros((len(slots), tiers.width), dtype)
-    tier, row = unpack(slots)
+    tier, row = split_slots(slots)
     for number, name in enumerate(TIER_NAMES[:-1]):
         here = tier == number
         if here.any():

@@ -22,7 +22,7 @@ import numpy as np
 from kernels.arrays import as_ids
 from kernels.errors import InputError
 from kernels.hotness.ranking import rank
-from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, pack
+from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, make_slots
 from kernels.types import Array
 
 
@@ -72,7 +72,7 @@ def place_rows(order: Array, device_rows: int, host_rows: int) -> Placement:
     device_ids, host_ids = order[:device_rows], order[device_rows : device_rows + host_rows]
     _check_order(order)
     for tier, ids in ((DEVICE, device_ids), (HOST, host_ids)):
-        slot[ids] = pack(tier, np.arange(len(ids)))
+        slot[ids] = make_slots(tier, np.arange(len(ids)))
     return Placement(slot=slot, device_ids=np.array(device_ids), host_ids=np.array(host_ids))
 
 

@@ -4,7 +4,7 @@ A slot is `tier << 29 | row`: the row of one of four tiers. Two values name no r
 of these tiers and has to be staged first. On the peer tier the row is `peer * peer_stride + row`. So a batch's slots are 4 bytes an
 input, a static placement is one int32[N], and the gather needs neither masks nor a list a tier.
 
-Limit: a tier addresses fewer than 2^29 (536,870,912) rows; on the peer tier all peers together.
+Limit: a tier has fewer than 2^29 (536,870,912) rows; on the peer tier all peers together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROW_BITS = 29
 MAX_ROWS = 1 << ROW_BITS
 
 
-def pack(tier: int, rows: Any) -> Array:
+def make_slots(tier: int, rows: Any) -> Array:
     """Returns the slots i32[n] of rows of one tier.
 
     Args:
@@ -44,12 +44,12 @@ def pack(tier: int, rows: Any) -> Array:
         outside = rows.max() if rows.min() >= 0 else rows.min()
         raise InputError(
             f"row {outside} of the {TIER_NAMES[tier]} tier does not fit into a slot",
-            f"a tier addresses rows 0 .. {MAX_ROWS - 1:,}; keep fewer rows there",
+            f"a tier has rows 0 .. {MAX_ROWS - 1:,}; keep fewer rows there",
         )
     return (tier << ROW_BITS | rows.astype(np.int64)).astype(np.int32)
 
 
-def unpack(slots: Array) -> tuple[Array, Array]:
+def split_slots(slots: Array) -> tuple[Array, Array]:
     """Returns (tier i8[n], row i32[n]) of slots i32[n]; slots without a row keep their value, -1 or -2, in both."""
     slots = np.asarray(slots, np.int32)
     tier = np.where(slots < 0, slots, slots >> ROW_BITS).astype(np.int8)

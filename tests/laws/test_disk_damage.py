@@ -16,7 +16,7 @@ from kernels.errors import InputError
 from kernels.rows.aligned import BufferPool
 from kernels.rows.direct_io import ReadExecution
 from kernels.rows.pages import PAGE_BYTES
-from kernels.rows.slots import DEVICE, HOST, STAGED, unpack
+from kernels.rows.slots import DEVICE, HOST, STAGED, split_slots
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from trainers.rows.packed import ChunkLoader
 
@@ -39,7 +39,7 @@ def wrong_rows(packed: Packed) -> int:
         for number in range(chunks.num_batches):
             ids = samples.record(*divmod(number, samples.num_batches)).blocks[0].src_ids
             staged = loader.load(number)
-            tier, row = unpack(staged.slots)
+            tier, row = split_slots(staged.slots)
             for which, image in (tiers | {STAGED: staged.rows}).items():
                 here = tier == which
                 wrong += int((image[row[here]] != features[ids[here]]).any(axis=1).sum())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from assets.graph.read import open_graph
 from assets.storage.artifact import Artifact
 from kernels.rows.placement import place_bytes
-from kernels.rows.slots import DEVICE, HOST, unpack
+from kernels.rows.slots import DEVICE, HOST, split_slots
 from tests.trainers.graphs import random_graph_artifact
 from tests.trainers.rows.caches import cache_inputs
 from tests.trainers.runs import SAMPLING, TABLE, content, train_small
@@ -56,7 +56,7 @@ def test_rows_come_once_from_one_tier_within_budgets(
     assert out.numpy().tobytes() == np.asarray(graph.features.open())[ids].tobytes()
     assert device.peak.get("cache", 0) <= device_bytes and source.host_bytes <= host_bytes
     counted = {row["name"]: row["n"] for row in ledger.rows()["counts"]}
-    tier = unpack(placement.slot[ids])[0]
+    tier = split_slots(placement.slot[ids])[0]
     assert counted["hits_device"] == (tier == DEVICE).sum() and counted["hits_host"] == (tier == HOST).sum()
     assert sum(counted.values()) == len(ids)
     assert ledger.moved_bytes("d2d") == counted["hits_device"] * ROW_BYTES

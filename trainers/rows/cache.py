@@ -22,7 +22,7 @@ from assets.storage.read_verified import read_rows
 from assets.storage.table import FeatureTable
 from kernels.rows.gather import gather_tiered
 from kernels.rows.placement import Placement
-from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, MAX_ROWS, ROW_BITS, STAGED, Tiers, pack
+from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, MAX_ROWS, ROW_BITS, STAGED, Tiers, make_slots
 from kernels.types import Array
 from trainers.devices.protocol import CACHE, Device, kernel_array
 from trainers.record.ledger import Ledger
@@ -67,7 +67,7 @@ class CachedSource:
         if self.direct:
             elsewhere = np.flatnonzero(placement.slot == ELSEWHERE)
             self._slot = placement.slot.copy()
-            self._slot[elsewhere] = pack(STAGED, elsewhere)
+            self._slot[elsewhere] = make_slots(STAGED, elsewhere)
 
     def mark(self, node_ids: Array, out: Array) -> None:
         """Writes slot i of out: i32[n] for node_ids[i] (global)."""
@@ -93,7 +93,7 @@ class CachedSource:
         missing = np.flatnonzero(slots == ELSEWHERE)
         rows = self.behind.rows[node_ids[missing]]
         slots = slots.copy()
-        slots[missing] = pack(STAGED, np.arange(len(missing)))
+        slots[missing] = make_slots(STAGED, np.arange(len(missing)))
         return slots, rows
 
     def _book(self, slots: Array, ledger: Ledger) -> None:

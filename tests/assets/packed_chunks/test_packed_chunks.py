@@ -1,4 +1,4 @@
-"""Packed chunks: every row of every batch where its address says, the same bytes however they are built, and no damage goes unseen."""
+"""Packed chunks: every row of every batch where its slot says, the same bytes however they are built, and no damage goes unseen."""
 
 import errno
 import os
@@ -16,11 +16,11 @@ from assets.building.materialize import materialize
 from assets.building.stage import ChecksFailedError, Silent
 from assets.cache_plan.read import open_segment_plan
 from assets.graph.read import open_graph
-from assets.packed_chunks.addresses import CachedNodes, addresses
 from assets.packed_chunks.config import PackedConfig, PackedExecution
 from assets.packed_chunks.distribute import BufferSizes, RowDistributor, distribute
 from assets.packed_chunks.read import Chunks
 from assets.packed_chunks.reorder import Reorderer
+from assets.packed_chunks.slots import CachedNodes, input_slots
 from assets.packed_chunks.stage import PACKED_CHUNKS
 from assets.samples.read import open_samples
 from assets.storage.artifact import Artifact
@@ -32,7 +32,7 @@ from kernels.disk_cache.pack import pack_range
 from kernels.disk_cache.segments import SegmentPlan
 from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES, page_digests_reference
-from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, STAGED, unpack
+from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, STAGED, split_slots
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.samples.sampled import contents
 from tests.trainers.graphs import random_graph_artifact
@@ -52,7 +52,7 @@ CASES: tuple[dict[str, Any], ...] = (
 
 
 def rows_of(packed: Packed, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """The input ids of a batch, and their rows as the addresses find them, read without any kernel."""
+    """The input ids of a batch, and their rows as its slots find them, read without any kernel."""
     chunks, table = Chunks(packed.packed_chunks, packed.cache_plan, packed.samples), open_graph(packed.graph).features
     samples, row_bytes = open_samples(packed.samples), table.row_bytes
     node_ids = samples.record(*divmod(number, samples.num_batches)).blocks[0].src_ids
@@ -61,7 +61,7 @@ def rows_of(packed: Packed, number: int) -> tuple[np.ndarray, np.ndarray]:
         file.seek(place.extent.offset)
         chunk = np.frombuffer(file.read(place.extent.num_bytes), np.uint8)
     assert place.extent.offset % PAGE_BYTES == 0 and len(chunk) == place.extent.num_bytes
-    addresses, places, rows = (chunk[section] for section in place.sections(row_bytes))
+    slots, places, rows = (chunk[section] for section in place.sections(row_bytes))
     cache = np.fromfile(place.cache.path, np.uint8, place.cache.num_bytes, offset=place.cache.offset)
     np.testing.assert_array_equal(place.cache_digests, page_digests_reference(cache))
     wanted = places.view(np.int32)
@@ -69,7 +69,7 @@ def rows_of(packed: Packed, number: int) -> tuple[np.ndarray, np.ndarray]:
     cached = [cache[row * row_bytes : (row + 1) * row_bytes] for row in wanted]
     staged = np.concatenate([rows, *cached]).reshape(-1, row_bytes)
     tiers = {DEVICE: read_table(chunks.device_image), HOST: read_table(chunks.host_image), STAGED: staged}
-    tier, row = unpack(addresses.view(np.int32))
+    tier, row = split_slots(slots.view(np.int32))
     found = np.zeros((len(node_ids), row_bytes), np.uint8)
     for number, image in tiers.items():
         here = tier == number
@@ -112,8 +112,8 @@ def test_a_batch_of_other_samples_is_refused() -> None:
 
     def found(packed_ids: list[int], cached: CachedNodes | None = None) -> tuple[list[int], list[int]]:
         slots, ids = np.full(4, ELSEWHERE, np.int32), np.array(packed_ids, np.int64)
-        slots, places = addresses(slots, input_ids, ids, cached or reads(0, 6))
-        return unpack(slots)[1].tolist(), places.tolist()
+        slots, places = input_slots(slots, input_ids, ids, cached or reads(0, 6))
+        return split_slots(slots)[1].tolist(), places.tolist()
 
     assert found([4, 9]) == ([3, 1, 2, 0], [0, 6])
     assert found([4, 9], reads(6, 5)) == ([3, 1, 2, 0], [5, 6])

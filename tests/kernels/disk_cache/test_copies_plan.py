@@ -10,7 +10,7 @@ from kernels.disk_cache.segment_plan import plan_segment
 from kernels.disk_cache.segments import disk_state
 from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
-from kernels.rows.slots import ELSEWHERE, HOST, pack
+from kernels.rows.slots import ELSEWHERE, HOST, make_slots
 
 NODES, BATCHES = 60_000, 60
 
@@ -21,7 +21,7 @@ def drawn():
     rng = np.random.default_rng(1)
     batches = [rng.permutation(np.flatnonzero(rng.random(NODES) < 0.12)) for _ in range(BATCHES)]
     slot = np.full(NODES, ELSEWHERE, np.int32)
-    slot[: NODES // 10] = pack(HOST, np.arange(NODES // 10))
+    slot[: NODES // 10] = make_slots(HOST, np.arange(NODES // 10))
     return np.cumsum([0, *map(len, batches)]), np.concatenate(batches).astype(np.int32), slot
 
 

@@ -9,7 +9,7 @@ from kernels.disk_cache.segment_size import SegmentSizes, stored_rows_reference
 from kernels.disk_cache.segments import ALL, disk_state, split_segment, split_segment_reference
 from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES, padded_bytes, touched_pages, touched_pages_reference
-from kernels.rows.slots import ELSEWHERE, HOST, pack
+from kernels.rows.slots import ELSEWHERE, HOST, make_slots
 
 THREADS = st.sampled_from([1, 2, 8])
 IDS = st.sampled_from([np.int32, np.int64])
@@ -24,7 +24,7 @@ def draw_batches(seed, num_batches, num_nodes, most, dtype=np.int32, tier_share=
     batches = [rng.permutation(batch) for batch in batches]
     slot = np.full(num_nodes, ELSEWHERE, np.int32)
     hot = rng.permutation(num_nodes)[: int(tier_share * num_nodes)]
-    slot[hot] = pack(HOST, np.arange(len(hot)))
+    slot[hot] = make_slots(HOST, np.arange(len(hot)))
     ptr = np.cumsum([0, *map(len, batches)])
     return ptr, np.concatenate([np.zeros(0, dtype), *batches]), slot
 

@@ -12,7 +12,7 @@ from kernels.cuda.device import RowsView
 from kernels.errors import InputError
 from kernels.rows.gather import TABLE_DTYPES, gather_tiered_reference
 from kernels.rows.gather_cuda import gather_tiered_cuda, pick_variant
-from kernels.rows.slots import ELSEWHERE, HOST, Tiers, pack
+from kernels.rows.slots import ELSEWHERE, HOST, Tiers, make_slots
 from tests.kernels.rows.tiered import WIDTHS, random_rows, random_tiers, valid_slots
 
 
@@ -61,9 +61,9 @@ def test_many_blocks_that_each_take_several_rounds(machine, seed, hits):
     generator = np.random.default_rng(seed)
     tiers = random_tiers(generator, 100, np.float32, counts=(50, 200, None), peers=())
     cached = generator.random(6000) < hits
-    slots = np.where(cached, generator.integers(0, 50, 6000), pack(HOST, generator.integers(0, 200, 6000))).astype(
-        np.int32
-    )
+    slots = np.where(
+        cached, generator.integers(0, 50, 6000), make_slots(HOST, generator.integers(0, 200, 6000))
+    ).astype(np.int32)
     assert_gathers(machine, tiers, slots, np.float32, seed)
 
 
@@ -105,7 +105,7 @@ def test_rows_at_any_address(machine, dtype, offset):
     assert_gathers(machine, tiers, generator.choice(valid_slots(tiers), 30), np.float32)
 
 
-@pytest.mark.parametrize("bad", [ELSEWHERE, -7, 3, int(pack(HOST, [0])[0]), 2**31 - 1])
+@pytest.mark.parametrize("bad", [ELSEWHERE, -7, 3, int(make_slots(HOST, [0])[0]), 2**31 - 1])
 def test_a_slot_without_a_row_is_named(machine, bad):
     tiers = moved(machine, Tiers(device=np.ones((3, 5), np.float32)))
     slots = np.array([0, 2, bad, 1, bad], np.int32)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kernels.arrays import BFLOAT16
 from kernels.errors import InputError
 from kernels.rows.gather import TABLE_DTYPES, gather_tiered, gather_tiered_reference
-from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, NO_FEATURES, PEER, STAGED, Tiers, pack
+from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, NO_FEATURES, PEER, STAGED, Tiers, make_slots
 from tests.kernels.rows.tiered import WIDTHS, random_rows, random_tiers, valid_slots
 
 
@@ -79,11 +79,11 @@ def test_a_node_without_features_gets_zeros():
     [
         (ELSEWHERE, "in none of the tiers\n  remedy: stage"),
         (-3, "is no slot"),
-        (int(pack(DEVICE, [2])[0]), "row 2 of the device tier, which has 2 rows"),
-        (int(pack(HOST, [0])[0]), "row 0 of the host tier, which is not given"),
-        (int(pack(STAGED, [5])[0]), "row 5 of the staged tier, which has 3 rows"),
-        (int(pack(PEER, [6])[0]), "row 6 of the peer tier, which the 2 peers with stride 4 do not have"),
-        (int(pack(PEER, [8])[0]), "row 8 of the peer tier"),
+        (int(make_slots(DEVICE, [2])[0]), "row 2 of the device tier, which has 2 rows"),
+        (int(make_slots(HOST, [0])[0]), "row 0 of the host tier, which is not given"),
+        (int(make_slots(STAGED, [5])[0]), "row 5 of the staged tier, which has 3 rows"),
+        (int(make_slots(PEER, [6])[0]), "row 6 of the peer tier, which the 2 peers with stride 4 do not have"),
+        (int(make_slots(PEER, [8])[0]), "row 8 of the peer tier"),
     ],
 )
 def test_a_slot_without_a_row_is_named_and_nothing_is_written(slot, message):
@@ -116,4 +116,4 @@ def test_rows_of_a_mapped_file_that_straddle_pages(tmp_path):
     rows = random_rows(np.random.default_rng(0), 300, 301, np.float32)
     rows.tofile(tmp_path / "rows")
     mapped = np.memmap(tmp_path / "rows", np.float32, "r", shape=rows.shape)
-    assert_gathers(Tiers(device=rows[:10].copy(), host=mapped), pack(HOST, np.arange(300)[::-1]), np.float32)
+    assert_gathers(Tiers(device=rows[:10].copy(), host=mapped), make_slots(HOST, np.arange(300)[::-1]), np.float32)

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from kernels.errors import InputError
 from kernels.hotness.ranking import rank
 from kernels.rows.placement import load_cache, place_bytes, place_rows
-from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, unpack
+from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, split_slots
 
 orders = st.integers(0, 60).flatmap(lambda n: st.permutations(range(n))).map(lambda order: np.array(order, np.int32))
 rows = st.integers(0, 70)
 
 
 def tiers_of(slot: np.ndarray) -> list[tuple[int, int]]:
-    tier, row = unpack(slot)
+    tier, row = split_slots(slot)
     return list(zip(tier.tolist(), row.tolist(), strict=True))
 
 

@@ -6,28 +6,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.errors import InputError
-from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, MAX_ROWS, NO_FEATURES, PEER, STAGED, Tiers, pack, unpack
+from kernels.rows.slots import (
+    DEVICE,
+    ELSEWHERE,
+    HOST,
+    MAX_ROWS,
+    NO_FEATURES,
+    PEER,
+    STAGED,
+    Tiers,
+    make_slots,
+    split_slots,
+)
 
 
 @given(st.sampled_from([DEVICE, HOST, STAGED, PEER]), st.lists(st.integers(0, MAX_ROWS - 1)))
 def test_unpack_undoes_pack(tier, rows):
-    slots = pack(tier, np.array(rows, np.int64))
+    slots = make_slots(tier, np.array(rows, np.int64))
     assert slots.dtype == np.int32 and (slots >= 0).all()
-    tiers, back = unpack(slots)
+    tiers, back = split_slots(slots)
     assert (tiers == tier).all() and back.tolist() == rows
 
 
 def test_the_layout_is_fixed():
-    assert pack(STAGED, [5]).tolist() == [2 << 29 | 5]
-    assert pack(PEER, [MAX_ROWS - 1]).tolist() == [2**31 - 1]
-    tier, row = unpack(np.array([NO_FEATURES, ELSEWHERE], np.int32))
+    assert make_slots(STAGED, [5]).tolist() == [2 << 29 | 5]
+    assert make_slots(PEER, [MAX_ROWS - 1]).tolist() == [2**31 - 1]
+    tier, row = split_slots(np.array([NO_FEATURES, ELSEWHERE], np.int32))
     assert tier.tolist() == row.tolist() == [-1, -2]
 
 
 @pytest.mark.parametrize(("tier", "rows"), [(4, [0]), (-1, [0]), (0, [MAX_ROWS]), (1, [0, -1]), (2, [0.5])])
 def test_what_does_not_fit_into_a_slot_is_refused(tier, rows):
     with pytest.raises(InputError, match="remedy"):
-        pack(tier, rows)
+        make_slots(tier, rows)
 
 
 def test_tiers_that_do_not_belong_together_are_refused():

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernels.rows.slots import DEVICE, HOST, NO_FEATURES, PEER, STAGED, Tiers, pack
+from kernels.rows.slots import DEVICE, HOST, NO_FEATURES, PEER, STAGED, Tiers, make_slots
 
 WIDTHS = (1, 3, 100, 128, 172, 300, 602, 768)
 
@@ -30,6 +30,6 @@ def valid_slots(tiers):
     found = [np.array([NO_FEATURES], np.int32)]
     for tier, rows in ((DEVICE, tiers.device), (HOST, tiers.host), (STAGED, tiers.staged)):
         if rows is not None:
-            found.append(pack(tier, np.arange(len(rows))))
-    found += [pack(PEER, p * tiers.peer_stride + np.arange(len(rows))) for p, rows in enumerate(tiers.peers)]
+            found.append(make_slots(tier, np.arange(len(rows))))
+    found += [make_slots(PEER, p * tiers.peer_stride + np.arange(len(rows))) for p, rows in enumerate(tiers.peers)]
     return np.concatenate(found)

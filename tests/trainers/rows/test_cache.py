@@ -10,7 +10,7 @@ import torch
 from assets.graph.read import Graph
 from kernels.errors import InputError
 from kernels.rows.placement import Placement, place_rows
-from kernels.rows.slots import unpack
+from kernels.rows.slots import split_slots
 from tests.trainers.batches.test_online import contents, open_online
 from tests.trainers.graphs import random_graph
 from trainers.devices.link import Link
@@ -55,7 +55,7 @@ def test_rows_and_ledger_follow_the_placement(graph: Graph, kind: type, max_rows
     out = torch.empty(250, 12)
     source.gather(RowIds(ids), out, ledger)
     np.testing.assert_array_equal(out.numpy(), graph.features.open()[ids])
-    tier = unpack(placement.slot[ids])[0]
+    tier = split_slots(placement.slot[ids])[0]
     device, host, behind = (int((tier == each).sum()) for each in (0, 1, -2))
     assert min(device, host, behind) > 0
     assert counts(ledger) == {"hits_device": device, "hits_host": host, "misses": behind}

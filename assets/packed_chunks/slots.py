@@ -1,8 +1,8 @@
-"""Where each input of a batch will be found: its slot in a static tier, in the batch's chunk, or in the disk cache of its segment.
+"""The slot of each input of a batch: its row in a static tier, in the batch's chunk, or in the disk cache of its segment.
 
-Inputs that the device or the host holds keep the slot of the plan. The others are looked up among the batch's packed nodes and those that
-the plan has it read from its segment's cache, both ascending, after they were sorted: all look-ups go from left to right, and nothing as
-long as the graph is needed.
+Inputs that the device or the host holds keep the slot of the plan. The others are looked up among the batch's packed nodes, and among the
+nodes that the batch reads from its segment's cache. Inputs and both lists are sorted, so all look-ups go from left to right, and nothing
+as long as the graph is needed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernels.errors import InputError
-from kernels.rows.slots import ELSEWHERE, STAGED, pack
+from kernels.rows.slots import ELSEWHERE, STAGED, make_slots
 from kernels.types import Array
 
 
@@ -20,8 +20,8 @@ class CachedNodes(NamedTuple):
     """What a batch reads from its segment's disk cache.
 
     Attributes:
-        ids: ids[c] ascending, each once.
-        rows: i64[c], where each is in the cache.
+        ids: ids[c], ascending, the nodes, each once.
+        rows: i64[c], the row of the cache that each is read from.
     """
 
     ids: Array
@@ -29,20 +29,25 @@ class CachedNodes(NamedTuple):
 
     @staticmethod
     def of(cache_ids: Array, members: Array) -> CachedNodes:
-        """Sorts a batch's rows of a cache, i32[c], by their node; cache_ids: ids[m], in the order of the cache."""
+        """Returns a batch's rows of a cache, sorted by their node.
+
+        Args:
+            cache_ids: ids[m], nodes of the cache's rows.
+            members: i32[c], rows of the cache that the batch reads.
+        """
         ids = cache_ids[members]
         order = np.argsort(ids)
         return CachedNodes(ids[order], members[order].astype(np.int64))
 
 
-def addresses(slots: Array, input_ids: Array, packed_ids: Array, cached: CachedNodes) -> tuple[Array, Array]:
-    """Returns (slots i32[n], places i32[c]) of a batch: places ascending, rows of the segment's cache.
+def input_slots(slots: Array, input_ids: Array, packed_ids: Array, cached: CachedNodes) -> tuple[Array, Array]:
+    """Returns (slots i32[n], places i32[c]) of a batch; places are the rows of its segment's cache that it reads, ascending.
 
     Args:
-        slots: i32[n] of the plan, of the inputs; it is written to.
-        input_ids: ids[n] global, each once.
-        packed_ids: ids[p] ascending, what is packed with the batch.
-        cached: what the plan has it read from the cache of its segment.
+        slots: i32[n], the plan's slots of the inputs; the array is written to.
+        input_ids: ids[n], global, the inputs, each once.
+        packed_ids: ids[p], ascending, the nodes of the batch's chunk.
+        cached: the nodes that the batch reads from its segment's cache.
 
     Raises:
         InputError: an input is in no tier, or a packed row is no input.
@@ -52,7 +57,7 @@ def addresses(slots: Array, input_ids: Array, packed_ids: Array, cached: CachedN
     from_disk = from_disk[order]
     ids = input_ids[from_disk]
     if np.array_equal(ids, packed_ids):  # nothing of it is cached
-        slots[from_disk] = pack(STAGED, np.arange(len(ids)))
+        slots[from_disk] = make_slots(STAGED, np.arange(len(ids)))
         return slots, np.zeros(0, np.int32)
     packed, at = _among(packed_ids, ids)
     in_cache, row = _among(cached.ids, ids)
@@ -64,7 +69,7 @@ def addresses(slots: Array, input_ids: Array, packed_ids: Array, cached: CachedN
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     at[in_cache] = len(packed_ids) + rank
-    slots[from_disk] = pack(STAGED, at)
+    slots[from_disk] = make_slots(STAGED, at)
     return slots, places[order].astype(np.int32)
 
 
