@@ -93,7 +93,7 @@ def stage_asset(step: Step, stage: Any, execution: Any, around: Surroundings) ->
                 raw=versions.raw(stage, step.configs[0]),
             )
         except ChecksFailedError as error:
-            yield from _check_results(step, error.checks)
+            yield from _check_results(step, error.checks, whole=False)
             raise
         if step.external:
             yield _raw_observation(step, versions)
@@ -253,8 +253,13 @@ def _figure_or_path(title: str, path: Path) -> dg.MetadataValue:
     return figure(title, png) if len(png) <= FIGURE_BYTES else dg.MetadataValue.path(str(path))
 
 
-def _check_results(step: Step, checks: Sequence[Check]) -> Iterator[dg.AssetCheckResult]:
+def _check_results(step: Step, checks: Sequence[Check], *, whole: bool = True) -> Iterator[dg.AssetCheckResult]:
     """Yields one result for each check that the step declares; one that several artifacts made passes when all passed.
+
+    Args:
+        step: declares them.
+        checks: were made.
+        whole: an artifact was published; a stage whose checks failed may have stopped before it made the others.
 
     Raises:
         UndeclaredCheckError: the checks that were made are not those that were declared, so that one would never be seen.
@@ -262,11 +267,13 @@ def _check_results(step: Step, checks: Sequence[Check]) -> Iterator[dg.AssetChec
     made = {name: [check for check in checks if check.name == name] for name in step.checks}
     missing = [name for name, found in made.items() if not found]
     strange = sorted({check.name for check in checks} - made.keys())
-    if missing or strange:
+    if strange or (missing and whole):
         raise UndeclaredCheckError(
             f"{'/'.join(step.key)} made no checks named {missing} and undeclared ones named {strange}"
         )
     for name, found in made.items():
+        if not found:
+            continue
         yield dg.AssetCheckResult(
             asset_key=key_of(step),
             check_name=check_name(name),

@@ -93,14 +93,14 @@ def test_auto_stays_until_it_is_refreshed(tmp_path, graph, monkeypatch):
 
 
 def test_a_refresh_while_budgets_are_resolved_publishes_nothing(tmp_path, graph, monkeypatch):
-    import assets.budgets
+    import assets.budgets.stage
 
     def refreshed(home):
         write_measured(tmp_path, 3 * GB)
         return measured_memory(home)
 
     write_measured(tmp_path, 2 * GB)
-    monkeypatch.setattr(assets.budgets, "measured_memory", refreshed)
+    monkeypatch.setattr(assets.budgets.stage, "measured_memory", refreshed)
     with pytest.raises(InputError, match="measured again while the budgets were resolved"):
         resolve(tmp_path, graph)
 
