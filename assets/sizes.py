@@ -18,7 +18,7 @@ def parse_size(size: str | int, whole_bytes: int | None = None) -> int:
         size: bytes as an int, or a text: a number with one of B, kB, MB, GB, TB, PB (powers of 1,000) or KiB, MiB,
         GiB, TiB,
             PiB (powers of 1,024), or with % or x for a share or a multiple of `whole_bytes`. Case does not matter.
-        whole_bytes: what % and x refer to, in bytes; None where they have no meaning.
+        whole_bytes: number of bytes that % and x refer to; None where they have no meaning.
 
     Raises:
         InputError: not a size, negative, or a share where nothing is there to share.

@@ -135,7 +135,7 @@ def page_runs(path: Path, size: dict[str, int]) -> dict[str, float]:
     found = {}
     for pages in RUNS:
         reads = max(64, size["reads"] // pages)
-        reader = make_reader(run_pages=64)
+        reader = make_reader(range_pages=64)
         with reader.open(path) as file:
             read = random_pages(reader, file, size["file_bytes"], reads, pages)
             found[str(pages)] = round(median_rate(reads * pages * PAGE_BYTES / 1e9, read, size["repeats"]), 3)

@@ -18,7 +18,7 @@ from kernels.rows.slots import ELSEWHERE
 from trainers.record.ledger import Ledger
 from trainers.rows.packed import ChunkLoader
 
-UNCUT = ReadExecution(depth=8, run_pages=8192, piece_bytes=1 << 30, fallback="error")
+UNCUT = ReadExecution(depth=8, range_pages=8192, piece_bytes=1 << 30, fallback="error")
 """Runs and chunks are one request each, as the plan counts them."""
 
 ROW_BYTES = {"100 x f32": 400, "128 x f32": 512, "172 x f32": 688, "300 x f32": 1200, "768 x f16": 1536}

@@ -122,7 +122,7 @@ def _rows(case: Case, chunks: Chunks, depth: int) -> Callable[[list[int]], int]:
     """The rows that miss the hot set, in the order of the batch."""
     table, samples = case.opened.features, open_samples(case.samples, verify=False)
     loader = ChunkLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(256 << 20), loader_reading())
-    reader = PageReader(ReadExecution(depth=depth, run_pages=16, fallback="error"))
+    reader = PageReader(ReadExecution(depth=depth, range_pages=16, fallback="error"))
     file = reader.open(table.path)
     out = np.zeros((1 << 18, table.row_bytes), np.uint8)
 

@@ -8,8 +8,8 @@ class InputError(ValueError):
     """What was given, the rule it breaks, and what to do about it.
 
     Args:
-        problem: what was found, with the value and the place (file, line, array, row).
-        remedy: what to do next, a command where there is one.
+        problem: the finding, with the value and the place (file, line, array, row).
+        remedy: the next thing to do, a command where there is one.
     """
 
     def __init__(self, problem: str, remedy: str = ""):

@@ -120,8 +120,8 @@ def normal_int(h: int, ids: Any, columns: int, *, threads: int = 1, out: Array |
     Args:
         h: the key.
         ids: ids[n] of rows: nodes, parameters or classes.
-        columns: numbers a row.
-        threads: native threads; the result does not depend on it.
+        columns: count of numbers per row.
+        threads: number of native threads; the result does not depend on it.
         out: i32[n, columns] to write to, or None.
 
     Returns:

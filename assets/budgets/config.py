@@ -62,8 +62,8 @@ def budgets_config(memory: MemoryConfig, tables: tuple[Any, ...]) -> BudgetsConf
     """Returns the recipe of a pipeline's budgets.
 
     Args:
-        memory: its `[memory]` table.
-        tables: its train tables; their `workspace`, `queue` and `eval_workspace` are the declared working sets.
+        memory: the `[memory]` table of the pipeline file.
+        tables: the train tables of the pipeline file; their `workspace`, `queue` and `eval_workspace` are the declared working sets.
     """
     assert not any(isinstance(table, Mapping) for table in tables), "read the pipeline with the train tables' schema"
     config = BudgetsConfig(memory=memory)

@@ -25,8 +25,8 @@ PLACE = Path("measured") / "memory.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
-    """Bytes of a machine.
+class MachineBytes:
+    """What a machine has, in bytes.
 
     Attributes:
         memory_bytes: main memory that this process may use: the machine's, or its control group's limit.
@@ -37,14 +37,14 @@ class Memory:
     disk_bytes: int
 
 
-def measure(home: Path) -> Memory:
+def measure(home: Path) -> MachineBytes:
     """Measures now. The home need not exist yet."""
     folder = next(parent for parent in (home, *home.parents) if parent.exists())
     installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return Memory(memory_bytes=min([installed, *_limits()]), disk_bytes=shutil.disk_usage(folder).free)
+    return MachineBytes(memory_bytes=min([installed, *_limits()]), disk_bytes=shutil.disk_usage(folder).free)
 
 
-def measured_memory(home: Path | None = None) -> Memory:
+def measured_bytes(home: Path | None = None) -> MachineBytes:
     """Returns what the home says, measuring where it says nothing yet.
 
     Args:
@@ -57,11 +57,11 @@ def measured_memory(home: Path | None = None) -> Memory:
 
 
 def measured_digest(home: Path | None = None) -> str:
-    """Returns the SHA-256 of what the home says; measures and raises as `measured_memory` does."""
+    """Returns the SHA-256 of what the home says; measures and raises as `measured_bytes` does."""
     return hashlib.sha256(_content(home_folder(home))).hexdigest()
 
 
-def refresh(home: Path | None = None) -> Memory:
+def refresh(home: Path | None = None) -> MachineBytes:
     """Measures again and replaces what the home says; budgets of "auto" that are built from now on follow."""
     folder = home_folder(home)
     found = measure(folder)
@@ -86,14 +86,14 @@ def _content(home: Path) -> bytes:
     return path.read_bytes()
 
 
-def _encode(memory: Memory) -> bytes:
-    return json.dumps(asdict(memory), sort_keys=True, indent=1).encode() + b"\n"
+def _encode(measured: MachineBytes) -> bytes:
+    return json.dumps(asdict(measured), sort_keys=True, indent=1).encode() + b"\n"
 
 
-def _parse(data: bytes, path: Path) -> Memory:
+def _parse(data: bytes, path: Path) -> MachineBytes:
     try:
         values: dict[str, Any] = json.loads(data)
-        return Memory(**{name: int(values[name]) for name in ("memory_bytes", "disk_bytes")})
+        return MachineBytes(**{name: int(values[name]) for name in ("memory_bytes", "disk_bytes")})
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is damaged: {error!r}", "measure again: graphmill budgets --refresh") from error
 

@@ -17,9 +17,9 @@ class Budgets:
     """Resolved budgets.
 
     Attributes:
-        device_bytes, host_bytes, disk_bytes: of features.
-        automatic: the levels that said "auto".
-        device_total_bytes: what the logical device has for features and work together; None where its budget was given.
+        device_bytes, host_bytes, disk_bytes: bytes of feature rows that each level may hold.
+        automatic: names of the levels whose budget was "auto".
+        device_total_bytes: bytes that the logical device has for features and work together; None where its budget was given.
     """
 
     device_bytes: int

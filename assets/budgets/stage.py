@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
-from assets.budgets.measured import Memory, measured_digest, measured_memory
+from assets.budgets.measured import MachineBytes, measured_bytes, measured_digest
 from assets.building.materialize import stage_version
 from assets.building.stage import Check, Progress, Stage, Summary
 from assets.sizes import format_bytes, parse_size
@@ -76,7 +76,7 @@ class BudgetsStage(Stage):
             InputError: the numbers were measured again meanwhile.
         """
         table = inputs["graph"].table("features")
-        memory = measured_memory(self.home) if semantic.automatic else None
+        memory = measured_bytes(self.home) if semantic.automatic else None
         if stage_version(self, semantic, inputs) != writer.version:
             raise InputError("the memory was measured again while the budgets were resolved", "build again")
         resolved = [_resolve(name, semantic, table.num_rows * table.row_bytes, memory) for name in LEVELS]
@@ -98,11 +98,11 @@ BUDGETS = BudgetsStage()
 """The stage with the numbers of the default home."""
 
 
-def _device_total(memory: Memory) -> int:
+def _device_total(memory: MachineBytes) -> int:
     return memory.memory_bytes // 4
 
 
-def _resolve(name: str, semantic: BudgetsConfig, feature_bytes: int, memory: Memory | None) -> tuple[int, str]:
+def _resolve(name: str, semantic: BudgetsConfig, feature_bytes: int, memory: MachineBytes | None) -> tuple[int, str]:
     """Returns the bytes of a level and how they came about."""
     size = getattr(semantic.memory, name)
     if size != AUTO:
@@ -122,7 +122,7 @@ def _resolve(name: str, semantic: BudgetsConfig, feature_bytes: int, memory: Mem
     return max(0, memory.memory_bytes // 2 - device - work), words
 
 
-def _fits(numbers: Mapping[str, Any], memory: Memory | None) -> Check:
+def _fits(numbers: Mapping[str, Any], memory: MachineBytes | None) -> Check:
     """Tests that what would be held is in the memory; nothing is known where nothing was measured."""
     held = (numbers["device_rows"] + numbers["host_rows"]) * numbers["row_bytes"]
     whole = memory.memory_bytes if memory else None

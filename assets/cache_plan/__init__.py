@@ -1,7 +1,7 @@
 """The cache_plan stage: which of four levels serves every row of every stored batch, and what that will read (DiskGNN, sections 4 and 5.1).
 
     slot i32[N], device_ids, host_ids ids[n]       the static tiers: the nodes that most batches need, within the budgets
-    segment_of i32[B]                              which segment a batch is in, B = K x batches an epoch, by epoch and step
+    segment_of i32[B]                              which segment a batch is in, B = K x batches per epoch, by epoch and step
     cache_ptr i64[S+1], cache_ids ids[m]           rows of each segment's disk cache, in the order of its file
     member_ptr i64[B+1], members i32[q]            rows of its segment's disk cache that each batch reads
     packed_ptr i64[B+1], packed_ids ids[p]         rows of each batch's chunk, ascending

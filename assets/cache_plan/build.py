@@ -32,11 +32,13 @@ class Planned(NamedTuple):
 
     Attributes:
         tier_rows: i64[B, 4], rows of each batch on the device, on the host, in the disk cache and in its chunk.
-        pages, runs: i64[B], pages and page runs that each batch reads of the disk cache; pages_by_id: were it ordered by node id.
-        packed_bytes: i64[B], of the rows section of each batch's chunk.
-        order: of the disk caches' rows, as it was decided.
-        num_segments, num_cached, disk_bytes: segments, rows of all disk caches, bytes of all caches and rows sections.
-        overlaps: rows that a batch reads from the cache and from its chunk.
+        pages, runs: i64[B], pages, and ranges of adjacent pages, that each batch reads of the disk cache.
+        pages_by_id: i64[B], pages that it would read were the cache ordered by node id.
+        packed_bytes: i64[B], bytes of the rows section of each batch's chunk.
+        order: order of the disk caches' rows, as it was decided.
+        num_segments, num_cached: number of segments, and of rows of all disk caches.
+        disk_bytes: bytes of all caches and rows sections.
+        overlaps: number of rows that some batch reads from the cache and from its chunk.
     """
 
     tier_rows: Array
@@ -63,11 +65,11 @@ def plan_all(
     """Plans segment after segment and writes the arrays.
 
     Args:
-        batches: of all epochs.
+        batches: batches of all epochs.
         placement: the static tiers.
-        choice: of the segment size.
-        order, seed: of the disk caches' rows, as the table gives them.
-        writer, progress: of the stage.
+        choice: the segment size, and what it was chosen by.
+        order, seed: order of the disk caches' rows, and the seed that draws it, as the table gives them.
+        writer, progress: writer and listener of the stage.
 
     Raises:
         InputError: copies were asked for and the disk budget has no space for them.

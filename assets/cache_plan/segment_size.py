@@ -1,7 +1,7 @@
 """How many batches share a disk cache: the smallest segment whose bytes fit the disk budget, found on exact numbers.
 
 kernels/disk_cache/segment_size.py knows the rows of every size after one pass over the batches. Bytes are whole pages, a
-little more than the rows: where the budget leaves room for the most that padding can add, that is proof; otherwise the
+little more than the rows: where the budget leaves space for the most that padding can add, that is proof; otherwise the
 bytes of a size are counted, by one more pass, before it is taken. When no size fits, the error names what one segment of
 all batches needs, the least that is possible.
 """
@@ -30,11 +30,11 @@ AT_ONCE = 8
 
 
 class SegmentBatches:
-    """The input ids of stored batches, by epoch and step, any run of them at a time; a context manager.
+    """The input ids of stored batches, by epoch and step, read in ranges of any length; a context manager.
 
     Args:
-        samples: where they are stored; each batch is verified when it is read.
-        threads: batches that are read at once.
+        samples: the stored batches; each is verified when it is read.
+        threads: number of batches that are read at the same time.
     """
 
     def __init__(self, samples: Samples, threads: int):
@@ -63,8 +63,14 @@ class SegmentBatches:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
-    """What a size has to fit: bytes of a row, the disk budget in bytes, and a size that was asked for (0 = none)."""
+class SizeLimits:
+    """What a segment size has to fit.
+
+    Attributes:
+        row_bytes: bytes per row.
+        disk_bytes: the disk budget in bytes.
+        segment_size: the size that was asked for, in batches; 0 = none.
+    """
 
     row_bytes: int
     disk_bytes: int
@@ -76,10 +82,12 @@ class SegmentChoice:
     """A segment size and the numbers it was chosen by.
 
     Attributes:
-        size: batches a segment; rows: what all segments store; full_rows: what packing alone would.
-        as_printed: the size that Algorithm 2 takes as printed, None where it finds none; rows_as_printed: what that stores.
+        size: batches per segment.
+        rows, full_rows: rows that all segments store, and rows that packing alone would store.
+        as_printed: the size that Algorithm 2 takes as printed, None where it finds none.
+        rows_as_printed: rows that segments of that size store.
         pairs: i64[B], rows that each batch needs from disk; full_rows is their sum.
-        row_bytes, disk_budget, asked_size: as in `Room`.
+        row_bytes, disk_budget, asked_size: `row_bytes`, `disk_bytes` and `segment_size` of `SizeLimits`.
     """
 
     size: int
@@ -97,37 +105,39 @@ class SegmentChoice:
         return [(first, min(first + self.size, num_batches)) for first in range(0, num_batches, self.size)]
 
 
-def choose_size(batches: SegmentBatches, slot: Array, visits: Array, room: Room, progress: Progress) -> SegmentChoice:
+def choose_size(
+    batches: SegmentBatches, slot: Array, visits: Array, limits: SizeLimits, progress: Progress
+) -> SegmentChoice:
     """Returns the smallest segment size whose bytes fit, or the one that was asked for.
 
     Args:
-        batches: of all epochs.
-        slot: i32[N] of the static tiers.
-        visits: u32[N], batches that need a node.
-        room: the budget.
+        batches: batches of all epochs.
+        slot: i32[N], slots of the static tiers.
+        visits: u32[N], number of batches that need each node.
+        limits: what the size has to fit.
         progress: listener.
 
     Raises:
         InputError: no size fits, or not the one that was asked for; the text says what would.
     """
     sizes = _count(batches, slot, progress)
-    most_rows = room.disk_bytes // room.row_bytes if room.row_bytes else sizes.rows(1)
-    if room.segment_size:
-        size = min(room.segment_size, batches.num_batches)
+    most_rows = limits.disk_bytes // limits.row_bytes if limits.row_bytes else sizes.rows(1)
+    if limits.segment_size:
+        size = min(limits.segment_size, batches.num_batches)
         size = size if size in set(sizes.sizes()) else None
         if size is None:
-            raise InputError(f"segment_size = {room.segment_size}", "give a smaller size, or 0 for the search")
-        if not _fits(batches, slot, sizes, size, room):
-            problem = f"segment_size = {size} needs about {format_bytes(sizes.rows(size) * room.row_bytes)} of disk"
+            raise InputError(f"segment_size = {limits.segment_size}", "give a smaller size, or 0 for the search")
+        if not _fits(batches, slot, sizes, size, limits):
+            problem = f"segment_size = {size} needs about {format_bytes(sizes.rows(size) * limits.row_bytes)} of disk"
             raise InputError(
-                f"{problem}, the budget has {format_bytes(room.disk_bytes)}", "set it to 0, or raise `disk`"
+                f"{problem}, the budget has {format_bytes(limits.disk_bytes)}", "set it to 0, or raise `disk`"
             )
     else:
         size = sizes.smallest(most_rows)
-        while size is not None and not _fits(batches, slot, sizes, size, room):
+        while size is not None and not _fits(batches, slot, sizes, size, limits):
             size = sizes.smallest(most_rows, above=size)
     if size is None:
-        raise _too_small(batches, slot, visits, room)
+        raise _too_small(batches, slot, visits, limits)
     printed = sizes.as_printed(most_rows)
     known = printed if printed is not None and printed in set(sizes.sizes()) else None
     return SegmentChoice(
@@ -137,9 +147,9 @@ def choose_size(batches: SegmentBatches, slot: Array, visits: Array, room: Room,
         as_printed=printed,
         rows_as_printed=sizes.rows(known) if known else 0,
         pairs=sizes.pairs(),
-        row_bytes=room.row_bytes,
-        disk_budget=room.disk_bytes,
-        asked_size=room.segment_size,
+        row_bytes=limits.row_bytes,
+        disk_budget=limits.disk_bytes,
+        asked_size=limits.segment_size,
     )
 
 
@@ -154,32 +164,32 @@ def _count(batches: SegmentBatches, slot: Array, progress: Progress) -> SegmentS
     return sizes
 
 
-def _fits(batches: SegmentBatches, slot: Array, sizes: SegmentSizes, size: int, room: Room) -> bool:
+def _fits(batches: SegmentBatches, slot: Array, sizes: SegmentSizes, size: int, limits: SizeLimits) -> bool:
     """Tells whether the pages of a size fit the budget."""
     num_segments = -(-batches.num_batches // size)
     padding = (num_segments + batches.num_batches) * (PAGE_BYTES - 1)
-    rows_bytes = sizes.rows(size) * room.row_bytes
-    if rows_bytes + padding <= room.disk_bytes or rows_bytes > room.disk_bytes:
-        return rows_bytes <= room.disk_bytes
+    rows_bytes = sizes.rows(size) * limits.row_bytes
+    if rows_bytes + padding <= limits.disk_bytes or rows_bytes > limits.disk_bytes:
+        return rows_bytes <= limits.disk_bytes
     state, total = disk_state(slot), 0
     for first in range(0, batches.num_batches, size):
         found = split_segment(
             *batches.load(first, min(first + size, batches.num_batches)), state, threads=batches.threads
         )
-        total += stored_bytes(len(found.cache_ids), np.diff(found.packed_ptr), room.row_bytes)
-    return total <= room.disk_bytes
+        total += stored_bytes(len(found.cache_ids), np.diff(found.packed_ptr), limits.row_bytes)
+    return total <= limits.disk_bytes
 
 
-def _too_small(batches: SegmentBatches, slot: Array, visits: Array, room: Room) -> InputError:
+def _too_small(batches: SegmentBatches, slot: Array, visits: Array, limits: SizeLimits) -> InputError:
     """Returns the error that names what one segment of all batches takes: a row is packed when only one batch needs it."""
     on_disk = slot == ELSEWHERE
     packed: list[Any] = []
     for number in range(batches.num_batches):
         ids = batches.load(number, number + 1)[1]
         packed.append(int(np.count_nonzero(on_disk[ids] & (visits[ids] == 1))))
-    least = stored_bytes(int(np.count_nonzero(on_disk & (visits > 1))), np.array(packed), room.row_bytes)
+    least = stored_bytes(int(np.count_nonzero(on_disk & (visits > 1))), np.array(packed), limits.row_bytes)
     return InputError(
-        f"the disk budget of {room.disk_bytes} bytes ({format_bytes(room.disk_bytes)}) is too small: with one disk cache for all "
+        f"the disk budget of {limits.disk_bytes} bytes ({format_bytes(limits.disk_bytes)}) is too small: with one disk cache for all "
         f"{batches.num_batches} batches, the least that is possible, they need {least} bytes ({format_bytes(least)})",
         f"set disk = {least} or more in [memory], or raise device or host, or store fewer epochs",
     )

@@ -12,7 +12,7 @@ from assets.budgets.read import Budgets, open_budgets
 from assets.building.stage import Progress, Stage, Summary
 from assets.cache_plan.build import Planned, plan_all
 from assets.cache_plan.config import CachePlanConfig, CachePlanExecution, CachePlanTable, cache_plan_config
-from assets.cache_plan.segment_size import Room, SegmentBatches, choose_size
+from assets.cache_plan.segment_size import SegmentBatches, SizeLimits, choose_size
 from assets.cache_plan.summary import CACHE_PLAN_CHECKS, plan_checks, plan_numbers
 from assets.samples.read import open_samples
 from kernels.hotness.ranking import rank
@@ -69,8 +69,10 @@ class CachePlanStage(Stage):
             writer.save(name, getattr(placement, name))
         asked = semantic.table
         with SegmentBatches(samples, execution.threads) as batches:
-            room = Room(row_bytes=table.row_bytes, disk_bytes=budgets.disk_bytes, segment_size=asked.segment_size)
-            choice = choose_size(batches, placement.slot, visits, room, progress)
+            limits = SizeLimits(
+                row_bytes=table.row_bytes, disk_bytes=budgets.disk_bytes, segment_size=asked.segment_size
+            )
+            choice = choose_size(batches, placement.slot, visits, limits, progress)
             planned = plan_all(batches, placement, choice, asked.order, semantic.seed, writer, progress)
         return Summary(
             numbers=plan_numbers(planned, placement, choice) | {"feature_bytes": table.num_rows * table.row_bytes},
@@ -83,7 +85,7 @@ CACHE_PLAN = CachePlanStage()
 
 
 def place_visited(visits: Array, row_bytes: int, budgets: Budgets) -> Placement:
-    """Places the most visited nodes within the budgets; nodes that no batch needs take no room.
+    """Places the most visited nodes within the budgets; nodes that no batch needs take no space.
 
     Args:
         visits: u32[N], batches that need a node.

@@ -1,6 +1,6 @@
 """What is measured and tested on a compressed graph, slice by slice.
 
-Peak memory: about 20 bytes an edge of one slice (4 Mi edges, or the longest row), and 8 bytes a node.
+Peak memory: about 20 bytes per edge of one slice (4 Mi edges, or the longest row), and 8 bytes per node.
 """
 
 from __future__ import annotations

@@ -68,11 +68,11 @@ def sort_edges(
 
     Args:
         spool: the edges, all appended.
-        policy: what is added, dropped and merged.
+        policy: policy of edges that are added, dropped and merged.
         memory_bytes: working memory; see the module's docstring.
-        threads: native threads; the bytes do not depend on it.
+        threads: number of native threads; the bytes do not depend on it.
         writer: receives the arrays.
-        progress: told of every edge, once in each of the two passes.
+        progress: listener, which is told of every edge, once in each of the two passes.
 
     Returns:
         (the topology, memory-mapped but for its degrees; num_duplicates and num_self_loops as `build_csc` counts them).

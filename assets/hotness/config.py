@@ -96,9 +96,9 @@ def needed_bytes(config: HotnessConfig, num_nodes: int, threads: int) -> tuple[i
     """Returns (peak memory beside the mapped graph, bytes in the store) of building this ranking, by the formulas above.
 
     Args:
-        config: of the stage.
+        config: configuration of the stage.
         num_nodes: N.
-        threads: that sample.
+        threads: number of threads that sample.
     """
     table, id_bytes = config.hotness, id_dtype(num_nodes).itemsize
     layers = len(config.sampling.fanouts) if config.sampling else 0

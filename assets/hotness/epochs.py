@@ -31,8 +31,8 @@ class Counted:
     Attributes:
         counter: the nodes' counts, all epochs together.
         tally: batches, inputs and edges, counted apart.
-        num_epochs: how many.
-        similarities: of each epoch to the one before it (FGNN, Table 2).
+        num_epochs: number of epochs.
+        similarities: similarity of each epoch to the one before it (FGNN, Table 2).
     """
 
     counter: VisitCounter
@@ -98,7 +98,7 @@ class Epochs:
         graph: the graph; its training nodes are the seeds.
         config: policy, sampling and seed.
         threads: threads that sample.
-        progress: told of every batch.
+        progress: listener, which is told of every batch.
 
     Raises:
         InputError: epochs are wanted, and there are no training nodes or the sampling is not sound.

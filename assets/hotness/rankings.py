@@ -29,9 +29,9 @@ class Rankings:
     """Scores and orders by policy.
 
     Args:
-        graph, config: of the stage.
+        graph, config: graph and configuration of the stage.
         presampled, evaluated: the epochs that were counted, None where none were.
-        threads: native threads.
+        threads: number of native threads.
     """
 
     def __init__(
@@ -89,9 +89,9 @@ def evaluate(rankings: Rankings, visits: Array, writer: Writer) -> tuple[dict[st
     """Returns (hit ratios by policy, figures): what caches of every policy would have held of the evaluated epochs.
 
     Args:
-        rankings: of all policies.
+        rankings: rankings of all policies.
         visits: u32[N] of the evaluated epochs.
-        writer: gets the figure.
+        writer: writer of the artifact, which gets the figure.
     """
     from assets.figures import hit_ratio_curves
 

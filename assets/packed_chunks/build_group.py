@@ -35,7 +35,7 @@ from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.packed_chunks.config import Group
+    from assets.packed_chunks.config import SegmentRange
     from assets.storage.artifact import Artifact
     from assets.storage.writer import Writer
 
@@ -62,8 +62,13 @@ class _Region(NamedTuple):
     page_words: Array | None = None
 
 
-def pack_group(
-    inputs: Mapping[str, Artifact], group: Group, threads: int, memory_bytes: int, writer: Writer, progress: Progress
+def build_group(
+    inputs: Mapping[str, Artifact],
+    segments: SegmentRange,
+    threads: int,
+    memory_bytes: int,
+    writer: Writer,
+    progress: Progress,
 ) -> Summary:
     """Builds the part of one group; see assets/packed_chunks/__init__.py.
 
@@ -71,13 +76,13 @@ def pack_group(
         InputError: the plan is not one of these samples, something that is read is damaged, or the disk is full.
     """
     table, samples = open_graph(inputs["graph"]).features, open_samples(inputs["samples"])
-    plan = open_segment_plan(inputs["cache_plan"]).group(group.low, group.high)
+    plan = open_segment_plan(inputs["cache_plan"]).group(segments.low, segments.high)
     sizes = BufferSizes.of(memory_bytes)
     layout = _lay_out(plan, samples, table.row_bytes)
     chunk_file = writer.create_direct("chunks", int(layout.chunks[-1]) - DATA_OFFSET, np.uint8)
     chunks = _chunk_sinks(plan, layout, chunk_file)
     cache_words = np.zeros((layout.caches[-1] - DATA_OFFSET) // PAGE_BYTES, np.uint64)
-    regions = _placed_regions(inputs["cache_plan"], plan, layout, cache_words, table, group, writer)
+    regions = _placed_regions(inputs["cache_plan"], plan, layout, cache_words, table, segments, writer)
     reorderer = Reorderer(table.row_bytes, sizes.span_bytes)
     for region in regions:
         reorderer.add(*region)
@@ -106,7 +111,7 @@ def pack_group(
     )
     return Summary(
         numbers={
-            "first_segment": group.low,
+            "first_segment": segments.low,
             "first_batch": plan.first_batch,
             "num_batches": len(chunks),
             "num_rows": len(distributor.lists.ids),
@@ -151,7 +156,7 @@ def _placed_regions(
     layout: _Layout,
     words: Array,
     table: FeatureTable,
-    group: Group,
+    segments: SegmentRange,
     writer: Writer,
 ) -> list[_Region]:
     """Makes the files of the caches and, in the first part, of the images; returns what belongs there."""
@@ -161,7 +166,7 @@ def _placed_regions(
         _Region(caches, low, high, plan.cache(segment), words[(low - DATA_OFFSET) // PAGE_BYTES :])
         for segment, (low, high) in enumerate(pairwise(bounds))
     ]
-    for tier in ("device", "host") if group.low == 0 else ():
+    for tier in ("device", "host") if segments.low == 0 else ():
         node_ids = np.asarray(artifact.array(f"{tier}_ids"))
         image = writer.create_direct(f"{tier}_image", (len(node_ids), table.width), table.dtype)
         found.append(_Region(image, DATA_OFFSET, image.num_bytes, node_ids))

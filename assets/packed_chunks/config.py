@@ -59,7 +59,7 @@ class PackedExecution(Workers):
         return parse_size(self.memory) // self.workers
 
 
-class Group(NamedTuple):
+class SegmentRange(NamedTuple):
     """Consecutive segments: low to high - 1."""
 
     low: int
@@ -71,8 +71,8 @@ class Group(NamedTuple):
         return f"segments-{self.low}-{self.high - 1}"
 
     @staticmethod
-    def of(part: str) -> Group:
-        """Returns the group that a part's name says."""
+    def of(part: str) -> SegmentRange:
+        """Returns the range that a part's name says."""
         match = PART_NAME.fullmatch(part)
         assert match, f"{part!r} names no part"
-        return Group(int(match[1]), int(match[2]) + 1)
+        return SegmentRange(int(match[1]), int(match[2]) + 1)

@@ -103,7 +103,7 @@ class RowDistributor:
     """The lists of a group and their buffers.
 
     Args:
-        sinks: where the rows of each list go.
+        sinks: sinks that take the rows of each list.
         row_bytes: bytes per row.
         buffer_bytes: bytes of all buffers together, besides one page per list and the buffers of sinks that keep all.
     """

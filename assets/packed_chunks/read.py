@@ -32,10 +32,11 @@ class ChunkPlace(NamedTuple):
     """One batch's chunk.
 
     Attributes:
-        number: of the batch, by epoch and step.
+        number: number of the batch, by epoch and step.
         extent: the whole chunk: slots, places, rows.
-        digest: `chunk_digest` of it.
-        num_inputs, num_cached, num_packed: inputs of the batch, and of these what is in its segment's cache and in the chunk.
+        digest: `chunk_digest` of the chunk.
+        num_inputs, num_cached, num_packed: number of inputs of the batch, and of those whose rows are in its segment's cache and in the
+            chunk.
         cache: the segment's disk cache.
         cache_digests: u64[pages], XXH64 of each of its pages; mapped.
     """
@@ -53,7 +54,7 @@ class ChunkPlace(NamedTuple):
         """Returns the bytes of the chunk that hold slots, places and rows, without their padding.
 
         Args:
-            row_bytes: of one row.
+            row_bytes: bytes per row.
         """
         places = int(padded_bytes(4 * self.num_inputs))
         rows = places + int(padded_bytes(4 * self.num_cached))
@@ -68,12 +69,12 @@ class Chunks:
     """The packed chunks of all batches of K epochs.
 
     Args:
-        artifact: of the `packed_chunks` stage.
-        plan: the `cache_plan` it was made from.
-        samples: the `samples` it was made from.
+        artifact: an artifact of the `packed_chunks` stage.
+        plan: the `cache_plan` artifact that it was made from.
+        samples: the `samples` artifact that it was made from.
 
     Attributes:
-        device_image, host_image: [rows, F] of the static tiers.
+        device_image, host_image: [rows, F], rows of the static tiers.
 
     Raises:
         InputError: an artifact is of another stage, belongs to others, or a part is missing or damaged.
@@ -124,7 +125,7 @@ class Chunks:
         """Returns where the rows of a batch are.
 
         Args:
-            number: epoch * batches an epoch + step.
+            number: number of the batch, epoch * batches per epoch + step.
         """
         part, segment = int(self._part_of[number]), int(self._segment_of[number])
         offset, num_bytes = int(self._cache_offsets[segment]), int(self._cache_bytes[segment])

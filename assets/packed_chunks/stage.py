@@ -11,7 +11,7 @@ import numpy as np
 
 from assets.building.stage import FanOut, Progress, Summary
 from assets.graph.read import open_graph
-from assets.packed_chunks.config import GROUP_BYTES, Group, PackedConfig, PackedExecution
+from assets.packed_chunks.config import GROUP_BYTES, PackedConfig, PackedExecution, SegmentRange
 from kernels.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class PackedStage(FanOut):
         count = min(max(1, wanted), num_segments)
         ends = np.searchsorted(rows, rows[-1] * np.arange(1, count) // count) + 1
         cuts = np.unique(np.concatenate([[0], np.minimum(ends, num_segments), [num_segments]]))
-        return [Group(int(low), int(high)).name for low, high in pairwise(cuts)]
+        return [SegmentRange(int(low), int(high)).name for low, high in pairwise(cuts)]
 
     def work(self, inputs: Mapping[str, Artifact], semantic: PackedConfig, part: str) -> int:
         """Returns the MiB of the feature table: a part passes over it once."""
@@ -99,10 +99,10 @@ class PackedStage(FanOut):
         Raises:
             InputError: the plan is not one of these samples, something that is read is damaged, or the disk is full.
         """
-        from assets.packed_chunks.build_group import pack_group
+        from assets.packed_chunks.build_group import build_group
 
         threads = execution.threads_each
-        return pack_group(inputs, Group.of(part), threads, execution.process_bytes, writer, progress)
+        return build_group(inputs, SegmentRange.of(part), threads, execution.process_bytes, writer, progress)
 
 
 PACKED_CHUNKS = PackedStage()

@@ -8,7 +8,7 @@ Parts `epoch-E-batches-A-B`, each the batches of one run of steps of one epoch:
     bounds i64[n+1]                      byte of the file at which each record starts, and the end
     digests u64[n]                       xxh3-64 of each record
     num_inputs i64[n]; num_edges i64[n, layers], from the input side
-The parent, with B = K x batches an epoch, by epoch and step:
+The parent, with B = K x batches per epoch, by epoch and step:
     part_of i32[B], offsets i64[B], num_bytes i64[B]    where each record is
     digests u64[B], num_inputs i64[B], num_edges i64[B, layers]
     visits u32[N]                        how many batches have the node among their inputs
@@ -18,5 +18,5 @@ Batches a part: as many as surely fit into `part_bytes` (a bound from fan-outs a
 
 Peak memory of a part, with T threads: T x (12 N + 3 R) + 4 R bytes at most and touched pages only, R the bytes of the
 largest batch, beside some 30 MB of the process and the mapped topology; the T threads may be spread over several
-processes. Of the parent: 20 N + T R, and 100 bytes a batch.
+processes. Of the parent: 20 N + T R, and 100 bytes per batch.
 """

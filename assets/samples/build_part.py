@@ -17,7 +17,7 @@ import xxhash
 
 from assets.building.stage import Check, Progress, Summary
 from assets.graph.read import open_graph
-from assets.samples.config import Run, SamplesConfig, epoch_plan
+from assets.samples.config import BatchRange, SamplesConfig, epoch_plan
 from assets.samples.record import encode
 from assets.sampling.config import open_sampler
 from assets.storage.arrays import DATA_OFFSET, ArrayAppender
@@ -46,7 +46,7 @@ class _Made(NamedTuple):
 class _Maker:
     """Samples, tests and encodes batches on one thread.
 
-    Memory: the sampler's 8 bytes a node and 4 for the test, of pages that are touched.
+    Memory: the sampler's 8 bytes per node and 4 for the test, of pages that are touched.
     """
 
     def __init__(self, topology: Topology, semantic: SamplesConfig):
@@ -80,16 +80,16 @@ def _is_sound(block: Block) -> bool:
 
 
 def build_part(
-    graph: Artifact, semantic: SamplesConfig, threads: int, run: Run, writer: Writer, progress: Progress
+    graph: Artifact, semantic: SamplesConfig, threads: int, batches: BatchRange, writer: Writer, progress: Progress
 ) -> Summary:
-    """Draws and writes the batches of one run; returns the part's summary.
+    """Draws and writes the batches of one range; returns the part's summary.
 
     Raises:
         InputError: the topology is not sound, or a user's function failed.
     """
     opened = open_graph(graph)
     plan = epoch_plan(semantic, opened.train_ids)
-    planned = list(islice(plan.batches(run.epoch, run.low), run.high - run.low))
+    planned = list(islice(plan.batches(batches.epoch, batches.low), batches.high - batches.low))
     threads = min(threads, len(planned))
     progress.start("sample", len(planned), "batches")
     bounds, made = [DATA_OFFSET], []
@@ -105,16 +105,16 @@ def build_part(
     writer.save("num_inputs", np.array([each.num_inputs for each in made], np.int64))
     writer.save("num_edges", np.array([each.num_edges for each in made], np.int64))
     return Summary(
-        numbers={"epoch": run.epoch, "first_step": run.low, "num_batches": len(made)},
+        numbers={"epoch": batches.epoch, "first_step": batches.low, "num_batches": len(made)},
         checks=[
-            _check("blocks are sound", [not each.sound for each in made], run),
-            _check("input ids are unique", [not each.unique for each in made], run),
+            _check("blocks are sound", [not each.sound for each in made], batches),
+            _check("input ids are unique", [not each.unique for each in made], batches),
         ],
     )
 
 
-def _check(name: str, failed: list[bool], run: Run) -> Check:
-    where = f", first of step {run.low + failed.index(True)}" if any(failed) else ""
+def _check(name: str, failed: list[bool], batches: BatchRange) -> Check:
+    where = f", first of step {batches.low + failed.index(True)}" if any(failed) else ""
     return Check(name=name, passed=not any(failed), detail=f"{sum(failed)} of {len(failed)} batches not{where}")
 
 

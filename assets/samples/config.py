@@ -76,7 +76,7 @@ def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> 
 
     Args:
         table: checked against `sampling`.
-        sampling: how batches are drawn.
+        sampling: the `[sampling]` table.
         seed: the pipeline's.
     """
     return SamplesConfig(
@@ -96,7 +96,7 @@ class SamplesExecution(Workers):
         InputError: a value is outside its range.
     """
 
-    # Processes that build parts side by side, at most: while one writes, another samples. No more than threads.
+    # Largest number of processes that build parts at the same time: while one writes, another samples. No more than threads.
     workers: int = 2
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class SamplesExecution(Workers):
         object.__setattr__(self, "workers", min(self.workers, self.threads))
 
 
-class Run(NamedTuple):
+class BatchRange(NamedTuple):
     """Consecutive steps of one epoch: low to high - 1."""
 
     epoch: int
@@ -118,12 +118,12 @@ class Run(NamedTuple):
         return f"epoch-{self.epoch}-batches-{self.low}-{self.high - 1}"
 
     @staticmethod
-    def of(part: str) -> Run:
-        """Returns the run that a part's name says."""
+    def of(part: str) -> BatchRange:
+        """Returns the range that a part's name says."""
         match = PART_NAME.fullmatch(part)
         assert match, f"{part!r} names no part"
         epoch, low, last = (int(group) for group in match.groups())
-        return Run(epoch, low, last + 1)
+        return BatchRange(epoch, low, last + 1)
 
 
 def epoch_plan(semantic: SamplesConfig, train_ids: Array) -> EpochPlan:

@@ -1,4 +1,4 @@
-"""Reading stored samples: one sequential read a batch, checked against its digest.
+"""Reading stored samples: one sequential read per batch, checked against its digest.
 
 Needs NumPy and xxhash only.
 """
@@ -24,7 +24,7 @@ class Samples:
     """The mini-batches of K sampling epochs; several threads may read at once.
 
     Args:
-        artifact: of the `samples` stage.
+        artifact: an artifact of the `samples` stage.
         verify: compare each batch with its digest when it is read.
         mapped: batches are views of the mapped file instead of copies; a page that cannot be read then ends the process.
 

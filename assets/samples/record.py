@@ -1,7 +1,7 @@
 """One sampled mini-batch as one run of bytes: what `samples` stores, and what packed chunks begin with.
 
-    header      i64[8 + 4 layers]: MAGIC, bytes without padding, epoch, step, seeds, layers, bytes an id, extras;
-                then for each block from the input side: num_dst, num_src, edges, bytes a degree
+    header      i64[8 + 4 layers]: MAGIC, bytes without padding, epoch, step, seeds, layers, bytes per id, extras;
+                then for each block from the input side: num_dst, num_src, edges, bytes per degree
     input ids   ids[num_src of block 0]; the sources of every block are a prefix of it, and so are the seeds
     each block  degrees u8, u16 or u32[num_dst] (the narrowest that holds the largest), indices i32[edges],
                 and where the sampler gave them weight f32[edges], edge_type u8[edges], edge_id i64[edges]
@@ -35,9 +35,9 @@ class Record(NamedTuple):
     """A decoded batch.
 
     Attributes:
-        epoch, step: which batch of which sampling epoch.
+        epoch, step: sampling epoch, and place of the batch in it.
         seeds: ids[b] global.
-        blocks: as the sampler made them, without transposes.
+        blocks: blocks as the sampler made them, without transposes.
     """
 
     epoch: int
@@ -59,7 +59,7 @@ def encode(key: BatchKey, blocks: Sequence[Block]) -> Array:
 
     Args:
         key: names the batch; its stream is not stored.
-        blocks: from a sampler, nothing pruned. Transposes are left out.
+        blocks: blocks of a sampler, nothing pruned. Transposes are left out.
     """
     degrees = [_degrees(block) for block in blocks]
     extras = [bit for bit, (name, _) in enumerate(EXTRAS) if getattr(blocks[0], name) is not None]

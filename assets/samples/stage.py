@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from assets.building.stage import FanOut, Progress, Summary
-from assets.samples.config import Run, SamplesConfig, SamplesExecution, SamplesTable, samples_config
+from assets.samples.config import BatchRange, SamplesConfig, SamplesExecution, SamplesTable, samples_config
 from assets.storage.user_code import code_digests
 from kernels.errors import InputError
 
@@ -66,11 +66,11 @@ class SamplesStage(FanOut):
         bound = _record_bound(seeds, semantic.fanouts, *shape)
         count = min(num_batches, -(-num_batches // max(1, semantic.part_bytes // bound)))
         cuts = [place * num_batches // count for place in range(count + 1)]
-        return [Run(epoch, low, high).name for epoch in range(semantic.epochs) for low, high in pairwise(cuts)]
+        return [BatchRange(epoch, low, high).name for epoch in range(semantic.epochs) for low, high in pairwise(cuts)]
 
     def work(self, inputs: Mapping[str, Artifact], semantic: SamplesConfig, part: str) -> int:
         """Returns the batches of a part."""
-        run = Run.of(part)
+        run = BatchRange.of(part)
         return run.high - run.low
 
     def build(
@@ -107,7 +107,7 @@ class SamplesStage(FanOut):
         """
         from assets.samples.build_part import build_part
 
-        return build_part(inputs["graph"], semantic, execution.threads_each, Run.of(part), writer, progress)
+        return build_part(inputs["graph"], semantic, execution.threads_each, BatchRange.of(part), writer, progress)
 
 
 SAMPLES = SamplesStage()

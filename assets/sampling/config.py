@@ -22,7 +22,7 @@ class SamplingConfig:
 
     # How a node's neighbours are drawn; uniform = without replacement, each set of k equally likely; or "module:function" of one's own.
     method: Literal["uniform"] | str = "uniform"
-    # Neighbours a node draws, from the seeds outwards, one number a layer; -1 = all of them.
+    # Neighbours a node draws, from the seeds outwards, one number per layer; -1 = all of them.
     fanouts: tuple[int, ...]
     # Seeds in a mini-batch at most; n seeds are cut into ceil(n / batch_size) nearly equal batches.
     batch_size: int = 1024

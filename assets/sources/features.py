@@ -64,7 +64,7 @@ def write_features(
         slices: (first row, rows[n, F]) that cover all rows once.
         normalize: "none", or "row": each row is divided by the sum of its absolute values, a row of zeros stays.
         where: names the features in errors.
-        progress: told of every row.
+        progress: listener, which is told of every row.
 
     Raises:
         InputError: a value is NaN or infinite (row and column are named), or the type is no number.

@@ -107,7 +107,7 @@ class RawGraph:
         node_names: N names, or None.
         original_ids: N ids as the source wrote them (a sequence or Polars series), or None where they are 0 to N-1.
         node_type_ptr: i64[T+1] where nodes have types: ranges of ids; else None.
-        numbers: what the source wants in the summary (files skipped, edges outside the graph).
+        numbers: numbers that the source puts into the summary (files skipped, edges outside the graph).
     """
 
     num_nodes: int

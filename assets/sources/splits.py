@@ -3,7 +3,7 @@
 Within each class the labelled nodes are ordered by a keyed hash of their id (stream 5) and cut by the two ratios. A
 class keeps its share in every part, and renumbering other nodes changes nothing.
 
-Peak memory: 28 bytes a labelled node.
+Peak memory: 28 bytes per labelled node.
 """
 
 from __future__ import annotations

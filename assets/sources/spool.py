@@ -129,7 +129,7 @@ def write_records(file: Any, path: Path, records: Array) -> None:
     """Appends records to an open unbuffered file.
 
     Raises:
-        InputError: the disk has no room for them.
+        InputError: the disk has no space for them.
     """
     left = records.view(np.uint8).data if len(records) else memoryview(b"")
     with reporting_full_disk(path, len(left)):

@@ -25,7 +25,7 @@ class Survey:
         edge_bytes: bytes of the attributes of one stored edge, beside its source.
         memory_bytes: peak memory while building, by the formula of the source.
         scratch_bytes: disk that is used while building and free afterwards.
-        notes: what else to know, a line each.
+        notes: further remarks, one line each.
     """
 
     title: str
@@ -59,7 +59,7 @@ class Survey:
             f"  nodes     {self.num_nodes:,}",
             f"  edges     at most {self.num_edges:,}",
             f"  topology  at most {format_bytes(self.topology_bytes)}",
-            f"  features  {self.num_features:,} of {self.value_bytes} bytes a node, {format_bytes(self.table_bytes)}",
+            f"  features  {self.num_features:,} of {self.value_bytes} bytes per node, {format_bytes(self.table_bytes)}",
             "needs at most",
             f"  memory    {format_bytes(self.memory_bytes)}",
             f"  disk      {format_bytes(stored)} in the store, and {format_bytes(self.scratch_bytes)} while building",

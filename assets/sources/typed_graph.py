@@ -29,7 +29,7 @@ class Relation:
 
     Attributes:
         source, name, target: node type, relation, node type.
-        num_edges: how many there are, None where that is not known before they are read.
+        num_edges: number of edges, None where it is not known before they are read.
         batches: yields (src integers[n], dst integers[n], weight f32[n] or None), ids within the node types.
         place: row -> where that edge is, for errors.
     """
@@ -49,7 +49,7 @@ class TypedGraph:
     Attributes:
         where: the file or folder.
         node_types: name -> number of nodes, in the order of their ids.
-        relations: in the order of their edge types.
+        relations: relations in the order of their edge types.
         blocks: features, ids already global.
         labels: i32[N]; splits: global ids, or None.
         weights: whether the relations have weights.

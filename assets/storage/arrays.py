@@ -2,8 +2,8 @@
 
 The padding costs one page and buys two things: `np.load(mmap_mode="r")` opens the file like any other, and O_DIRECT
 reads, which need page-aligned offsets, find row r at 4,096 + r * row_bytes. Space is reserved before the mapping is
-made. Without that, a store to a page for which the disk has no room kills the process by SIGBUS; with it, the lack of
-room is an ordinary error. (File systems that copy on write can still run full later.)
+made. Without that, a store to a page for which the disk has no space kills the process by SIGBUS; with it, the lack of
+space is an ordinary error. (File systems that copy on write can still run full later.)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def create_array(path: Path, shape: int | tuple[int, ...], dtype: DTypeLike) -> 
         A writable dtype[shape] over the file. Nothing is durable before the file is synced.
 
     Raises:
-        InputError: the disk has no room; no file is left behind.
+        InputError: the disk has no space; no file is left behind.
     """
     reserve_array(path, shape, dtype)
     return np.memmap(path, dtype=np.dtype(dtype).newbyteorder("<"), mode="r+", offset=DATA_OFFSET, shape=shape)
@@ -95,7 +95,7 @@ class ArrayAppender:
         """Adds dtype[n] at the end.
 
         Raises:
-            InputError: the disk has no room for it.
+            InputError: the disk has no space for it.
         """
         values = np.ascontiguousarray(values, self.dtype)
         left = values.view(np.uint8).data if len(values) else memoryview(b"")
@@ -171,7 +171,7 @@ def _reserve(descriptor: int, num_bytes: int) -> None:
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
             raise
-        # No reservation on this file system: writing zeros meets the same lack of room as an error, only slower.
+        # No reservation on this file system: writing zeros meets the same lack of space as an error, only slower.
         zeros = bytes(1 << 20)
         for offset in range(0, num_bytes, len(zeros)):
             os.pwrite(descriptor, zeros[: num_bytes - offset], offset)

@@ -39,8 +39,8 @@ class Artifact:
     """One version of one stage, open for reading.
 
     Attributes:
-        stage, version: its address; the version has 64 hex digits.
-        path: its directory.
+        stage, version: the address; the version has 64 hex digits.
+        path: directory of the artifact.
         manifest: the manifest as plain JSON values; do not change it.
         reused: whether it was there already, with all its parts, when `materialize` was asked for it.
     """

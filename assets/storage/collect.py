@@ -5,11 +5,11 @@ refer to through their manifests. The rest goes, with damaged folders and with c
 of models that were published. A checkpoint without a model belongs to an unfinished run, which may go on from it, so
 it stays.
 
-The plan is made first and shown. Carrying it out asks again before each removal, because jobs start meanwhile:
+The garbage is listed first and shown. Removing it asks again before each removal, because jobs start meanwhile:
 
 - readers go before what they read, so when a job takes a lease on the way, all that its artifact refers to is there;
 - the lease file of the artifact is locked exclusively while it is renamed away, so no job can begin to read it;
-- under that lock the store is looked at once more. An artifact published since the plan may refer to this one; it
+- under that lock the store is looked at once more. An artifact published since the listing may refer to this one; it
   must have leased it to be built, and was published before the lease ended, so it is visible now.
 
 A part of a fan-out artifact is covered by a lease on the whole, and goes only when nobody holds that either. A whole of
@@ -45,9 +45,9 @@ class Item:
 
     Attributes:
         address: stage and version that it is or, for a checkpoint, belongs to.
-        path: its folder or file.
-        num_bytes: of all its files.
-        why: for people.
+        path: folder or file of the item.
+        num_bytes: bytes of all its files.
+        why: the reason, for people.
     """
 
     address: Address
@@ -57,16 +57,16 @@ class Item:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a collection would do.
+class Garbage:
+    """What a collection would remove, and what stays.
 
     Attributes:
         files: checkpoints to remove.
         folders: artifacts to remove, readers before what they read.
         kept: artifacts that stay.
         unfinished: checkpoints that stay, since a run could go on from them.
-        inputs: address -> what it refers to, of everything that the store had when the plan was made.
-        damaged: which of these could not be opened.
+        inputs: address -> addresses that it refers to, of everything that the store had when this was listed.
+        damaged: addresses of these that could not be opened.
         part_of: address of a part -> address of what it belongs to.
     """
 
@@ -84,12 +84,12 @@ class Plan:
         return sum(item.num_bytes for item in (*self.files, *self.folders))
 
 
-def plan_collection(store: Store, keep: int) -> Plan:
+def find_garbage(store: Store, keep: int) -> Garbage:
     """Returns what `collect` would remove; changes nothing but the files of dead leases.
 
     Args:
-        store: where.
-        keep: how many of the newest versions of each stage stay, 0 or more.
+        store: the store to look through.
+        keep: number of the newest versions of each stage that stay, 0 or more.
 
     Raises:
         InputError: `keep` is negative.
@@ -107,7 +107,7 @@ def plan_collection(store: Store, keep: int) -> Plan:
     reasons = reasons_to_keep(nodes, keep, leased)
     going = [node for node in readers_first(nodes) if node.address not in reasons]
     files, unfinished = _checkpoints(store, leased, {node.address for node in nodes if node.sound})
-    return Plan(
+    return Garbage(
         files=tuple(files),
         folders=tuple(
             _item(store, node.address, damage.get(node.address) or f"not among the newest {keep}") for node in going
@@ -120,26 +120,26 @@ def plan_collection(store: Store, keep: int) -> Plan:
     )
 
 
-def collect(store: Store, plan: Plan, report: Callable[[Item, str], None] = lambda item, word: None) -> int:
-    """Carries a plan out, as far as it is still right: what came into use since then is spared.
+def collect(store: Store, garbage: Garbage, report: Callable[[Item, str], None] = lambda item, word: None) -> int:
+    """Removes garbage, as far as it still is garbage: what came into use since it was listed is spared.
 
     Args:
-        store: the one that the plan was made for.
-        plan: what to remove; nothing else is.
-        report: gets each item with "removed" or "spared".
+        store: the store that the garbage was found in.
+        garbage: files and folders to remove; nothing else is removed.
+        report: function that gets each item with "removed" or "spared".
 
     Returns:
         Freed bytes.
     """
     freed_bytes = 0
-    for item in plan.files:
+    for item in garbage.files:
         with store.leases.alone(item.address) as alone:
             if alone:
                 item.path.unlink(missing_ok=True)
         freed_bytes += item.num_bytes if alone else 0
         report(item, "removed" if alone else "spared")
-    removal = _Removal(store, plan)
-    for item in plan.folders:
+    removal = _Removal(store, garbage)
+    for item in garbage.folders:
         removed = removal.remove(item)
         freed_bytes += item.num_bytes if removed else 0
         report(item, "removed" if removed else "spared")
@@ -149,9 +149,9 @@ def collect(store: Store, plan: Plan, report: Callable[[Item, str], None] = lamb
 class _Removal:
     """Removes artifacts one by one and learns on the way what must be spared."""
 
-    def __init__(self, store: Store, plan: Plan):
+    def __init__(self, store: Store, garbage: Garbage):
         self.store, self.spared = store, set()
-        self.inputs, self.damaged, self.part_of = dict(plan.inputs), set(plan.damaged), plan.part_of
+        self.inputs, self.damaged, self.part_of = dict(garbage.inputs), set(garbage.damaged), garbage.part_of
 
     def remove(self, item: Item) -> bool:
         def still_garbage() -> bool:
@@ -174,7 +174,7 @@ class _Removal:
             return alone and self.store.discard(*address, may=may)
 
     def _learn(self) -> None:
-        """Spares what was published or repaired since the plan, and what that refers to."""
+        """Spares what was published or repaired since the listing, and what that refers to."""
         for path in self.store.folders():
             address = (path.parent.name, path.name)
             if address in self.inputs and address not in self.damaged:

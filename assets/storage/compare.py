@@ -20,8 +20,8 @@ class ArrayDifference:
     """How two arrays of one row shape differ, over the rows that both have.
 
     Attributes:
-        num_rows, num_elements: how many were compared.
-        differing_rows, differing_elements: how many of these differ; NaN equals NaN, and -0.0 equals 0.0.
+        num_rows, num_elements: number of rows and elements that were compared.
+        differing_rows, differing_elements: number of these that differ; NaN equals NaN, and -0.0 equals 0.0.
         first: index of the first differing element, None when all are equal.
         values: the two values there.
         largest: largest absolute difference of two finite numbers, 0.0 when all are equal.

@@ -40,11 +40,11 @@ class DirectArray:
         dtype: bool, integer or float; stored little-endian.
 
     Attributes:
-        num_bytes: of the file, its header included.
+        num_bytes: bytes of the file, its header included.
         direct: whether the page cache is bypassed.
 
     Raises:
-        InputError: the disk has no room for it; no file is left behind.
+        InputError: the disk has no space for it; no file is left behind.
     """
 
     def __init__(self, path: Path, shape: int | tuple[int, ...], dtype: DTypeLike):
@@ -133,7 +133,7 @@ class RegionWriter:
     """Writes a region of a file from front to back.
 
     Args:
-        file: what it is a region of.
+        file: the file that the region is part of.
         start, end: first byte and the byte behind; the first is a multiple of 4,096, and so is the other but at the end of the file.
         keep_digest: compute the `chunk_digest` of the region as well.
         page_words: u64[pages of the region or more], gets `page_digests` of its pages; None computes none.
@@ -162,7 +162,7 @@ class RegionWriter:
         Raises:
             InputError: the disk is full.
         """
-        assert self.position + len(data) <= padded_bytes(self.end), "more than the region has room for"
+        assert self.position + len(data) <= padded_bytes(self.end), "more than the region has space for"
         self._digest(data[: self.end - self.position])
         if self._page_words is not None or self._region is not None:
             words = page_digests(data)
@@ -174,7 +174,7 @@ class RegionWriter:
         self.position += len(data)
 
     def fill_up(self, buffer: Array, used: int) -> None:
-        """Writes buffer[:used] and then zeros up to the end of the region; the buffer has room for whole pages."""
+        """Writes buffer[:used] and then zeros up to the end of the region; the buffer has space for whole pages."""
         pages = int(padded_bytes(used))
         buffer[used:pages] = 0
         self.write(buffer[:pages])

@@ -46,7 +46,7 @@ def full_disk(code: int, path: Path, wanted_bytes: int | None = None) -> InputEr
     """Returns the report of a full disk: path, bytes wanted, bytes free, what to do.
 
     Args:
-        code: what `full_errno` found.
+        code: errno that `full_errno` found.
         path: the file that was written; its nearest existing parent tells the free bytes.
         wanted_bytes: size of that file, None where it is not known.
     """

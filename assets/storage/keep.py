@@ -15,7 +15,7 @@ class Node:
     Attributes:
         address: stage and version.
         built: when, as text that sorts by time.
-        inputs: what it was built from; an input need not be in the store any more.
+        inputs: addresses of what it was built from; an input need not be in the store any more.
         sound: whether it can be opened.
         part_of: the artifact that it is a part of, present or not; None where it is no part.
     """
@@ -46,8 +46,8 @@ def reasons_to_keep(nodes: Collection[Node], keep: int, leased: Collection[Addre
 
     Args:
         nodes: everything that the store has.
-        keep: how many of the newest sound versions of each stage stay.
-        leased: what living jobs hold.
+        keep: number of the newest sound versions of each stage that stay.
+        leased: addresses that living jobs hold.
     """
     unfinished = _unfinished(nodes)
     inputs = {node.address: node.inputs for node in (*nodes, *unfinished)}

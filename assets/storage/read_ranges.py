@@ -27,9 +27,9 @@ def read_ranges(
     """Yields (first row, u8[r, row_bytes]) for consecutive ranges of a table; each is overwritten when the next is asked for.
 
     Args:
-        table: with block digests; rows in their stored order.
-        range_bytes: of a range at most, rounded down to blocks of 1 MiB, at least one.
-        execution: how the file is read; None takes `table_reader`.
+        table: a feature table with block digests, rows in their stored order.
+        range_bytes: largest number of bytes per range, rounded down to blocks of 1 MiB, at least one.
+        execution: settings of the reader; None takes `table_reader`.
 
     Raises:
         InputError: the file is missing, has another size, cannot be read, or a block does not match its digest.
@@ -39,7 +39,7 @@ def read_ranges(
     if not table.path.is_file() or table.path.stat().st_size != end:
         raise _damaged(table, f"it is missing, or has not {end} bytes")
     step = max(1, range_bytes // BLOCK_BYTES) * BLOCK_BYTES
-    pad = padded_bytes(table.row_bytes)  # room in front of a range for the beginning of a row that straddles it
+    pad = padded_bytes(table.row_bytes)  # space in front of a range for the beginning of a row that straddles it
     buffers = [aligned_empty(pad + padded_bytes(min(step, end))) for _ in range(2)]
     reader = table_reader() if execution is None else PageReader(execution)
     with reader.open(table.path) as file, ThreadPoolExecutor(1) as ahead:

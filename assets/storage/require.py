@@ -14,7 +14,7 @@ def require(artifact: Artifact, needs: Mapping[str, Any], command: str = "graphm
     """Checks that an artifact has what its reader needs.
 
     Args:
-        artifact: what was opened.
+        artifact: the artifact that was opened.
         needs: any of
             "stage": the stage it must come from;
             "arrays": names, or name -> {"dtype": name or names, "ndim": int, "shape": tuple with None for any length};
@@ -22,7 +22,7 @@ def require(artifact: Artifact, needs: Mapping[str, Any], command: str = "graphm
             "config": key -> expected value;
             "inputs": role -> expected `Artifact` or version;
             "numbers": summary name -> expected value.
-        command: what fixes it.
+        command: the command that mends it.
 
     Raises:
         InputError: lists every mismatch with what is stored and what is expected.

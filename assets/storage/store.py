@@ -129,7 +129,7 @@ class Store:
 
         Args:
             stage, version: the address.
-            may: asked last, when nobody holds a lease on the artifact or can take one; False leaves it.
+            may: function that is asked last, when nobody holds a lease on the artifact or can take one; False leaves it.
 
         Returns:
             False when it was left: somebody holds a lease, or `may` said so.

@@ -16,7 +16,7 @@ class FeatureTable:
 
     Attributes:
         path, offset: the file and the byte at which row 0 starts (a multiple of 4,096).
-        num_rows, width, dtype, row_bytes: rows, columns, NumPy dtype name and bytes a row; a row may straddle pages.
+        num_rows, width, dtype, row_bytes: rows, columns, NumPy dtype name and bytes per row; a row may straddle pages.
         row_of: ids[N] node -> row, None for the identity, -1 for a node without features.
         block_digest: u64[ceil(file bytes / 1 MiB)], xxh3 of each 1 MiB of the file, counted from byte 0 of the file.
     """

@@ -25,7 +25,7 @@ class Reference(str):
     """A text "package.module:name" that knows where its module may be besides Python's path.
 
     Attributes:
-        folder: of the pipeline file that it stands in, None where there is no file.
+        folder: folder of the pipeline file that it stands in, None where there is no file.
     """
 
     folder: Path | None

@@ -94,8 +94,8 @@ def version_of(
     """Returns the version of an artifact, 64 hex digits.
 
     Args:
-        stage_name, code_version: which code builds it.
-        semantic: its Semantic config, a dataclass or the `canonical` form of one.
+        stage_name, code_version: name and code version of the stage that builds it.
+        semantic: the artifact's Semantic config, a dataclass or the `canonical` form of one.
         input_versions: role -> version of each input artifact.
         raw: name -> SHA-256 of each external input.
     """

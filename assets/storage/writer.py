@@ -83,7 +83,7 @@ class Writer:
         """Makes the array `name` and maps it for filling, dtype[shape] of zeros; it becomes read-only at `publish`.
 
         Raises:
-            InputError: the disk has no room for it.
+            InputError: the disk has no space for it.
         """
         mapped = create_array(self.path(f"{name}.npy"), shape, dtype)
         self._mapped.append(mapped)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from assets.budgets.config import LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
-from assets.budgets.measured import PLACE, measured_memory, refresh
+from assets.budgets.measured import PLACE, measured_bytes, refresh
 from assets.budgets.stage import BudgetsStage
 from assets.building.materialize import materialize, stage_version
 from assets.graph.stage import GRAPH
@@ -29,7 +29,7 @@ def print_budgets(home: Path | None, pipeline: Pipeline | None, *, again: bool =
     """
     folder = home_folder(home)
     how = "measured again" if again else "measured before" if (folder / PLACE).exists() else "measured now"
-    memory = refresh(folder) if again else measured_memory(folder)
+    memory = refresh(folder) if again else measured_bytes(folder)
     print(f"{folder / PLACE}: {how}")
     print(f"  memory {format_bytes(memory.memory_bytes)}, free disk {format_bytes(memory.disk_bytes)}")
     if pipeline is not None:

@@ -7,7 +7,7 @@ import sys
 import click
 
 from assets.sizes import format_bytes
-from assets.storage.collect import Item, collect, plan_collection
+from assets.storage.collect import Item, collect, find_garbage
 from assets.storage.store import Store
 from assets.storage.version import short
 from kernels.errors import InputError
@@ -28,16 +28,16 @@ def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool
     Raises:
         InputError: `keep` is negative, or nobody can answer.
     """
-    plan = plan_collection(store, keep)
-    for item in plan.kept:
+    garbage = find_garbage(store, keep)
+    for item in garbage.kept:
         click.echo(f"keep    {_line(item)}")
-    for item in plan.unfinished:
+    for item in garbage.unfinished:
         click.echo(f"keep    {_line(item)}")
-    going = (*plan.files, *plan.folders)
+    going = (*garbage.files, *garbage.folders)
     for item in going:
         click.echo(f"remove  {_line(item)}")
     click.echo(
-        f"{len(going)} to remove, {format_bytes(plan.num_bytes)} in {store.home}; {len(plan.kept)} artifacts stay"
+        f"{len(going)} to remove, {format_bytes(garbage.num_bytes)} in {store.home}; {len(garbage.kept)} artifacts stay"
     )
     if not going or dry_run:
         return 0
@@ -45,7 +45,7 @@ def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool
         click.echo("nothing was removed")
         return 0
     spared: list[Item] = []
-    freed_bytes = collect(store, plan, lambda item, word: spared.append(item) if word == "spared" else None)
+    freed_bytes = collect(store, garbage, lambda item, word: spared.append(item) if word == "spared" else None)
     for item in spared:
         click.echo(f"spared  {_name(item)}: it came into use meanwhile")
     click.echo(f"freed {format_bytes(freed_bytes)}")

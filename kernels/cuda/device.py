@@ -31,13 +31,13 @@ class RowsView:
     """Rows as a kernel sees them.
 
     Attributes:
-        address: of the first row, valid on the device.
+        pointer: memory address of the first row, valid on the device.
         count, width: rows and columns.
-        row_bytes: from one row to the next.
+        row_bytes: bytes from one row to the next.
         dtype: the element's name; uint16 counts as bfloat16.
     """
 
-    address: int
+    pointer: int
     count: int
     width: int
     row_bytes: int
@@ -69,7 +69,7 @@ class KernelDevice(Protocol):
         """Returns a copy of a device array in NumPy, after everything that was launched before."""
         ...
 
-    def address(self, array: Any, what: str) -> int:
+    def pointer(self, array: Any, what: str) -> int:
         """Returns the address of a contiguous device array's first element."""
         ...
 
@@ -116,7 +116,7 @@ class CudaDevice:
 
         Args:
             array: a CuPy array, a torch tensor, or a NumPy array in pinned memory; [n, F], columns adjacent.
-            what: its name, for the message.
+            what: name of the array, for the message.
 
         Raises:
             InputError: the device cannot read the memory, or columns are apart.
@@ -157,7 +157,7 @@ class CudaDevice:
         with self.active():
             return self.cupy.asnumpy(array)
 
-    def address(self, array: Any, what: str) -> int:
+    def pointer(self, array: Any, what: str) -> int:
         """Returns the address of a contiguous device array's first element.
 
         Raises:

@@ -60,10 +60,10 @@ def plan_copies(
     """Plans one segment with copies within a budget.
 
     Args:
-        ptr, node_ids, state: as in `kernels.disk_cache.segments.split_segment`.
+        ptr, node_ids, state: arguments of `kernels.disk_cache.segments.split_segment`.
         row_bytes: bytes per row, 1 or more.
         disk_bytes: bytes that the cache and the chunks' rows may take.
-        compare: also count pages for one copy of each row, ordered by id.
+        compare: whether pages are also counted for one copy of each row, ordered by id.
         threads: number of native threads; the result does not depend on it.
 
     Returns:

@@ -7,7 +7,7 @@ of the segment's batches that want them) should be neighbours.
 under each; nodes are sorted by signature. (As printed, line 11 folds all k minima into one number; the text's purpose, fewer
 collisions, needs a signature of k numbers, and that is built.) Two hashes keep two members of a set and forget the rest.
 
-`gray_order` keeps the whole set: membership is a vector of one bit a batch, and nodes are sorted by the vector's place in the reflected
+`gray_order` keeps the whole set: membership is a vector of one bit per batch, and nodes are sorted by the vector's place in the reflected
 Gray code, where neighbours in the code differ in one batch. A batch's nodes are contiguous under the first two bits, in two runs under
 the third, four under the fourth. With `row_bytes` the pages are then filled greedily: among the next `window` nodes of the Gray
 order a page takes the one that brings the fewest new batches, ties to the most shared ones, then to the earlier. The first node of
@@ -90,7 +90,7 @@ def minhash_order(ptr: Any, ids: Any, *, seed: int, num_hashes: int = 2) -> Arra
     Args:
         ptr: i64[B+1]; batch b wants ids[ptr[b]:ptr[b+1]].
         ids: ids[n], global; every one that occurs is a node of the cache.
-        seed: of the run; draws the permutations of the batches.
+        seed: seed of the run, which draws the permutations of the batches.
         num_hashes: k, 1 or more.
 
     Returns:
@@ -109,10 +109,10 @@ def gray_order(ptr: Any, ids: Any, *, row_bytes: int = 0, window: int = WINDOW, 
     """Orders a segment's nodes by their membership's place in the Gray code, then fills pages from it.
 
     Args:
-        ptr, ids: as for `minhash_order`; batch 0 is the highest bit.
-        row_bytes: of one row, so that pages are filled; 0, or a multiple of a page, leaves the plain Gray order.
+        ptr, ids: lists of `minhash_order`; batch 0 is the highest bit.
+        row_bytes: bytes per row, so that pages are filled; 0, or a multiple of a page, leaves the plain Gray order.
         window: nodes that a page is filled from.
-        threads: native threads; the result does not depend on it.
+        threads: number of native threads; the result does not depend on it.
 
     Returns:
         ids[m], each node once; equal memberships stand by node id before filling.
@@ -139,8 +139,8 @@ def pages_touched(order: Any, ptr: Any, ids: Any, *, row_bytes: int, threads: in
     Args:
         order: ids[m], each node once.
         ptr, ids: the batches, as for `minhash_order`.
-        row_bytes: of one row; rows may straddle pages.
-        threads: native threads.
+        row_bytes: bytes per row; rows may straddle pages.
+        threads: number of native threads.
 
     Returns:
         pages i64[B] and runs i64[B], as `kernels.rows.pages.touched_pages`.

@@ -73,9 +73,9 @@ def stored_bytes(cached: int, packed_rows: Array, row_bytes: int) -> int:
     """Returns the bytes that a segment takes on disk.
 
     Args:
-        cached: rows of its cache.
+        cached: number of rows of its cache.
         packed_rows: i64[s], rows of each batch's chunk.
-        row_bytes: bytes of a row.
+        row_bytes: bytes per row.
     """
     return padded_bytes(cached * row_bytes) + int(padded_bytes(packed_rows * row_bytes).sum())
 
@@ -95,12 +95,12 @@ def plan_segment(
     """Plans one segment.
 
     Args:
-        ptr, node_ids, state, most_cached: as in `split_segment`.
-        row_bytes: bytes of a row.
-        order: of the cache's rows.
-        seed: of the run; draws the permutations of "minhash".
-        compare: also count pages for the order by id.
-        threads: native threads; the result does not depend on it.
+        ptr, node_ids, state, most_cached: arguments of `split_segment`.
+        row_bytes: bytes per row.
+        order: order of the cache's rows.
+        seed: seed of the run, which draws the permutations of "minhash".
+        compare: whether pages are also counted for the order by id.
+        threads: number of native threads; the result does not depend on it.
 
     Raises:
         InputError: an argument is out of range.
@@ -120,10 +120,10 @@ def count_plan(
     """Counts what a layout of a segment's cache takes.
 
     Args:
-        segment: as it was split.
+        segment: a segment from `split_segment`.
         rows: i32[c], which of the segment's `cache_ids` stands at each place of the file.
         places: i32[q], the place where each of the segment's `members` is read, or `kernels.disk_cache.copies.NOT_CACHED`.
-        row_bytes, compare, threads: as in `plan_segment`.
+        row_bytes, compare, threads: arguments of `plan_segment`.
     """
     cached = places != NOT_CACHED
     member_ptr, members, nodes = segment.member_ptr, places, segment.members

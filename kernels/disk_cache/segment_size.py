@@ -13,7 +13,7 @@ answers for every s at once:
     rows(s) = pairs - sum over b, 1 <= g <= b mod s, of gaps[b, g]
 
 Up to `EXACT_SIZES` every size is known, beyond it the multiples of ceil(B / EXACT_SIZES), from a second histogram over groups of so many
-batches, and B itself. The pass reads each id once and its last use at random: about 8 bytes a pair.
+batches, and B itself. The pass reads each id once and its last use at random: about 8 bytes per pair.
 
 Memory: 4 N bytes of last uses and 4 B min(B, EXACT_SIZES) bytes of gaps (8 while one is summed up), twice that where B is larger.
 
@@ -76,7 +76,7 @@ class SegmentSizes:
         Args:
             ptr: i64[s+1], batch b needs node_ids[ptr[b]:ptr[b+1]], each node once.
             node_ids: ids[n], global.
-            threads: native threads; the result does not depend on it.
+            threads: number of native threads; the result does not depend on it.
 
         Raises:
             InputError: more batches than announced, a node twice in a batch, or an id out of range.
@@ -125,7 +125,7 @@ class SegmentSizes:
         """Returns the smallest size above `above` whose rows fit, or None.
 
         Args:
-            most_rows: rows that the budget has room for.
+            most_rows: rows that the budget has space for.
             above: sizes up to here are passed over.
         """
         return next((size for size in self.sizes() if size > above and self.rows(size) <= most_rows), None)

@@ -76,7 +76,7 @@ def build_csc(
         undirected: add the reverse of every edge; a self-loop is its own reverse and is not added twice.
         duplicates: keep or merge edges with the same ends (an edge given in both directions is one, when undirected).
         self_loops: keep or drop them.
-        threads: native threads; the bytes do not depend on it.
+        threads: number of native threads; the bytes do not depend on it.
 
     Raises:
         InputError: an end is outside 0..N-1 (with examples), lengths differ, a policy is unknown, or a node has 2^31 edges.

@@ -64,10 +64,10 @@ def rmat_edges(
     Args:
         num_nodes: N, any number.
         num_edges: directed edges, self-loops and duplicates included.
-        seed: of the pipeline.
+        seed: seed of the pipeline.
         abcd: probabilities of the quadrants (source half, destination half): (0,0), (0,1), (1,0), (1,1).
         scramble: hide the ranks behind a bijection; False leaves hubs at low ids.
-        threads: native threads; the bytes do not depend on it.
+        threads: number of native threads; the bytes do not depend on it.
 
     Returns:
         (src, dst), ids[num_edges] each.
@@ -107,8 +107,8 @@ def sbm_edges(
         num_nodes, num_edges: N and the number of directed edges, self-loops and duplicates included.
         classes: number of classes, nearly equal in size (see `sbm_labels`).
         p_in: probability that an edge stays in its class; with one class all edges do.
-        seed: of the pipeline.
-        threads: native threads; the bytes do not depend on it.
+        seed: seed of the pipeline.
+        threads: number of native threads; the bytes do not depend on it.
 
     Returns:
         (src, dst), ids[num_edges] each.
@@ -174,9 +174,9 @@ def citation_edges(
         classes: number of classes, nearly equal in size (see `citation_labels`).
         p_in: probability that a node looks for what to cite in its own class.
         p_copy: probability that it then copies a citation of the node that it found; 0 = no preference.
-        seed: of the pipeline.
+        seed: seed of the pipeline.
         scramble: hide the ages behind a bijection.
-        threads: native threads; the bytes do not depend on it.
+        threads: number of native threads; the bytes do not depend on it.
 
     Returns:
         (src, dst), ids[num_edges] each: src cites dst.
@@ -229,11 +229,11 @@ def class_features(
     Args:
         labels: i32[N], -1 for a node without a class (noise only).
         width: columns.
-        seed: of the pipeline.
+        seed: seed of the pipeline.
         noise: deviation of the noise relative to that of the centroids, in [0, 60], rounded to 1/256.
         out: f32[N, width], C-contiguous, memory-mapped or not.
         lo, hi: the range of rows; hi None = N.
-        threads: native threads; the bytes do not depend on it.
+        threads: number of native threads; the bytes do not depend on it.
 
     Returns:
         out.
@@ -269,4 +269,4 @@ def _edge_arrays(num_nodes: int, num_edges: int) -> tuple[Array, Array]:
 
 def _check_classes(num_nodes: int, classes: int) -> None:
     if not 1 <= classes <= max(1, num_nodes):
-        raise InputError(f"{classes} classes of {num_nodes} nodes", "give between 1 class and one a node")
+        raise InputError(f"{classes} classes of {num_nodes} nodes", "give between 1 class and one per node")

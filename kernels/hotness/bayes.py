@@ -23,7 +23,7 @@ Known limit: sampling that never draws certain edges at all (a user's function t
 calibration mends: there the blend lost up to 16 points to plain counts. The hotness stage uses it for uniform sampling only.
 
 Sources: Robbins, An empirical Bayes approach to statistics (1956), for the idea; the blend is this project's own.
-Cost: a push over the edges and a sort of the nodes for each layer, next to counting layers while presampling. Memory: 150 bytes a node.
+Cost: a push over the edges and a sort of the nodes for each layer, next to counting layers while presampling. Memory: 150 bytes per node.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def posterior(drawn: Array, trials: Array, reach: Array) -> Array:
     """Returns f64[N]: the probability that a batch draws the node, from counts and a model.
 
     Args:
-        drawn: [N] integers, batches that drew it.
-        trials: [N] integers, batches that could have.
-        reach: f64[N] in [0, 1], what the model says.
+        drawn: [N] integers, number of batches that drew each node.
+        trials: [N] integers, number of batches that could have drawn it.
+        reach: f64[N] in [0, 1], the probability that the model gives.
     """
     result = np.divide(drawn, trials, out=np.zeros(len(drawn)), where=trials > 0)
     known = (reach > 0) & (trials > 0)
@@ -84,12 +84,12 @@ def visit_rates(
     Args:
         topology: the in-neighbours.
         train_ids: ids[n], the seeds of an epoch.
-        fanouts: of the sampler, from the seeds outwards.
-        num_batches: batches an epoch.
-        rounds: presampled epochs.
-        visits: u32[N], layer_visits: u32[L, N]: their counts.
-        seed: decides which edges are probed for a reverse.
-        threads: native threads; the result does not depend on it.
+        fanouts: fanouts of the sampler, from the seeds outwards.
+        num_batches: number of batches per epoch.
+        rounds: number of presampled epochs.
+        visits, layer_visits: u32[N] and u32[L, N], the counts of presampling.
+        seed: seed that decides which edges are probed for a reverse.
+        threads: number of native threads; the result does not depend on it.
 
     Returns:
         f64[N], the probability that a batch has the node among its inputs.

@@ -52,7 +52,7 @@ def count_batches(
         samplers: one for each thread.
         planned: the batches, of any epochs.
         counter: added to; its visits are complete when this returns.
-        advance: told of every batch, on the calling thread; what it raises ends the work.
+        advance: function that is told of every batch, on the calling thread; an error that it raises ends the work.
 
     Returns:
         The tally of all batches.

@@ -1,14 +1,14 @@
 """Push, a scatter to in-neighbours: every node sums the values of its out-neighbours; and the reverse PageRank made of it.
 
 A topology holds in-neighbours, but what a batch asks for flows against the edges: a destination u asks its in-neighbours v. So each u
-adds its value to the sums of its neighbours, and no transpose of the graph (4 bytes an edge more) is needed. Values are 64-bit
+adds its value to the sums of its neighbours, and no transpose of the graph (4 bytes per edge more) is needed. Values are 64-bit
 integers, fixed-point numbers where a fraction is meant: integer sums do not depend on the order in which threads add, so the result is
-the same bytes at any thread count and on every machine. O(E): one sequential read of the topology and one random addition an edge.
+the same bytes at any thread count and on every machine. O(E): one sequential read of the topology and one random addition per edge.
 
 Weighted reverse PageRank (Min et al.: Graph neural network training with data tiering, KDD 2022): a walker starts at a training node,
 follows edges backwards, and returns to a training node with probability 1 - DAMPING. Its shares are integers of 2^-55.
 
-Memory: 8 bytes a node for values and 8 for sums.
+Memory: 8 bytes per node for values and 8 for sums.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def push(topology: Topology, values: Array, *, threads: int = 1) -> Array:
     Args:
         topology: the in-neighbours.
         values: u64[N], or u64[N, 2] for two sums in one pass.
-        threads: native threads; the result does not depend on it.
+        threads: number of native threads; the result does not depend on it.
 
     Returns:
         u64[N] or u64[N, 2]: for every node v the sum of values[u] over its out-edges (v, u), modulo 2^64.
@@ -66,7 +66,7 @@ def reverse_pagerank(topology: Topology, train_ids: Any, *, iterations: int = IT
         topology: the in-neighbours.
         train_ids: ids[n] where walkers start and return to.
         iterations: steps of the walk.
-        threads: native threads; the result does not depend on it.
+        threads: number of native threads; the result does not depend on it.
 
     Raises:
         InputError: there are no training nodes.

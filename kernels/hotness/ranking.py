@@ -6,7 +6,7 @@ of input rows, one for each batch and input, that it holds. A ranking by the cou
 Similarity of two epochs (section 6.2, Table 2): with T_i the top tenth of all nodes by the visits f_i of epoch i,
 sum over T_i and T_j of min(f_i, f_j), divided by the sum over T_j of f_j.
 
-Cost: one stable sort; memory 24 bytes a node while it runs.
+Cost: one stable sort; memory 24 bytes per node while it runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def rank(score: Array) -> Array:
         InputError: the score is no vector or not a number somewhere.
     """
     if score.ndim != 1 or (score.dtype.kind == "f" and np.isnan(score).any()):
-        raise InputError(f"score is {score.dtype}{list(score.shape)} or has NaN", "give one number a node")
+        raise InputError(f"score is {score.dtype}{list(score.shape)} or has NaN", "give one number per node")
     signed = score if score.dtype.kind == "f" else score.astype(np.int64)
     return np.argsort(-signed, kind="stable").astype(id_dtype(len(score)))
 

@@ -5,7 +5,7 @@ A node v that is not in the batch yet gets in unless all its out-neighbours u mi
 
     reach_v = 1 - prod over u (1 - x_u p_u) = 1 - exp(-sum over u of w_u),    w_u = -log(1 - x_u p_u)
 
-So one value a node is pushed to its in-neighbours (kernels/hotness/push.py): O(E) a layer, no value an edge.
+So one value per node is pushed to its in-neighbours (kernels/hotness/push.py): O(E) per layer, no value per edge.
 
 Destinations of the layers above are destinations again. They have drawn before, and v is not there, so they missed it: x_u = (q_u - t_u) /
 (1 - t_u), where t_u is the probability that u drew a given neighbour in a layer above. Then t_u <- t_u + (q_u - t_u) p_u.
@@ -21,7 +21,7 @@ whose sum over u is a second column of the same push. Only edges with a reverse 
 
 Determinism: exponents are fixed-point integers, so sums do not depend on their order; logarithms and exponentials are made of IEEE
 operations. Equal bytes at any thread count and on every machine. Precision: the fixed point is at least 2^-28 for a node of 2^31
-out-edges, 2^-40 below 2^19. Memory: 72 bytes a node.
+out-edges, 2^-40 below 2^19. Memory: 72 bytes per node.
 
 Known limits: neighbours are taken as drawn uniformly, and destinations as independent of one another within a batch; what remains wrong
 is corrected by counts in kernels/hotness/bayes.py.
@@ -64,7 +64,7 @@ class ReachModel:
     Args:
         topology: the in-neighbours.
         reciprocity: share of edges that have a reverse.
-        threads: native threads; the result does not depend on it.
+        threads: number of native threads; the result does not depend on it.
     """
 
     def __init__(self, topology: Topology, reciprocity: float, threads: int = 1):

@@ -13,9 +13,9 @@ one addition to one of L columns counts all its layers, and the layers' counts a
 
 Additions are relaxed atomics on integers: any number of threads add to one table, in any order, and the sums are the same bytes.
 
-Cost: one random read and write of 4 bytes an input and of 4 L a destination, one native call each a batch; inputs-under walks every
+Cost: one random read and write of 4 bytes per input and of 4 L per destination, one native call each per batch; inputs-under walks every
 edge under every destination, O(sum over destinations of the edges below). Memory: 4 N bytes for visits alone, 4 N (L + 1) with
-layers, 8 N L more for inputs-under, and 4 bytes a source of scratch in each running call.
+layers, 8 N L more for inputs-under, and 4 bytes per source of scratch in each running call.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class VisitCounter:
     Args:
         num_nodes: N.
         num_layers: L, blocks of a batch.
-        layers: what is counted besides `visits`: "visits" adds `layer_visits`, "inputs" adds `layer_inputs` as well.
+        layers: counts that are kept besides `visits`: "visits" adds `layer_visits`, "inputs" adds `layer_inputs` as well.
 
     Attributes:
         visits: u32[N], batches whose inputs contain the node.
@@ -83,7 +83,7 @@ class VisitCounter:
         """Counts one batch.
 
         Args:
-            blocks: as a sampler returns them: blocks[0] consumes features, destinations are the first sources.
+            blocks: blocks of a sampler: blocks[0] consumes features, destinations are the first sources.
 
         Raises:
             InputError: the blocks do not stand on one another, or hold ids of another graph.

@@ -48,7 +48,7 @@ class EdgeMask:
 
     Attributes:
         kept: u8[nnz + num_dst, H], 0 where the weight is dropped.
-        scale: what is kept is multiplied by it.
+        scale: factor of the weights that are kept.
     """
 
     kept: Array
@@ -79,11 +79,11 @@ def edge_mask(block: Block, num_heads: int, key: int, p: float, threads: int = 1
     """Draws which attention weights of a block are dropped.
 
     Args:
-        block: its src_ids name the edges.
+        block: a block, whose src_ids name the edges.
         num_heads: H; each head draws 16 bits of its own.
         key: names step and layer.
         p: probability in [0, 1), a multiple of 2^-16 as in `kernels.layers.dropout`.
-        threads: native threads; the result does not depend on it.
+        threads: number of native threads; the result does not depend on it.
 
     Raises:
         InputError: p is not in [0, 1), or the block is not sound.
@@ -134,11 +134,11 @@ def attend(
         block: the edges.
         z: f32, f64, f16 or bfloat16 (as u16) [num_src, H D], head after head.
         left: [num_src, H], the sources' half of the scores; right: [num_dst, H], the destinations' half; both of z's dtype.
-        slope: of the leaky ReLU below 0.
+        slope: slope of the leaky ReLU below 0.
         mask: attention dropout, or None.
         out: [num_dst, H D], or None.
         alpha: [nnz + num_dst, H] of f64 for f64, else f32, or None; rows of removed edges are not written.
-        threads: native threads; the result does not depend on it.
+        threads: number of native threads; the result does not depend on it.
 
     Returns:
         (out, alpha): alpha before dropout, which the backward pass needs.
@@ -170,11 +170,12 @@ def attend_backward(
     """Sends the gradient of `attend` back.
 
     Args:
-        block: with its transpose.
-        z, left, right, slope, mask: what `attend` got; alpha: what it returned.
+        block: a block with its transpose.
+        z, left, right, slope, mask: arguments of `attend`.
+        alpha: the weights that it returned.
         grad_out: [num_dst, H D].
         out: places of the three results, or None.
-        threads: native threads; the result does not depend on it.
+        threads: number of native threads; the result does not depend on it.
 
     Returns:
         (grad_z [num_src, H D], grad_left [num_src, H], grad_right [num_dst, H]).

@@ -53,7 +53,7 @@ def dropout(x: Array, node_ids: Any, key: int, p: float, out: Array | None = Non
         key: names the mask: kernels.rng.key(seed, Stream.DROPOUT, train_epoch, position, layer).
         p: the probability, in [0, 1).
         out: the result's place, or None; may be x itself.
-        threads: native threads; the result does not depend on it.
+        threads: number of native threads; the result does not depend on it.
 
     Returns:
         The same dtype and shape as x.

@@ -18,11 +18,14 @@ from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES
 from kernels.types import Array
 
-LARGE_PAGE = 2 << 20
+LARGE_BYTES = 2 << 20
+"""Bytes from which on a buffer lies in large pages of memory; such a page has as many."""
 
 
 def aligned_empty(num_bytes: int) -> Array:
-    """Returns u8[num_bytes], uninitialised, starting on a page; from `LARGE_PAGE` bytes on, in large pages where the system has them.
+    """Returns u8[num_bytes], uninitialised, that starts on a page.
+
+    From `LARGE_BYTES` on, it lies in large pages of memory where the system has them.
 
     Raises:
         InputError: num_bytes is negative.
@@ -30,28 +33,28 @@ def aligned_empty(num_bytes: int) -> Array:
     """
     if num_bytes < 0:
         raise InputError(f"a buffer of {num_bytes} bytes", "give a size of 0 or more")
-    if num_bytes >= LARGE_PAGE:
-        return _large_pages(num_bytes)
+    if num_bytes >= LARGE_BYTES:
+        return _map_large(num_bytes)
     raw = np.empty(num_bytes + PAGE_BYTES, np.uint8)
     start = -raw.ctypes.data % PAGE_BYTES
     return raw[start : start + num_bytes]
 
 
-def _large_pages(num_bytes: int) -> Array:
+def _map_large(num_bytes: int) -> Array:
     try:
-        mapped = mmap.mmap(-1, num_bytes + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        mapped = mmap.mmap(-1, num_bytes + LARGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise MemoryError(f"no memory for a buffer of {num_bytes} bytes") from error
     raw = np.frombuffer(mapped, np.uint8)  # keeps the mapping for as long as a view of it lives
-    start = -raw.ctypes.data % LARGE_PAGE
+    start = -raw.ctypes.data % LARGE_BYTES
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel without them; only speed is lost
             # Whole large pages only: the last bytes must not take more memory than they have.
-            mapped.madvise(mmap.MADV_HUGEPAGE, start, num_bytes // LARGE_PAGE * LARGE_PAGE)
+            mapped.madvise(mmap.MADV_HUGEPAGE, start, num_bytes // LARGE_BYTES * LARGE_BYTES)
     return raw[start : start + num_bytes]
 
 
-def room(num_bytes: int) -> int:
+def space_for(num_bytes: int) -> int:
     """Returns the bytes of the buffer that a pool lends for so many: whole pages, rounded up to an eighth of the power of two below.
 
     Batches differ a little in size. Rounded, they fit into each other's buffers, and memory is not faulted in anew for each that is the
@@ -107,14 +110,14 @@ class BufferPool:
         self._lock = threading.Lock()
 
     def take(self, num_bytes: int) -> AlignedBuffer:
-        """Lends a buffer of num_bytes or more: the smallest kept one that is large enough, or a new one of `room` for them."""
+        """Lends a buffer of num_bytes or more: the smallest kept one that is large enough, or a new one of `space_for` them."""
         while self.returned:
             with suppress(IndexError):  # another thread was faster
                 self.give_back(self.returned.popleft())
         with self._lock:
             fitting = [place for place, data in enumerate(self._kept) if data.nbytes >= num_bytes]
             best = min(fitting, key=lambda place: self._kept[place].nbytes, default=None)
-            data = aligned_empty(room(num_bytes)) if best is None else self._kept.pop(best)
+            data = aligned_empty(space_for(num_bytes)) if best is None else self._kept.pop(best)
             self.kept_bytes -= 0 if best is None else data.nbytes
             self.lent_bytes += data.nbytes
         return AlignedBuffer(data, self)

@@ -2,7 +2,7 @@
 
 DiskGNN (section 5.3) reads packed chunks with sequential preads and the disk cache with io_uring, both O_DIRECT. The device
 moves whole pages of 4,096 bytes, so wanted rows are sorted and merged: rows on the same or on neighbouring pages are one run,
-runs are cut at `run_pages`, and every page moves once, also where a row straddles two runs. `depth` runs are in flight at a
+runs are cut at `range_pages`, and every page moves once, also where a row straddles two runs. `depth` runs are in flight at a
 time, each in its own part of one registered buffer; a run's rows are copied out when it arrives, while the others fly. Where all of a
 run is wanted and its rows lie in the output as in the file, at an address that may be read to (rows of 512 bytes do, of 400 do not), it is
 read to there and nothing is copied. Any row width and any offset will do.
@@ -13,7 +13,7 @@ of a large block could not be checked without reading all of it; a page arrives 
 compared before a row is taken from it: 8 bytes for 4,096, and about 0.3 us a page. The output's content is undefined after an error.
 
 Cost of n rows on p distinct pages in r runs: O(n) when sorted, else O(n log n); r requests; 4,096 p bytes moved and n row_bytes
-copied. Memory: depth * run_pages * 4,096 bytes a reader and 16 n bytes during a call.
+copied. Memory: depth * range_pages * 4,096 bytes per reader and 16 n bytes during a call.
 
 Where io_uring is forbidden (containers' seccomp filters, kernel.io_uring_disabled) or the file system has no O_DIRECT, the
 reader warns once and takes the configured second choice. Known limits: devices whose logical block is larger than 4,096 bytes
@@ -62,7 +62,7 @@ class ReadExecution:
     method: Method = "io_uring"  # io_uring and pread are direct; buffered goes through the page cache
     fallback: Fallback = "pread"  # second choice where the method is missing; "error" takes none
     depth: int = 32  # runs in flight (io_uring)
-    run_pages: int = 64  # pages in a run at most
+    range_pages: int = 64  # pages in a run at most
     piece_bytes: int = 4 << 20  # of one read of a chunk, whole pages
     window_bytes: int = 1 << 30  # in flight (io_uring): no further request while so many are; one always may
 
@@ -71,15 +71,17 @@ class ReadExecution:
         for name, values in (("method", get_args(Method)), ("fallback", get_args(Fallback))):
             if getattr(self, name) not in values:
                 wrong.append(f"{name} = {getattr(self, name)!r} (one of {', '.join(values)})")
-        ranges = {"depth": (1, 4096), "run_pages": (1, 65536)}
+        ranges = {"depth": (1, 4096), "range_pages": (1, 65536)}
         ranges |= {"piece_bytes": (PAGE_BYTES, 1 << 30), "window_bytes": (1, 1 << 30)}
         for name, (least, most) in ranges.items():
             if not least <= getattr(self, name) <= most:
                 wrong.append(f"{name} = {getattr(self, name)} ({least} to {most})")
         if self.piece_bytes % PAGE_BYTES:
             wrong.append(f"piece_bytes = {self.piece_bytes} (a multiple of {PAGE_BYTES})")
-        if self.depth * self.run_pages * PAGE_BYTES > 1 << 30:
-            wrong.append(f"depth * run_pages = {self.depth * self.run_pages} (at most {(1 << 30) // PAGE_BYTES} pages)")
+        if self.depth * self.range_pages * PAGE_BYTES > 1 << 30:
+            wrong.append(
+                f"depth * range_pages = {self.depth * self.range_pages} (at most {(1 << 30) // PAGE_BYTES} pages)"
+            )
         if wrong:
             raise InputError("; ".join(wrong), "give values in these ranges")
 
@@ -97,7 +99,7 @@ class DirectFile:
     """A file opened for reading, past the page cache where `direct` says so. Close it, or use it as a context.
 
     Attributes:
-        path: its name, for messages.
+        path: name of the file, for messages.
         direct: whether it was opened with O_DIRECT.
     """
 
@@ -137,10 +139,10 @@ class PageReader:
 
     Args:
         execution: method, second choice, depth.
-        faults: for tests only.
+        faults: errors that tests make it meet.
 
     Attributes:
-        method: what is in use.
+        method: the method in use.
         reason: why that is not what was asked for, or None.
         registered: whether the ring's buffer is registered with the kernel (the limit of locked memory may forbid it).
 
@@ -157,7 +159,7 @@ class PageReader:
             self._fall_back(f"io_uring is not available here ({os.strerror(number)})")
         self._native = _native.PageReader(
             self.execution.depth,
-            self.execution.run_pages * PAGE_BYTES,
+            self.execution.range_pages * PAGE_BYTES,
             self.execution.window_bytes,
             self.method == "io_uring",
             (faults.shorten_every, faults.shorten_to, faults.break_at),
@@ -220,10 +222,10 @@ class PageReader:
         Args:
             file: opened by `open`.
             row_ids: ids[n], rows of the table; ascending ones are not sorted first; repeated ones are read once.
-            row_bytes: of one row, 1 or more.
+            row_bytes: bytes per row, 1 or more.
             offset: byte of the file at which row 0 starts.
             out: u8[n, row_bytes] to write to; its rows may be apart (staging with a stride). None makes one.
-            merge: False is the baseline of the papers' comparisons: one request a row, in the order asked, unmerged.
+            merge: False is the baseline of the papers' comparisons: one request per row, in the order asked, unmerged.
             digests: u64[p], `page_digests` of the pages from `offset` on, which then starts a page, to the table's last; every page
                 that arrives is compared. None compares nothing.
 
@@ -235,7 +237,7 @@ class PageReader:
         """
         row_ids = as_ids(row_ids, "row_ids")
         if row_bytes < 1 or offset < 0:
-            raise InputError(f"row_bytes = {row_bytes}, offset = {offset}", "give 1 or more bytes a row, from byte 0")
+            raise InputError(f"row_bytes = {row_bytes}, offset = {offset}", "give 1 or more bytes per row, from byte 0")
         out = np.empty((len(row_ids), row_bytes), np.uint8) if out is None else out
         if out.dtype != np.uint8 or out.shape != (len(row_ids), row_bytes) or not out.flags.writeable:
             raise InputError(f"out is {out.dtype}{list(out.shape)}", f"give uint8[{len(row_ids)}, {row_bytes}]")

@@ -13,7 +13,7 @@ from kernels.types import Array
 
 
 def read_rows_reference(path: Path, row_ids: Array, row_bytes: int, offset: int = 0) -> Array:
-    """Returns u8[n, row_bytes], one plain read a row (the rule in Python)."""
+    """Returns u8[n, row_bytes], one plain read per row (the rule in Python)."""
     out = np.empty((len(row_ids), row_bytes), np.uint8)
     with open(path, "rb") as file:
         for place, row in enumerate(row_ids):
@@ -22,15 +22,17 @@ def read_rows_reference(path: Path, row_ids: Array, row_bytes: int, offset: int 
     return out
 
 
-def count_requests_reference(row_ids: Array, row_bytes: int, offset: int, run_pages: int, merge: bool = True) -> Moved:
+def count_requests_reference(
+    row_ids: Array, row_bytes: int, offset: int, range_pages: int, merge: bool = True
+) -> Moved:
     """Returns what `PageReader.read_rows` moves (the arithmetic in NumPy): distinct pages, cut where one is missing."""
     first = (offset + np.asarray(row_ids, np.int64) * row_bytes) // PAGE_BYTES
     last = (offset + (np.asarray(row_ids, np.int64) + 1) * row_bytes - 1) // PAGE_BYTES
     asked = len(first) * row_bytes
     if not merge:
         pages = last - first + 1
-        return Moved(int((-(-pages // run_pages)).sum()), asked, int(pages.sum()) * PAGE_BYTES)
+        return Moved(int((-(-pages // range_pages)).sum()), asked, int(pages.sum()) * PAGE_BYTES)
     spans = [np.arange(a, b + 1) for a, b in zip(first, last, strict=True)]
     pages = np.unique(np.concatenate(spans)) if spans else np.empty(0, np.int64)
     lengths = np.diff(np.concatenate([[-1], np.flatnonzero(np.diff(pages) > 1), [len(pages) - 1]]))
-    return Moved(int((-(-lengths // run_pages)).sum()), asked, len(pages) * PAGE_BYTES)
+    return Moved(int((-(-lengths // range_pages)).sum()), asked, len(pages) * PAGE_BYTES)

@@ -60,7 +60,7 @@ def gather(table: Array, node_ids: Any, out: Array, threads: int = 1) -> Array:
             adjacent.
         node_ids: ids[n], rows of the table; repeated ids are allowed.
         out: [n, F] of float32, float64 or the table's dtype, C-contiguous.
-        threads: native threads; the result does not depend on it.
+        threads: number of native threads; the result does not depend on it.
 
     Returns:
         out.
@@ -85,7 +85,7 @@ def gather_tiered(slots: Any, tiers: Tiers, out: Any, threads: int = 1) -> Any:
         slots: i32[n] as kernels.rows.slots packs them; repeated slots are allowed. With `out` on a GPU they may be there too.
         tiers: the rows, of float16, float32, float64, int8, uint8 or bfloat16 (in NumPy: uint16).
         out: [n, F] of float32, float64 or the stored dtype, C-contiguous.
-        threads: native threads; the result does not depend on it.
+        threads: number of native threads; the result does not depend on it.
 
     Returns:
         out.

@@ -43,7 +43,7 @@ def gather_tiered_cuda(slots: Any, tiers: Tiers, out: Any, device: KernelDevice)
         slots: i32[n], a NumPy array or contiguous on the device.
         tiers: device, staged and peer rows in device memory, host rows (and staged ones, if they are there) in pinned memory.
         out: [n, F] of float32, float64 or the stored dtype, on the device, C-contiguous.
-        device: where the kernel runs.
+        device: the device that the kernel runs on.
 
     Raises:
         InputError: as `gather_tiered`; memory that the device cannot read.
@@ -88,17 +88,17 @@ def _launch(
     device: KernelDevice,
 ) -> None:
     variant = pick_variant(target, [*own, *peers])
-    table = device.upload(np.array([[p.address, p.row_bytes, p.count] for p in peers] or [[0, 0, 0]], np.int64))
+    table = device.upload(np.array([[p.pointer, p.row_bytes, p.count] for p in peers] or [[0, 0, 0]], np.int64))
     arguments = (
-        np.uint64(device.address(slots, "slots")),
+        np.uint64(device.pointer(slots, "slots")),
         np.int64(target.count),
         np.int64(target.width // variant["PACK"]),
-        *(value for rows in own for value in (np.uint64(rows.address), np.int64(rows.row_bytes), np.int64(rows.count))),
-        np.uint64(device.address(table, "the table of peers")),
+        *(value for rows in own for value in (np.uint64(rows.pointer), np.int64(rows.row_bytes), np.int64(rows.count))),
+        np.uint64(device.pointer(table, "the table of peers")),
         np.int32(len(peers)),
         np.int32(max(1, peer_stride)),
-        np.uint64(target.address),
-        np.uint64(device.address(fault, "fault")),
+        np.uint64(target.pointer),
+        np.uint64(device.pointer(fault, "fault")),
     )
     teams = -(-target.count // IN_FLIGHT)
     blocks = min(-(-teams * variant["TEAM"] // BLOCK), BLOCKS_PER_MULTIPROCESSOR * device.num_multiprocessors)
@@ -126,10 +126,10 @@ def pick_variant(target: RowsView, tiers: list[RowsView]) -> dict[str, Any]:
 
 
 def _aligned(target: RowsView, tiers: list[RowsView], pack: int, from_bytes: int, to_bytes: int) -> bool:
-    places = [value for rows in tiers if rows.count for value in (rows.address, rows.row_bytes)]
+    places = [value for rows in tiers if rows.count for value in (rows.pointer, rows.row_bytes)]
     return (
         target.width % pack == 0
-        and target.address % (pack * to_bytes) == 0
+        and target.pointer % (pack * to_bytes) == 0
         and all(place % (pack * from_bytes) == 0 for place in places)
     )
 

@@ -7,7 +7,7 @@ Rows are never padded, so a row may straddle pages, and one wider than a page do
 sequential read, and of the segment cache the pages that the batch's rows touch, each once, adjacent pages as one request (a run). What
 is moved is therefore whole pages, known before anything is written; `moved bytes / asked bytes` is the amplification.
 
-A page is also the least that can be checked when it is read at random: `page_digests` is XXH64, 8 bytes a page. A larger piece has one
+A page is also the least that can be checked when it is read at random: `page_digests` is XXH64, 8 bytes per page. A larger piece has one
 digest over those of its pages (`chunk_digest`), which can be computed as the pages arrive, in any order.
 
 `touched_pages` marks pages in a bitmap a batch: O(rows + pages / 64), no sorting.
@@ -84,8 +84,8 @@ def touched_pages(ptr: Any, rows: Any, num_rows: int, row_bytes: int, threads: i
         ptr: i64[B+1], batch b asks for rows[ptr[b]:ptr[b+1]], in any order.
         rows: ids[n], rows of the file, 0 to num_rows - 1.
         num_rows: rows in the file.
-        row_bytes: bytes of a row; 0 is a table without columns, which touches nothing.
-        threads: native threads; the result does not depend on it.
+        row_bytes: bytes per row; 0 is a table without columns, which touches nothing.
+        threads: number of native threads; the result does not depend on it.
 
     Returns:
         pages i64[B] and runs i64[B].

@@ -2,13 +2,13 @@
 
 Rows are ranked by hotness, the estimated frequency with which mini-batches need them. The hottest go to the device, the next to host
 memory, and the rest stays elsewhere (in the table's file, or in a table that is in memory as a whole). A placement is two lists of nodes in
-rank order and one packed slot a node (kernels/rows/slots.py), so a sampler marks a batch with one read a row, where FGNN has a hash table.
+rank order and one slot per node (kernels/rows/slots.py), so a sampler marks a batch with one read per row, where FGNN has a hash table.
 
 Because both lists are in rank order, any prefix of a tier serves a smaller budget: row i of a tier's image is row i of a shorter image, and
 slots stay what they were. A standby trainer on a smaller device therefore shares the images that are there.
 
-Space: 4 bytes a node, and an id for each cached row. Building reads the order once and writes 4 N bytes.
-Limits: fewer than 2^29 rows a tier. The cut is by rows: budgets are rounded down to whole rows.
+Space: 4 bytes per node, and an id for each cached row. Building reads the order once and writes 4 N bytes.
+Limits: fewer than 2^29 rows per tier. The cut is by rows: budgets are rounded down to whole rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Placement:
         """Returns the placement for smaller tiers, whose images are prefixes of these: rows that stay keep their slots.
 
         Args:
-            device_rows, host_rows: rows of the tiers; more than there are means all.
+            device_rows, host_rows: number of rows of each tier; more than there are means all.
 
         Raises:
             InputError: a number is negative.
@@ -61,7 +61,7 @@ def place_rows(order: Array, device_rows: int, host_rows: int) -> Placement:
 
     Args:
         order: ids[N], all nodes, hottest first.
-        device_rows, host_rows: rows that the tiers have room for; more than N means all.
+        device_rows, host_rows: number of rows that each tier has space for; more than N means all.
 
     Raises:
         InputError: the order is no permutation of the nodes, or a number is out of range.
@@ -79,7 +79,7 @@ def place_rows(order: Array, device_rows: int, host_rows: int) -> Placement:
 def place_bytes(order: Array, row_bytes: int, device_bytes: int, host_bytes: int) -> Placement:
     """Places whole rows within budgets; args as of `place_rows`, with the budgets in bytes."""
     _check_rows(device_bytes, host_bytes)
-    # Rows without columns take no room anywhere.
+    # Rows without columns take no space anywhere.
     rows = [budget // row_bytes if row_bytes else len(order) for budget in (device_bytes, host_bytes)]
     return place_rows(order, min(rows[0], len(order)), min(rows[1], len(order)))
 
@@ -92,7 +92,7 @@ def load_cache(hotness: Any, ratio: float) -> Placement:
         ratio: share of the nodes, in [0, 1]; taken as it is written, so 0.29 of 100 nodes are 29.
 
     Raises:
-        InputError: the ratio is outside its range, or hotness is not one number a node.
+        InputError: the ratio is outside its range, or hotness is not one number per node.
     """
     if not 0 <= ratio <= 1:
         raise InputError(f"ratio = {ratio!r}", "give a share of the nodes in [0, 1]")

@@ -1,8 +1,8 @@
 """Slots: where the row of each input of a mini-batch is, in one int32.
 
 A slot is `tier << 29 | row`: the row of one of four tiers. Two values name no row: -1, the node has no features; -2, its row is in none
-of these tiers and has to be staged first. On the peer tier the row is `peer * peer_stride + row`. So a batch's slots are 4 bytes an
-input, a static placement is one int32[N], and the gather needs neither masks nor a list a tier.
+of these tiers and has to be staged first. On the peer tier the row is `peer * peer_stride + row`. So a batch's slots are 4 bytes per
+input, a static placement is one int32[N], and the gather needs neither masks nor a list per tier.
 
 Limit: a tier has fewer than 2^29 (536,870,912) rows; on the peer tier all peers together.
 """
@@ -61,10 +61,10 @@ class Tiers:
     """The rows that slots point into. Every array is [rows, F] of one stored dtype; rows may be apart, columns are adjacent.
 
     Attributes:
-        device: rows of this device (on a logical device: of its cache), or None.
+        device: rows in this device's memory (on a logical device, in its cache), or None.
         host: rows in the machine's memory (pinned where a GPU reads them), or None.
         staged: rows that were fetched for this batch: from disk or another rank, or None.
-        peers: one array a device, rows that other devices hold; slot row = peer * peer_stride + row.
+        peers: one array per device, rows that other devices hold; slot row = peer * peer_stride + row.
         peer_stride: rows between the first slots of neighbouring peers; at least the rows of the largest.
     """
 

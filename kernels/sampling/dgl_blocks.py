@@ -19,7 +19,7 @@ def to_dgl(block: Block) -> Any:
     `dstdata["self_weight"]`, where the block has them.
 
     Args:
-        block: its destinations are its first sources, as in every mini-batch.
+        block: a block whose destinations are its first sources, as in every mini-batch.
 
     Raises:
         InputError: DGL is not installed, or the destinations are elsewhere.

@@ -26,8 +26,8 @@ class PlannedBatch(NamedTuple):
     Attributes:
         key: names its sampling decisions; key.step is its number in the sampling epoch.
         seeds: ids[b] global.
-        position: its place in the training epoch.
-        group: (place, size) in its optimiser step.
+        position: place of the batch in the training epoch.
+        group: (place, size): place of the batch in the group of its optimiser step, and batches of that group.
         group_seeds: number of seeds of that whole step.
     """
 

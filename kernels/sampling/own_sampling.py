@@ -39,7 +39,7 @@ class LayerDraws:
     """Random numbers that are named by layer, batch and node.
 
     Attributes:
-        key: of (seed, stream, epoch, step, layer).
+        key: key of (seed, stream, epoch, step, layer).
     """
 
     key: int
@@ -66,9 +66,9 @@ class OwnSampler:
 
     Args:
         topology: handed to the function.
-        fanouts: one number a layer, from the seeds outwards.
+        fanouts: one number per layer, from the seeds outwards.
         function: see the module's docstring.
-        seed: of the run.
+        seed: seed of the run.
         name: names the function in messages.
 
     Raises:

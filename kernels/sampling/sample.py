@@ -18,7 +18,7 @@ map and one list of nodes serve all layers, and the src_ids of every block are a
 Cost: O(sampled edges); one random read of the topology and one of the map an edge, which is what the time goes into: see
 `benchmarks/sampling.py` for the distance from a loop that does only those. Memory that a Sampler keeps: the map, 8 bytes a
 node (touched pages only, of 2 MiB where the system has them), and an id for each source of the largest batch; `scratch_bytes` says how
-much. While it samples, an array of local ids has room for `fanout` edges a row (without replacement no more than the topology has); what
+much. While it samples, an array of local ids has space for `fanout` edges per row (without replacement no more than the topology has); what
 is not used is not touched, and given back.
 
 One thread does all of it in one pass. Threads share the choosing in pieces of 128 to 1,024 rows, whose edges wait until they are renamed:
@@ -90,15 +90,15 @@ def sample_reference(
 
 
 class Sampler:
-    """Samples the blocks of mini-batches from one topology; many Samplers may work side by side, one a thread.
+    """Samples the blocks of mini-batches from one topology; many Samplers may work side by side, one per thread.
 
     Args:
         topology: the in-neighbours; indptr i64[N+1], indices int32[E] or int64[E], memory-mapped or not. indptr is checked
             once, here; a neighbour id out of range is found when it is sampled.
-        fanouts: neighbours a node, from the seeds outwards: fanouts[0] belongs to the last block; -1 takes all.
-        seed: of the run.
+        fanouts: number of neighbours per node, from the seeds outwards: fanouts[0] belongs to the last block; -1 takes all.
+        seed: seed of the run.
         replace: draw with replacement: a row with neighbours gives exactly `fanout`, repeats included.
-        threads: native threads of one call; the result does not depend on it.
+        threads: number of native threads of one call; the result does not depend on it.
 
     Raises:
         InputError: fanouts or the topology break these rules.
@@ -114,7 +114,9 @@ class Sampler:
         self.seed = seed
         bad = [fanout for fanout in self.fanouts if fanout < -1 or fanout == 0 or fanout >= 2**31]
         if bad or not self.fanouts:
-            raise InputError(f"fanouts = {list(self.fanouts)}", "give one number of neighbours a layer, or -1 for all")
+            raise InputError(
+                f"fanouts = {list(self.fanouts)}", "give one number of neighbours per layer, or -1 for all"
+            )
         if topology.indptr.dtype != np.int64 or topology.indptr.ndim != 1 or len(topology.indptr) == 0:
             raise InputError(f"indptr is {topology.indptr.dtype}{list(topology.indptr.shape)}", "give int64[N+1]")
         if topology.indices.dtype not in (np.int32, np.int64) or topology.indices.ndim != 1:
@@ -136,7 +138,7 @@ class Sampler:
         Args:
             batch: names the random decisions.
             seeds: ids[b] global, each once; may be empty.
-            transpose: which blocks get a transpose: "hidden" all but blocks[0], whose input rows need no gradient.
+            transpose: blocks that get a transpose: "hidden" all but blocks[0], whose input rows need no gradient.
             edge_ids: fill edge_id where the topology has edge ids.
 
         Returns:

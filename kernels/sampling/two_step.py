@@ -5,7 +5,7 @@ both sides and sorts the edges by destination into compressed columns. Row lengt
 edge is written and read two times more than in `kernels.sampling.sample`. Choosing, map and draws are those of the fused sampler, so the
 blocks are equal to the byte and the difference in time is that of fusing alone. It is the middle bar of FastSample's Fig. 6.
 
-Cost beside the fused sampler: 2 ids and 8 bytes an edge, written and read; one more random read of the map an edge. Do not train
+Cost beside the fused sampler: 2 ids and 8 bytes per edge, written and read; one more random read of the map per edge. Do not train
 with it.
 """
 

@@ -23,7 +23,7 @@ from assets.packed_chunks.read import ChunkPlace, Chunks, Extent, damaged, stagi
 from assets.storage.read_verified import read_rows, read_table
 from assets.storage.table import FeatureTable
 from kernels.errors import InputError
-from kernels.rows.aligned import AlignedBuffer, BufferPool, room
+from kernels.rows.aligned import AlignedBuffer, BufferPool, space_for
 from kernels.rows.direct_io import DirectFile, Moved, PageReader, ReadExecution
 from kernels.rows.gather import gather_tiered
 from kernels.rows.pages import PAGE_BYTES, chunk_digest, padded_bytes
@@ -112,7 +112,7 @@ class PackedRows:
 
     def num_bytes(self, batch: Keyed) -> int:
         """Returns the bytes that staging a batch takes."""
-        return room(staging_capacity(self.chunks.place(self._number(batch)), self.row_bytes))
+        return space_for(staging_capacity(self.chunks.place(self._number(batch)), self.row_bytes))
 
     def stage(self, batch: Keyed) -> Staged:
         """Loads the rows of a batch that lie on disk; any number of threads may stage different batches.
@@ -173,7 +173,7 @@ class ChunkLoader:
 
     def num_bytes(self, number: int) -> int:
         """Returns the bytes that staging a batch takes."""
-        return room(staging_capacity(self.chunks.place(number), self.row_bytes))
+        return space_for(staging_capacity(self.chunks.place(number), self.row_bytes))
 
     def load(self, number: int) -> Staged:
         """Returns the rows of a batch.

@@ -27,7 +27,7 @@ import torch
 from assets.packed_chunks.read import Chunks
 from assets.sizes import parse_size
 from kernels.errors import InputError
-from kernels.rows.aligned import BufferPool, room
+from kernels.rows.aligned import BufferPool, space_for
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.types import Block
 from trainers.batches.batch import MiniBatch, attach_weights, block_bytes, count_batch, planned_batch
@@ -136,7 +136,7 @@ class DiskSource:
             Task(
                 name=ASSEMBLE,
                 after=(FEATURE,),
-                num_bytes=lambda item, staged: room(len(staged.slots) * self._x_row_bytes),
+                num_bytes=lambda item, staged: space_for(len(staged.slots) * self._x_row_bytes),
                 work=Work("assemble", lambda lane, item, staged: self.assemble(staged)),
                 most_waiting=MOST_WAITING,
             ),

@@ -82,7 +82,7 @@ def spool_edges(
         numbering: ids -> node ids.
         staged: rows of each file of DuckDB's table `staged`, or None: ids are integers and read from the files.
         spool: receives the edges.
-        progress: told of every row.
+        progress: listener, which is told of every row.
 
     Raises:
         InputError: an end, a weight or a type is missing or does not fit, with the first such row; or edges name nodes that

@@ -3,7 +3,7 @@
 Nodes come one after the other and cite earlier ones, mostly of their own class; some citations are copied from the papers that are cited
 (`kernels/graph/generate.py` names the models). In-degrees have a heavy tail whose weight `p_copy` sets.
 
-Peak memory: 8 bytes an edge and 4 bytes a node (twice that for edges from 2^31 nodes on), and one slice of 8 MiB of
+Peak memory: 8 bytes per edge and 4 bytes per node (twice that for edges from 2^31 nodes on), and one slice of 8 MiB of
 features.
 """
 

@@ -9,7 +9,7 @@ and has communities: a = 0.5, b = c = 0.1, d = 0.3.
 Features are a class centroid plus noise. The default noise leaves one row ambiguous, while the mean over a
 neighbourhood is not.
 
-Peak memory: 8 bytes an edge and 4 bytes a node (twice that for edges from 2^31 nodes on), and one slice of 8 MiB of
+Peak memory: 8 bytes per edge and 4 bytes per node (twice that for edges from 2^31 nodes on), and one slice of 8 MiB of
 features.
 """
 

@@ -72,8 +72,8 @@ def load_generated(
     Args:
         config: sizes, noise, normalisation and seed.
         labels: i32[N].
-        edges: draws (src, dst), ids[edges] each.
-        threads, writer, progress: as the stage has them.
+        edges: function that draws (src, dst), ids[edges] each.
+        threads, writer, progress: number of native threads, writer and listener of the stage.
     """
     write_class_features(config, labels, threads, writer, progress)
     progress.start("generate edges", config.edges, "edges")
@@ -91,9 +91,9 @@ def write_class_features(
     Args:
         config: sizes, noise, normalisation and seed.
         labels: i32[N].
-        threads: native threads; the bytes do not depend on it.
+        threads: number of native threads; the bytes do not depend on it.
         writer: receives the array.
-        progress: told of every row.
+        progress: listener, which is told of every row.
     """
     shape = (config.nodes, config.features)
     table = writer.create("features", shape, np.float32)

@@ -13,7 +13,7 @@ The second form (Shchur et al., "Pitfalls of Graph Neural Network Evaluation", 2
 adj_shape; attr_indptr, attr_indices, attr_data, attr_shape (or attr_matrix); labels. Its weights and its pickled
 names are not read.
 
-Peak memory: 24 bytes an edge of the file (int64 ids, then narrowed copies), the CSR arrays of sparse features whole,
+Peak memory: 24 bytes per edge of the file (int64 ids, then narrowed copies), the CSR arrays of sparse features whole,
 and two slices of 8 MiB of dense features. A Fortran-ordered `x` is read whole.
 """
 

@@ -202,5 +202,5 @@ def _load_split(path: Path) -> dict[str, Array]:
     except Exception as error:
         raise InputError(
             f"{path}: cannot be read without running code from it: {type(error).__name__}",
-            "write split/<scheme>/paper/{train,valid,test}.csv.gz instead, one id a line",
+            "write split/<scheme>/paper/{train,valid,test}.csv.gz instead, one id per line",
         ) from error

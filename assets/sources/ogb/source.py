@@ -10,7 +10,7 @@ Format: `ogb/io/read_graph_raw.py` and `ogb/lsc/mag240m.py` of github.com/snap-s
 alphabetical order, edge types are numbered by (source type, relation, destination type), as OGB sorts both. Labels of
 several tasks, edge features and pickled files other than MAG240M's split are not read.
 
-Peak memory: as assets/sources/edges/source.py states. Labels take 16 bytes a node while they are read. Features of the binary
+Peak memory: as assets/sources/edges/source.py states. Labels take 16 bytes per node while they are read. Features of the binary
 forms pass in slices of 8 MiB; a zip member in Fortran order is read whole.
 """
 

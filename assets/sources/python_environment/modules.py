@@ -37,9 +37,9 @@ def describe(path: str, name: str, is_package: bool, width: int) -> dict[str, An
     """Reads one module.
 
     Args:
-        path: its file.
-        name: its dotted name.
-        is_package: it is an `__init__.py`.
+        path: file of the module.
+        name: dotted name of the module.
+        is_package: whether the file is an `__init__.py`.
         width: number of feature columns.
 
     Returns:

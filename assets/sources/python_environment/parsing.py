@@ -37,7 +37,7 @@ def parse_modules(
     Args:
         tasks: arguments of `describe`.
         workers: processes; the result does not depend on it. With 1, or few tasks, this process does the work.
-        progress: told of every module.
+        progress: listener, which is told of every module.
 
     Raises:
         InputError: a process ended early (killed, or out of memory).

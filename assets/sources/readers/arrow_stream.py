@@ -94,7 +94,7 @@ def arrow_batches(relation: Any) -> Iterator[list[Column]]:
     """Yields the columns of each batch of a DuckDB relation, in the relation's order.
 
     Args:
-        relation: what `connection.sql(...)` returned; numbers, or lists (also of fixed length) of numbers.
+        relation: a relation that `connection.sql(...)` returned; its columns are numbers, or lists (also of fixed length) of numbers.
 
     Raises:
         StreamError: the query failed while it ran.
@@ -153,7 +153,7 @@ def _buffer(array: Any, number: int, dtype: Any, start: int, length: int) -> Arr
 
 
 def _nulls(array: Any, offset: int, length: int) -> Array | None:
-    """Returns bool[length], or None without nulls; Arrow keeps one bit a value, 1 = valid, lowest bit first."""
+    """Returns bool[length], or None without nulls; Arrow keeps one bit per value, 1 = valid, lowest bit first."""
     if array.null_count == 0 or not array.buffers[0] or length == 0:
         return None
     start = array.offset + offset

@@ -51,7 +51,7 @@ class TableFiles:
         duck: the connection.
         patterns: files or glob patterns.
         key: the key of [graph] that named them, for errors.
-        delimiter: of CSV files; None is a tab for `.tsv`, else a comma.
+        delimiter: separator of the fields of CSV files; None is a tab for `.tsv`, else a comma.
         header: whether CSV files begin with names; else columns are c0, c1, ...
 
     Attributes:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from assets.budgets.config import BudgetsConfig, MemoryConfig, budgets_config
-from assets.budgets.measured import PLACE, Memory, measure, measured_digest, measured_memory, refresh
+from assets.budgets.measured import PLACE, MachineBytes, measure, measured_bytes, measured_digest, refresh
 from assets.budgets.read import open_budgets
 from assets.budgets.stage import BudgetsStage
 from assets.building.materialize import stage_version
@@ -79,13 +79,13 @@ def test_declared_work_does_not_enter_where_nothing_is_auto():
 
 
 def test_auto_stays_until_it_is_refreshed(tmp_path, graph, monkeypatch):
-    found = [Memory(memory_bytes=8 * GB, disk_bytes=GB), Memory(memory_bytes=32 * GB, disk_bytes=GB)]
+    found = [MachineBytes(memory_bytes=8 * GB, disk_bytes=GB), MachineBytes(memory_bytes=32 * GB, disk_bytes=GB)]
     monkeypatch.setattr("assets.budgets.measured.measure", lambda home: found[0])
     first = resolve(tmp_path, graph)
     del found[0]
     again = resolve(tmp_path, graph)
     assert again.version == first.version and again.reused
-    assert refresh(tmp_path) == found[0] == measured_memory(tmp_path)
+    assert refresh(tmp_path) == found[0] == measured_bytes(tmp_path)
     changed = resolve(tmp_path, graph)
     assert changed.version != first.version and not changed.reused
     assert open_budgets(changed).device_bytes == 4 * open_budgets(first).device_bytes
@@ -93,14 +93,12 @@ def test_auto_stays_until_it_is_refreshed(tmp_path, graph, monkeypatch):
 
 
 def test_a_refresh_while_budgets_are_resolved_publishes_nothing(tmp_path, graph, monkeypatch):
-    import assets.budgets.stage
-
     def refreshed(home):
         write_measured(tmp_path, 3 * GB)
-        return measured_memory(home)
+        return measured_bytes(home)
 
     write_measured(tmp_path, 2 * GB)
-    monkeypatch.setattr(assets.budgets.stage, "measured_memory", refreshed)
+    monkeypatch.setattr("assets.budgets.stage.measured_bytes", refreshed)
     with pytest.raises(InputError, match="measured again while the budgets were resolved"):
         resolve(tmp_path, graph)
 
@@ -113,11 +111,13 @@ def test_budgets_beyond_the_memory_are_refused(tmp_path, graph):
 
 def test_first_measurements_at_once_agree(tmp_path, monkeypatch):
     count = iter(range(1, 100))
-    monkeypatch.setattr("assets.budgets.measured.measure", lambda home: Memory(memory_bytes=next(count), disk_bytes=1))
+    monkeypatch.setattr(
+        "assets.budgets.measured.measure", lambda home: MachineBytes(memory_bytes=next(count), disk_bytes=1)
+    )
     # The process id names the file that is linked; threads of one process stand for several.
     monkeypatch.setattr("assets.budgets.measured.os.getpid", threading.get_ident)
-    seen: list[Memory] = []
-    threads = [threading.Thread(target=lambda: seen.append(measured_memory(tmp_path))) for _ in range(16)]
+    seen: list[MachineBytes] = []
+    threads = [threading.Thread(target=lambda: seen.append(measured_bytes(tmp_path))) for _ in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -136,7 +136,7 @@ def test_damaged_measurements_are_named(tmp_path, text):
     write_measured(tmp_path, 1)
     (tmp_path / PLACE).write_text(text)
     with pytest.raises(InputError, match=r"memory.json is damaged: .*\n.*graphmill budgets --refresh"):
-        measured_memory(tmp_path)
+        measured_bytes(tmp_path)
 
 
 @pytest.mark.parametrize("value", ["ten percent", "-1", -1, "5 q"])

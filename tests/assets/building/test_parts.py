@@ -12,7 +12,7 @@ import pytest
 from assets.building.materialize import materialize, stage_version
 from assets.building.part_pool import PartError
 from assets.building.stage import ChecksFailedError, Silent
-from assets.storage.collect import collect, plan_collection
+from assets.storage.collect import collect, find_garbage
 from assets.storage.store import Store
 from assets.storage.version import part_version
 from kernels.errors import InputError
@@ -208,16 +208,16 @@ def test_a_damaged_or_missing_part_is_found_and_only_it_is_rebuilt(store):
 
 def test_parts_stay_and_go_with_their_parent(store):
     old, new = build(store, parts=2), build(store, parts=3)
-    plan = plan_collection(store, 1)
-    assert {item.address[1] for item in plan.folders} == {
+    garbage = find_garbage(store, 1)
+    assert {item.address[1] for item in garbage.folders} == {
         old.version,
         *(entry["version"] for entry in old.parts.values()),
     }
-    collect(store, plan)
+    collect(store, garbage)
     assert store.find("parted", new.version) and len(parts_of(store)) == 3
     with store.lease(("parted", new.version)):
-        assert plan_collection(store, 0).folders == ()
-    collect(store, plan_collection(store, 0))
+        assert find_garbage(store, 0).folders == ()
+    collect(store, find_garbage(store, 0))
     assert store.folders() == []
 
 
@@ -226,22 +226,22 @@ def test_parts_of_an_unfinished_build_count_as_one_version(store):
     with pytest.raises(InputError):
         build(store, parts=4, trouble=("p3", "error"))
     unfinished = stage_version(PARTED, Semantic(parts=4), {})
-    plan = plan_collection(store, 1)
-    assert len(plan.folders) == 3 and len(plan.kept) == 3  # the older version goes with its parts
+    garbage = find_garbage(store, 1)
+    assert len(garbage.folders) == 3 and len(garbage.kept) == 3  # the older version goes with its parts
     with store.lease(("parted", unfinished)):
-        assert len(plan_collection(store, 0).folders) == 3
-    collect(store, plan_collection(store, 0))
+        assert len(find_garbage(store, 0).folders) == 3
+    collect(store, find_garbage(store, 0))
     assert store.folders() == []
 
 
-def test_a_lease_on_the_whole_taken_after_the_plan_spares_its_parts(store):
+def test_a_lease_on_the_whole_taken_after_the_listing_spares_its_parts(store):
     with pytest.raises(InputError):
         build(store, trouble=("p3", "error"))
-    plan = plan_collection(store, 0)
-    assert len(plan.folders) == 3
+    garbage = find_garbage(store, 0)
+    assert len(garbage.folders) == 3
     with store.lease(("parted", stage_version(PARTED, Semantic(), {}))):
-        assert collect(store, plan) == 0 and len(parts_of(store)) == 3
-    assert collect(store, plan) > 0 and not parts_of(store)
+        assert collect(store, garbage) == 0 and len(parts_of(store)) == 3
+    assert collect(store, garbage) > 0 and not parts_of(store)
 
 
 def test_versions_of_plain_stages_are_what_they_were_before_stages_could_fan_out(store):

@@ -9,7 +9,7 @@ import pytest
 
 from assets.building.stage import Silent
 from assets.graph.read import open_graph
-from assets.samples.config import Run, SamplesConfig, SamplesExecution, epoch_plan
+from assets.samples.config import BatchRange, SamplesConfig, SamplesExecution, epoch_plan
 from assets.samples.read import open_samples
 from assets.samples.stage import SAMPLES
 from assets.storage.artifact import read_artifact
@@ -116,7 +116,7 @@ def test_epochs_without_batches_are_refused(tmp_path, by_epochs):
 
 
 def test_parts_cover_every_batch_once(made, graph):
-    runs = [Run.of(name) for name in made.parts]
+    runs = [BatchRange.of(name) for name in made.parts]
     assert [run.name for run in runs] == list(made.parts)
     steps = [(run.epoch, step) for run in runs for step in range(run.low, run.high)]
     assert steps == [(epoch, step) for epoch in range(3) for step in range(7)]
@@ -231,7 +231,7 @@ def test_a_part_holds_a_few_batches_at_a_time(tmp_path):
 
     def build():
         with Store(tmp_path).writer("samples.parts", "0" * 64) as writer:
-            SAMPLES.build({"graph": graph}, semantic, SamplesExecution(threads=1), writer, Silent(), part=name)
+            SAMPLES.build_part(name, {"graph": graph}, semantic, SamplesExecution(threads=1), writer, Silent())
             return (writer.path("batches.npy")).stat().st_size, int(np.diff(np.load(writer.path("bounds.npy"))).max())
 
     build()

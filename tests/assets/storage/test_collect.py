@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from assets.building.materialize import materialize
-from assets.storage.collect import collect, plan_collection
+from assets.storage.collect import collect, find_garbage
 from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
@@ -18,7 +18,7 @@ from tests.assets.storage.tiny_artifacts import address, present, put
 
 
 def collect_all(store, keep):
-    return collect(store, plan_collection(store, keep))
+    return collect(store, find_garbage(store, keep))
 
 
 @pytest.fixture
@@ -30,42 +30,42 @@ def test_the_newest_and_all_they_refer_to_stay(store):
     graphs = [put(store, "graph", number) for number in range(3)]
     samples = [put(store, "samples", 0, [graphs[0]]), put(store, "samples", 1, [graphs[1]])]
     models = [put(store, "model", 0, [samples[1]], day=9), put(store, "model", 1, [samples[0]], day=5)]
-    plan = plan_collection(store, 1)
-    assert [item.address for item in plan.folders] == [address(models[1]), address(samples[0]), address(graphs[0])]
-    assert {item.address: item.why for item in plan.kept} == {
+    garbage = find_garbage(store, 1)
+    assert [item.address for item in garbage.folders] == [address(models[1]), address(samples[0]), address(graphs[0])]
+    assert {item.address: item.why for item in garbage.kept} == {
         address(graphs[2]): "one of the newest 1 of stage graph",
         address(models[0]): "one of the newest 1 of stage model",
         address(samples[1]): "one of the newest 1 of stage samples",
         address(graphs[1]): "read by an artifact that is kept",
     }
-    sizes = [sum(file.stat().st_size for file in item.path.iterdir()) for item in plan.folders]
-    assert plan.num_bytes == sum(sizes) and present(store) >= {item.address for item in plan.folders}
+    sizes = [sum(file.stat().st_size for file in item.path.iterdir()) for item in garbage.folders]
+    assert garbage.num_bytes == sum(sizes) and present(store) >= {item.address for item in garbage.folders}
     words = []
-    assert collect(store, plan, lambda item, word: words.append(word)) == sum(sizes) and words == ["removed"] * 3
-    assert present(store) == {item.address for item in plan.kept}
+    assert collect(store, garbage, lambda item, word: words.append(word)) == sum(sizes) and words == ["removed"] * 3
+    assert present(store) == {item.address for item in garbage.kept}
     assert all(artifact.verify() == [] for artifact in store.artifacts()) and os.listdir(store.root / ".staging") == []
-    assert plan_collection(store, 1).num_bytes == 0
+    assert find_garbage(store, 1).num_bytes == 0
 
 
 def test_keep_counts_by_time_of_building_and_zero_keeps_what_is_leased(store):
     late, early = put(store, "graph", 1, day=9), put(store, "graph", 2, day=8)
-    assert [item.address for item in plan_collection(store, 1).folders] == [address(early)]
-    assert plan_collection(store, 2).folders == ()
+    assert [item.address for item in find_garbage(store, 1).folders] == [address(early)]
+    assert find_garbage(store, 2).folders == ()
     with store.lease(address(late)):
         collect_all(store, 0)
     assert present(store) == {address(late)}
     collect_all(store, 0)
     assert present(store) == set() and os.listdir(store.leases.folder) == []
     with pytest.raises(InputError, match="keep = -1 is negative"):
-        plan_collection(store, -1)
+        find_garbage(store, -1)
 
 
 def test_an_artifact_without_its_run_record_is_as_old_as_its_folder(store):
     lost, other = put(store, "graph", 1), put(store, "graph", 2)
     (lost.path / "run.json").unlink()
-    assert [item.address for item in plan_collection(store, 1).folders] == [address(other)]
+    assert [item.address for item in find_garbage(store, 1).folders] == [address(other)]
     os.utime(lost.path, (0, 0))
-    assert [item.address for item in plan_collection(store, 1).folders] == [address(lost)]
+    assert [item.address for item in find_garbage(store, 1).folders] == [address(lost)]
 
 
 def test_damaged_folders_go_unless_something_kept_refers_to_them(store):
@@ -77,23 +77,23 @@ def test_damaged_folders_go_unless_something_kept_refers_to_them(store):
         (artifact.path / "values.npy").write_bytes(b"")
     (unreadable.path / "manifest.json").write_text("{")
     newer = put(store, "raw", 8)
-    plan = plan_collection(store, 1)
-    assert {item.address for item in plan.folders} == {address(useless), address(unreadable)}
-    assert all(item.why.startswith("damaged: ") for item in plan.folders)
-    why = {item.address: item.why for item in plan.kept}
+    garbage = find_garbage(store, 1)
+    assert {item.address for item in garbage.folders} == {address(useless), address(unreadable)}
+    assert all(item.why.startswith("damaged: ") for item in garbage.folders)
+    why = {item.address: item.why for item in garbage.kept}
     assert "read by an artifact that is kept; damaged: values.npy has 0 bytes" in why[address(needed)]
     assert why[address(hidden)] == "read by an artifact that is kept" and address(newer) in why
-    collect(store, plan)
+    collect(store, garbage)
     assert address(useless) not in present(store) and address(needed) in present(store)
 
 
 def test_a_damaged_folder_that_was_repaired_meanwhile_stays(store):
     graph = put(store, "graph", 1)
     (graph.path / "manifest.json").write_text("{")
-    plan = plan_collection(store, 5)
-    assert [item.address for item in plan.folders] == [address(graph)]
+    garbage = find_garbage(store, 5)
+    assert [item.address for item in garbage.folders] == [address(graph)]
     put(store, "graph", 1)
-    assert collect(store, plan) == 0 and store.open(*address(graph)).verify() == []
+    assert collect(store, garbage) == 0 and store.open(*address(graph)).verify() == []
 
 
 def test_checkpoints_stay_when_a_run_could_resume_from_them(store):
@@ -107,48 +107,48 @@ def test_checkpoints_stay_when_a_run_could_resume_from_them(store):
     (folder / f"{running[1]}.safetensors.78.part").write_bytes(b"1234")
     (folder / "mine.safetensors").write_bytes(b"1")
     with store.lease(running):
-        plan = plan_collection(store, 2)
-        assert {item.path.name: item.why for item in plan.unfinished} == {
+        garbage = find_garbage(store, 2)
+        assert {item.path.name: item.why for item in garbage.unfinished} == {
             f"{unfinished[1]}.safetensors": "unfinished run: --resume goes on from it",
             f"{running[1]}.safetensors": "its training is running",
             f"{running[1]}.safetensors.78.part": "its training is running",
         }
-        assert {item.path.name: item.why for item in plan.files} == {
+        assert {item.path.name: item.why for item in garbage.files} == {
             f"{leftover.version}.safetensors": "its model is published",
             f"{unfinished[1]}.safetensors.77.part": "half written by a process that is gone",
         }
-        with store.lease(unfinished):  # its training begins before the plan is carried out
-            assert collect(store, plan) == 5
-        assert collect(store, plan_collection(store, 2)) == 3
+        with store.lease(unfinished):  # its training begins before the garbage is removed
+            assert collect(store, garbage) == 5
+        assert collect(store, find_garbage(store, 2)) == 3
     assert sorted(path.name[:4] for path in folder.iterdir()) == ["aaaa", "bbbb", "bbbb", "mine"]
     assert present(store) == {address(published), address(leftover)}
 
 
-def test_a_lease_taken_after_the_plan_spares_the_artifact_and_its_inputs(store):
+def test_a_lease_taken_after_the_listing_spares_the_artifact_and_its_inputs(store):
     graph = put(store, "graph", 1)
     samples = put(store, "samples", 1, [graph])
     other = put(store, "samples", 2)
-    plan, spared = plan_collection(store, 0), []
+    garbage, spared = find_garbage(store, 0), []
     with store.lease(address(samples)):
-        collect(store, plan, lambda item, word: word == "spared" and spared.append(item.address))
+        collect(store, garbage, lambda item, word: word == "spared" and spared.append(item.address))
     assert spared == [address(samples), address(graph)] and address(other) not in present(store)
 
 
-def test_an_artifact_published_after_the_plan_spares_its_inputs(store):
+def test_an_artifact_published_after_the_listing_spares_its_inputs(store):
     graph = put(store, "graph", 1)
     samples = put(store, "samples", 1, [graph])
-    plan = plan_collection(store, 0)
+    garbage = find_garbage(store, 0)
     model = put(store, "model", 1, [samples])
-    assert collect(store, plan) == 0
+    assert collect(store, garbage) == 0
     assert present(store) == {address(graph), address(samples), address(model)}
 
 
 def test_a_second_collector_is_no_error(store):
     for number in range(4):
         put(store, "graph", number)
-    plans = [plan_collection(store, 1) for _ in range(2)]
-    collect(store, plans[0])
-    collect(store, plans[1])
+    listings = [find_garbage(store, 1) for _ in range(2)]
+    collect(store, listings[0])
+    collect(store, listings[1])
     assert len(present(store)) == 1
 
 
@@ -172,13 +172,13 @@ class Chained(ToyStage):
 
 def test_an_input_that_is_to_be_collected_is_whole_to_the_end_of_the_build(store):
     toy = materialize(store, ToyStage(), Semantic(), Execution(), {})
-    plan, freed = plan_collection(store, 0), []
-    assert [item.address for item in plan.folders] == [address(toy)]
+    garbage, freed = find_garbage(store, 0), []
+    assert [item.address for item in garbage.folders] == [address(toy)]
     again = materialize(store, ToyStage(), Semantic(), Execution(), {})
-    stage = Chained(lambda: freed.append(collect(store, plan)))
+    stage = Chained(lambda: freed.append(collect(store, garbage)))
     made = materialize(store, stage, Semantic(), Execution(), {"toy": again})
     assert again.reused and freed == [0] and made.verify() == []
-    assert collect(store, plan) == 0  # it is an input of what was published
+    assert collect(store, garbage) == 0  # it is an input of what was published
 
 
 def test_jobs_and_a_collector_at_the_same_time_never_see_half_an_artifact(store):
@@ -236,7 +236,7 @@ def stores(draw):
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(stores())
 def test_nothing_that_is_kept_or_leased_loses_what_it_refers_to(drawn):
-    """The law: over any lineage, any `keep`, leases before and after the plan, and damage."""
+    """The law: over any lineage, any `keep`, leases before and after the listing, and damage."""
     artifacts, keep, leased, late = drawn
     folder = Path(tempfile.mkdtemp())
     try:
@@ -248,9 +248,9 @@ def test_nothing_that_is_kept_or_leased_loses_what_it_refers_to(drawn):
                 (artifact.path / "values.npy").unlink()
         with ExitStack() as stack:
             stack.enter_context(store.lease(*(address(made[each]) for each in leased)))
-            plan = plan_collection(store, keep)
+            garbage = find_garbage(store, keep)
             stack.enter_context(store.lease(*(address(made[each]) for each in late)))
-            freed = collect(store, plan)
+            freed = collect(store, garbage)
             left = present(store)
             for number, artifact in enumerate(made):
                 if number in leased | late:
@@ -262,7 +262,7 @@ def test_nothing_that_is_kept_or_leased_loses_what_it_refers_to(drawn):
                     (day, made[n].version) for n, (s, _, day, bad) in enumerate(artifacts) if s == stage and not bad
                 ]
                 assert {(stage, version) for _, version in sorted(rows)[len(rows) - min(keep, len(rows)) :]} <= left
-            assert freed == plan.num_bytes or late
-            assert plan_collection(store, keep).num_bytes == 0 and present(store) == left
+            assert freed == garbage.num_bytes or late
+            assert find_garbage(store, keep).num_bytes == 0 and present(store) == left
     finally:
         shutil.rmtree(folder)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from assets.budgets.measured import PLACE, Memory
+from assets.budgets.measured import PLACE, MachineBytes
 from assets.building.materialize import materialize
 from assets.graph.stage import GRAPH, GraphExecution
 from assets.storage.store import Store
@@ -19,7 +19,7 @@ GIB = 1 << 30
 def machine(monkeypatch):
     """A machine of 8 GiB that can be given more."""
     sizes = {"memory": 8 * GIB}
-    found = lambda home: Memory(memory_bytes=sizes["memory"], disk_bytes=10 * GIB)  # noqa: E731
+    found = lambda home: MachineBytes(memory_bytes=sizes["memory"], disk_bytes=10 * GIB)  # noqa: E731
     monkeypatch.setattr("assets.budgets.measured.measure", found)
     return sizes
 

@@ -3,7 +3,7 @@ import sys
 import click
 import pytest
 
-from assets.storage.collect import plan_collection
+from assets.storage.collect import find_garbage
 from assets.storage.store import Store
 from jobs.commands.gc import collect_garbage
 from kernels.errors import InputError
@@ -44,7 +44,7 @@ def test_it_shows_before_it_asks(store, monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines()[-1].startswith("freed ")
 
 
-def test_a_dry_run_and_an_empty_plan_never_ask(store, monkeypatch, capsys):
+def test_a_dry_run_and_an_empty_listing_never_ask(store, monkeypatch, capsys):
     answer(monkeypatch, None)
     assert collect_garbage(store, 1, dry_run=True) == 0 and len(present(store)) == 3
     assert collect_garbage(store, 3) == 0
@@ -64,8 +64,8 @@ def test_without_a_terminal_it_names_the_options(store, monkeypatch):
 
 
 def test_what_comes_into_use_while_it_asks_is_spared(store, monkeypatch, capsys):
-    plan = plan_collection(store, 1)
-    used = next(artifact for artifact in store.artifacts() if address(artifact) == plan.folders[0].address)
+    garbage = find_garbage(store, 1)
+    used = next(artifact for artifact in store.artifacts() if address(artifact) == garbage.folders[0].address)
     lease = store.lease(address(used))
 
     def confirm(question):

@@ -33,7 +33,7 @@ def test_pinned_and_device_memory_is_seen_and_pageable_memory_refused():
     device = CudaDevice()
     for rows in (cupy.ones((3, 4), cupy.float32), torch.ones(3, 4, device="cuda"), torch.ones(3, 4).pin_memory()):
         view = device.rows(rows, "rows")
-        assert (view.count, view.width, view.row_bytes, view.dtype) == (3, 4, 16, "float32") and view.address
+        assert (view.count, view.width, view.row_bytes, view.dtype) == (3, 4, 16, "float32") and view.pointer
     pinned = cupyx.empty_pinned((3, 4), np.uint16)
     assert device.rows(pinned[:, :2], "rows").row_bytes == 8 and device.rows(pinned, "rows").dtype == "bfloat16"
     with pytest.raises(InputError, match=r"host memory that the device cannot read\n  remedy: pin"):

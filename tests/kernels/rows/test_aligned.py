@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.errors import InputError
-from kernels.rows.aligned import LARGE_PAGE, BufferPool, aligned_empty, room
+from kernels.rows.aligned import LARGE_BYTES, BufferPool, aligned_empty, space_for
 from kernels.rows.direct_io import PageReader, ReadExecution
 
 SMAPS, LARGE_PAGES = Path("/proc/self/smaps"), Path("/sys/kernel/mm/transparent_hugepage")
@@ -34,11 +34,13 @@ def wished_for():
     return sum(end - start for start, end, flags in mappings() if "hg" in flags)
 
 
-@pytest.mark.parametrize("num_bytes", [0, 1, 4096, LARGE_PAGE - 1, LARGE_PAGE, LARGE_PAGE + 1, 3 * LARGE_PAGE + 12345])
+@pytest.mark.parametrize(
+    "num_bytes", [0, 1, 4096, LARGE_BYTES - 1, LARGE_BYTES, LARGE_BYTES + 1, 3 * LARGE_BYTES + 12345]
+)
 def test_memory_starts_on_a_page_and_outlives_the_names_it_had(num_bytes):
     memory = aligned_empty(num_bytes)
     assert (memory.dtype, memory.shape) == (np.uint8, (num_bytes,)) and memory.flags.writeable
-    assert num_bytes == 0 or memory.ctypes.data % (LARGE_PAGE if num_bytes >= LARGE_PAGE else 4096) == 0
+    assert num_bytes == 0 or memory.ctypes.data % (LARGE_BYTES if num_bytes >= LARGE_BYTES else 4096) == 0
     memory[:] = 7
     last = memory[num_bytes // 2 :].view()
     del memory
@@ -55,19 +57,19 @@ def test_sizes_that_cannot_be_are_refused():
 
 @needs_large_pages
 def test_large_buffers_ask_for_large_pages_for_whole_ones_only():
-    memory = aligned_empty(3 * LARGE_PAGE + 5000)
+    memory = aligned_empty(3 * LARGE_BYTES + 5000)
     memory[:] = 1
     begin, end = memory.ctypes.data, memory.ctypes.data + memory.nbytes
     parts = [each for each in mappings() if each[0] < end and each[1] > begin]
-    assert any(part[0] <= begin and part[1] == begin + 3 * LARGE_PAGE and "hg" in part[2] for part in parts)
-    assert not any("hg" in part[2] for part in parts if part[0] >= begin + 3 * LARGE_PAGE)
+    assert any(part[0] <= begin and part[1] == begin + 3 * LARGE_BYTES and "hg" in part[2] for part in parts)
+    assert not any("hg" in part[2] for part in parts if part[0] >= begin + 3 * LARGE_BYTES)
 
 
 @needs_large_pages
 @pytest.mark.skipif(bool(PageReader().reason), reason="this kernel or container forbids io_uring")
 def test_what_runs_of_pages_land_in_asks_for_large_pages():
     before = wished_for()
-    reader = PageReader(ReadExecution(depth=16, run_pages=64))
+    reader = PageReader(ReadExecution(depth=16, range_pages=64))
     assert wished_for() - before == 16 * 64 * 4096
     del reader
     assert wished_for() == before
@@ -89,9 +91,9 @@ def test_the_pool_lends_aligned_memory_again():
 
 @given(st.integers(0, 1 << 40))
 def test_a_buffer_of_the_pool_is_an_eighth_too_large_at_most(num_bytes):
-    size = room(num_bytes)
+    size = space_for(num_bytes)
     assert size % 4096 == 0 and num_bytes <= size < num_bytes + max(4096, num_bytes / 8)
-    assert room(size) == size and room(num_bytes + 1) >= size
+    assert space_for(size) == size and space_for(num_bytes + 1) >= size
 
 
 def test_batches_that_differ_a_little_share_a_buffer():
@@ -101,7 +103,7 @@ def test_batches_that_differ_a_little_share_a_buffer():
     for size in sizes:
         with pool.take(size) as buffer:
             addresses.add(buffer.data.ctypes.data)
-    assert len(addresses) == 1 and pool.kept_bytes == room(max(sizes))
+    assert len(addresses) == 1 and pool.kept_bytes == space_for(max(sizes))
 
 
 def test_the_pool_keeps_the_larger_buffers_where_it_cannot_keep_all():

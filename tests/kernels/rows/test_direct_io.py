@@ -60,7 +60,7 @@ def test_rows_and_counts_equal_the_reference(table, method, data):
         ids = np.sort(ids)
     options = {
         "depth": data.draw(st.sampled_from([1, 2, 7, 64])),
-        "run_pages": data.draw(st.sampled_from([1, 2, 3, 64])),
+        "range_pages": data.draw(st.sampled_from([1, 2, 3, 64])),
         "window_bytes": data.draw(st.sampled_from([1, 10_000, 1 << 30])),
     }
     merge = data.draw(st.booleans())
@@ -73,7 +73,7 @@ def test_rows_and_counts_equal_the_reference(table, method, data):
         )
     np.testing.assert_array_equal(out, read_rows_reference(path, ids, row_bytes, offset))
     assert not padded[:, row_bytes:].any()
-    assert moved == count_requests_reference(ids, row_bytes, offset, options["run_pages"], merge)
+    assert moved == count_requests_reference(ids, row_bytes, offset, options["range_pages"], merge)
 
 
 @settings(max_examples=150, deadline=None)
@@ -89,7 +89,7 @@ def test_rows_that_lie_in_the_output_as_in_the_file_are_read_there(table, method
     ids = np.concatenate([np.arange(a, min(num_rows, a + n)) for a, n in zip(starts, lengths, strict=True)])
     ids = np.sort(ids) if data.draw(st.booleans()) else ids
     short = Faults(shorten_every=data.draw(st.integers(0, 2)), shorten_to=data.draw(st.sampled_from([512, 4096])))
-    pages = reader(method, short, run_pages=data.draw(st.sampled_from([1, 3, 16])), depth=3)
+    pages = reader(method, short, range_pages=data.draw(st.sampled_from([1, 3, 16])), depth=3)
     at = data.draw(st.sampled_from([0, 16, 512]))
     memory = aligned_empty(at + len(ids) * row_bytes + 16)
     memory[:] = 7
@@ -98,7 +98,7 @@ def test_rows_that_lie_in_the_output_as_in_the_file_are_read_there(table, method
         _, moved = pages.read_rows(file, ids, row_bytes=row_bytes, offset=PAGE_BYTES, out=out)
     np.testing.assert_array_equal(out, read_rows_reference(path, ids, row_bytes, PAGE_BYTES))
     assert (memory[:at] == 7).all() and (memory[at + out.nbytes :] == 7).all()
-    assert moved == count_requests_reference(ids, row_bytes, PAGE_BYTES, pages.execution.run_pages)
+    assert moved == count_requests_reference(ids, row_bytes, PAGE_BYTES, pages.execution.range_pages)
     assert 0 <= pages.landed_bytes <= moved.moved_bytes
 
 
@@ -114,7 +114,7 @@ def test_rows_that_lie_in_the_output_as_in_the_file_are_read_there(table, method
 )
 def test_what_is_read_to_its_place(table, ids, row_bytes, landed):
     path, _ = table
-    pages, out = reader(run_pages=4), aligned_empty(len(ids) * row_bytes).reshape(-1, row_bytes)
+    pages, out = reader(range_pages=4), aligned_empty(len(ids) * row_bytes).reshape(-1, row_bytes)
     with pages.open(path) as file:
         pages.read_rows(file, ids, row_bytes=row_bytes, out=out)
         assert pages.landed_bytes == landed
@@ -141,7 +141,7 @@ def test_every_page_with_a_wrong_bit_stops_the_reader(tmp_path_factory, method, 
     row_bytes = data.draw(st.sampled_from([1, 400, 512, 3000, 4096, 9000]))
     ids = np.array(data.draw(st.lists(st.integers(0, num_pages * PAGE_BYTES // row_bytes - 1), max_size=50)), np.int64)
     short = Faults(shorten_every=data.draw(st.integers(0, 2)), shorten_to=data.draw(st.sampled_from([512, 4096])))
-    pages = reader(method, short, run_pages=data.draw(st.sampled_from([1, 3, 16])), depth=3)
+    pages = reader(method, short, range_pages=data.draw(st.sampled_from([1, 3, 16])), depth=3)
     first, last = (PAGE_BYTES + edge for edge in (ids * row_bytes, (ids + 1) * row_bytes - 1))
     touched = ((first // PAGE_BYTES <= byte // PAGE_BYTES) & (byte // PAGE_BYTES <= last // PAGE_BYTES)).any()
     start = byte // PAGE_BYTES * PAGE_BYTES
@@ -149,7 +149,7 @@ def test_every_page_with_a_wrong_bit_stops_the_reader(tmp_path_factory, method, 
         with pytest.raises(InputError, match=f"the page at byte {start} does not match") if touched else nullcontext():
             out, moved = pages.read_rows(file, ids, row_bytes=row_bytes, offset=PAGE_BYTES, digests=digests)
             np.testing.assert_array_equal(out, read_rows_reference(path, ids, row_bytes, PAGE_BYTES))
-            assert moved == count_requests_reference(ids, row_bytes, PAGE_BYTES, pages.execution.run_pages)
+            assert moved == count_requests_reference(ids, row_bytes, PAGE_BYTES, pages.execution.range_pages)
         damaged[byte] ^= 1 << bit
         damaged.tofile(path)
         whole, _ = pages.read_rows(file, ids, row_bytes=row_bytes, offset=PAGE_BYTES, digests=digests)
@@ -213,7 +213,7 @@ def test_pages_of_a_chunk_are_digested_as_they_arrive(table, method, first, coun
 )
 def test_no_more_is_in_flight_than_the_window_has_room_for(table, window_bytes, most):
     path, whole = table
-    options = {"depth": 7, "piece_bytes": 8192, "run_pages": 2, "window_bytes": window_bytes}
+    options = {"depth": 7, "piece_bytes": 8192, "range_pages": 2, "window_bytes": window_bytes}
     with reader(**options).open(path) as file:
         pages = reader(**options)
         chunk, _ = pages.read_chunk(file, 0, 500_000)
@@ -227,7 +227,7 @@ def test_no_more_is_in_flight_than_the_window_has_room_for(table, window_bytes, 
 @pytest.mark.parametrize("method", METHODS)
 def test_short_reads_are_asked_for_again(table, method):
     path, _ = table
-    pages = reader(method, Faults(shorten_every=2, shorten_to=4096), run_pages=8)
+    pages = reader(method, Faults(shorten_every=2, shorten_to=4096), range_pages=8)
     ids = np.arange(1500)
     with pages.open(path) as file:
         out, moved = pages.read_rows(file, ids, row_bytes=512)
@@ -238,7 +238,7 @@ def test_short_reads_are_asked_for_again(table, method):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_failed_read_names_the_bytes_and_the_next_call_works(table, method):
     path, whole = table
-    pages = reader(method, Faults(break_at=5), run_pages=2, depth=4)
+    pages = reader(method, Faults(break_at=5), range_pages=2, depth=4)
     with pages.open(path) as file:
         with pytest.raises(InputError, match=rf"{path}: bytes 40960 to 49152 could not be read: Bad file descriptor"):
             pages.read_rows(file, np.arange(0, 200), row_bytes=4096)
@@ -277,7 +277,7 @@ def test_a_file_that_is_cut_during_the_reads(tmp_path):
     whole = np.random.default_rng(1).integers(1, 256, size, np.uint8)  # no zeros: what was cut off cannot look right
     for delay in range(40):
         whole.tofile(path)
-        pages = reader(run_pages=1, depth=2)
+        pages = reader(range_pages=1, depth=2)
         with pages.open(path) as file:
             cutter = threading.Timer(delay / 2000, os.truncate, (path, 5000))
             cutter.start()
@@ -325,8 +325,8 @@ def test_what_does_not_fit_is_refused(table):
         pages.read_rows(file, [1], row_bytes=8)
     with pytest.raises(InputError, match=r"method = 'mmap'.*depth = 0.*window_bytes = 0.*piece_bytes = 5000"):
         ReadExecution(method="mmap", depth=0, piece_bytes=5000, window_bytes=0)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InputError, match="depth \\* run_pages"):
-        ReadExecution(depth=4096, run_pages=4096)
+    with pytest.raises(InputError, match="depth \\* range_pages"):
+        ReadExecution(depth=4096, range_pages=4096)
 
 
 def test_without_io_uring_the_second_choice_is_taken_and_said_once(table, monkeypatch):
@@ -446,7 +446,7 @@ def test_readers_on_threads_and_nothing_leaks(table):
 
 def test_one_reader_is_for_one_thread_and_one_process(table):
     path, _ = table
-    pages = reader(run_pages=1, depth=1)
+    pages = reader(range_pages=1, depth=1)
     refused = []
     with pages.open(path) as file:
 

@@ -141,7 +141,7 @@ def test_variants_use_the_widest_access_that_fits():
         size = {"float32": 4, "float16": 2, "float64": 8, "uint8": 1}
         rows = RowsView(address, 9, width, width * size[dtype], dtype)
         target = RowsView(out_address, 9, width, width * size[out], out)
-        chosen = pick_variant(target, [replace(rows, count=0, dtype="", address=1), rows])
+        chosen = pick_variant(target, [replace(rows, count=0, dtype="", pointer=1), rows])
         return chosen["PACK"], chosen["TEAM"]
 
     assert variant(128) == (4, 32)

@@ -74,5 +74,5 @@ def test_what_is_no_order_or_no_size_is_refused():
             place_rows(np.arange(3), *numbers)
     with pytest.raises(InputError, match=r"ratio = 1\.5"):
         load_cache(np.ones(3), 1.5)
-    with pytest.raises(InputError, match="one number a node"):
+    with pytest.raises(InputError, match="one number per node"):
         load_cache(np.array([1.0, np.nan]), 0.5)

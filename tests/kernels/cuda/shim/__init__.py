@@ -131,7 +131,7 @@ class ShimDevice:
         """Returns a copy."""
         return np.array(array)
 
-    def address(self, array: np.ndarray, what: str) -> int:
+    def pointer(self, array: np.ndarray, what: str) -> int:
         """Returns the address of the first element."""
         if not array.flags.c_contiguous:
             raise InputError(f"{what} is not contiguous in memory", "give a contiguous copy")
