@@ -49,6 +49,10 @@ class Surroundings:
     report: Callable[[str], None] = lambda line: None
 
 
+class UndeclaredCheckError(RuntimeError):
+    """A stage declares other checks than it makes; this is a defect of the stage."""
+
+
 def group_of(pipeline: str) -> str:
     """Returns the asset group of a pipeline: its name with the characters that Dagster allows."""
     return pipeline.replace("-", "_")
@@ -81,15 +85,15 @@ def stage_asset(step: Step, stage: Any, execution: Any, around: Surroundings) ->
         try:
             artifact = materialize(
                 around.store,
-                versions.remembering(stage),
+                stage,
                 step.configs[0],
                 execution,
                 inputs,
                 around.make_progress(context),
+                raw=versions.raw(stage, step.configs[0]),
             )
         except ChecksFailedError as error:
-            made = {check.name for check in error.checks}
-            yield from _check_results(step, error.checks, [name for name in step.checks if name in made])
+            yield from _check_results(step, error.checks, whole=False)
             raise
         if step.external:
             yield _raw_observation(step, versions)
@@ -199,7 +203,7 @@ def materialized(
         data_version=dg.DataVersion(joint_version(tuple(artifact.version for artifact in artifacts))),
         metadata={"reused": reused, "artifacts": labels} | dict(extra or {}) | _metadata(artifacts),
         tags=tags,
-        check_results=list(_check_results(step, checks, step.checks)),
+        check_results=list(_check_results(step, checks)),
     )
 
 
@@ -249,16 +253,32 @@ def _figure_or_path(title: str, path: Path) -> dg.MetadataValue:
     return figure(title, png) if len(png) <= FIGURE_BYTES else dg.MetadataValue.path(str(path))
 
 
-def _check_results(step: Step, checks: Sequence[Check], names: Sequence[str]) -> Iterator[dg.AssetCheckResult]:
-    """Yields one result for each name; a check that several artifacts made passes when all passed."""
-    for name in names:
-        made = [check for check in checks if check.name == name]
-        detail = "; ".join(check.detail for check in made if check.detail)
+def _check_results(step: Step, checks: Sequence[Check], *, whole: bool = True) -> Iterator[dg.AssetCheckResult]:
+    """Yields one result for each check that the step declares; one that several artifacts made passes when all passed.
+
+    Args:
+        step: declares them.
+        checks: were made.
+        whole: an artifact was published; a stage whose checks failed may have stopped before it made the others.
+
+    Raises:
+        UndeclaredCheckError: the checks that were made are not those that were declared, so that one would never be seen.
+    """
+    made = {name: [check for check in checks if check.name == name] for name in step.checks}
+    missing = [name for name, found in made.items() if not found]
+    strange = sorted({check.name for check in checks} - made.keys())
+    if strange or (missing and whole):
+        raise UndeclaredCheckError(
+            f"{'/'.join(step.key)} made no checks named {missing} and undeclared ones named {strange}"
+        )
+    for name, found in made.items():
+        if not found:
+            continue
         yield dg.AssetCheckResult(
             asset_key=key_of(step),
             check_name=check_name(name),
-            passed=all(check.passed for check in made),
-            description=detail or ("passed" if made else "does not apply here"),
+            passed=all(check.passed for check in found),
+            description="; ".join(check.detail for check in found if check.detail) or "passed",
         )
 
 

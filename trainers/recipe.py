@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from assets.building.stage import Stage
 from assets.storage.user_code import code_digests
 from trainers.config import ModelConfig
 from trainers.techniques import find_technique
 
-MODEL_CHECKS = ("weights are finite",)
-"""What the model stage tests; the UI lists checks before they have run."""
 
-
-class ModelRecipe:
+class ModelRecipe(Stage):
     """The half of the `model` stage that decides versions."""
 
     name = "model"
     code_version = 1
     Semantic = ModelConfig
+    checks = ("weights are finite",)
 
     def inputs(self, semantic: ModelConfig) -> Mapping[str, str]:
         """Training reads a graph, and what decides the weights of its technique."""

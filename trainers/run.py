@@ -43,17 +43,17 @@ def train_table(
     """
     # A writer sweeps as well, but where everything is reused there is none.
     store.sweep()
-    stage, folder, models = ModelStage(reads or {}), store.home / "checkpoints", []
+    stage, folder, models = ModelStage(), store.home / "checkpoints", []
     execution = RunExecution(**asdict(table.execution), resume=resume, checkpoints=folder)
     versions = {stage_version(stage, config, inputs): config for config in model_configs(table, sampling, seed)}
-    read = [*inputs.values(), *stage.reads.values()]
+    read = [*inputs.values(), *(reads or {}).values()]
     # Held for the whole table: between two seeds nothing else keeps what it reads and the finished models from collection.
     with store.lease(*((each.stage, each.version) for each in read), *((stage.name, version) for version in versions)):
         for version, config in versions.items():
             path = checkpoint_path(folder, version)
             if path.exists() and not resume and store.find(stage.name, version) is None:
                 report(f"{table.name}: starts over; --resume would go on from {path}")
-            model = materialize(store, stage, config, execution, inputs, progress)
+            model = materialize(store, stage, config, execution, inputs, progress, reads=reads)
             # Only now is the model safe; a kill before this line costs nothing but the file.
             path.unlink(missing_ok=True)
             how = "reused" if model.reused else "trained"

@@ -51,16 +51,9 @@ class RunExecution(TrainExecution):
 
 
 class ModelStage(ModelRecipe):
-    """Trains a model by the technique of its recipe.
-
-    Args:
-        reads: stage -> artifact, of those that change how the training runs and none of its weights.
-    """
+    """Trains a model by the technique of its recipe."""
 
     Execution = RunExecution
-
-    def __init__(self, reads: Mapping[str, Artifact] | None = None):
-        self.reads = reads or {}
 
     def build(
         self,
@@ -77,7 +70,10 @@ class ModelStage(ModelRecipe):
         """
         keep_freed_memory()
         with torch_threads(semantic.train.threads):
-            run = Training(inputs, self.reads, semantic, execution, writer.version, progress)
+            decide = self.inputs(semantic)
+            reads = {role: artifact for role, artifact in inputs.items() if role not in decide}
+            inputs = {role: inputs[role] for role in decide}
+            run = Training(inputs, reads, semantic, execution, writer.version, progress)
             run.train()
             return run.write(writer)
 
@@ -129,7 +125,7 @@ class Training:
         writer.path("ledger.json").write_text(json.dumps(self.ledger.rows(), indent=1, sort_keys=True) + "\n")
         timing = {"train": self.loop.timing.train_seconds, "evaluate": self.loop.timing.evaluate_seconds}
         writer.note(epoch_seconds=timing, peak_bytes=dict(self.features.device.peak), cache=self.features.record)
-        writer.note(timeline=self.timeline.record, reads={role: each.version for role, each in self.reads.items()})
+        writer.note(timeline=self.timeline.record)
         state = self.loop.state
         numbers: dict[str, Any] = {}
         for metric in dict.fromkeys(("accuracy", self.semantic.train.metric)):

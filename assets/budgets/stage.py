@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution
+from assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
 from assets.budgets.measured import MachineBytes, measured_bytes, measured_digest
 from assets.building.materialize import stage_version
-from assets.building.stage import Check, Progress, Summary
+from assets.building.stage import Check, Progress, Stage, Summary
 from assets.sizes import format_bytes, parse_size
 from kernels.errors import InputError
 
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from assets.storage.writer import Writer
 
 
-BUDGET_CHECKS = ("device and host fit the memory",)
-"""What the stage tests; the UI lists checks before they have run."""
+FITS = "device and host fit the memory"
 
 
-class BudgetsStage:
+class BudgetsStage(Stage):
     """Resolves budgets.
 
     Args:
@@ -31,11 +30,29 @@ class BudgetsStage:
 
     name = "budgets"
     code_version = 1
+    table = "memory"
+    Table = MemoryConfig
     Semantic = BudgetsConfig
     Execution = BudgetsExecution
+    checks = (FITS,)
 
     def __init__(self, home: Path | None = None):
         self.home = home
+
+    def at(self, home: Path | None) -> BudgetsStage:
+        """Returns the stage with the numbers that were measured into a home."""
+        return BudgetsStage(home)
+
+    def wanted(self, pipeline: Any) -> BudgetsConfig | None:
+        """Budgets are as [memory] says, or "auto" where only [hotness] asks for a cache."""
+        memory = pipeline.table("memory")
+        if memory is None and pipeline.table("hotness") is not None and pipeline.train:
+            memory = MemoryConfig()
+        return None if memory is None else budgets_config(memory, pipeline.train)
+
+    def external(self, semantic: BudgetsConfig) -> str:
+        """ "auto" depends on what was measured."""
+        return "measured" if semantic.automatic else ""
 
     def inputs(self, semantic: BudgetsConfig) -> Mapping[str, str]:
         """Shares are of the graph's features."""
@@ -77,6 +94,10 @@ class BudgetsStage:
         return Summary(numbers=numbers, checks=[_fits(numbers, memory)])
 
 
+BUDGETS = BudgetsStage()
+"""The stage with the numbers of the default home."""
+
+
 def _device_total(memory: MachineBytes) -> int:
     return memory.memory_bytes // 4
 
@@ -106,4 +127,4 @@ def _fits(numbers: Mapping[str, Any], memory: MachineBytes | None) -> Check:
     held = (numbers["device_rows"] + numbers["host_rows"]) * numbers["row_bytes"]
     whole = memory.memory_bytes if memory else None
     detail = f"{format_bytes(held)} of rows" + (f" in {format_bytes(whole)}" if whole is not None else "")
-    return Check(name=BUDGET_CHECKS[0], passed=whole is None or held <= whole, detail=detail)
+    return Check(name=FITS, passed=whole is None or held <= whole, detail=detail)

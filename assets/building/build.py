@@ -1,152 +1,145 @@
-"""How one artifact, a part of a fan-out stage included, is built and published."""
+"""How one artifact, a part of a fan-out stage included, is named, found, built and published."""
 
 from __future__ import annotations
 
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
-from assets.building.stage import ChecksFailedError, Progress, Stage, Summary
+from assets.building.stage import ChecksFailedError, FanOut, Progress, Stage, Summary
 from assets.storage.artifact import Artifact, read_artifact
 from assets.storage.store import Store
-from assets.storage.version import canonical, locations, part_version
+from assets.storage.version import canonical, locations, part_version, version_of
 from kernels.errors import InputError
 
-
-def build_artifact(
-    store: Store,
-    stage: Stage,
-    semantic: Any,
-    execution: Any,
-    inputs: Mapping[str, Artifact],
-    progress: Progress,
-    *,
-    address: tuple[str, str],
-    raw: Mapping[str, str],
-    more: Mapping[str, Any] | None = None,
-    parts: Mapping[str, Artifact] | None = None,
-    part: str | None = None,
-) -> Artifact:
-    """Builds and publishes one artifact, a part or a parent included, without asking whether it is there; `materialize`
-    is the door.
-
-    Args:
-        store, stage, semantic, execution, inputs, progress: as in `materialize`.
-        address: stage and version to publish at.
-        raw: name -> SHA-256 of external content.
-        more: further fields of the manifest.
-        parts: the finished parts of a fan-out stage.
-        part: which part is to be built.
-    """
-    started, clock = datetime.now(UTC), time.perf_counter()
-    with store.writer(*address, threads=min(4, os.cpu_count() or 1)) as writer:
-        named = {} if part is None else {"part": part}
-        summary = stage.build({**inputs, **(parts or {})}, semantic, execution, writer, progress, **named)
-        _stop_on_failed(stage, summary)
-        run = {
-            "started": started.isoformat(timespec="milliseconds"),
-            "seconds": round(time.perf_counter() - clock, 3),
-            "execution": canonical(execution),
-            "locations": locations(semantic),
-            "host": {"name": platform.node(), "cpus": os.cpu_count(), "python": platform.python_version()},
-        }
-        return writer.publish(semantic, inputs, summary, run, code_version=stage.code_version, raw=raw, more=more)
-
-
-def _check_presence(stage: Stage, inputs: Mapping[str, Artifact]) -> None:
-    """Looks again for inputs that were found before they were leased: a collector may have been faster."""
-    for role, artifact in inputs.items():
-        try:
-            read_artifact(artifact.path)
-        except (FileNotFoundError, ValueError) as error:
-            raise InputError(
-                f"stage {stage.name} was to read {role} {artifact.label}, which was removed or damaged meanwhile: {error}",
-                "run the same command again: what is missing will be rebuilt",
-            ) from error
-
-
-def _stop_on_failed(stage: Stage, summary: Summary) -> None:
-    failed = [check for check in summary.checks if check.blocking and not check.passed]
-    if failed:
-        listed = "".join(f"\n  {check.name}: {check.detail or 'failed'}" for check in failed)
-        count = f"{len(failed)} check{'s' if len(failed) > 1 else ''}"
-        raise ChecksFailedError(
-            f"stage {stage.name} failed {count}, so nothing was published:{listed}",
-            "correct the input and build again",
-            tuple(summary.checks),
-        )
-
-
-SUFFIX, CLAIMS = ".parts", ".claims"
-
-
-class FanOut(Stage, Protocol):
-    """What a stage adds when it fans out. Its `build` is then called with `part=name`, and for the parent without.
-
-    For the parent, `inputs` holds the finished parts too, under their names.
-
-    Attributes:
-        work_unit: what `work` counts, and what building a part reports as progress.
-    """
-
-    work_unit: str
-
-    def parts(self, inputs: Mapping[str, Artifact], semantic: Any) -> Sequence[str]:
-        """Returns the names of the parts, in order; () builds everything in the parent. Execution has no say in it."""
-        ...
-
-    def work(self, inputs: Mapping[str, Artifact], semantic: Any, part: str) -> int:
-        """Returns how many units of progress building a part will report."""
-        ...
+PART_SUFFIX = ".parts"
+"""Parts of a stage lie in STAGE.parts beside the parents."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
-    """Everything that building a part takes; travels to other processes.
+class Build:
+    """One artifact that a recipe asks for: everything that building it takes. It travels to other processes.
 
     Attributes:
-        store, stage, semantic, execution, inputs, raw: as in `assets.building.materialize.materialize`.
-        of: version of the parent.
+        store: where artifacts live.
+        stage: what builds it.
+        semantic, execution: the stage's configs; only the first is hashed.
+        inputs: role -> artifact, as `stage.inputs(semantic)` names them; hashed by their versions.
+        reads: role -> artifact of what only decides how it is built; leased and recorded in run.json, never hashed.
+        raw: name -> SHA-256 of the external content; None asks the stage.
     """
 
     store: Store
-    stage: FanOut
+    stage: Stage
     semantic: Any
     execution: Any
     inputs: Mapping[str, Artifact]
-    raw: Mapping[str, str]
-    of: str
+    reads: Mapping[str, Artifact] = field(default_factory=dict)
+    raw: Mapping[str, str] | None = None
+    # Of the artifact, 64 hex digits; known before it is built.
+    version: str = field(init=False)
 
-    def address(self, part: str) -> tuple[str, str]:
-        """Returns stage and version of a part."""
-        return self.stage.name + SUFFIX, part_version(self.of, part)
-
-    def find(self, part: str) -> Artifact | None:
-        """Returns a part that is there and sound."""
-        return self.store.find(*self.address(part))
-
-    def build(self, part: str, progress: Progress) -> Artifact:
-        """Builds and publishes one part.
+    def __post_init__(self) -> None:
+        """Checks the roles and computes the version.
 
         Raises:
-            InputError: as the stage raises it, with the name of the part.
+            InputError: the inputs are not those that the stage reads, or raw content is missing or unreadable.
         """
-        with naming(f"part {part} of {self.stage.name}"):
-            return build_artifact(
-                self.store,
-                self.stage,
-                self.semantic,
-                self.execution,
-                self.inputs,
-                Advancing(progress),
-                address=self.address(part),
-                raw=self.raw,
-                more={"part": {"name": part, "stage": self.stage.name, "of": self.of}},
-                part=part,
+        wanted = dict(self.stage.inputs(self.semantic))
+        given = {role: artifact.stage for role, artifact in self.inputs.items()}
+        if wanted != given:
+            problem = f"stage {self.stage.name} reads {wanted}, but was given {given}"
+            raise InputError(problem, "pass one artifact for each role")
+        raw = dict(self.stage.raw(self.semantic) if self.raw is None else self.raw)
+        places = locations(self.semantic)
+        # A path is not hashed; unless the bytes behind it are, two different graphs would share a version.
+        assert raw or not places, f"stage {self.stage.name} reads {places} without a raw digest"
+        versions = {role: artifact.version for role, artifact in self.inputs.items()}
+        version = version_of(self.stage.name, self.stage.code_version, self.semantic, versions, raw)
+        object.__setattr__(self, "raw", raw)
+        object.__setattr__(self, "version", version)
+
+    def address(self, part: str | None = None) -> tuple[str, str]:
+        """Returns stage and version of the artifact, or of a part of it."""
+        if part is None:
+            return self.stage.name, self.version
+        return self.stage.name + PART_SUFFIX, part_version(self.version, part)
+
+    def find(self, part: str | None = None) -> Artifact | None:
+        """Returns the artifact, or a part of it, when the store has it, sound."""
+        return self.store.find(*self.address(part))
+
+    def require_inputs(self) -> None:
+        """Looks again for what was found before it was leased: a collector may have been faster.
+
+        Raises:
+            InputError: something is gone or damaged.
+        """
+        for role, artifact in {**self.inputs, **self.reads}.items():
+            try:
+                read_artifact(artifact.path)
+            except (FileNotFoundError, ValueError) as error:
+                name = f"{role} {artifact.label}"
+                raise InputError(
+                    f"stage {self.stage.name} was to read {name}, which was removed or damaged meanwhile: {error}",
+                    "run the same command again: what is missing will be rebuilt",
+                ) from error
+
+    def publish(
+        self, progress: Progress, *, part: str | None = None, parts: Mapping[str, Artifact] | None = None
+    ) -> Artifact:
+        """Builds and publishes the artifact, or a part of it, without asking whether it is there; `materialize` is the door.
+
+        Args:
+            progress: listens.
+            part: which part is to be built, None for the artifact.
+            parts: name -> finished part, for the artifact of a fan-out stage.
+
+        Raises:
+            InputError: as the stage raises it, with the name of the part; or a blocking check failed.
+        """
+        if part is not None:
+            with naming(f"part {part} of {self.stage.name}"):
+                more = {"part": {"name": part, "stage": self.stage.name, "of": self.version}}
+                return self._published(Advancing(progress), part, {}, more)
+        return self._published(progress, None, parts or {}, _listed(parts or {}))
+
+    def _published(
+        self, progress: Progress, part: str | None, parts: Mapping[str, Artifact], more: Mapping[str, Any]
+    ) -> Artifact:
+        started, clock = datetime.now(UTC), time.perf_counter()
+        with self.store.writer(*self.address(part), threads=min(4, os.cpu_count() or 1)) as writer:
+            given = {**self.inputs, **self.reads, **parts}, self.semantic, self.execution, writer, progress
+            if part is None:
+                summary = self.stage.build(*given)
+            else:
+                assert isinstance(self.stage, FanOut)
+                summary = self.stage.build_part(part, *given)
+            self._stop_on_failed(summary)
+            run = {
+                "started": started.isoformat(timespec="milliseconds"),
+                "seconds": round(time.perf_counter() - clock, 3),
+                "execution": canonical(self.execution),
+                "locations": locations(self.semantic),
+                "reads": {role: {"stage": each.stage, "version": each.version} for role, each in self.reads.items()},
+                "host": {"name": platform.node(), "cpus": os.cpu_count(), "python": platform.python_version()},
+            }
+            hashed = {"code_version": self.stage.code_version, "raw": self.raw or {}}
+            return writer.publish(self.semantic, self.inputs, summary, run, more=more, **hashed)
+
+    def _stop_on_failed(self, summary: Summary) -> None:
+        failed = [check for check in summary.checks if check.blocking and not check.passed]
+        if failed:
+            lines = "".join(f"\n  {check.name}: {check.detail or 'failed'}" for check in failed)
+            count = f"{len(failed)} check{'s' if len(failed) > 1 else ''}"
+            raise ChecksFailedError(
+                f"stage {self.stage.name} failed {count}, so nothing was published:{lines}",
+                "correct the input and build again",
+                tuple(summary.checks),
             )
 
 
@@ -183,7 +176,7 @@ class Advancing:
         """Ignores the end."""
 
 
-def listed(parts: Mapping[str, Artifact]) -> dict[str, Any]:
+def _listed(parts: Mapping[str, Artifact]) -> dict[str, Any]:
     """Returns the field of a parent's manifest that lists its parts; empty where there are none."""
     entries = [
         {"name": name, "stage": part.stage, "version": part.version, "bytes": part.num_bytes}

@@ -8,10 +8,7 @@ its children by SIGKILL: the store is safe against that, and finished parts stay
 
 from __future__ import annotations
 
-import os
 import queue
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -19,9 +16,9 @@ from contextlib import suppress
 from multiprocessing import Pipe
 from typing import Any
 
-from assets.building.build import Job
+from assets.building.build import Build
+from assets.building.child import how_it_ended, start_child
 from assets.building.stage import ChecksFailedError, Progress
-from assets.storage.home import ROOT
 from kernels.errors import InputError
 
 
@@ -33,18 +30,18 @@ class PartPool:
     """A `Builder` with several processes; `close` ends them, whatever they do.
 
     Args:
-        job: what is built.
+        build: what is built.
         workers: number of processes; each uses the threads that the Execution config says.
         progress: gets what all of them report, on the caller's thread.
     """
 
-    def __init__(self, job: Job, workers: int, progress: Progress):
-        self.job, self.progress = job, progress
+    def __init__(self, build: Build, workers: int, progress: Progress):
+        self.build, self.progress = build, progress
         self._events: queue.Queue[tuple[_Child, Any]] = queue.Queue()
         self._children: list[_Child] = []
         try:
             for _ in range(workers):
-                self._children.append(_Child(job, self._events))
+                self._children.append(_Child(build, self._events))
         except BaseException:
             self.close()
             raise
@@ -83,10 +80,10 @@ class PartPool:
             child.end()
         self._children = []
         if busy:
-            self.job.store.sweep()
+            self.build.store.sweep()
 
     def _heard(self, child: _Child, message: Any) -> list[str]:
-        name = f"part {child.part} of {self.job.stage.name}" if child.part else f"parts of {self.job.stage.name}"
+        name = f"part {child.part} of {self.build.stage.name}" if child.part else f"parts of {self.build.stage.name}"
         kind, *values = message
         if kind == "advance":
             self.progress.advance(*values)
@@ -100,31 +97,24 @@ class PartPool:
         if kind == "error":
             raise PartError(f"{name} failed:\n{values[0]}")
         status = child.end()
-        how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
         remedy = "if the memory ran out, give fewer `workers`; finished parts stay, so run the same command again"
-        raise InputError(f"the process that built {name} ended with {how}", remedy)
+        raise InputError(f"the process that built {name} ended with {how_it_ended(status)}", remedy)
 
 
 class _Child:
     """One process, and the thread that listens to it."""
 
-    def __init__(self, job: Job, events: queue.Queue[tuple[_Child, Any]]):
+    def __init__(self, build: Build, events: queue.Queue[tuple[_Child, Any]]):
         self.part: str | None = None
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._pipe, theirs = Pipe()
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "assets.building.part_worker", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+            command = [sys.executable, "-m", "assets.building.part_worker", str(theirs.fileno())]
+            self._process = start_child(command, pass_fds=[theirs.fileno()])
         self._listener = threading.Thread(target=self._listen, args=(events,), daemon=True)
         self._listener.start()
         # The stage may come from anywhere that this process can import from.
         self._send(sys.path)
-        self._send(job)
+        self._send(build)
 
     def give(self, part: str) -> None:
         """Asks for a part."""

@@ -2,8 +2,8 @@
 
     python -m assets.building.part_worker DESCRIPTOR
 
-A connection on that descriptor brings Python's path, a job and then names of parts, and takes the answers; its end ends the process, in the
-middle of a part too. What a stage prints goes to standard error.
+A connection on that descriptor brings Python's path, what is to be built and then names of parts, and takes the answers; its end
+ends the process, in the middle of a part too. What a stage prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ def main() -> None:
     """Builds parts until the connection ends."""
     pipe = Connection(int(sys.argv[1]))
     os.dup2(2, 1)
-    # The path first: what a job refers to is imported when it is understood.
+    # The path first: what it refers to is imported when it is understood.
     sys.path.extend(path for path in pipe.recv() if path not in sys.path)
-    job = pipe.recv()
+    build = pipe.recv()
     asked: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_listen, args=(pipe, asked), daemon=True).start()
     while True:
-        pipe.send(_answer(job, asked.get(), pipe))
+        pipe.send(_answer(build, asked.get(), pipe))
 
 
-def _answer(job: Any, part: str, pipe: Connection) -> tuple[Any, ...]:
+def _answer(build: Any, part: str, pipe: Connection) -> tuple[Any, ...]:
     from assets.building.stage import ChecksFailedError
 
     try:
-        job.build(part, _Sent(pipe))
+        build.publish(_Sent(pipe), part=part)
         return ("done",)
     except ChecksFailedError as error:
         return ("input error", error.problem, error.remedy, error.checks)

@@ -1,6 +1,6 @@
 """Fan-out stages: an artifact whose bulk is built as parts, each published as an artifact of its own.
 
-A stage fans out when it has a method `parts` that returns names. The version of a part is a function of the parent's
+A stage fans out when it is a `FanOut` and its method `parts` returns names. The version of a part is a function of the parent's
 recipe and of the part's name, so finished parts are found again after a kill, by every process and machine that shares
 the store: resuming is plain reuse. When all parts are there, the stage is called once more, without a part, and builds the
 parent; its manifest lists the parts. Parts lie in `<stage>.parts/` beside the parents.
@@ -18,14 +18,16 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Protocol
 
-from assets.building.build import CLAIMS, Job
-from assets.building.stage import Progress
+from assets.building.build import Build
+from assets.building.stage import FanOut, Progress
 from assets.storage.artifact import Artifact
 from assets.storage.filesystem import make_folder, release_lock, reporting_full_disk, take_lock
 from kernels.errors import InputError
 
+CLAIMS = ".claims"
 POLL_SECONDS = 0.2
 
 
@@ -53,8 +55,8 @@ class Builder(Protocol):
 class Here:
     """Builds parts in this process, one after the other."""
 
-    def __init__(self, job: Job, progress: Progress):
-        self.job, self.progress = job, progress
+    def __init__(self, build: Build, progress: Progress):
+        self.build, self.progress = build, progress
         self._done: list[str] = []
 
     @property
@@ -64,7 +66,7 @@ class Here:
 
     def start(self, part: str) -> None:
         """Builds the part."""
-        self.job.build(part, self.progress)
+        self.build.publish(self.progress, part=part)
         self._done = [part]
 
     def finished(self, wait_seconds: float) -> Sequence[str]:
@@ -76,51 +78,60 @@ class Here:
         """Nothing runs between two calls."""
 
 
-def build_parts(job: Job, names: Sequence[str], progress: Progress) -> dict[str, Artifact]:
+def build_parts(build: Build, names: Sequence[str], progress: Progress) -> dict[str, Artifact]:
     """Returns name -> artifact of all parts, building those that are not there.
+
+    Args:
+        build: the parent, whose stage fans out.
+        names: of the parts.
+        progress: listens to all parts as one phase.
 
     The parts are built in `execution.workers` processes where the Execution config has that field, else here.
 
     Raises:
         InputError: a part failed, or the disk is full; finished parts stay.
     """
-    assert len(set(names)) == len(names), f"{job.stage.name} names a part twice"
-    missing = [name for name in names if job.find(name) is None]
-    work = {name: job.stage.work(job.inputs, job.semantic, name) for name in names}
-    progress.start(f"{job.stage.name}, {len(names)} parts", sum(work.values()), job.stage.work_unit)
+    assert len(set(names)) == len(names), f"{build.stage.name} names a part twice"
+    missing = [name for name in names if build.find(name) is None]
+    stage = build.stage
+    assert isinstance(stage, FanOut)
+    work = {name: stage.work(build.inputs, build.semantic, name) for name in names}
+    progress.start(f"{stage.name}, {len(names)} parts", sum(work.values()), stage.work_unit)
     progress.advance(sum(work[name] for name in set(names) - set(missing)))
-    builder = _open_builder(job, len(missing), progress)
-    _build_all(job, builder, missing, work, progress)
-    _Claims(job).sweep()
+    builder = _open_builder(build, len(missing), progress)
+    _build_all(build, builder, missing, work, progress)
+    _Claims(build).sweep()
     progress.done()
-    found = {name: job.find(name) for name in names}
+    found = {name: build.find(name) for name in names}
     lost = [name for name, artifact in found.items() if artifact is None]
     if lost:
-        problem = f"part {lost[0]} of {job.stage.name} was removed or damaged while others were built"
+        problem = f"part {lost[0]} of {build.stage.name} was removed or damaged while others were built"
         raise InputError(problem, "run the same command again: what is missing will be rebuilt")
     return {name: artifact for name, artifact in found.items() if artifact}
 
 
-def _open_builder(job: Job, num_missing: int, progress: Progress) -> Builder:
-    asked = getattr(job.execution, "workers", 1)
+def _open_builder(build: Build, num_missing: int, progress: Progress) -> Builder:
+    asked = getattr(build.execution, "workers", 1)
     workers = max(1, min(asked, num_missing))
     if workers < asked:  # so that one process knows that it has the machine for itself
-        job = replace(job, execution=replace(job.execution, workers=workers))
+        build = replace(build, execution=replace(build.execution, workers=workers))
     if workers == 1:
-        return Here(job, progress)
+        return Here(build, progress)
     from assets.building.part_pool import PartPool
 
-    return PartPool(job, workers, progress)
+    return PartPool(build, workers, progress)
 
 
-def _build_all(job: Job, builder: Builder, missing: Sequence[str], work: Mapping[str, int], progress: Progress) -> None:
+def _build_all(
+    build: Build, builder: Builder, missing: Sequence[str], work: Mapping[str, int], progress: Progress
+) -> None:
     """Builds the missing parts, but for those that other processes build meanwhile, and closes the builder."""
-    claims, waiting, held = _Claims(job), deque(missing), {}
+    claims, waiting, held = _Claims(build), deque(missing), {}
     try:
         while waiting or held:
             for part, lock in claims.take(waiting, builder.num_free):
                 waiting.remove(part)
-                if job.find(part) is not None:  # another process was faster
+                if build.find(part) is not None:  # another process was faster
                     claims.drop(part, lock)
                     progress.advance(work[part])
                 else:
@@ -140,8 +151,8 @@ def _build_all(job: Job, builder: Builder, missing: Sequence[str], work: Mapping
 class _Claims:
     """Exclusive locks on parts."""
 
-    def __init__(self, job: Job):
-        self.job, self.folder = job, job.store.root / CLAIMS
+    def __init__(self, build: Build):
+        self.build, self.folder = build, build.store.root / CLAIMS
 
     def take(self, waiting: Sequence[str], most: int) -> Iterator[tuple[str, int]]:
         """Yields up to `most` waiting parts that nobody builds, each with its lock."""
@@ -168,6 +179,6 @@ class _Claims:
         self._file(part).unlink(missing_ok=True)
         release_lock(lock)
 
-    def _file(self, part: str) -> Any:
-        stage, version = self.job.address(part)
+    def _file(self, part: str) -> Path:
+        stage, version = self.build.address(part)
         return self.folder / f"{stage}@{version}"

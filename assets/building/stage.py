@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from assets.storage.artifact import Artifact
@@ -74,32 +76,120 @@ class Silent:
         """Ignores the end."""
 
 
-class Stage(Protocol):
-    """What `materialize` needs to know about a stage; a plain object or a module-level instance.
+class Stage:
+    """What `materialize` needs to know about a stage, and what a pipeline file may say about it.
 
-    A stage may also fan out into parts that are artifacts of their own: `assets.building.build.FanOut` says what it adds.
+    A stage is a folder of `assets/` and one line in assets/pipeline/catalogue.py. The pipeline half (`table` to `problems`) is for
+    stages that a table of a pipeline file asks for; the model stage and stages of tests do without.
 
     Attributes:
-        name: the stage's folder in the store.
+        name: the stage's folder in the store, and its asset in the UI.
         code_version: raised by hand when the same config would build other bytes.
         Semantic, Execution: the dataclasses of its two configs.
+        checks: names of what every artifact of the stage tests; the UI lists checks before they have run.
+        table: name of its table in the pipeline file; "" where it has none.
+        Table: dataclass of that table.
+        needs: table -> how the sentence "[...] needs a table [...]" goes on, of those that the stage's own table needs.
     """
 
     name: str
     code_version: int
     Semantic: type
     Execution: type
+    checks: tuple[str, ...] = ()
+    table: str = ""
+    Table: type | None = None
+    needs: Mapping[str, str] = MappingProxyType({})
 
     def inputs(self, semantic: Any) -> Mapping[str, str]:
         """Returns role -> stage name of the inputs; may depend on the config."""
-        ...
+        return {}
 
     def raw(self, semantic: Any) -> Mapping[str, str]:
-        """Returns name -> SHA-256 of the external content that is read; every `Path` in the config must be covered."""
-        ...
+        """Returns name -> SHA-256 of the external content that is read; every `Path` in the config must be covered.
+
+        Raises:
+            InputError: it is missing or unreadable.
+        """
+        return {}
+
+    def external(self, semantic: Any) -> str:
+        """Returns the name of the asset that stands for what is read from outside the store, "" where nothing is."""
+        return ""
+
+    def expected_checks(self, semantic: Any) -> tuple[str, ...]:
+        """Returns the names of what an artifact of this config tests."""
+        return self.checks
 
     def build(
         self, inputs: Mapping[str, Artifact], semantic: Any, execution: Any, writer: Writer, progress: Progress
     ) -> Summary:
-        """Fills the writer and returns the summary; does not publish."""
-        ...
+        """Fills the writer and returns the summary; does not publish.
+
+        Args:
+            inputs: role -> artifact, of the inputs and of what is only read.
+            semantic, execution: the configs.
+            writer: takes the files.
+            progress: listens.
+        """
+        raise NotImplementedError
+
+    def at(self, home: Path | None) -> Stage:
+        """Returns the stage as it is with numbers that were measured into a home; most stages measure nothing."""
+        return self
+
+    def parse(self, raw: Mapping[str, Any], tables: Any, seed: int) -> tuple[Any, list[Any]]:
+        """Returns (the checked value of the stage's table, []), or (None, all that is wrong in it).
+
+        Args:
+            raw: the whole file; the table is there.
+            tables: parses and knows the lines (`Tables` of assets/pipeline/schema.py).
+            seed: the pipeline's.
+        """
+        return tables.parse(self.Table, raw[self.table], (self.table,))
+
+    def wanted(self, pipeline: Any) -> Any:
+        """Returns the Semantic config that a pipeline asks for, None where it does not ask for this stage.
+
+        Args:
+            pipeline: the checked file (assets/pipeline/file.py).
+        """
+        return None
+
+    def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yields what the stage's table, which is sound by itself, has against the other tables: (key or "", sentence).
+
+        Args:
+            tables: name -> checked value of each table that the file has; None for one with mistakes.
+        """
+        yield from ()
+
+
+class FanOut(Stage):
+    """A stage whose bulk is built as parts, each an artifact of its own; see assets/building/parts.py.
+
+    Attributes:
+        work_unit: what `work` counts, and what building a part reports as progress.
+    """
+
+    work_unit: str
+
+    def parts(self, inputs: Mapping[str, Artifact], semantic: Any) -> Sequence[str]:
+        """Returns the names of the parts, in order; () builds everything in the parent. Execution has no say in it."""
+        raise NotImplementedError
+
+    def work(self, inputs: Mapping[str, Artifact], semantic: Any, part: str) -> int:
+        """Returns how many units of progress building a part will report."""
+        raise NotImplementedError
+
+    def build_part(
+        self,
+        part: str,
+        inputs: Mapping[str, Artifact],
+        semantic: Any,
+        execution: Any,
+        writer: Writer,
+        progress: Progress,
+    ) -> Summary:
+        """Fills the writer with a part and returns its summary. `build` gets the finished parts among its inputs, by name."""
+        raise NotImplementedError

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from assets.budgets.read import Budgets, open_budgets
-from assets.building.stage import Progress, Summary
+from assets.building.stage import Progress, Stage, Summary
 from assets.cache_plan.build import Planned, plan_all
-from assets.cache_plan.config import CachePlanConfig, CachePlanExecution
+from assets.cache_plan.config import CachePlanConfig, CachePlanExecution, CachePlanTable, cache_plan_config
 from assets.cache_plan.segment_size import SegmentBatches, SizeLimits, choose_size
-from assets.cache_plan.summary import plan_checks, plan_numbers
+from assets.cache_plan.summary import CACHE_PLAN_CHECKS, plan_checks, plan_numbers
 from assets.samples.read import open_samples
 from kernels.hotness.ranking import rank
 from kernels.rows.placement import Placement, place_rows
@@ -23,21 +24,28 @@ if TYPE_CHECKING:
     from assets.storage.writer import Writer
 
 
-class CachePlanStage:
+class CachePlanStage(Stage):
     """Plans the tiers; `CACHE_PLAN` is the one instance."""
 
-    name = "cache_plan"
+    name = table = "cache_plan"
     code_version = 3  # 3: members, and copies
+    Table = CachePlanTable
     Semantic = CachePlanConfig
     Execution = CachePlanExecution
+    checks = CACHE_PLAN_CHECKS
+    needs = MappingProxyType({"samples": " to lay out the rows of stored batches", "memory": " with the budgets"})
+
+    def wanted(self, pipeline: Any) -> CachePlanConfig | None:
+        """The rows of stored batches are laid out where [cache_plan] asks for it."""
+        return (
+            None
+            if pipeline.table("cache_plan") is None
+            else cache_plan_config(pipeline.table("cache_plan"), pipeline.seed)
+        )
 
     def inputs(self, semantic: CachePlanConfig) -> Mapping[str, str]:
         """Reads row sizes, the batches and the budgets."""
         return {"graph": "graph", "samples": "samples", "budgets": "budgets"}
-
-    def raw(self, semantic: CachePlanConfig) -> Mapping[str, str]:
-        """Returns no digests: everything comes from the store."""
-        return {}
 
     def build(
         self,

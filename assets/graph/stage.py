@@ -9,9 +9,9 @@ import numpy as np
 
 from assets.building.execution import Threads
 from assets.building.materialize import stage_version
-from assets.building.stage import Progress, Summary
+from assets.building.stage import Progress, Stage, Summary
 from assets.graph.checks import describe, node_checks, topology_checks
-from assets.sources.registry import GraphConfig, RawGraph, source_module
+from assets.sources.registry import GENERATORS, SOURCES, GraphConfig, RawGraph, config_class, source_module
 from assets.sources.splits import checked, stratified
 from kernels.errors import InputError
 from kernels.types import Array, Topology
@@ -25,17 +25,50 @@ class GraphExecution(Threads):
     """How a graph is built: threads of the kernels, and processes that parse modules."""
 
 
-class GraphStage:
+class GraphStage(Stage):
     """Builds the graph artifact; `GRAPH` is the one instance."""
 
-    name = "graph"
+    name = table = "graph"
     code_version = 1
     Semantic = GraphConfig
     Execution = GraphExecution
+    checks = (
+        "has edges",
+        "indptr is monotone",
+        "ids are in range",
+        "rows are sorted",
+        "labels are in range",
+        "splits are disjoint",
+        "features are finite",
+        "one feature row a node",
+    )
 
-    def inputs(self, semantic: GraphConfig) -> Mapping[str, str]:
-        """Returns no inputs: a graph comes from outside."""
-        return {}
+    def parse(self, raw: Mapping[str, Any], tables: Any, seed: int) -> tuple[Any, list[Any]]:
+        """Checks the table by the schema of its source; the pipeline's seed is that of splits and generators."""
+        graph, choices = raw.get("graph"), ", ".join(SOURCES)
+        if not isinstance(graph, Mapping):
+            return None, [
+                tables.problem(("graph",), f"the file lacks the table [graph] with source = one of {choices}")
+            ]
+        if "source" not in graph:
+            return None, [tables.problem(("graph",), f"[graph] lacks the key source, one of {choices}")]
+        try:
+            schema = config_class(graph["source"])
+        except InputError as error:
+            return None, [tables.problem(("graph", "source"), f"{error.problem}; {error.remedy}")]
+        return tables.parse(schema, graph, ("graph",), {"seed": seed})
+
+    def wanted(self, pipeline: Any) -> GraphConfig:
+        """Every pipeline has a graph."""
+        return pipeline.graph
+
+    def external(self, semantic: GraphConfig) -> str:
+        """Sources that generate a graph read nothing."""
+        return "" if semantic.source in GENERATORS else "raw"
+
+    def expected_checks(self, semantic: GraphConfig) -> tuple[str, ...]:
+        """Weights are tested where the source was asked for them."""
+        return (*self.checks, "weights are finite") if semantic.weighted else self.checks
 
     def raw(self, semantic: GraphConfig) -> Mapping[str, str]:
         """Returns the content digests of what the source reads.

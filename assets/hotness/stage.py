@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.building.stage import Check, Progress, Summary
+from assets.building.stage import Check, Progress, Stage, Summary
 from assets.graph.read import open_graph
-from assets.hotness.config import HotnessConfig, HotnessExecution
+from assets.hotness.config import HotnessConfig, HotnessExecution, HotnessTable, hotness_config
 from assets.storage.user_code import code_digests
 from kernels.types import Array
 
@@ -19,13 +19,45 @@ if TYPE_CHECKING:
     from assets.storage.writer import Writer
 
 
-class HotnessStage:
+COUNTING_CHECKS = (
+    "visits add up to the inputs",
+    "every training node is visited in every round",
+)
+"""What is tested of policies that count batches."""
+
+LAYER_CHECKS = ("every training node is a seed once a round",)
+"""What is tested where visits are counted by layer."""
+
+
+class HotnessStage(Stage):
     """Builds the hotness artifact; `HOTNESS` is the one instance."""
 
-    name = "hotness"
+    name = table = "hotness"
     code_version = 1
+    Table = HotnessTable
     Semantic = HotnessConfig
     Execution = HotnessExecution
+    checks = ("the ranking holds every node once",)
+
+    def wanted(self, pipeline: Any) -> HotnessConfig | None:
+        """Nodes are ranked as [hotness] says, or by its defaults where only [memory] asks for a cache."""
+        table = pipeline.table("hotness")
+        if table is None and pipeline.table("memory") is not None and pipeline.is_read(self.name):
+            table = HotnessTable()
+        return None if table is None else hotness_config(table, pipeline.sampling, pipeline.seed)
+
+    def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yields that a policy samples and nothing says how."""
+        table = tables[self.table]
+        if table.presamples and "sampling" not in tables:
+            needs = "it needs a table [sampling] with fanouts and batch_size"
+            yield "", f'policy = "{table.policy}" samples batches: {needs}'
+
+    def expected_checks(self, semantic: HotnessConfig) -> tuple[str, ...]:
+        """Visits are tested where they were counted, and seeds where visits were counted by layer."""
+        table = semantic.hotness
+        counted = COUNTING_CHECKS if table.presamples else ()
+        return (*counted, *(LAYER_CHECKS if counted and table.counted_layers != "none" else ()), *self.checks)
 
     def inputs(self, semantic: HotnessConfig) -> Mapping[str, str]:
         """Hotness is that of a graph."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.building.stage import Progress, Summary
+from assets.building.stage import FanOut, Progress, Summary
 from assets.graph.read import open_graph
 from assets.packed_chunks.config import GROUP_BYTES, PackedConfig, PackedExecution, SegmentRange
 from kernels.errors import InputError
@@ -18,27 +19,30 @@ if TYPE_CHECKING:
     from assets.storage.writer import Writer
 
 
-PACKED_CHECKS = ("rows are the features", "one chunk a batch", "chunks begin on pages")
-"""What the stage tests."""
-
-
-class PackedStage:
+class PackedStage(FanOut):
     """Packs rows into chunks and segment caches; `PACKED_CHUNKS` is the one instance."""
 
     name = "packed_chunks"
     # 2: the images are in the first part; 3: pages of caches have digests; 4: a chunk's digest is over those of its pages
     code_version = 4
     work_unit = "MiB"
-    Semantic = PackedConfig
+    table = "packed"
+    Table = Semantic = PackedConfig
     Execution = PackedExecution
+    checks = ("rows are the features", "one chunk a batch", "chunks begin on pages")
+    needs = MappingProxyType({"cache_plan": ", which says what is packed"})
+
+    def wanted(self, pipeline: Any) -> PackedConfig | None:
+        """The rows of stored batches are packed where [packed] asks for it, or a training reads them."""
+        if pipeline.table("cache_plan") is None or (
+            pipeline.table("packed") is None and not pipeline.is_read(self.name)
+        ):
+            return None
+        return pipeline.table("packed") or PackedConfig()
 
     def inputs(self, semantic: PackedConfig) -> Mapping[str, str]:
         """Packing reads features, batches and the plan."""
         return {"graph": "graph", "samples": "samples", "cache_plan": "cache_plan"}
-
-    def raw(self, semantic: PackedConfig) -> Mapping[str, str]:
-        """Nothing from outside the store enters."""
-        return {}
 
     def parts(self, inputs: Mapping[str, Artifact], semantic: PackedConfig) -> Sequence[str]:
         """Returns the parts' names, by segment: groups of about equally many stored rows.
@@ -71,17 +75,30 @@ class PackedStage:
         execution: PackedExecution,
         writer: Writer,
         progress: Progress,
-        part: str | None = None,
     ) -> Summary:
-        """Packs a group, or puts the index over finished ones.
+        """Puts the index over finished groups.
+
+        Raises:
+            InputError: a group is damaged.
+        """
+        from assets.packed_chunks.build_index import build_index
+
+        return build_index(inputs, self.parts(inputs, semantic), writer)
+
+    def build_part(
+        self,
+        part: str,
+        inputs: Mapping[str, Artifact],
+        semantic: PackedConfig,
+        execution: PackedExecution,
+        writer: Writer,
+        progress: Progress,
+    ) -> Summary:
+        """Packs a group.
 
         Raises:
             InputError: the plan is not one of these samples, something that is read is damaged, or the disk is full.
         """
-        if part is None:
-            from assets.packed_chunks.build_index import build_index
-
-            return build_index(inputs, self.parts(inputs, semantic), writer)
         from assets.packed_chunks.build_group import build_group
 
         threads = execution.threads_each

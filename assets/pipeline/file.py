@@ -24,8 +24,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.budgets.config import MemoryConfig
-from assets.pipeline.rules import impossible, parse_tables
+from assets.pipeline.rules import impossible, parse_tables, parse_train, table_names
 from assets.pipeline.schema import NOT_BUILT, Problem, Tables
 from assets.pipeline.toml_lines import key_lines
 from assets.sampling.config import SamplingConfig
@@ -33,15 +32,11 @@ from assets.storage.home import ROOT
 from kernels.errors import InputError
 
 if TYPE_CHECKING:
-    from assets.cache_plan.config import CachePlanTable
-    from assets.hotness.config import HotnessTable
-    from assets.packed_chunks.config import PackedConfig
-    from assets.samples.config import SamplesTable
+    from assets.sampling.config import SamplingConfig
     from assets.sources.registry import GraphConfig
 
 FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
 SHIPPED = ROOT / "jobs" / "pipelines"
-SECTIONS = ("name", "seed", "graph", "sampling", "hotness", "memory", "samples", "cache_plan", "packed", "train")
 LATER_SECTIONS = ("partitions", "chunks", "schedule")
 LATER_VALUES: Mapping[str, tuple[str, ...]] = {
     "method": ("weighted", "random_walk"),
@@ -77,13 +72,7 @@ class Pipeline:
     Attributes:
         name, seed: its head.
         path, text: the file and what stood in it.
-        graph: the Semantic config of the graph stage.
-        sampling: how mini-batches are sampled, None where the file does not say.
-        hotness: how nodes are ranked for caches, None where the file does not say.
-        memory: what each level of the memory may hold, None where the file does not say.
-        samples: which mini-batches are stored, None where the file does not say.
-        cache_plan: how their rows are laid out on disk, None where the file does not ask for it.
-        packed: how they are packed, None where the file does not say.
+        tables: name -> checked value of each table that the file has.
         train: one object of the train schema for each `[[train]]` table, or plain dicts where no schema was given.
     """
 
@@ -91,14 +80,26 @@ class Pipeline:
     seed: int
     path: Path
     text: str
-    graph: GraphConfig
-    sampling: SamplingConfig | None
-    hotness: HotnessTable | None = None
-    memory: MemoryConfig | None = None
-    samples: SamplesTable | None = None
-    cache_plan: CachePlanTable | None = None
-    packed: PackedConfig | None = None
+    tables: Mapping[str, Any]
     train: tuple[Any, ...]
+
+    @property
+    def graph(self) -> GraphConfig:
+        """The Semantic config of the graph stage."""
+        return self.tables["graph"]
+
+    @property
+    def sampling(self) -> SamplingConfig | None:
+        """How mini-batches are sampled, None where the file does not say."""
+        return self.table("sampling")
+
+    def table(self, name: str) -> Any:
+        """Returns the value of a table, None where the file lacks it."""
+        return self.tables.get(name)
+
+    def is_read(self, stage: str) -> bool:
+        """Tells whether a training reads artifacts of a stage."""
+        return any(stage in (*table.technique.inputs, *table.reads) for table in self.train)
 
     @property
     def reference(self) -> str:
@@ -190,21 +191,24 @@ def _parse(
     head, problems = tables.parse(Head, head_raw, ())
     problems += _unknown_sections(raw, tables)
     values: dict[str, Any] = {"name": head.name, "seed": head.seed} if head else {}
-    found, more = parse_tables(raw, tables, head.seed if head else 0, train_schema)
-    values |= found
-    problems += more
+    for part in (
+        parse_tables(raw, tables, head.seed if head else 0),
+        parse_train(raw.get("train", []), tables, train_schema),
+    ):
+        values |= part[0]
+        problems += part[1]
     problems += impossible(raw, values, tables)
     return values, problems
 
 
 def _unknown_sections(raw: Mapping[str, Any], tables: Tables) -> list[Problem]:
-    problems = []
+    problems, sections = [], ("name", "seed", *table_names(), "train")
     for key in raw:
         if key in LATER_SECTIONS:
             problems.append(tables.problem((key,), f"[{key}] {NOT_BUILT}; remove it"))
-        elif key not in SECTIONS:
-            near = get_close_matches(key, [*SECTIONS, *LATER_SECTIONS], 1)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(SECTIONS)}"
+        elif key not in sections:
+            near = get_close_matches(key, [*sections, *LATER_SECTIONS], 1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sections)}"
             problems.append(tables.problem((key,), f"a pipeline has no {key} ({hint})"))
     return problems
 

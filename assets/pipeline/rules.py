@@ -7,112 +7,70 @@ problems that it found, with their lines.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from assets.budgets.config import MemoryConfig
+from assets.building.stage import Stage
+from assets.pipeline.catalogue import stages
 from assets.pipeline.schema import Problem, Tables
 from assets.pipeline.toml_lines import KeyPath
 from assets.sampling.config import SamplingConfig
-from kernels.errors import InputError
 
-if TYPE_CHECKING:
-    from assets.cache_plan.config import CachePlanTable
-    from assets.hotness.config import HotnessTable
-    from assets.packed_chunks.config import PackedConfig
-    from assets.samples.config import SamplesTable
+SAMPLING = "sampling"
+"""The one table that configures no stage of its own: several read it."""
 
 
-def parse_tables(
-    raw: Mapping[str, Any], tables: Tables, seed: int, train_schema: type | None
-) -> tuple[dict[str, Any], list[Problem]]:
-    """Returns section -> its checked value, None for one that the file does not have, and the problems.
+def table_names() -> tuple[str, ...]:
+    """Returns the tables that a pipeline file may have, but for [[train]]."""
+    graph, *others = (stage.table for stage in stages() if stage.table)
+    return (graph, SAMPLING, *others)
+
+
+def parse_tables(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[dict[str, Any], list[Problem]]:
+    """Returns {"tables": name -> checked value of each table that is there, None for one with mistakes}, and the problems.
 
     Args:
         raw: the file's content.
         tables: knows its lines.
         seed: the pipeline's, the default of the graph's.
-        train_schema: the dataclass of a train table; None leaves them unchecked.
     """
     values: dict[str, Any] = {}
-    values["graph"], problems = _parse_graph(raw, tables, seed)
-    for name, schema in (("sampling", SamplingConfig), ("memory", MemoryConfig)):
-        values[name], found = tables.parse(schema, raw[name], (name,)) if name in raw else (None, [])
-        problems += found
-    for name, parse in (
-        ("hotness", _parse_hotness),
-        ("samples", lambda raw, tables: _parse_samples(raw, tables, values["sampling"])),
-        ("cache_plan", _parse_cache_plan),
-        ("packed", _parse_packed),
-        ("train", lambda raw, tables: _parse_train(raw.get("train", []), tables, train_schema)),
-    ):
-        values[name], found = parse(raw, tables)
-        problems += found
-    return values, problems
+    problems: list[Problem] = []
+    if SAMPLING in raw:
+        values[SAMPLING], problems = tables.parse(SamplingConfig, raw[SAMPLING], (SAMPLING,))
+    catalogue = [stage for stage in stages() if stage.table]
+    for stage in catalogue:
+        # The graph's table is missed where it is absent.
+        if stage.table in raw or stage is catalogue[0]:
+            values[stage.table], found = stage.parse(raw, tables, seed)
+            problems += found
+    for stage in catalogue:
+        if stage.table in raw:
+            problems += _lacking_tables(stage, raw, values, tables)
+    return {"tables": values}, problems
 
 
-def _parse_graph(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[Any, list[Problem]]:
-    from assets.sources.registry import SOURCES, config_class
-
-    graph, choices = raw.get("graph"), ", ".join(SOURCES)
-    if not isinstance(graph, Mapping):
-        return None, [tables.problem(("graph",), f"the file lacks the table [graph] with source = one of {choices}")]
-    if "source" not in graph:
-        return None, [tables.problem(("graph",), f"[graph] lacks the key source, one of {choices}")]
-    try:
-        schema = config_class(graph["source"])
-    except InputError as error:
-        return None, [tables.problem(("graph", "source"), f"{error.problem}; {error.remedy}")]
-    return tables.parse(schema, graph, ("graph",), {"seed": seed})
-
-
-def _parse_hotness(raw: Mapping[str, Any], tables: Tables) -> tuple[HotnessTable | None, list[Problem]]:
-    from assets.hotness.config import HotnessTable
-
-    if "hotness" not in raw:
-        return None, []
-    table, problems = tables.parse(HotnessTable, raw["hotness"], ("hotness",))
-    if table is not None and table.presamples and "sampling" not in raw:
-        text = f'policy = "{table.policy}" samples batches: it needs a table [sampling] with fanouts and batch_size'
-        problems = [tables.problem(("hotness",), text)]
-    return table, problems
-
-
-def _parse_samples(
-    raw: Mapping[str, Any], tables: Tables, sampling: SamplingConfig | None
-) -> tuple[SamplesTable | None, list[Problem]]:
-    from assets.samples.config import SamplesTable
-
-    if "samples" not in raw:
-        return None, []
-    table, problems = tables.parse(SamplesTable, raw["samples"], ("samples",))
-    if "sampling" not in raw:
-        problems.append(tables.problem(("samples",), "[samples] needs a table [sampling] with fanouts and batch_size"))
-    elif table is not None and sampling is not None and (text := table.problem(sampling)):
-        problems.append(tables.problem(("samples", "epochs") if table.epochs else ("samples",), text))
-    return table, problems
-
-
-def _parse_cache_plan(raw: Mapping[str, Any], tables: Tables) -> tuple[CachePlanTable | None, list[Problem]]:
-    from assets.cache_plan.config import CachePlanTable
-
-    if "cache_plan" not in raw:
-        return None, []
-    table, problems = tables.parse(CachePlanTable, raw["cache_plan"], ("cache_plan",))
-    for needed, why in (("samples", "to lay out the rows of stored batches"), ("memory", "with the budgets")):
+def _lacking_tables(
+    stage: Stage, raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables
+) -> Iterator[Problem]:
+    """Yields what a stage's table needs of other tables."""
+    for needed, why in stage.needs.items():
         if needed not in raw:
-            problems.append(tables.problem(("cache_plan",), f"[cache_plan] needs a table [{needed}] {why}"))
-    return table, problems
+            yield tables.problem((stage.table,), f"[{stage.table}] needs a table [{needed}]{why}")
+    if values[stage.table] is not None:
+        for key, text in stage.problems(values):
+            yield tables.problem((stage.table, key) if key else (stage.table,), text)
 
 
-def _parse_packed(raw: Mapping[str, Any], tables: Tables) -> tuple[PackedConfig | None, list[Problem]]:
-    from assets.packed_chunks.config import PackedConfig
+def parse_train(entries: Any, tables: Tables, schema: type | None) -> tuple[dict[str, Any], list[Problem]]:
+    """Returns {"train": the checked train tables}, and the problems.
 
-    if "packed" not in raw:
-        return None, []
-    table, problems = tables.parse(PackedConfig, raw["packed"], ("packed",))
-    if "cache_plan" not in raw:
-        problems.append(tables.problem(("packed",), "[packed] needs a table [cache_plan], which says what is packed"))
-    return table, problems
+    Args:
+        entries: what the file has under `train`.
+        tables: knows the lines.
+        schema: the dataclass of a train table; None leaves them unchecked.
+    """
+    parsed, problems = _parse_train(entries, tables, schema)
+    return {"train": parsed}, problems
 
 
 def _parse_train(entries: Any, tables: Tables, schema: type | None) -> tuple[tuple[Any, ...], list[Problem]]:
@@ -145,7 +103,7 @@ def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables
     entries = raw.get("train", [])
     if not isinstance(entries, list) or not entries:
         return []
-    problems, first_of, sampling = [], {}, values["sampling"]
+    problems, first_of, sampling = [], {}, values["tables"].get(SAMPLING)
     needing = [value for value in values["train"] if "sampling" in _needs(value)]
     if "sampling" not in raw and needing:
         problems.append(tables.problem(("train",), "[[train]] needs a table [sampling] with fanouts and batch_size"))
@@ -184,7 +142,7 @@ def _needs(table: Any) -> tuple[str, ...]:
 
 def _unstored(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> str:
     """Returns how the sentence goes on that says why a train table cannot take stored samples, "" where it can."""
-    samples, sampling, seed = values["samples"], values["sampling"], values.get("seed")
+    samples, sampling, seed = values["tables"].get("samples"), values["tables"].get(SAMPLING), values.get("seed")
     if "samples" not in raw:
         return " needs a table [samples]"
     if table.seeds and set(table.seeds) != {seed}:

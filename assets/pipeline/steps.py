@@ -131,32 +131,6 @@ class Versions:
             self._raw[where] = dict(recipe.raw(config))
         return self._raw[where]
 
-    def remembering(self, stage: Any) -> Any:
-        """Returns the stage with a `raw` that answers from here; what it does while it builds is its own."""
-        return _Remembering(stage, self)
-
-
-class _Remembering:
-    """A stage whose raw digests are remembered."""
-
-    def __init__(self, stage: Any, versions: Versions):
-        self._stage, self._versions = stage, versions
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stage, name)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Another process builds with the stage itself: its version is known by then.
-        return _itself, (self._stage,)
-
-    def raw(self, semantic: Any) -> Mapping[str, str]:
-        """Returns the remembered digests."""
-        return self._versions.raw(self._stage, semantic)
-
-
-def _itself(stage: Any) -> Any:
-    return stage
-
 
 def find_all(store: Store, step: Step, versions: Versions) -> list[Artifact] | None:
     """Returns the step's artifacts, marked as reused, when the store has all of them, sound; None otherwise."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from assets.building.stage import Progress, Summary
-from assets.samples.config import BatchRange, SamplesConfig, SamplesExecution
+from assets.building.stage import FanOut, Progress, Summary
+from assets.samples.config import BatchRange, SamplesConfig, SamplesExecution, SamplesTable, samples_config
 from assets.storage.user_code import code_digests
 from kernels.errors import InputError
 
@@ -16,14 +17,29 @@ if TYPE_CHECKING:
     from assets.storage.writer import Writer
 
 
-class SamplesStage:
+class SamplesStage(FanOut):
     """Samples and stores mini-batches; `SAMPLES` is the one instance."""
 
-    name = "samples"
+    name = table = "samples"
     code_version = 1
     work_unit = "batches"
+    Table = SamplesTable
     Semantic = SamplesConfig
     Execution = SamplesExecution
+    checks = ("blocks are sound", "input ids are unique", "every seed once an epoch")
+    needs = MappingProxyType({"sampling": " with fanouts and batch_size"})
+
+    def wanted(self, pipeline: Any) -> SamplesConfig | None:
+        """Mini-batches are stored where [samples] asks for it."""
+        if pipeline.table("samples") is None or pipeline.sampling is None:
+            return None
+        return samples_config(pipeline.table("samples"), pipeline.sampling, pipeline.seed)
+
+    def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yields that the epochs do not fit `reuse`."""
+        table, sampling = tables[self.table], tables.get("sampling")
+        if sampling is not None and (text := table.problem(sampling)):
+            yield ("epochs" if table.epochs else ""), text
 
     def inputs(self, semantic: SamplesConfig) -> Mapping[str, str]:
         """Sampling reads a graph."""
@@ -64,22 +80,34 @@ class SamplesStage:
         execution: SamplesExecution,
         writer: Writer,
         progress: Progress,
-        part: str | None = None,
     ) -> Summary:
-        """Samples the batches of a part, or puts the index over finished parts.
+        """Puts the index over finished parts.
 
         Raises:
-            InputError: the topology is not sound, a user's function failed, or a part is damaged.
+            InputError: a part is damaged.
         """
-        if part is None:
-            from assets.samples.build_index import build_index
+        from assets.samples.build_index import build_index
 
-            names = self.parts(inputs, semantic)
-            return build_index(inputs, semantic, names, execution.threads, writer, progress)
-        threads = execution.threads_each
+        names = self.parts(inputs, semantic)
+        return build_index(inputs, semantic, names, execution.threads, writer, progress)
+
+    def build_part(
+        self,
+        part: str,
+        inputs: Mapping[str, Artifact],
+        semantic: SamplesConfig,
+        execution: SamplesExecution,
+        writer: Writer,
+        progress: Progress,
+    ) -> Summary:
+        """Samples the batches of a part.
+
+        Raises:
+            InputError: the topology is not sound, or a user's function failed.
+        """
         from assets.samples.build_part import build_part
 
-        return build_part(inputs["graph"], semantic, threads, BatchRange.of(part), writer, progress)
+        return build_part(inputs["graph"], semantic, execution.threads_each, BatchRange.of(part), writer, progress)
 
 
 SAMPLES = SamplesStage()

@@ -40,6 +40,9 @@ SOURCES: Mapping[str, str] = {
 }
 """Source name -> the module that reads it."""
 
+GENERATORS = ("citation", "rmat", "sbm")
+"""Sources that read nothing from outside."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GraphConfig:
@@ -82,6 +85,11 @@ class GraphConfig:
                 f"train_ratio = {train} and valid_ratio = {valid} do not split the nodes",
                 "give train_ratio > 0, valid_ratio >= 0 and a sum of at most 1",
             )
+
+    @property
+    def weighted(self) -> bool:
+        """Whether edges get weights."""
+        return False
 
 
 @dataclass(kw_only=True)

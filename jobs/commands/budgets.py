@@ -42,7 +42,7 @@ def _print_resolved(store: Store, pipeline: Pipeline) -> None:
     if graph is None:
         problem = f"{pipeline.path}: its graph is not built in {store.home}, so shares of its features have no size"
         raise InputError(problem, f"build it first: graphmill build {pipeline.reference}")
-    config: BudgetsConfig = budgets_config(pipeline.memory or MemoryConfig(), pipeline.train)
+    config: BudgetsConfig = budgets_config(pipeline.table("memory") or MemoryConfig(), pipeline.train)
     artifact = materialize(store, BudgetsStage(store.home), config, BudgetsExecution(), {"graph": graph})
     numbers = artifact.summary["numbers"]
     print(f"{artifact.label} of {pipeline.name}: {format_bytes(numbers['feature_bytes'])} of features")

@@ -51,13 +51,14 @@ def print_source(source: str) -> None:
 def _hotness_lines(pipeline: Pipeline, num_nodes: int) -> list[str]:
     from assets.hotness.config import HotnessExecution, hotness_config, needed_bytes
 
-    if pipeline.hotness is None:
+    hotness = pipeline.table("hotness")
+    if hotness is None:
         return []
-    config = hotness_config(pipeline.hotness, pipeline.sampling, pipeline.seed)
+    config = hotness_config(hotness, pipeline.sampling, pipeline.seed)
     memory, stored = needed_bytes(config, num_nodes, HotnessExecution().threads)
-    epochs = f"{pipeline.hotness.rounds * pipeline.hotness.presamples} presampled and {pipeline.hotness.evaluate_epochs} evaluated epochs"
+    epochs = f"{hotness.rounds * hotness.presamples} presampled and {hotness.evaluate_epochs} evaluated epochs"
     return [
-        f"hotness by {pipeline.hotness.policy}: {epochs}",
+        f"hotness by {hotness.policy}: {epochs}",
         f"  memory    {format_bytes(memory)}, one batch a thread, and the mapped graph",
         f"  disk      {format_bytes(stored)}",
     ]

@@ -22,6 +22,7 @@ from dagster import (
     open_pipes_session,
 )
 
+from assets.building.child import child_environment, start_child
 from assets.storage.home import ROOT
 from jobs.runs import guard
 from jobs.runs.cancellation import CANCEL_POLL_SECONDS, is_canceled
@@ -61,9 +62,7 @@ class ChildProcesses(dg.PipesClient):
         """
         with _pipes_session(context, extras or {}) as session:
             # Steps import from a path that Dagster adds while it loads code; a child needs to be told.
-            paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-            environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | dict(env or {})
-            environment |= session.get_bootstrap_env_vars()
+            environment = child_environment({**(env or {}), **session.get_bootstrap_env_vars()})
             code = self._run_to_end(command, environment, lambda: is_canceled(context))
         invocation = PipesClientCompletedInvocation(session)
         for message in invocation.get_custom_messages():
@@ -77,9 +76,7 @@ class ChildProcesses(dg.PipesClient):
     def _run_to_end(self, command: Sequence[str], environment: dict[str, str], canceled: Callable[[], bool]) -> int:
         guarded = [sys.executable, "-I", guard.__file__, str(os.getpid()), ",".join(map(str, self.grace)), *command]
         # Between the start and `try` an interrupt would leave a child; the guard still ends it, together with this process.
-        process = subprocess.Popen(
-            guarded, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stderr=self.stderr, start_new_session=True
-        )
+        process = start_child(guarded, environment, cwd=ROOT, stderr=self.stderr)
         try:
             while True:
                 with suppress(subprocess.TimeoutExpired):

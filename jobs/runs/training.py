@@ -15,7 +15,7 @@ from assets.pipeline.steps import Step, Versions, find_all, find_inputs
 from jobs.runs.children import ChildProcesses
 from kernels.errors import InputError
 from trainers.config import model_configs
-from trainers.recipe import MODEL_CHECKS, ModelRecipe
+from trainers.recipe import ModelRecipe
 
 POOL = "gpu"
 
@@ -47,7 +47,7 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
             inputs={name: sources[name] for name in ("graph", *table.technique.inputs)},
             # Which rows are cached and where batches come from changes no weight: needed, recorded and no part of the version.
             reads={name: sources[name] for name in table.reads if name in sources},
-            checks=MODEL_CHECKS,
+            checks=ModelRecipe.checks,
             command=f"graphmill train {pipeline.reference} {table.name}",
         )
         for table in pipeline.train

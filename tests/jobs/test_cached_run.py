@@ -37,8 +37,9 @@ def test_a_cached_pipeline_runs_and_says_what_moved(cached, tmp_path):
     outcome = launch(Launch(pipeline=cached, home=home, report=lines.append))
     budgets, hotness, model = (outcome.artifacts[name][0] for name in ("budgets", "hotness", "sage"))
     assert open_budgets(budgets).device_bytes == 300 * ROW_BYTES // 5 and open_budgets(budgets).automatic == ("disk",)
+    read = {role: each["version"] for role, each in model.run_record()["reads"].items()}
+    assert read == {"hotness": hotness.version, "budgets": budgets.version}
     record = model.run_record()["cache"]
-    assert (record["hotness"], record["budgets"]) == (hotness.version, budgets.version)
     assert (record["device_rows"], record["host_rows"], record["simulated_peak_bytes"]) == (60, 90, None)
     counts = {
         row["name"]: row["n"]

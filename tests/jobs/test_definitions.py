@@ -7,13 +7,14 @@ import dagster as dg
 import pytest
 
 from assets.definitions import Surroundings, check_name
-from assets.pipeline.data_steps import GRAPH_CHECKS, HOTNESS_CHECKS
+from assets.graph.stage import GRAPH
+from assets.hotness.stage import COUNTING_CHECKS, HOTNESS, LAYER_CHECKS
 from assets.storage.store import Store
 from jobs.definitions import build_defs, read_pipelines
 from jobs.runs.children import ROOT
 from kernels.errors import InputError
 from tests.jobs.recipes import load_tiny, write_tiny
-from trainers.recipe import MODEL_CHECKS, ModelRecipe
+from trainers.recipe import ModelRecipe
 
 
 def _specs(definitions):
@@ -33,7 +34,7 @@ def test_assets_have_keys_groups_versions_owners_and_checks(tiny, tmp_path):
     assert all(list(spec.owners) == ["team:graph"] and spec.code_version and spec.kinds for spec in specs.values())
     assert [dep.asset_key.to_user_string() for dep in specs["ti-ny/sage"].deps] == ["ti-ny/graph"]
     checks = {check.name for check in definitions.resolve_asset_graph().asset_check_keys}
-    assert checks == {check_name(name) for name in (*GRAPH_CHECKS, *MODEL_CHECKS)}
+    assert checks == {check_name(name) for name in (*GRAPH.checks, *ModelRecipe.checks)}
     names = {f"ti_ny__{selection}" for selection in ("preprocess", "train", "all")}
     assert names <= {job.name for job in definitions.resolve_all_job_defs()}
     (training,) = [asset for asset in definitions.assets if dg.AssetKey(["ti-ny", "sage"]) in asset.keys]
@@ -57,7 +58,7 @@ def test_hotness_is_an_asset_that_reads_the_graph(tmp_path):
         for check in result.get_asset_check_evaluations()
         if check.asset_key.path[-1] == "hotness"
     }
-    assert checks == dict.fromkeys(map(check_name, HOTNESS_CHECKS), True)
+    assert checks == dict.fromkeys(map(check_name, (*COUNTING_CHECKS, *LAYER_CHECKS, *HOTNESS.checks)), True)
 
 
 def test_a_source_with_raw_content_has_an_observable_asset(tmp_path):
@@ -108,7 +109,7 @@ def test_the_recipe_of_models_is_that_of_the_stage():
 
     for name in ("name", "code_version", "Semantic"):
         assert getattr(ModelStage, name) == getattr(ModelRecipe, name)
-    assert ModelStage().inputs(None) == ModelRecipe().inputs(None)  # pyright: ignore[reportArgumentType]
+    assert ModelStage.inputs is ModelRecipe.inputs and ModelStage.raw is ModelRecipe.raw
 
 
 def test_loading_the_code_location_imports_nothing_heavy():

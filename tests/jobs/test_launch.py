@@ -162,13 +162,13 @@ def test_an_input_error_of_a_training_comes_through(first, home, tmp_path):
 
 
 def test_failed_checks_are_recorded_and_nothing_is_published(tmp_path, monkeypatch):
-    from assets import graph
     from assets.building.stage import Check
+    from assets.graph import stage
 
     def fail(*arguments, **options):
         return [Check(name="has edges", passed=False, detail="none at all"), Check(name="rows are sorted", passed=True)]
 
-    monkeypatch.setattr(graph, "topology_checks", fail)
+    monkeypatch.setattr(stage, "topology_checks", fail)
     with pytest.raises(InputError, match="none at all"):
         launch(Launch(pipeline=load_tiny(tmp_path), home=tmp_path / "home", selection="preprocess"))
     assert Store(tmp_path / "home").artifacts() == []

@@ -5,9 +5,10 @@ import hashlib
 import numpy as np
 import pytest
 
-from assets.pipeline.data_steps import GENERATORS, preprocessing_steps
+from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import load_pipeline
 from assets.pipeline.steps import Versions, find_inputs, joint_version, recipe_hash
+from assets.sources.registry import GENERATORS
 from assets.storage.store import Store
 from jobs.runs.training import training_steps
 from kernels.errors import InputError

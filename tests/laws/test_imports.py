@@ -1,8 +1,12 @@
-"""Imports go one way, kernels <- assets <- trainers <- jobs, and heavy packages load only where they are used."""
+"""Imports go one way, from layer to layer (kernels <- assets <- trainers <- jobs) and from room to room.
+
+Heavy packages load only where they are used.
+"""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -59,3 +63,90 @@ def test_the_folders_are_ours(layer: str) -> None:
     command = [sys.executable, "-c", f"import {layer}; print({layer}.__file__)"]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     assert Path(found) == ROOT / layer / "__init__.py"
+
+
+# The rooms of a layer, lowest first: a room imports rooms before it only. A room is a file or folder directly in a layer.
+ROOMS = {
+    "kernels": "errors types arrays warn_once rng graph sampling hotness cuda rows disk_cache layers",
+    "assets": "sizes storage building figures sources graph sampling hotness budgets samples cache_plan packed_chunks pipeline definitions",
+    "trainers": "record devices rows batches learning_rate ops models executor techniques config checkpoint scores recipe "
+    "evaluate probe_step open_rows loop stage run inputs predict __main__",
+    "jobs": "figures runs definitions launch commands cli",
+}
+
+
+def modules() -> dict[str, Path]:
+    files = [path.relative_to(ROOT) for layer in LAYERS for path in sources(layer)]
+    return {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in files}
+
+
+def module_imports(path: Path, known: Collection[str]) -> set[str]:
+    """The project's modules that a file imports anywhere, but for what only a type checker sees."""
+    tree = ast.parse((ROOT / path).read_text())
+    guards = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+    unseen = {id(inner) for guard in guards for inner in ast.walk(guard)}
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and id(node) not in unseen:
+            found |= {
+                f"{node.module}.{a.name}" if f"{node.module}.{a.name}" in known else node.module for a in node.names
+            }
+        elif isinstance(node, ast.Import) and id(node) not in unseen:
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name in known}
+
+
+def arrows() -> dict[str, set[str]]:
+    known = modules()
+    return {name: module_imports(path, known) - {name} for name, path in known.items()}
+
+
+def room_of(module: str) -> tuple[str, str]:
+    layer, _, rest = module.partition(".")
+    return layer, rest.split(".")[0]
+
+
+def circle(graph: Mapping[str, Collection[str]]) -> list[str]:
+    """A circle of a graph, [] where it has none."""
+    state: dict[str, int] = {}
+
+    def visit(node: str, path: list[str]) -> list[str]:
+        state[node] = 1
+        for target in sorted(graph.get(node, ())):
+            if state.get(target) == 1:
+                return [*path, node, target]
+            if target not in state and (found := visit(target, [*path, node])):
+                return found
+        state[node] = 2
+        return []
+
+    return next((found for node in sorted(graph) if node not in state and (found := visit(node, []))), [])
+
+
+def test_a_circle_is_found() -> None:
+    assert circle({"a": ["b"], "b": ["c"], "c": []}) == []
+    assert circle({"a": ["b"], "b": ["c"], "c": ["b"]}) == ["a", "b", "c", "b"]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_no_import_runs_to_a_higher_room(layer: str) -> None:
+    order = ROOMS[layer].split()
+    rooms = {room for place, room in map(room_of, modules()) if place == layer and room}
+    assert rooms == set(order), "the list above names every room of the layer, lowest first"
+    wrong = [
+        f"{name} imports {target}"
+        for name, targets in arrows().items()
+        for target in targets
+        if room_of(name)[0] == room_of(target)[0] == layer
+        and room_of(target)[1]
+        and order.index(room_of(name)[1]) < order.index(room_of(target)[1])
+    ]
+    assert not wrong
+
+
+def test_files_import_one_another_in_no_circle() -> None:
+    assert circle(arrows()) == []
+
+
+def test_assets_has_at_most_sixteen_rooms() -> None:
+    assert len(ROOMS["assets"].split()) <= 16

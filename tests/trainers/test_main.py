@@ -101,7 +101,7 @@ def test_a_cache_needs_hotness_and_resolves_its_own_budgets(built, capsys):
     from assets.hotness.config import HotnessExecution, hotness_config
     from assets.hotness.stage import HOTNESS
 
-    config = hotness_config(pipeline.hotness, pipeline.sampling, pipeline.seed)
+    config = hotness_config(pipeline.table("hotness"), pipeline.sampling, pipeline.seed)
     materialize(Store(home), HOTNESS, config, HotnessExecution(threads=1), {"graph": graph})
     assert main([str(path), "sage", "--home", str(home), "--input", f"graph={graph.version[:9]}"]) == 0
     (model,) = [each for each in Store(home).artifacts() if each.stage == "model"]

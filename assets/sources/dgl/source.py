@@ -16,8 +16,6 @@ while building: the graph's arrays once more.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from assets.building.child import child_environment, run_child
 from assets.sources.readers.mapped_arrays import mapped_block, mapped_relation, open_plain
 from assets.sources.registry import RawGraph
 from assets.sources.spooled import SpooledConfig, known_labels
 from assets.sources.typed_graph import TypedGraph, first_ids, import_typed
-from assets.storage.home import ROOT
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -63,6 +61,11 @@ class Config(SpooledConfig):
     weight: str | None = None
     # column of masks [N, S]
     split: int | None = None
+
+    @property
+    def weighted(self) -> bool:
+        """Whether edges get weights."""
+        return self.weight is not None
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
@@ -139,9 +142,8 @@ def _run_reader(path: Path, folder: Path, request: dict[str, Any]) -> dict[str, 
     """Runs the child and returns what it found."""
     if not path.is_file():
         raise InputError(f"{path}: no such file", "correct `path` in [graph]; it is relative to the pipeline file")
-    environment = os.environ | {"DGLBACKEND": "pytorch", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "assets.sources.dgl.reader", str(path), str(folder), json.dumps(request)]
-    child = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    child = run_child(command, child_environment({"DGLBACKEND": "pytorch"}))
     answer = next((line for line in reversed(child.stdout.splitlines()) if line.startswith("{")), None)
     if answer is None:
         last = (child.stderr.strip().splitlines() or ["no reason was given"])[-1]

@@ -48,6 +48,11 @@ class Config(SpooledConfig):
     # separates the fields of CSV files; None is a tab for .tsv, else a comma
     delimiter: str | None = None
 
+    @property
+    def weighted(self) -> bool:
+        """Whether edges get weights."""
+        return self.weight_column is not None
+
     def __post_init__(self) -> None:
         """Checks ranges and what needs node tables."""
         super().__post_init__()

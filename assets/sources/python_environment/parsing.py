@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assets.building.child import start_child
 from assets.sources.python_environment import modules
 from kernels.errors import InputError
 
@@ -97,11 +98,9 @@ def _shared(starts: Iterator[int], lock: threading.Lock) -> Iterator[int]:
 
 
 def _start_child() -> subprocess.Popen[str]:
-    """Starts a parsing process; its own session keeps a terminal's Ctrl-C from it, and its pipe ends it."""
+    """Starts a parsing process; the end of its pipe ends it."""
     command = [sys.executable, "-E", "-s", "-P", "-W", "ignore", str(Path(modules.__file__))]
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", start_new_session=True
-    )
+    return start_child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
 
 
 def _ask(child: subprocess.Popen[str], tasks: Sequence[tuple[str, str, bool, int]]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assets.building.stage import Check, Summary
+from assets.building.stage import Check, FanOut, Summary
 from kernels.errors import InputError
 
 
@@ -26,18 +26,12 @@ class Execution:
     trouble: tuple[str, str] = ("", "")
 
 
-class PartedStage:
+class PartedStage(FanOut):
     name = "parted"
     code_version = 1
     work_unit = "rows"
     Semantic = Semantic
     Execution = Execution
-
-    def inputs(self, semantic):
-        return {}
-
-    def raw(self, semantic):
-        return {}
 
     def parts(self, inputs, semantic):
         return [f"p{number}" for number in range(semantic.parts)]
@@ -45,11 +39,12 @@ class PartedStage:
     def work(self, inputs, semantic, part):
         return int(part[1:]) + 1
 
-    def build(self, inputs, semantic, execution, writer, progress, part=None):
-        if part is None:
-            sums = [int(inputs[f"p{number}"].array("values").sum()) for number in range(semantic.parts)]
-            writer.save("sums", np.array(sums, np.int64))
-            return Summary(numbers={"total": sum(sums)})
+    def build(self, inputs, semantic, execution, writer, progress):
+        sums = [int(inputs[f"p{number}"].array("values").sum()) for number in range(semantic.parts)]
+        writer.save("sums", np.array(sums, np.int64))
+        return Summary(numbers={"total": sum(sums)})
+
+    def build_part(self, part, inputs, semantic, execution, writer, progress):
         progress.start("inner", 7, "rows")
         checks = self.trouble(execution, part)
         for _ in range(int(part[1:]) + 1):

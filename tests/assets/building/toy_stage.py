@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.building.stage import Check, Summary
+from assets.building.stage import Check, Stage, Summary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,17 +22,15 @@ class Execution:
     threads: int = 1
 
 
-class ToyStage:
+class ToyStage(Stage):
     name = "toy"
     code_version = 1
     Semantic = Semantic
     Execution = Execution
+    checks = ("rows are even",)
 
     def __init__(self):
         self.num_builds = 0
-
-    def inputs(self, semantic):
-        return {}
 
     def raw(self, semantic):
         return {"source": "ab" * 32} if semantic.path else {}

@@ -185,6 +185,6 @@ def test_mistakes_in_the_table_are_reported_with_their_lines(tmp_path, table, me
 def test_a_table_is_read(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(RECIPE + '[hotness]\npolicy = "degree"\n')
-    assert load_pipeline(path).hotness == HotnessTable(policy="degree")
+    assert load_pipeline(path).table("hotness") == HotnessTable(policy="degree")
     path.write_text(RECIPE)
-    assert load_pipeline(path).hotness is None
+    assert load_pipeline(path).table("hotness") is None

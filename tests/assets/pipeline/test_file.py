@@ -187,9 +187,9 @@ def test_shipped_pipelines_are_valid(name, monkeypatch, tmp_path):
 
 def test_memory_is_sizes_shares_or_auto(write):
     head = '[graph]\nsource = "sbm"\nnodes = 30\nedges = 60\n'
-    memory = load_pipeline(write(f'{head}[memory]\ndevice = 0\nhost = "10%"\n')).memory
+    memory = load_pipeline(write(f'{head}[memory]\ndevice = 0\nhost = "10%"\n')).table("memory")
     assert (memory.device, memory.host, memory.disk) == (0, "10%", "auto")
-    assert load_pipeline(write(head)).memory is None
+    assert load_pipeline(write(head)).table("memory") is None
     assert mistakes(write(f"{head}[memory]\ndevise = 0\n")) == ["6: [memory] has no key devise (did you mean device?)"]
     (mistake,) = mistakes(write(f'{head}[memory]\ndevice = "1GiB"\nhost = "much"\ndisk = "5x"\n'))
     assert mistake.startswith("7: host = 'much': 'much' is not a size; write \"auto\", a size such as \"2GiB\"")

@@ -231,7 +231,7 @@ def test_a_part_holds_a_few_batches_at_a_time(tmp_path):
 
     def build():
         with Store(tmp_path).writer("samples.parts", "0" * 64) as writer:
-            SAMPLES.build({"graph": graph}, semantic, SamplesExecution(threads=1), writer, Silent(), part=name)
+            SAMPLES.build_part(name, {"graph": graph}, semantic, SamplesExecution(threads=1), writer, Silent())
             return (writer.path("batches.npy")).stat().st_size, int(np.diff(np.load(writer.path("bounds.npy"))).max())
 
     build()

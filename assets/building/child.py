@@ -1,0 +1,54 @@
+"""How this project starts processes: with its own modules on their path and in a session of their own.
+
+A session of its own keeps a terminal's Ctrl-C from a child: the parent gets it and ends its children. Who starts a child has to end it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assets.storage.home import ROOT
+
+
+def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Returns this process's environment, in which Python finds the project's modules first.
+
+    Args:
+        more: variables that the child gets besides.
+    """
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))} | dict(more or {})
+
+
+def start_child(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, **options: Any
+) -> subprocess.Popen[Any]:
+    """Starts a process in a session of its own, with nothing to read unless it gets a pipe.
+
+    Args:
+        command: program and arguments.
+        environment: all of its variables, None for `child_environment()`.
+        options: as of `subprocess.Popen`.
+    """
+    options = {"stdin": subprocess.DEVNULL, "env": environment or child_environment()} | options
+    return subprocess.Popen(command, start_new_session=True, **options)
+
+
+def run_child(command: Sequence[str], environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs a process to its end and returns its exit status and what it printed; whatever interrupts this ends the process."""
+    child = start_child(command, environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        out, err = child.communicate()
+    finally:
+        child.kill()
+        child.wait()
+    return subprocess.CompletedProcess(command, child.returncode, out, err)
+
+
+def how_it_ended(status: int) -> str:
+    """Returns an exit status in words: the name of the signal that ended a process, or its exit code."""
+    return signal.Signals(-status).name if status < 0 else f"exit code {status}"

@@ -1,0 +1,28 @@
+"""The stages that a pipeline file can ask for, in the order in which they run. A new stage is one folder and one line here."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from assets.building.stage import Stage
+
+STAGES = (
+    "assets.graph.stage:GRAPH",
+    "assets.hotness.stage:HOTNESS",
+    "assets.budgets.stage:BUDGETS",
+    "assets.samples.stage:SAMPLES",
+    "assets.cache_plan.stage:CACHE_PLAN",
+    "assets.packed_chunks.stage:PACKED_CHUNKS",
+)
+"""Module and name of each stage; a stage stands behind those that it reads."""
+
+
+def stages(home: Path | None = None) -> list[Stage]:
+    """Returns all stages.
+
+    Args:
+        home: where numbers that were measured on this machine are, None for the default home.
+    """
+    named = [entry.partition(":") for entry in STAGES]
+    return [getattr(importlib.import_module(module), name).at(home) for module, _, name in named]

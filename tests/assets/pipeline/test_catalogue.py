@@ -1,0 +1,172 @@
+"""A stage is one folder and one line in the catalogue; every stage makes the checks that it declares."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
+from assets.budgets.stage import BUDGETS
+from assets.building.materialize import materialize
+from assets.building.stage import Check, Stage, Summary
+from assets.definitions import UndeclaredCheckError, materialized
+from assets.graph.stage import GRAPH, GraphExecution
+from assets.hotness.config import HotnessExecution, HotnessTable, hotness_config
+from assets.hotness.stage import HOTNESS
+from assets.pipeline.catalogue import STAGES, stages
+from assets.pipeline.data_steps import preprocessing_steps
+from assets.pipeline.file import Pipeline, load_pipeline
+from assets.pipeline.steps import Step, Versions
+from assets.sampling.config import SamplingConfig
+from assets.sources.registry import config_class
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from kernels.errors import InputError
+from tests.assets.packed_chunks.packed import Packed, build_packed
+from tests.trainers.runs import train_packed
+from trainers.config import TrainTable
+from trainers.recipe import ModelRecipe
+
+RECIPE = '[graph]\nsource = "sbm"\nnodes = 60\nedges = 240\n[degrees]\nleast = 2\n'
+
+
+@dataclass(frozen=True, kw_only=True)
+class DegreesTable:
+    # Nodes below this in-degree are not counted.
+    least: int = 1
+
+    def __post_init__(self) -> None:
+        if self.least < 0:
+            raise InputError(f"least = {self.least} is negative", "give 0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DegreesExecution:
+    # Native threads.
+    threads: int = 1
+
+
+class DegreesStage(Stage):
+    """Counts the nodes of each in-degree: the toy stage that is added from outside."""
+
+    name = table = "degrees"
+    code_version = 1
+    Table = Semantic = DegreesTable
+    Execution = DegreesExecution
+    checks = ("counts add up",)
+    needs = MappingProxyType({"graph": " to count"})
+
+    def inputs(self, semantic: DegreesTable) -> Mapping[str, str]:
+        return {"graph": "graph"}
+
+    def wanted(self, pipeline: Pipeline) -> DegreesTable | None:
+        return pipeline.table("degrees")
+
+    def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        graph = tables["graph"]
+        if graph is not None and tables["degrees"].least > graph.nodes:
+            yield "least", f"least = {tables['degrees'].least} is more than the {graph.nodes} nodes"
+
+    def build(self, inputs: Any, semantic: DegreesTable, execution: Any, writer: Any, progress: Any) -> Summary:
+        degree = inputs["graph"].array("in_degree")
+        counts = np.bincount(degree[degree >= semantic.least])
+        writer.save("counts", counts)
+        check = Check(name="counts add up", passed=counts.sum() == (degree >= semantic.least).sum())
+        return Summary(numbers={"largest": int(degree.max())}, checks=[check])
+
+
+DEGREES = DegreesStage()
+
+
+@pytest.fixture
+def with_degrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assets.pipeline.catalogue.STAGES", (*STAGES, f"{__name__}:DEGREES"))
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "toy.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.usefixtures("with_degrees")
+def test_a_stage_from_outside_is_parsed_built_and_an_asset(tmp_path: Path) -> None:
+    from jobs.definitions import build_defs
+
+    pipeline = load_pipeline(write(tmp_path, RECIPE), TrainTable)
+    graph, degrees = preprocessing_steps(pipeline)
+    assert (degrees.name, degrees.configs, degrees.inputs) == ("degrees", (DegreesTable(least=2),), {"graph": graph})
+    store = Store(tmp_path / "home")
+    inputs = {"graph": materialize(store, GRAPH, pipeline.graph, GraphExecution(threads=1), {})}
+    made = materialize(store, DEGREES, degrees.configs[0], DegreesExecution(), inputs)
+    assert made.array("counts")[:2].sum() == 0 and Versions().of(degrees) == (made.version,)
+    keys = {key.to_user_string() for asset in build_defs([pipeline]).assets or () for key in asset.keys}  # pyright: ignore
+    assert keys >= {"toy/graph", "toy/degrees"}
+
+
+@pytest.mark.usefixtures("with_degrees")
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("least = 2", "least = -1", r"toy\.toml:6: least = -1 is negative"),
+        ("least = 2", "leest = 2", r"toy\.toml:6: \[degrees\] has no key leest .did you mean least"),
+        ("least = 2", "least = 61", r"toy\.toml:6: least = 61 is more than the 60 nodes"),
+        ("[degrees]", "[degreees]", r"toy\.toml:5: a pipeline has no degreees .did you mean degrees"),
+    ],
+)
+def test_mistakes_in_the_table_of_a_stage_from_outside_have_their_line(
+    tmp_path: Path, old: str, new: str, problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem):
+        load_pipeline(write(tmp_path, RECIPE.replace(old, new)), TrainTable)
+
+
+def test_without_its_line_the_table_is_unknown(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a pipeline has no degrees"):
+        load_pipeline(write(tmp_path, RECIPE), TrainTable)
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
+    return build_packed(tmp_path_factory.mktemp("home"), epochs=2)
+
+
+def declared(stage: Any, artifact: Artifact, semantic: Any) -> None:
+    """The checks that an artifact made are those that its stage declares for its config, each once."""
+    made = [check["name"] for check in artifact.summary["checks"]]
+    assert sorted(made) == sorted(stage.expected_checks(semantic)), stage.name
+
+
+def test_every_stage_makes_the_checks_that_it_declares(packed: Packed, tmp_path: Path) -> None:
+    store, seen = Store(tmp_path), {"model"}
+    sbm = config_class("sbm")(source="sbm", nodes=60, edges=240)
+    graph = materialize(store, GRAPH, sbm, GraphExecution(threads=1), {})
+    declared(GRAPH, graph, sbm)
+    (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,0.5\n1,2,2\n")
+    table = config_class("edges")(source="edges", edges=tmp_path / "edges.csv", weight_column="w")
+    declared(GRAPH, materialize(store, GRAPH, table, GraphExecution(threads=1), {}), table)
+    sampling = SamplingConfig(fanouts=(2, 2), batch_size=8)
+    for policy in ("degree", "presample", "bayes"):
+        config = hotness_config(HotnessTable(policy=policy), sampling, 0)
+        declared(HOTNESS, materialize(store, HOTNESS, config, HotnessExecution(threads=1), {"graph": graph}), config)
+    memory = BudgetsConfig(memory=MemoryConfig(device=0, host="10%", disk=0))
+    declared(BUDGETS, materialize(store, BUDGETS, memory, BudgetsExecution(), {"graph": graph}), memory)
+    for stage in stages():
+        seen.add(stage.name)
+        if stage.name in ("samples", "cache_plan", "packed_chunks"):
+            declared(stage, getattr(packed, stage.name), None)
+    declared(ModelRecipe(), train_packed(packed, tmp_path / "models"), None)
+    assert seen == {"graph", "hotness", "budgets", "samples", "cache_plan", "packed_chunks", "model"}
+
+
+def test_a_check_that_no_artifact_made_is_an_error_and_so_is_one_that_was_not_declared(packed: Packed) -> None:
+    step = Step(pipeline="p", name="samples", recipe=stages()[3], configs=(packed.samples.config,))
+    made = tuple(check["name"] for check in packed.samples.summary["checks"])
+    for checks, problem in (((*made, "rows are blue"), "rows are blue"), (made[1:], made[0])):
+        wrong = Step(**{**vars(step), "checks": checks})
+        with pytest.raises(UndeclaredCheckError, match=problem):
+            materialized(wrong, [packed.samples], Versions(), reused=False)
