@@ -1,6 +1,6 @@
 """What every graph source shares: its configuration, what it returns, and the list of sources.
 
-A source is one file of this folder with three names:
+A source is a module with four names:
 
 - `Config`: a frozen dataclass, a subclass of `GraphConfig`, whose fields are the keys of the flat `[graph]` table;
 - `raw(config)`: content digests of the external files that it reads, `{name: sha256}`; a generator has none;

@@ -48,7 +48,7 @@ class GeneratedConfig(GraphConfig):
                 raise InputError(f"{key} = {getattr(self, key)} is less than 1", "give a positive count")
         if not 1 <= self.classes <= self.nodes:
             raise InputError(
-                f"classes = {self.classes} is outside [1, nodes = {self.nodes}]", "give at most one class a node"
+                f"classes = {self.classes} is outside [1, nodes = {self.nodes}]", "give at most one class per node"
             )
         if not 0 <= self.noise <= LARGEST_NOISE:
             raise InputError(f"noise = {self.noise} is outside [0, {LARGEST_NOISE}]", "give a ratio, for example 4.0")
