@@ -31,6 +31,7 @@ class Build:
         inputs: role -> artifact, as `stage.inputs(semantic)` names them; hashed by their versions.
         reads: role -> artifact of what only decides how it is built; leased and recorded in run.json, never hashed.
         raw: name -> SHA-256 of the external content; None asks the stage.
+        version: of the artifact, 64 hex digits; known before it is built.
     """
 
     store: Store
@@ -40,7 +41,6 @@ class Build:
     inputs: Mapping[str, Artifact]
     reads: Mapping[str, Artifact] = field(default_factory=dict)
     raw: Mapping[str, str] | None = None
-    # Of the artifact, 64 hex digits; known before it is built.
     version: str = field(init=False)
 
     def __post_init__(self) -> None:

@@ -93,22 +93,18 @@ def build_group(
     distributed = time.perf_counter()
     reorderer.write_in_order(distributor, threads)
     reordered = time.perf_counter()
-    writer.save("bounds", layout.chunks)
-    writer.save("num_cached", plan.cached_rows)
-    writer.save("digests", np.array([chunk.region.digest for chunk in chunks], np.uint64))
-    writer.save("cache_bounds", layout.caches)
-    writer.save("cache_digests", cache_words)
+    digests = np.array([chunk.region.digest for chunk in chunks], np.uint64)
+    for name, array in (
+        ("bounds", layout.chunks), ("num_cached", plan.cached_rows), ("digests", digests),
+        ("cache_bounds", layout.caches), ("cache_digests", cache_words),
+    ):  # fmt: skip
+        writer.save(name, array)
     packed = [
         _Region(chunk_file, int(start), 0, plan.packed(batch)) for batch, start in enumerate(layout.rows.tolist())
     ]
     wrong = _compare(table, [*packed, *regions])
-    writer.note(
-        phase_seconds={
-            "distribute": distributed - clock,
-            "reorder": reordered - distributed,
-            "compare": time.perf_counter() - reordered,
-        }
-    )
+    seconds = np.diff([clock, distributed, reordered, time.perf_counter()]).tolist()
+    writer.note(phase_seconds=dict(zip(("distribute", "reorder", "compare"), seconds, strict=True)))
     return Summary(
         numbers={
             "first_segment": segments.low,

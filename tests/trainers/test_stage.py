@@ -39,6 +39,28 @@ def test_a_model_learns_and_says_what_it_did(tmp_path: Path) -> None:
     assert model.verify() == []
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"model": "gat", "heads": 2, "eval": "sampled"}, {"class_weights": "balanced"}]
+)
+def test_a_model_in_float64_takes_the_same_steps_with_more_digits(tmp_path: Path, options: dict) -> None:
+    single, double = (train_small(tmp_path, dropout=0.2, dtype=dtype, **options) for dtype in ("float32", "float64"))
+    weights = {name: load_file(model.file("weights.safetensors")) for name, model in (("s", single), ("d", double))}
+    assert {tensor.dtype for tensor in weights["d"].values()} == {torch.float64}
+    for name, tensor in weights["s"].items():
+        torch.testing.assert_close(tensor.double(), weights["d"][name], rtol=1e-3, atol=1e-3)
+    # The parameters really have more digits than float32 holds.
+    assert any(bool((tensor.float().double() != tensor).any()) for tensor in weights["d"].values())
+    for one, other in zip(rows_of(single), rows_of(double), strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4) and one["loss"] != other["loss"]
+    assert "dtype" not in single.config["train"] and double.config["train"]["dtype"] == "float64"
+
+
+def test_exact_inference_in_float64_is_that_of_a_whole_pass_to_the_last_digits(tmp_path: Path) -> None:
+    models = [train_small(tmp_path / name, dtype="float64", eval_workspace=name) for name in ("40KiB", "1GiB")]
+    scores = [[row["valid"] for row in rows_of(model)] for model in models]
+    assert scores[0] == scores[1]
+
+
 def test_the_second_time_it_is_reused(tmp_path: Path) -> None:
     lines: list[str] = []
     first = train_small(tmp_path, report=lines.append)

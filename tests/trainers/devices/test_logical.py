@@ -1,10 +1,13 @@
 """A logical device counts live torch storages and enforces its budget (law 4)."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 
 from trainers.devices.logical import LogicalDevice
-from trainers.devices.protocol import OverBudget
+from trainers.devices.protocol import CACHE, OverBudget, kernel_array
 
 
 def test_live_bytes_follow_what_is_alive() -> None:
@@ -59,3 +62,40 @@ def test_alloc_books_under_its_purpose_and_refuses_before_allocating() -> None:
     with pytest.raises(OverBudget, match="inputs on device 0"):
         device.alloc((10, 100), torch.float32, "inputs")
     assert device.live_bytes == 400
+
+
+def test_numpy_arrays_are_booked_while_they_live_and_views_as_their_owner() -> None:
+    device = LogicalDevice(work_bytes=1000)
+    table = np.zeros(100, np.float32)
+    device.adopt([table[10:20], table, table.reshape(10, 10)], "topology")
+    assert device.live_bytes == 400 and device.peak == {"topology": 400, "total": 400}
+    with pytest.raises(OverBudget, match=r"slots on device 0 \(workspace 1,000\) asks for 800 bytes where 600"):
+        device.adopt([np.zeros(100)], "slots")
+    labels = torch.zeros(50, dtype=torch.float64)
+    device.adopt([labels, table], "labels")
+    assert device.live_bytes == 800
+    del table, labels
+    assert device.live_bytes == 0 and device.peak["total"] == 800
+
+
+def test_memory_of_a_mapped_file_is_not_the_devices(tmp_path: Path) -> None:
+    np.zeros(100).tofile(tmp_path / "rows")
+    mapped, device = np.memmap(tmp_path / "rows"), LogicalDevice()
+    device.adopt([mapped, mapped[5:]], "rows")
+    assert device.live_bytes == 0
+
+
+def test_each_direction_to_the_host_has_a_link_of_its_own() -> None:
+    device, plain = LogicalDevice(link_gbps=2.0), LogicalDevice()
+    up, down = device.link("h2d"), device.link("d2h")
+    assert up is device.link("h2d") and up is not down and up is not None and up.gbps == 2.0
+    up.carry(100, up.now())
+    assert (up.charged_bytes, down.charged_bytes if down else None) == (100, 0)
+    assert device.link("d2d") is device.link("rank") is plain.link("h2d") is None
+
+
+def test_rows_of_any_stored_type_are_allocated_under_the_cache_budget() -> None:
+    device = LogicalDevice(work_bytes=0, cache_bytes=800)
+    rows = device.alloc((10, 10), np.dtype(np.float64), CACHE)
+    assert rows.dtype == torch.float64 and device.live_bytes == 0 and device.peak == {"cache": 800, "total": 800}
+    assert kernel_array(rows).shape == (10, 10)
