@@ -97,7 +97,7 @@ class RawGraph:
     """A source's graph before it is compressed; the features are already in the writer.
 
     Attributes:
-        num_nodes: N.
+        num_nodes: number of nodes N.
         src, dst: ids[M], the edges as the source has them, src -> dst, in any order; empty where `spool` holds them.
         spool: the edges of a source that may not fit in memory, with their attributes.
         memory_bytes: working memory for sorting the spool.

@@ -70,7 +70,7 @@ def load_generated(
     """Writes features by class, then draws the edges.
 
     Args:
-        config: sizes, noise, normalisation and seed.
+        config: configuration of the source: sizes, noise, normalisation and seed.
         labels: i32[N].
         edges: function that draws (src, dst), ids[edges] each.
         threads, writer, progress: number of native threads, writer and listener of the stage.
@@ -89,10 +89,10 @@ def write_class_features(
     """Writes `features` f32[N, F]: the centroid of the node's class plus noise, in ranges of 8 MiB.
 
     Args:
-        config: sizes, noise, normalisation and seed.
+        config: configuration of the source: sizes, noise, normalisation and seed.
         labels: i32[N].
         threads: number of native threads; the bytes do not depend on it.
-        writer: receives the array.
+        writer: writer of the artifact, which receives the array.
         progress: listener, which is told of every row.
     """
     shape = (config.nodes, config.features)
