@@ -1,1 +1,16 @@
-"""What is stored: one stage a file, and how an artifact is written, versioned and read."""
+"""What is stored, and how it is built from a pipeline file.
+
+The rooms, in the order in which a graph passes them:
+
+    sources          readers of raw graphs, and generators
+    graph            the graph as it is stored: topology, features, labels, splits
+    sampling         the `[sampling]` table, and how it becomes a sampler
+    hotness          which nodes mini-batches ask for most
+    budgets          bytes of feature rows that each level of the memory may hold
+    samples          mini-batches of K epochs, sampled before training
+    cache_plan       which level serves every row of every stored batch
+    packed_chunks    the rows that each stored batch reads from disk, packed for it
+
+Under them lie `storage` (artifacts: versions, digests, leases, readers) and `building` (how a stage becomes an artifact). `pipeline`
+turns a TOML file into the steps that build them, and `definitions.py` turns steps into Dagster's assets.
+"""

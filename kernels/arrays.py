@@ -54,7 +54,8 @@ def as_int32(array: Any, what: str, length: int) -> Array:
 def _as_native(array: Array) -> Array:
     """Returns the array, or a copy where native code could not read it in place.
 
-    `np.require` says the same and takes ten times as long. It is asked six times a call, behind a kernel that has just cleared the caches.
+    `np.require` says the same and takes ten times as long. It is asked six times per call, behind a kernel that has just cleared the
+    caches.
     """
     flags = array.flags
     return array if flags.c_contiguous and flags.aligned else np.require(array, requirements=["C", "A"])

@@ -6,7 +6,7 @@
     member_ptr i64[B+1], members i32[q]            rows of its segment's disk cache that each batch reads
     packed_ptr i64[B+1], packed_ids ids[p]         rows of each batch's chunk, ascending
     tier_rows i64[B, 4]                            rows that a batch takes from device, host, disk cache and chunk
-    pages, runs, pages_by_id i64[B]                pages and page runs it reads of the disk cache; pages were it ordered by id
+    pages, runs, pages_by_id i64[B]                pages it reads of the disk cache, ranges of adjacent ones; pages were it ordered by id
     tiers.png, cache_io.png                        share of rows by tier; I/O by batch before and after the ordering (Fig. 5)
 
 A row that a batch needs comes from the tier that holds it, else from its segment's cache, else from its chunk: exactly one. The size of
@@ -15,8 +15,8 @@ of all segments), checked against the bytes of whole pages before anything is wr
 nobody wants, segments are longer and hold a row several times (assets/cache_plan/layout.py). Every number of the summary is
 exact: the packer writes and the trainer reads these bytes. The disk budget counts feature bytes of all K epochs.
 
-Samples are read three times at most, a segment at a time, each batch verified. Peak memory with N nodes, T threads, R the bytes of a
-record, and P (batch, node) pairs from disk in the largest segment, of which m nodes cached, s its batches:
+Samples are read three times at most, one segment after the other, each batch verified. Peak memory with N nodes, T threads, R the bytes
+of a record, and P (batch, node) pairs from disk in the largest segment, of which m nodes cached, s its batches:
 
     16 N (slots, working memory, visits; 28 N while nodes are ranked) + T R + 8 B min(B, 1024)
     + ids of the segment 2 x 4 x (its inputs) + 12 P + m (16 ceil(s / 64) + 40)

@@ -27,8 +27,8 @@ STREAMED = ("cache_ids", "packed_ids", "members")
 """Arrays that are written segment by segment."""
 
 
-class Planned(NamedTuple):
-    """What the segments came to.
+class PlanTotals(NamedTuple):
+    """What all segments of the plan come to.
 
     Attributes:
         tier_rows: i64[B, 4], rows of each batch on the device, on the host, in the disk cache and in its chunk.
@@ -61,7 +61,7 @@ def plan_all(
     seed: int,
     writer: Writer,
     progress: Progress,
-) -> Planned:
+) -> PlanTotals:
     """Plans segment after segment and writes the arrays.
 
     Args:
@@ -88,7 +88,7 @@ def plan_all(
 
 def _plan_layout(
     planner: SegmentPlanner, layout: Layout, placement: Placement, writer: Writer, progress: Progress
-) -> Planned:
+) -> PlanTotals:
     num_batches, ids = planner.batches.num_batches, placement.device_ids.dtype
     made = _Columns(num_batches, len(placement.slot), layout.order)
     progress.start("plan segments", num_batches, "batches")
@@ -112,11 +112,11 @@ def _plan_layout(
         writer.save(name, np.concatenate([[0], np.cumsum(made.tier_rows[:, column])]))
     for name in ("tier_rows", "pages", "runs", "pages_by_id"):
         writer.save(name, getattr(made, name))
-    return made.planned()
+    return made.totals()
 
 
 class _Columns:
-    """Collects what is counted a batch."""
+    """Collects what is counted per batch."""
 
     def __init__(self, num_batches: int, num_nodes: int, order: str):
         self._reader = np.full(num_nodes, -1, np.int32)  # the last batch that read a node from a cache
@@ -136,9 +136,9 @@ class _Columns:
             self._reader[segment.cache(0)[segment.cached(batch)]] = first + batch
             self.overlaps += int(np.count_nonzero(self._reader[segment.packed(batch)] == first + batch))
 
-    def planned(self) -> Planned:
+    def totals(self) -> PlanTotals:
         """Returns everything."""
-        return Planned(
+        return PlanTotals(
             tier_rows=self.tier_rows,
             pages=self.pages,
             runs=self.runs,

@@ -10,7 +10,7 @@ import numpy as np
 
 from assets.budgets.read import Budgets, open_budgets
 from assets.building.stage import Progress, Stage, Summary
-from assets.cache_plan.build import Planned, plan_all
+from assets.cache_plan.build import PlanTotals, plan_all
 from assets.cache_plan.config import CachePlanConfig, CachePlanExecution, CachePlanTable, cache_plan_config
 from assets.cache_plan.segment_size import SegmentBatches, SizeLimits, choose_size
 from assets.cache_plan.summary import CACHE_PLAN_CHECKS, plan_checks, plan_numbers
@@ -73,11 +73,11 @@ class CachePlanStage(Stage):
                 row_bytes=table.row_bytes, disk_bytes=budgets.disk_bytes, segment_size=asked.segment_size
             )
             choice = choose_size(batches, placement.slot, visits, limits, progress)
-            planned = plan_all(batches, placement, choice, asked.order, semantic.seed, writer, progress)
+            totals = plan_all(batches, placement, choice, asked.order, semantic.seed, writer, progress)
         return Summary(
-            numbers=plan_numbers(planned, placement, choice) | {"feature_bytes": table.num_rows * table.row_bytes},
-            checks=plan_checks(planned, placement, choice, budgets, np.asarray(samples.num_inputs)),
-            figures=_draw(planned, writer),
+            numbers=plan_numbers(totals, placement, choice) | {"feature_bytes": table.num_rows * table.row_bytes},
+            checks=plan_checks(totals, placement, choice, budgets, np.asarray(samples.num_inputs)),
+            figures=_draw(totals, writer),
         )
 
 
@@ -100,12 +100,12 @@ def place_visited(visits: Array, row_bytes: int, budgets: Budgets) -> Placement:
     return place_rows(order, *rows)
 
 
-def _draw(planned: Planned, writer: Writer) -> dict[str, str]:
+def _draw(totals: PlanTotals, writer: Writer) -> dict[str, str]:
     """Draws the figures and returns title -> file."""
     from assets.figures import page_curves, tier_shares
 
-    tier_shares(writer.path("tiers.png"), planned.tier_rows)
+    tier_shares(writer.path("tiers.png"), totals.tier_rows)
     page_curves(
-        writer.path("cache_io.png"), {"ordered by node id": planned.pages_by_id, f'"{planned.order}"': planned.pages}
+        writer.path("cache_io.png"), {"ordered by node id": totals.pages_by_id, f'"{totals.order}"': totals.pages}
     )
     return {"rows by tier": "tiers.png", "disk cache pages by batch": "cache_io.png"}

@@ -8,7 +8,7 @@ import numpy as np
 
 from assets.budgets.read import Budgets
 from assets.building.stage import Check
-from assets.cache_plan.build import Planned
+from assets.cache_plan.build import PlanTotals
 from assets.cache_plan.segment_size import SegmentChoice
 from assets.sizes import format_bytes
 from kernels.rows.pages import PAGE_BYTES
@@ -25,24 +25,24 @@ CACHE_PLAN_CHECKS = (
 """What the stage tests; the UI lists checks before they have run."""
 
 
-def plan_numbers(planned: Planned, placement: Placement, choice: SegmentChoice) -> dict[str, Any]:
+def plan_numbers(totals: PlanTotals, placement: Placement, choice: SegmentChoice) -> dict[str, Any]:
     """Returns the numbers of the summary; all are exact."""
-    rows, row_bytes = planned.tier_rows.sum(axis=0), choice.row_bytes
-    asked, pages = int(rows[2] + rows[3]) * row_bytes, int(planned.pages.sum())
-    moved = int(planned.packed_bytes.sum()) + pages * PAGE_BYTES
-    by_id = int(planned.packed_bytes.sum()) + int(planned.pages_by_id.sum()) * PAGE_BYTES
+    rows, row_bytes = totals.tier_rows.sum(axis=0), choice.row_bytes
+    asked, pages = int(rows[2] + rows[3]) * row_bytes, int(totals.pages.sum())
+    moved = int(totals.packed_bytes.sum()) + pages * PAGE_BYTES
+    by_id = int(totals.packed_bytes.sum()) + int(totals.pages_by_id.sum()) * PAGE_BYTES
     names = ("device", "host", "cached", "packed")
     return {
         "row_bytes": row_bytes,
-        "num_batches": len(planned.tier_rows),
-        "order": planned.order,
-        "num_segments": planned.num_segments,
+        "num_batches": len(totals.tier_rows),
+        "order": totals.order,
+        "num_segments": totals.num_segments,
         "segment_size": choice.size,
         "segment_size_as_printed": choice.as_printed or 0,
         "rows_as_printed_ratio": choice.rows_as_printed / max(1, choice.full_rows),
         "num_device_rows": len(placement.device_ids),
         "num_host_rows": len(placement.host_ids),
-        "num_cached_rows": planned.num_cached,
+        "num_cached_rows": totals.num_cached,
         "num_packed_rows": int(rows[3]),
         "read_bytes_by_tier": {name: int(count) * row_bytes for name, count in zip(names, rows, strict=True)},
         "asked_bytes": asked,
@@ -50,34 +50,34 @@ def plan_numbers(planned: Planned, placement: Placement, choice: SegmentChoice) 
         "amplification": moved / asked if asked else 1.0,
         "amplification_by_id": by_id / asked if asked else 1.0,
         "num_pages": pages,
-        "num_page_runs": int(planned.runs.sum()),
-        "num_pages_by_id": int(planned.pages_by_id.sum()),
-        "disk_bytes": planned.disk_bytes,
+        "num_page_runs": int(totals.runs.sum()),
+        "num_pages_by_id": int(totals.pages_by_id.sum()),
+        "disk_bytes": totals.disk_bytes,
         "disk_budget_bytes": choice.disk_budget,
         "full_packing_bytes": choice.full_rows * row_bytes,
     }
 
 
 def plan_checks(
-    planned: Planned, placement: Placement, choice: SegmentChoice, budgets: Budgets, num_inputs: Array
+    totals: PlanTotals, placement: Placement, choice: SegmentChoice, budgets: Budgets, num_inputs: Array
 ) -> list[Check]:
     """Tests the plan against numbers that were counted another way: inputs by the sampler, rows by the gaps between uses."""
-    short = int(np.count_nonzero(planned.tier_rows.sum(axis=1) != num_inputs))
-    short += int(np.count_nonzero(planned.tier_rows[:, 2:].sum(axis=1) != choice.pairs))
-    stored = planned.num_cached + int(planned.tier_rows[:, 3].sum())
+    short = int(np.count_nonzero(totals.tier_rows.sum(axis=1) != num_inputs))
+    short += int(np.count_nonzero(totals.tier_rows[:, 2:].sum(axis=1) != choice.pairs))
+    stored = totals.num_cached + int(totals.tier_rows[:, 3].sum())
     on_disk = int(np.count_nonzero(placement.slot == ELSEWHERE))
     held = [len(ids) * choice.row_bytes for ids in (placement.device_ids, placement.host_ids)]
     places = len(placement.device_ids) + len(placement.host_ids) + on_disk
-    rows_fit = stored <= choice.full_rows if planned.order == "copies" else stored == choice.rows
+    rows_fit = stored <= choice.full_rows if totals.order == "copies" else stored == choice.rows
     sound = short == 0 and rows_fit and places == len(placement.slot)
     fits = held[0] <= budgets.device_bytes and held[1] <= budgets.host_bytes
     details = (
         (sound, f"{short} batches have other rows than inputs; {stored:,} rows stored, {choice.rows:,} counted"),
-        (planned.overlaps == 0, f"{planned.overlaps} rows"),
+        (totals.overlaps == 0, f"{totals.overlaps} rows"),
         (fits, f"{format_bytes(held[0])} and {format_bytes(held[1])}"),
         (
-            planned.disk_bytes <= budgets.disk_bytes,
-            f"{format_bytes(planned.disk_bytes)} of {format_bytes(budgets.disk_bytes)}",
+            totals.disk_bytes <= budgets.disk_bytes,
+            f"{format_bytes(totals.disk_bytes)} of {format_bytes(budgets.disk_bytes)}",
         ),
     )
     return [

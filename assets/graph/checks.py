@@ -35,7 +35,7 @@ def topology_checks(topology: Topology, *, merged: bool) -> list[Check]:
 
     Args:
         topology: the graph.
-        merged: each row must be strictly ascending, since duplicates were merged.
+        merged: whether duplicates were merged, so that each row must be strictly ascending.
     """
     indptr, indices, num_nodes = topology.indptr, topology.indices, topology.num_nodes
     falls = np.flatnonzero(np.diff(indptr) < 0)

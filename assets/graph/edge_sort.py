@@ -71,7 +71,7 @@ def sort_edges(
         policy: policy of edges that are added, dropped and merged.
         memory_bytes: working memory; see the module's docstring.
         threads: number of native threads; the bytes do not depend on it.
-        writer: receives the arrays.
+        writer: writer of the artifact, which receives the arrays.
         progress: listener, which is told of every edge, once in each of the two passes.
 
     Returns:

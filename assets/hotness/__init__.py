@@ -16,6 +16,6 @@ of the evaluated training epochs themselves, for comparison only.
 `evaluate_epochs` = E samples the first E epochs of training as well, and measures on them what a cache of each ratio would hold, by policy.
 `layer_inputs` walks all edges under every destination, which takes about as long as sampling them; everything else costs a few percent.
 
-Peak memory with N nodes, L layers, T threads: 8 N T for the samplers, one batch a thread, and 4 N for visits; 8 N L for layer visits, 8 N L
-more for inputs; ranking 28 N, by `bayes` 4 N L and 150 N; with evaluation or several rounds 16 N more.
+Peak memory with N nodes, L layers, T threads: 8 N T for the samplers, one batch per thread, and 4 N for visits; 8 N L for layer visits, 8
+N L more for inputs; ranking 28 N, by `bayes` 4 N L and 150 N; with evaluation or several rounds 16 N more.
 """

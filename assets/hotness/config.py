@@ -98,7 +98,7 @@ def needed_bytes(config: HotnessConfig, num_nodes: int, threads: int) -> tuple[i
 
     Args:
         config: configuration of the stage.
-        num_nodes: N.
+        num_nodes: number of nodes N.
         threads: number of threads that sample.
     """
     table, id_bytes = config.hotness, id_dtype(num_nodes).itemsize

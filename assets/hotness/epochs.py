@@ -96,8 +96,8 @@ class Epochs:
 
     Args:
         graph: the graph; its training nodes are the seeds.
-        config: policy, sampling and seed.
-        threads: threads that sample.
+        config: configuration of the stage: policy, sampling and seed.
+        threads: number of threads that sample.
         progress: listener, which is told of every batch.
 
     Raises:

@@ -1,11 +1,11 @@
-"""The packed_chunks stage: the feature rows that each batch needs from disk, side by side (DiskGNN, section 5.2).
+"""The packed_chunks stage: the feature rows that each batch needs from disk, packed next to each other (DiskGNN, section 5.2).
 
 The plan (assets/cache_plan/__init__.py) says which rows lie in device and host memory, which in the disk cache of a segment
 of batches, and which are packed with their batch. Here they get there: a group of consecutive segments is a part, and each
 part is built by one sequential pass over the feature table, range by range, however many batches want a row.
 
 Parts `segments-A-B`:
-    chunks u8[bytes]      one chunk a batch, each section starting on a page of the file and padded to whole pages:
+    chunks u8[bytes]      one chunk per batch, each section starting on a page of the file and padded to whole pages:
                           slots i32[inputs], in the order of the inputs (kernels/rows/slots.py);
                           places i32[c], ascending: the batch's rows of its segment's cache;
                           rows, packed, ascending by node id

@@ -3,7 +3,7 @@
 With the batches known beforehand, what each needs can be counted exactly, placed and packed; and training on stored samples
 is training on the online sampler's, byte for byte, because both are functions of (seed, epoch, step).
 
-Parts `epoch-E-batches-A-B`, each the batches of one run of steps of one epoch:
+Parts `epoch-E-batches-A-B`, each the batches of a range of steps of one epoch:
     batches u8[bytes]                    records (assets/samples/record.py), each starting on a page of the file
     bounds i64[n+1]                      byte of the file at which each record starts, and the end
     digests u64[n]                       xxh3-64 of each record
@@ -14,7 +14,7 @@ The parent, with B = K x batches per epoch, by epoch and step:
     visits u32[N]                        how many batches have the node among their inputs
     access.png                           share of all accesses by the hottest nodes
 
-Batches a part: as many as surely fit into `part_bytes` (a bound from fan-outs and graph; real parts are several times smaller).
+Batches per part: as many as surely fit into `part_bytes` (a bound from fan-outs and graph; real parts are several times smaller).
 
 Peak memory of a part, with T threads: T x (12 N + 3 R) + 4 R bytes at most and touched pages only, R the bytes of the
 largest batch, beside some 30 MB of the process and the mapped topology; the T threads may be spread over several

@@ -121,7 +121,7 @@ def _check(name: str, failed: list[bool], batches: BatchRange) -> Check:
 def _in_order(
     topology: Topology, semantic: SamplesConfig, threads: int, planned: Sequence[PlannedBatch]
 ) -> Iterator[_Made]:
-    """Yields the batches in the order of the plan; at most two a thread are sampled ahead."""
+    """Yields the batches in the order of the plan; at most two per thread are sampled ahead."""
     makers: queue.SimpleQueue[_Maker] = queue.SimpleQueue()
     for _ in range(threads):
         makers.put(_Maker(topology, semantic))

@@ -25,8 +25,8 @@ class Samples:
 
     Args:
         artifact: an artifact of the `samples` stage.
-        verify: compare each batch with its digest when it is read.
-        mapped: batches are views of the mapped file instead of copies; a page that cannot be read then ends the process.
+        verify: whether each batch is compared with its digest when it is read.
+        mapped: whether batches are views of the mapped file instead of copies; a page that cannot be read then ends the process.
 
     Raises:
         InputError: the artifact is of another stage, or a part is missing or damaged.
@@ -119,9 +119,9 @@ class Samples:
         """Checks that the samples are those of a run.
 
         Args:
-            num_batches: an epoch has so many.
-            epochs: sampling epochs that will be asked for.
-            needs: config key -> value.
+            num_batches: number of batches per epoch.
+            epochs: number of sampling epochs that will be asked for.
+            needs: config key -> value that the samples must have.
 
         Raises:
             InputError: they were drawn otherwise, or are too few.

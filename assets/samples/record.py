@@ -1,4 +1,4 @@
-"""One sampled mini-batch as one run of bytes: what `samples` stores, and what packed chunks begin with.
+"""One sampled mini-batch as consecutive bytes: what `samples` stores.
 
     header      i64[8 + 4 layers]: MAGIC, bytes without padding, epoch, step, seeds, layers, bytes per id, extras;
                 then for each block from the input side: num_dst, num_src, edges, bytes per degree
@@ -10,8 +10,8 @@ Every array starts at a multiple of 8 bytes and the record is padded with zeros 
 on a page is read by one sequential (also O_DIRECT) read and its arrays are used where they lie. Transposes and GCN
 coefficients are not stored: both follow from the record and are made when it is loaded.
 
-Source: DiskGNN, section 4 (a graph sample is stored as its node ids and one adjacency a layer).
-Bytes: 4 an edge, 4 an input (8 in graphs of 2^31 nodes), 1 or 2 a destination of each layer.
+Source: DiskGNN, section 4 (a graph sample is stored as its node ids and one adjacency per layer).
+Bytes: 4 per edge, 4 per input (8 in graphs of 2^31 nodes), 1 or 2 per destination of each layer.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def encode(key: BatchKey, blocks: Sequence[Block]) -> Array:
     """Returns u8[n], n a multiple of 4,096: the record of one batch; a function of its arguments only.
 
     Args:
-        key: names the batch; its stream is not stored.
+        key: key that names the batch; its stream is not stored.
         blocks: blocks of a sampler, nothing pruned. Transposes are left out.
     """
     degrees = [_degrees(block) for block in blocks]

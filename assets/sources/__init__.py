@@ -1,1 +1,1 @@
-"""Where graphs come from: one source a file."""
+"""Where graphs come from: each kind of source is a module or a folder, named in `assets.sources.registry.SOURCES`."""

@@ -29,11 +29,11 @@ class FeatureBlock:
     """The features of a range of nodes.
 
     Attributes:
-        where: names the features in errors: file, and array or column.
+        where: name of the features, for errors: file, and array or column.
         first, num_rows: the node ids first to first + num_rows - 1.
         width, dtype: columns and type of the source.
-        slices: yields (first row, rows[n, F]) that cover all rows once, in order.
-        place: row, column -> where that value is, for errors.
+        slices: function that yields (first row, rows[n, F]) that cover all rows once, in order.
+        place: function (row, column) -> where that value is, for errors.
         node_of_row: i64[num_rows] node ids of the rows, or None where they are in order.
     """
 

@@ -29,7 +29,7 @@ def stored_dtype(dtype: np.dtype[Any], normalize: str, where: str) -> np.dtype[A
     Args:
         dtype: the source's type.
         normalize: "none" or "row".
-        where: names the features in the error.
+        where: name of the features, for errors.
 
     Raises:
         InputError: the type is not a real number.
@@ -58,12 +58,12 @@ def write_features(
     """Writes `features` [N, F] from slices of rows, and refuses values that are not finite.
 
     Args:
-        writer: receives the array `features`.
+        writer: writer of the artifact, which receives the array `features`.
         shape: (N, F).
         dtype: the source's type; `stored_dtype` says what is written.
         slices: (first row, rows[n, F]) that cover all rows once.
         normalize: "none", or "row": each row is divided by the sum of its absolute values, a row of zeros stays.
-        where: names the features in errors.
+        where: name of the features, for errors.
         progress: listener, which is told of every row.
 
     Raises:

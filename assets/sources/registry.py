@@ -1,6 +1,6 @@
 """What every graph source shares: its configuration, what it returns, and the list of sources.
 
-A source is one file of this folder with three names:
+A source is a module with four names:
 
 - `Config`: a frozen dataclass, a subclass of `GraphConfig`, whose fields are the keys of the flat `[graph]` table;
 - `raw(config)`: content digests of the external files that it reads, `{name: sha256}`; a generator has none;
@@ -97,7 +97,7 @@ class RawGraph:
     """A source's graph before it is compressed; the features are already in the writer.
 
     Attributes:
-        num_nodes: N.
+        num_nodes: number of nodes N.
         src, dst: ids[M], the edges as the source has them, src -> dst, in any order; empty where `spool` holds them.
         spool: the edges of a source that may not fit in memory, with their attributes.
         memory_bytes: working memory for sorting the spool.

@@ -24,7 +24,7 @@ def stratified(labels: Array, seed: int, train_ratio: float, valid_ratio: float)
 
     Args:
         labels: i32[N], -1 for nodes that belong to no part.
-        seed: any; the same seed draws the same split.
+        seed: any integer; the same seed draws the same split.
         train_ratio, valid_ratio: shares of each class; the rest is for testing. Cuts are rounded to the nearest node,
         and a class
             has at least one training node.

@@ -60,7 +60,7 @@ class EdgeSpool:
 
     Args:
         folder: scratch folder of the writer.
-        num_nodes: N.
+        num_nodes: number of nodes N.
         columns: the attributes.
         undirected: whether reverse edges will be added; the histogram counts them.
     """

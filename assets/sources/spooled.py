@@ -74,8 +74,8 @@ def peak_bytes(memory_limit: int | str, num_nodes: int, row_bytes: int) -> int:
     """Returns the peak memory of an import by the formula of assets/sources/edges/source.py, for integer ids and no names.
 
     Args:
-        memory_limit: the key of `[graph]`.
-        num_nodes: N.
+        memory_limit: value of the key of `[graph]`.
+        num_nodes: number of nodes N.
         row_bytes: F w, bytes of a feature row.
     """
     return parse_size(memory_limit) + BASE_BYTES + NODE_BYTES * num_nodes + 2 * BATCH_ROWS * (row_bytes + 64)

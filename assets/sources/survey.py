@@ -17,14 +17,14 @@ class Survey:
     """What `graphmill inspect` prints.
 
     Attributes:
-        title: source and place.
-        contents: a line for each thing that is in there.
-        num_nodes: N.
-        num_edges: stored edges, reverse ones included; fewer where duplicates merge and self-loops are dropped.
-        num_features, value_bytes: columns, and bytes of one stored value.
+        title: name of the source, and where it is.
+        contents: one line per thing that the source holds.
+        num_nodes: number of nodes N.
+        num_edges: number of stored edges, reverse ones included; fewer where duplicates merge and self-loops are dropped.
+        num_features, value_bytes: number of columns, and bytes of one stored value.
         edge_bytes: bytes of the attributes of one stored edge, beside its source.
         memory_bytes: peak memory while building, by the formula of the source.
-        scratch_bytes: disk that is used while building and free afterwards.
+        scratch_bytes: bytes of disk that are used while building and free afterwards.
         notes: further remarks, one line each.
     """
 
@@ -71,9 +71,9 @@ def in_memory_bytes(num_edges: int, num_nodes: int, num_stored: int) -> int:
     """Returns the peak memory of a source whose edges are compressed in memory.
 
     Args:
-        num_edges: edges of the source.
-        num_nodes: N.
-        num_stored: edges before duplicates merge, reverse ones included.
+        num_edges: number of edges of the source.
+        num_nodes: number of nodes N.
+        num_stored: number of edges before duplicates merge, reverse ones included.
     """
     ids = id_dtype(num_nodes).itemsize
     return BASE_BYTES + 24 * num_edges + 3 * ids * num_stored + 100 * num_nodes

@@ -30,8 +30,8 @@ class Relation:
     Attributes:
         source, name, target: node type, relation, node type.
         num_edges: number of edges, None where it is not known before they are read.
-        batches: yields (src integers[n], dst integers[n], weight f32[n] or None), ids within the node types.
-        place: row -> where that edge is, for errors.
+        batches: function that yields (src integers[n], dst integers[n], weight f32[n] or None), ids within the node types.
+        place: function row -> where that edge is, for errors.
     """
 
     source: str
@@ -50,7 +50,7 @@ class TypedGraph:
         where: the file or folder.
         node_types: name -> number of nodes, in the order of their ids.
         relations: relations in the order of their edge types.
-        blocks: features, ids already global.
+        blocks: blocks of features, whose ids are global.
         labels: i32[N]; splits: global ids, or None.
         weights: whether the relations have weights.
     """

@@ -170,7 +170,7 @@ class Artifact:
             raise InputError(f"part {name} of {self.label} ({path}) {what}", remedy) from error
 
     def part_problems(self) -> list[str]:
-        """Returns which parts cannot be opened, one text a problem."""
+        """Returns which parts cannot be opened, one text per problem."""
         problems = []
         for name in self.parts:
             try:
@@ -180,14 +180,14 @@ class Artifact:
         return problems
 
     def verify_shallow(self) -> list[str]:
-        """Checks sizes and the digest list, without reading content. Returns what is wrong, one text a problem."""
+        """Checks sizes and the digest list, without reading content. Returns what is wrong, one text per problem."""
         return list(self._shallow_problems())
 
     def verify(self, threads: int = 1) -> list[str]:
-        """Reads every byte and compares it with the digests. Returns what is wrong, one text a problem, [] when sound.
+        """Reads every byte and compares it with the digests. Returns what is wrong, one text per problem, [] when sound.
 
         Args:
-            threads: readers.
+            threads: number of reading threads.
         """
         problems = self.verify_shallow()
         try:

@@ -38,7 +38,7 @@ def block_digests(path: Path, threads: int = 1) -> Array:
 
     Args:
         path: the file.
-        threads: readers; the result does not depend on it.
+        threads: number of reading threads; the result does not depend on it.
     """
     num_blocks = -(-path.stat().st_size // BLOCK_BYTES)
     words = np.zeros(num_blocks, dtype="<u8")
@@ -68,11 +68,11 @@ def words_digest(words: Array) -> str:
 
 
 def sha256_file(path: str | os.PathLike[str], home: Path | None = None) -> str:
-    """Returns the SHA-256 of a raw file, 64 hex digits; from the home's memory when the file did not change since.
+    """Returns the SHA-256 of a raw file, 64 hex digits; from the home's records when the file did not change since.
 
     Args:
         path: the raw file.
-        home: folder of the memory, None for the default home. A memory that cannot be read or written is done without.
+        home: home folder that keeps the records, None for the default one. Records that cannot be read or written are done without.
 
     Raises:
         InputError: the file is missing, cannot be read, or changes while it is read.

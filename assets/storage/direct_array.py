@@ -2,7 +2,7 @@
 
 A stage that fills gigabytes through a mapping pays for them three times: a page fault every 4 KiB, the kernel's copy of every page until
 it is written back, and a second pass for digests. A `DirectArray` is a padded `.npy` file (assets/storage/arrays.py) whose
-regions are written from front to back by `RegionWriter`s, side by side, with O_DIRECT in whole pages. Each computes the
+regions are written from front to back by `RegionWriter`s, several at the same time, with O_DIRECT in whole pages. Each computes the
 digests of the blocks of 1 MiB that lie in its region; the few that two regions share are read again at the end. What
 `Writer.publish` then needs to know is known.
 
@@ -106,7 +106,7 @@ class DirectArray:
         """Ends the writing: the file gets its true length and is closed. A second call only returns the digests.
 
         Args:
-            threads: readers of the blocks that nobody digested.
+            threads: number of threads that read the blocks that nobody digested.
 
         Returns:
             u64[blocks], as `block_digests` of the file.
@@ -135,8 +135,8 @@ class RegionWriter:
     Args:
         file: the file that the region is part of.
         start, end: first byte and the byte behind; the first is a multiple of 4,096, and so is the other but at the end of the file.
-        keep_digest: compute the `chunk_digest` of the region as well.
-        page_words: u64[pages of the region or more], gets `page_digests` of its pages; None computes none.
+        keep_digest: whether to compute the `chunk_digest` of the region as well.
+        page_words: u64[pages of the region or more], which gets `page_digests` of its pages; None computes none.
 
     Attributes:
         position: byte that is written next.

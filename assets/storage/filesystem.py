@@ -118,8 +118,8 @@ def take_lock(path: Path, *, create: bool, wait: bool = False) -> int | None:
 
     Args:
         path: the lock file.
-        create: make the file when it is missing.
-        wait: wait for the owner instead of returning None.
+        create: whether to make the file when it is missing.
+        wait: whether to wait for the owner instead of returning None.
 
     Returns:
         A descriptor that holds the lock until it is closed or the process dies; None when another process holds it,

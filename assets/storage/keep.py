@@ -14,7 +14,7 @@ class Node:
 
     Attributes:
         address: stage and version.
-        built: when, as text that sorts by time.
+        built: time of building, as text that sorts by time.
         inputs: addresses of what it was built from; an input need not be in the store any more.
         sound: whether it can be opened.
         part_of: the artifact that it is a part of, present or not; None where it is no part.

@@ -51,7 +51,7 @@ class Writer:
     Args:
         root: the store's folder.
         stage, version: the address to publish at.
-        threads: readers that compute the digests.
+        threads: number of threads that compute the digests.
     """
 
     def __init__(self, root: Path, stage: str, version: str, threads: int = 1):
@@ -134,9 +134,9 @@ class Writer:
 
         Args:
             config: Semantic config, a dataclass or plain values.
-            inputs: role -> artifact it was built from.
+            inputs: role -> artifact that it was built from.
             summary: a `Summary` or plain values; part of the content, so it holds no times and no hosts.
-            run: times, host, Execution config: recorded, not content.
+            run: times, host, Execution config; they are recorded and are no content.
             code_version, raw: the rest of what the version hashes; raw is name -> SHA-256 of external input.
             more: further fields of the manifest: what a fan-out artifact consists of, or what it is a part of.
 

@@ -32,7 +32,7 @@ class RowsView:
 
     Attributes:
         pointer: memory address of the first row, valid on the device.
-        count, width: rows and columns.
+        count, width: number of rows and columns.
         row_bytes: bytes from one row to the next.
         dtype: the element's name; uint16 counts as bfloat16.
     """
@@ -78,7 +78,7 @@ class CudaDevice:
     """One GPU through CuPy, and the stream that its kernels run on.
 
     Args:
-        index: CUDA's number of the device.
+        index: number that CUDA gives the device.
         stream: a cudaStream_t, or None for CuPy's current stream.
 
     Raises:

@@ -7,7 +7,7 @@ though it may be cached in one segment and packed in another.
 
 `split_segment` takes one segment: exact counts by one pass over its (batch, node) pairs, then the split. The paper caches every node with a
 count above 1 (Algorithm 2); `most_cached` keeps only the m that most batches of the segment need, which is the second dimension of its
-exhaustive search. O(pairs + N / 64) time. Bytes moved: about 16 a pair at random and 8 in order, besides sorting the packed ids.
+exhaustive search. O(pairs + N / 64) time. Bytes moved: about 16 per pair at random and 8 in order, besides sorting the packed ids.
 
 The split is a threshold on counts (a node wanted twice is shared). Not checked: that a batch names a node once.
 

@@ -63,11 +63,11 @@ def rmat_edges(
     """Generates the edges of an R-MAT graph.
 
     Args:
-        num_nodes: N, any number.
-        num_edges: directed edges, self-loops and duplicates included.
+        num_nodes: number of nodes N, any number.
+        num_edges: number of directed edges, self-loops and duplicates included.
         seed: seed of the pipeline.
         abcd: probabilities of the quadrants (source half, destination half): (0,0), (0,1), (1,0), (1,1).
-        scramble: hide the ranks behind a bijection; False leaves hubs at low ids.
+        scramble: whether to hide the ranks behind a bijection; False leaves hubs at low ids.
         threads: number of native threads; the bytes do not depend on it.
 
     Returns:
@@ -170,13 +170,13 @@ def citation_edges(
     """Generates citations: every node cites earlier ones, most of its own class, those that are cited often more than others.
 
     Args:
-        num_nodes, num_edges: N and the number of directed edges, nearly equally many a node, duplicates included; the first node
+        num_nodes, num_edges: N and the number of directed edges, nearly equally many per node, duplicates included; the first node
             cites itself.
         classes: number of classes, nearly equal in size (see `citation_labels`).
         p_in: probability that a node looks for what to cite in its own class.
         p_copy: probability that it then copies a citation of the node that it found; 0 = no preference.
         seed: seed of the pipeline.
-        scramble: hide the ages behind a bijection.
+        scramble: whether to hide the ages behind a bijection.
         threads: number of native threads; the bytes do not depend on it.
 
     Returns:
@@ -229,7 +229,7 @@ def class_features(
 
     Args:
         labels: i32[N], -1 for a node without a class (noise only).
-        width: columns.
+        width: number of columns.
         seed: seed of the pipeline.
         noise: deviation of the noise relative to that of the centroids, in [0, 60], rounded to 1/256.
         out: f32[N, width], C-contiguous, memory-mapped or not.

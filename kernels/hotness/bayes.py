@@ -4,7 +4,7 @@ Presampled counts (PreSC) are exact on average and noisy where an epoch has few 
 (kernels/hotness/reach.py) has no noise and is wrong wherever batches are not as independent as it assumes. Both are at
 hand for every layer, so they are blended layer by layer, from the seeds downwards:
 
-    q          probability that a batch has the node as a destination; exact for seeds: one batch an epoch for a training node
+    q          probability that a batch has the node as a destination; exact for seeds: one batch per epoch for a training node
     reach      probability that a destination draws a node which is not there yet, from q
     c of n     batches that drew it, of those presampled ones in which it was not there yet
     h          the posterior of the reach given c and n

@@ -83,7 +83,7 @@ def edge_mask(block: Block, num_heads: int, key: int, p: float, threads: int = 1
     Args:
         block: a block, whose src_ids name the edges.
         num_heads: H; each head draws 16 bits of its own.
-        key: names step and layer.
+        key: key that names step and layer.
         p: probability in [0, 1), a multiple of 2^-16 as in `kernels.layers.dropout`.
         threads: number of native threads; the result does not depend on it.
 
@@ -176,7 +176,7 @@ def attend_backward(
         z, left, right, slope, mask: arguments of `attend`.
         alpha: the weights that it returned.
         grad_out: [num_dst, H D].
-        out: places of the three results, or None.
+        out: arrays for the three results, or None for new ones.
         threads: number of native threads; the result does not depend on it.
 
     Returns:

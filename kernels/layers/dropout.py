@@ -52,9 +52,9 @@ def dropout(x: Array, node_ids: Any, key: int, p: float, out: Array | None = Non
     Args:
         x: f32 or f64 [n, F]; dropped elements become 0 whatever they held.
         node_ids: ids[n] global, the names of the rows.
-        key: names the mask: kernels.rng.key(seed, Stream.DROPOUT, train_epoch, position, layer).
+        key: key that names the mask: kernels.rng.key(seed, Stream.DROPOUT, train_epoch, position, layer).
         p: the probability, in [0, 1).
-        out: the result's place, or None; may be x itself.
+        out: array for the result, or None for a new one; may be x itself.
         threads: number of native threads; the result does not depend on it.
 
     Returns:

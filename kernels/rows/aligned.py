@@ -98,7 +98,8 @@ class BufferPool:
     """Lends page-aligned buffers; safe to use from many threads.
 
     Args:
-        keep_bytes: returned memory to keep for the next borrower; what is beyond it goes back to the system, small buffers first.
+        keep_bytes: bytes of returned buffers that are kept for the next borrower; buffers beyond them go back to the system, small ones
+            first.
     """
 
     def __init__(self, keep_bytes: int):

@@ -93,7 +93,7 @@ def sample_reference(
 
 
 class Sampler:
-    """Samples the blocks of mini-batches from one topology; many Samplers may work side by side, one per thread.
+    """Samples the blocks of mini-batches from one topology; many Samplers may work at the same time, one per thread.
 
     Args:
         topology: the in-neighbours; indptr i64[N+1], indices int32[E] or int64[E], memory-mapped or not. indptr is checked

@@ -13,8 +13,8 @@ LAYERS = ("kernels", "assets", "trainers", "jobs")
 def misplaced_comments(text: str) -> list[tuple[str, int]]:
     """Every (class, line) where a comment may be read for the wrong field.
 
-    A class whose fields have comments begins with one, and none stands directly below its last field. A comment below its
-    field breaks one of the two, whichever fields have comments: the first field then has none above it.
+    A class whose fields have comments begins with one, unless its docstring describes the first field, and none stands
+    directly below its last field. A comment below its field breaks one of the two: the first field then has none above it.
     """
     lines = text.splitlines()
     found = []
@@ -25,7 +25,8 @@ def misplaced_comments(text: str) -> list[tuple[str, int]]:
         mark = " " * fields[0].col_offset + "#"
         first, below = fields[0].lineno, fields[-1].end_lineno or 0
         between = any(line.startswith(mark) for line in lines[first : below - 1])
-        if between and not lines[first - 2].startswith(mark):
+        described = f"{ast.unparse(fields[0].target)}:" in (ast.get_docstring(node) or "").replace(",", ":")
+        if between and not described and not lines[first - 2].startswith(mark):
             found.append((node.name, first))
         if below < len(lines) and lines[below].startswith(mark):
             found.append((node.name, below + 1))
@@ -46,6 +47,7 @@ def test_comments_of_fields_stand_above_them(layer: str) -> None:
         ("# of a and b\na: int = 0\nb: int = 0\n\n# of f\ndef f(self): ...", []),
         ("a: int = 0  # of a\nb: int = 0\n\ndef f(self): ...", []),
         ("a: int = 0\n# of a\nb: int = 0\n# of b", [2, 5]),
+        ('"""Attributes:\n        a, b: both.\n"""\n\na: int = 0\nb: int = 0\n# of c\nc: int = 0', []),
         ("a: int = 0\n# of a", [3]),
         ("a: int = 0\n# of a\nb: int = 0\nc: int = 0", [2]),
         ("a: int = 0\nb: int = (\n    0\n)\n# of b", [6]),

@@ -87,7 +87,7 @@ def describe(graph: Any, path: Path, folder: Path, names: dict[str, str | None])
             values = _numpy(data[weight], f"{path}: edata '{weight}'").reshape(-1)
             if len(values) != len(src):
                 raise InputError(
-                    f"{path}: edata '{weight}' of {'/'.join(kind)} has several columns", "keep one weight an edge"
+                    f"{path}: edata '{weight}' of {'/'.join(kind)} has several columns", "keep one weight per edge"
                 )
             _save(folder / f"edge.{number}.weight.npy", values)
         edges.append({"source": source, "name": name, "target": target, "weight": bool(weight)})

@@ -161,7 +161,7 @@ def _one_column(values: Array, count: int, where: str) -> Array:
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.shape != (count,):
-        raise InputError(f"{where} has shape {list(values.shape)}, not [{count}]", "keep one label a node")
+        raise InputError(f"{where} has shape {list(values.shape)}, not [{count}]", "keep one label per node")
     return values
 
 

@@ -75,13 +75,13 @@ def spool_edges(
     """Appends every edge to the spool.
 
     Args:
-        duck: the connection; holds `staged` and `ids` where ids are no integers.
-        edges: the files.
-        config: names of the columns.
-        relations: the edge types.
-        numbering: ids -> node ids.
+        duck: the connection, which holds `staged` and `ids` where ids are no integers.
+        edges: files of the edge tables.
+        config: configuration of the source, which names the columns.
+        relations: names of the edge types.
+        numbering: map from ids of the tables to node ids.
         staged: rows of each file of DuckDB's table `staged`, or None: ids are integers and read from the files.
-        spool: receives the edges.
+        spool: spool that receives the edges.
         progress: listener, which is told of every row.
 
     Raises:

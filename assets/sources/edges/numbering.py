@@ -28,7 +28,7 @@ class Numbering:
     """How original ids become node ids.
 
     Attributes:
-        num_nodes: N.
+        num_nodes: number of nodes N.
         ids: i64[N] the integer ids in ascending order, or None where they are 0 to N-1 or no integers.
         staged: the ids are rows (id, node_id) of DuckDB's table `ids`.
         node_of_row: i64[N] node ids of the rows of the node tables, or None where they are in order.

@@ -1,7 +1,7 @@
 """Graphs in tables: edges, and optionally nodes, in Parquet or CSV files of any size.
 
-    edge tables      one row an edge: source_column, target_column; optionally weight_column, type_column
-    node tables      one row a node: id_column; optionally feature columns or one column of lists, label_column,
+    edge tables      one row per edge: source_column, target_column; optionally weight_column, type_column
+    node tables      one row per node: id_column; optionally feature columns or one column of lists, label_column,
                      split_column, name_column. Without node tables the nodes are those that edges name
 
 Ids are integers or of any other type with an order (assets/sources/edges/numbering.py). docs/own-data.md has the exact

@@ -48,7 +48,7 @@ class GeneratedConfig(GraphConfig):
                 raise InputError(f"{key} = {getattr(self, key)} is less than 1", "give a positive count")
         if not 1 <= self.classes <= self.nodes:
             raise InputError(
-                f"classes = {self.classes} is outside [1, nodes = {self.nodes}]", "give at most one class a node"
+                f"classes = {self.classes} is outside [1, nodes = {self.nodes}]", "give at most one class per node"
             )
         if not 0 <= self.noise <= LARGEST_NOISE:
             raise InputError(f"noise = {self.noise} is outside [0, {LARGEST_NOISE}]", "give a ratio, for example 4.0")
@@ -70,7 +70,7 @@ def load_generated(
     """Writes features by class, then draws the edges.
 
     Args:
-        config: sizes, noise, normalisation and seed.
+        config: configuration of the source: sizes, noise, normalisation and seed.
         labels: i32[N].
         edges: function that draws (src, dst), ids[edges] each.
         threads, writer, progress: number of native threads, writer and listener of the stage.
@@ -89,10 +89,10 @@ def write_class_features(
     """Writes `features` f32[N, F]: the centroid of the node's class plus noise, in ranges of 8 MiB.
 
     Args:
-        config: sizes, noise, normalisation and seed.
+        config: configuration of the source: sizes, noise, normalisation and seed.
         labels: i32[N].
         threads: number of native threads; the bytes do not depend on it.
-        writer: receives the array.
+        writer: writer of the artifact, which receives the array.
         progress: listener, which is told of every row.
     """
     shape = (config.nodes, config.features)

@@ -141,7 +141,7 @@ def splits(split: int | None, archive: Archive, num_nodes: int) -> tuple[Array, 
     Args:
         split: row of the masks, or None: the id lists, else row 0 of the masks.
         archive: the open archive.
-        num_nodes: N.
+        num_nodes: number of nodes N.
 
     Raises:
         InputError: a part is missing, a mask has another shape or type, or there is no such row.

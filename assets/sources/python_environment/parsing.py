@@ -36,7 +36,7 @@ def parse_modules(
 
     Args:
         tasks: arguments of `describe`.
-        workers: processes; the result does not depend on it. With 1, or few tasks, this process does the work.
+        workers: number of processes; the result does not depend on it. With 1, or few tasks, this process does the work.
         progress: listener, which is told of every module.
 
     Raises:

@@ -25,8 +25,8 @@ class Duck:
 
     Args:
         folder: scratch folder for the database and what is spilled, or None: all in memory, for small questions.
-        memory_bytes: DuckDB's limit.
-        threads: DuckDB's threads; results keep the order of the files at any number.
+        memory_bytes: DuckDB's limit of memory, in bytes.
+        threads: number of DuckDB's threads; results keep the order of the files at any number.
     """
 
     def __init__(self, folder: Path | None, memory_bytes: int, threads: int):
