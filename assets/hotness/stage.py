@@ -43,7 +43,7 @@ class HotnessStage(Stage):
         """Nodes are ranked as [hotness] says, or by its defaults where only [memory] asks for a cache."""
         table = pipeline.table("hotness")
         if table is None and pipeline.table("memory") is not None and pipeline.is_read(self.name):
-            table = HotnessTable()
+            table = HotnessTable(**pipeline.asked(self.table))
         return None if table is None else hotness_config(table, pipeline.sampling, pipeline.seed)
 
     def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,8 +94,14 @@ class Pipeline:
         return self.table("sampling")
 
     def table(self, name: str) -> Any:
-        """Returns the value of a table, None where the file lacks it."""
-        return self.tables.get(name)
+        """Returns the value of a table with what the trainings ask of it, None where the file lacks it."""
+        value, asked = self.tables.get(name), self.asked(name)
+        return replace(value, **asked) if value is not None and asked else value
+
+    def asked(self, name: str) -> dict[str, Any]:
+        """Returns key -> value that techniques of the trainings need in a table, whatever the file says there."""
+        techniques = [table.technique for table in self.train if hasattr(table, "technique")]
+        return {key: value for each in techniques for key, value in each.asks.get(name, {}).items()}
 
     def is_read(self, stage: str) -> bool:
         """Tells whether a training reads artifacts of a stage."""

@@ -7,8 +7,10 @@ technique trains, since it imports torch. No other file of the project names a t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import ModuleType
+from typing import Any
 
 from kernels.errors import InputError
 
@@ -23,6 +25,7 @@ class Technique:
         needs: tables that the pipeline file must have besides [graph].
         inputs: stages besides the graph whose versions enter the model's, because they can change its weights.
         reads: stages that the training reads besides, where the pipeline has them; they change how it runs and none of its weights.
+        asks: table -> key -> value that the technique needs in a stage's table, whatever the file says there.
         stored: the mini-batches come from the `samples` stage, whatever the key `samples` says.
         settings: dataclass of the sub-table `[train.NAME]` with the technique's own keys, None without one.
     """
@@ -32,6 +35,7 @@ class Technique:
     needs: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
+    asks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     stored: bool = False
     settings: type | None = None
 

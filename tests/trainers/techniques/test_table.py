@@ -2,11 +2,13 @@
 
 import ast
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import parse_pipeline
 from assets.storage.artifact import Artifact
 from assets.storage.home import ROOT
@@ -25,7 +27,13 @@ TOYS = {
     "replicas": Technique(
         name="replicas", module="tests.trainers.techniques.replicas", needs=("sampling",), settings=replicas.Settings
     ),
-    "pruning": Technique(name="pruning", module="tests.trainers.techniques.pruning", needs=("sampling",)),
+    "pruning": Technique(
+        name="pruning",
+        module="tests.trainers.techniques.pruning",
+        needs=("sampling",),
+        reads=("hotness", "budgets"),
+        asks={"hotness": {"layers": "inputs"}},
+    ),
 }
 
 
@@ -138,6 +146,17 @@ def test_the_settings_of_a_technique_stand_in_a_sub_table_and_are_hashed_where_t
     ):
         with pytest.raises(InputError, match=problem):
             recipe(tmp_path, tail)
+
+
+@pytest.mark.parametrize("tables", ["[memory]\n", '[hotness]\npolicy = "degree"\n', '[hotness]\nlayers = "visits"\n'])
+def test_a_technique_asks_for_what_it_needs_of_a_stage(tmp_path: Path, tables: str) -> None:
+    def hotness(trainer: str) -> Any:
+        text = RECIPE.replace("replicas", trainer) + tables
+        pipeline = parse_pipeline(tmp_path / "toy.toml", text.encode(), TrainTable)
+        return next(step for step in preprocessing_steps(pipeline) if step.name == "hotness").configs[0].hotness
+
+    asked, plain = hotness("pruning"), hotness("minibatch")
+    assert asked == replace(plain, layers="inputs") != plain
 
 
 def test_an_unknown_technique_is_named_with_those_that_exist() -> None:
