@@ -29,7 +29,7 @@ class Threads:
 class Workers(Threads):
     """A stage whose parts are built by several processes; `threads` counts those of all processes together."""
 
-    # Processes that build parts side by side, at most.
+    # Largest number of processes that build parts side by side.
     workers: int = 1
 
     def __post_init__(self) -> None:

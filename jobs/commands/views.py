@@ -159,8 +159,12 @@ def _metrics(artifacts: Iterable[Artifact]) -> View:
     """One row a model and epoch, with the whole config in columns, so that a question needs no join."""
     columns = {"version": "VARCHAR", "graph": "VARCHAR", "epoch": "BIGINT", "loss": "DOUBLE", "valid": "DOUBLE"}
     columns["seed"] = "BIGINT"
-    for schema in (TrainConfig, SamplingConfig):
-        columns |= {each.name: TYPES.get(str(each.type), "VARCHAR") for each in fields(schema)}
+    keys = [
+        each for schema in (TrainConfig, SamplingConfig) for each in fields(schema) if each.metadata.get("key", True)
+    ]
+    columns |= {each.name: TYPES.get(str(each.type), "VARCHAR") for each in keys}
+    # A manifest leaves out what was added to its configuration later and has its default.
+    added = {each.name: each.default for each in keys if each.metadata.get("hashed") == "unless default"}
     rows: list[dict[str, Any]] = []
     for artifact in artifacts:
         measured = read_metrics(artifact)
@@ -169,7 +173,7 @@ def _metrics(artifacts: Iterable[Artifact]) -> View:
         )
         graph = artifact.inputs.get("graph", {}).get("version")
         about = config | {"version": short(artifact.version), "graph": short(graph) if graph else None}
-        rows += [about | row for row in measured]
+        rows += [added | about | row for row in measured]
     # What later recipes record beside the known columns keeps its name and takes the type of its values.
     for name in sorted({name for row in rows for name in row} - columns.keys()):
         columns[name] = _type([row[name] for row in rows if row.get(name) is not None])

@@ -102,5 +102,5 @@ class OrderedByteQueue(Generic[Item]):
             self._changed.notify_all()
 
     def _fits(self, num_bytes: int) -> bool:
-        room = self.most_items is None or self._num_waiting < self.most_items
-        return room and self.used_bytes + num_bytes <= self.capacity_bytes
+        open_place = self.most_items is None or self._num_waiting < self.most_items
+        return open_place and self.used_bytes + num_bytes <= self.capacity_bytes

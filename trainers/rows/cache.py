@@ -7,7 +7,7 @@
 
 Every row of a batch comes from exactly one of them, by one gather that writes each output row once. A sampler thread marks where each row
 is with one read of an int32[N]. Rows behind the cache take the slots of the staged tier, whose array is the table itself; a table of more
-rows than a tier addresses is staged in truth, through a buffer of the batch's missing rows.
+rows than a slot can name is staged in truth, through a buffer of the batch's missing rows.
 
 Both images are filled in one sequential pass over the table that verifies every block it reads. Peak memory: the images, a block of 1 MiB,
 and 8 bytes a node.

@@ -1,9 +1,9 @@
-"""Rows of stored batches from packed chunks: one sequential read of the chunk, page runs of the segment's cache (DiskGNN, 5.3).
+"""Rows of stored batches from packed chunks: one sequential read of the chunk, ranges of pages of the segment's cache (DiskGNN, 5.3).
 
 `PackedRows` is the feature source: `stage` loads the rows of a batch that lie on disk, `gather` puts them together with those of the
 static tiers on the device and the host.
 
-A chunk lands in a page-aligned buffer of a pool, is compared with its digest, and says by its addresses where each input is. Rows of the
+A chunk lands in a page-aligned buffer of a pool, is compared with its digest, and says by its slots where each input is. Rows of the
 segment's cache follow its packed rows in the same buffer, so that all rows of a batch that come from disk are one tier: `STAGED`. Every
 page of the cache that arrives is compared with its digest before a row is taken from it.
 
@@ -201,9 +201,9 @@ class ChunkLoader:
     def _load(self, place: ChunkPlace, buffer: AlignedBuffer) -> Staged:
         ledger, row_bytes = Ledger(), self.row_bytes
         content, moved = self._read_chunk(place, buffer.data)
-        addresses, places, packed = place.sections(row_bytes)
+        slots, places, packed = place.sections(row_bytes)
         asked = packed.stop - packed.start
-        ids_bytes = addresses.stop + places.stop - places.start
+        ids_bytes = slots.stop + places.stop - places.start
         ledger.move(ADDRESSES, requests=0, asked_bytes=ids_bytes, moved_bytes=packed.start)
         ledger.move(FEATURES, requests=moved.requests, asked_bytes=asked, moved_bytes=int(padded_bytes(asked)))
         end = packed.stop + place.num_cached * row_bytes
@@ -215,7 +215,7 @@ class ChunkLoader:
         ledger.count("hits_packed", 0, place.num_packed)
         ledger.count("hits_disk_cache", 0, place.num_cached)
         typed = rows.reshape(-1).view(self.dtype).reshape(-1, self.width)
-        return Staged(slots=content[addresses].view(np.int32), rows=typed, ledger=ledger, buffer=buffer)
+        return Staged(slots=content[slots].view(np.int32), rows=typed, ledger=ledger, buffer=buffer)
 
     def _read_chunk(self, place: ChunkPlace, out: Array) -> tuple[Array, Moved]:
         """Reads and checks a chunk; returns u8[bytes], a view of `out`, and what moved."""

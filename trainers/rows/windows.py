@@ -106,10 +106,10 @@ class SpilledRows(MappedRows):
 
     Args:
         num_rows, width, dtype: of the rows.
-        folder: on a disk with room for them.
+        folder: on a disk with space for them.
 
     Raises:
-        InputError: the disk has no room.
+        InputError: the disk has no space.
     """
 
     def __init__(self, num_rows: int, width: int, folder: Path, dtype: torch.dtype = torch.float32):

@@ -14,7 +14,7 @@ epoch takes.
 
 The batches are those of the online sampler, byte for byte, and a row is the same wherever it was stored: losses equal those of `minibatch`.
 Memory: a third of `queue` for each queue; the images of the static tiers; kept buffers of staging and of inputs, each no more than
-their queue; for each loader room for `io_depth` runs of 256 KiB.
+their queue; for each loader space for `io_depth` ranges of 256 KiB.
 """
 
 from __future__ import annotations
