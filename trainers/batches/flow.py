@@ -17,7 +17,7 @@ the flow and reaches the step; when the step stops asking, all threads end.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -67,10 +67,11 @@ class Task:
 
 def flow(
     planned: Sequence[PlannedBatch], tasks: Sequence[Task], queue_bytes: int, timeline: Timeline
-) -> Iterator[tuple[PlannedBatch, tuple[Any, ...]]]:
+) -> Generator[tuple[PlannedBatch, tuple[Any, ...]], None, None]:
     """Yields every planned batch with the results of the tasks that no other task takes, in the order of both lists.
 
-    The bytes of the results are released when the next batch is asked for, so no reference to them may outlive that.
+    The bytes of the results are released when the next batch is asked for, so no reference to them may outlive that. Closing the generator
+    ends all threads and waits for them; whoever may stop early does so before what the threads use goes away.
 
     Args:
         planned: batches at successive positions.

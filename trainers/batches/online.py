@@ -12,6 +12,7 @@ queue's bound.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 import numpy as np
 
@@ -48,10 +49,11 @@ class OnlineSource:
         """
         batching = self.batching
         planned = list(batching.plan.batches(epoch, start_position))
-        for _, ((batch, moved),) in flow(planned, self._tasks(epoch), batching.queue_bytes, batching.timeline):
-            batching.ledger.merge(moved)
-            yield batch
-            del batch, moved
+        with closing(flow(planned, self._tasks(epoch), batching.queue_bytes, batching.timeline)) as prepared:
+            for _, ((batch, moved),) in prepared:
+                batching.ledger.merge(moved)
+                yield batch
+                del batch, moved
 
     def _tasks(self, epoch: int) -> list[Task]:
         sample = Work("sample", lambda lane, item, _: self._sampled(self.samplers[lane], item, epoch))

@@ -20,6 +20,7 @@ their queue; for each loader space for `io_depth` ranges of 256 KiB.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 import torch
@@ -107,16 +108,18 @@ class DiskSource:
         """
         batching = self.batching
         planned = list(batching.plan.batches(epoch, start_position))
-        try:
-            for _, (graph, ready) in flow(planned, self._tasks(epoch), batching.queue_bytes, batching.timeline):
+        # The flow ends before the files close: its threads read them.
+        with (
+            closing(self.rows),
+            closing(flow(planned, self._tasks(epoch), batching.queue_bytes, batching.timeline)) as prepared,
+        ):
+            for _, (graph, ready) in prepared:
                 batch, read = graph
                 batch.x, moved = ready
                 batching.ledger.merge(read)
                 batching.ledger.merge(moved)
                 yield batch
                 del batch, graph, ready
-        finally:
-            self.rows.close()
 
     def _tasks(self, epoch: int) -> list[Task]:
         return [

@@ -19,11 +19,12 @@ from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.trainers.runs import TABLE, stored_rows, train_packed
 from trainers.config import TrainTable
 from trainers.devices.protocol import OverBudget
-from trainers.rows.packed import ChunkLoader, Staged
+from trainers.rows.packed import ChunkLoader, PackedRows, Staged
 from trainers.run import train_table
-from trainers.techniques.disk import NUM_LOADERS
+from trainers.techniques.disk import NUM_LOADERS, DiskSource
 
 EPOCHS = 3
+made = DiskSource.__init__
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +147,21 @@ def test_stages_overlap_on_the_time_line(packed: Packed, tmp_path: Path) -> None
     record = train(packed, tmp_path).run_record()["timeline"]
     loaders = {f"feature loader {number}" for number in range(NUM_LOADERS)}
     assert {span[0] for span in record["spans"]} == {"step", "graph loader", *loaders, "assembler"}
+
+
+def test_an_abandoned_epoch_closes_the_files_after_the_threads_that_read_them(
+    packed: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources, alive, close = [], [], PackedRows.close
+    monkeypatch.setattr(DiskSource, "__init__", lambda self, *given: sources.append(self) or made(self, *given))
+    monkeypatch.setattr(PackedRows, "close", lambda rows: alive.append(threading.active_count()) or close(rows))
+    train(packed, tmp_path, epochs=1)
+    before = threading.active_count()
+    for position, batch in enumerate(sources[0].batches(0)):
+        del batch
+        if position == 2:
+            break
+    assert alive == [before, before] and threading.active_count() == before
 
 
 def test_every_graph_is_asked_for_once_ahead_of_its_rows(
