@@ -187,7 +187,7 @@ def materialized(
     """Returns the materialisation of a step: versions, what was read, numbers, figures and checks.
 
     Args:
-        step, artifacts: what was asked for, and what the store has now, one artifact a config.
+        step, artifacts: what was asked for, and what the store has now, one artifact per config.
         versions: those of this run.
         reused: whether nothing had to be built.
         extra: more metadata.
@@ -292,5 +292,5 @@ def _raw_version(digests: Mapping[str, str]) -> str:
 
 
 def _description(step: Step) -> str:
-    count = f" ({len(step.configs)} of them, one a seed)" if len(step.configs) > 1 else ""
+    count = f" ({len(step.configs)} of them, one per seed)" if len(step.configs) > 1 else ""
     return f"Stage `{step.recipe.name}` of pipeline `{step.pipeline}`{count}.\n\nCommand line: `{step.command}`"

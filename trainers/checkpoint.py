@@ -33,7 +33,7 @@ class RunState:
     Attributes:
         epoch, position: the training epoch in progress and the next batch of it.
         loss_sum: sum of the losses of this epoch's batches so far.
-        history: one row an epoch: epoch, loss, and valid where it was evaluated.
+        history: one row per epoch: epoch, loss, and valid where it was evaluated.
         best_score, best_epoch: the best validation score and the epoch that gave it; None and -1 before any.
         waited: evaluations since then.
         done: training has ended.

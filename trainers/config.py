@@ -132,7 +132,7 @@ class TrainExecution:
     features: Literal["mapped", "memory"] = "mapped"
     # Bytes that the device may hold in parameters, activations and inputs; None = no limit.
     workspace: str | None = None
-    # GB/s (10^9 bytes a second) of the link between host and device, kept to by waiting; None = as fast as the machine is.
+    # GB/s (10^9 bytes per second) of the link between host and device, kept to by waiting; None = as fast as the machine is.
     link_gbps: float | None = None
     # online = batches are sampled while training; stored = read from the `samples` stage, the same batches to the byte.
     samples: Literal["online", "stored"] = "online"
@@ -244,7 +244,7 @@ class ModelConfig:
             raise InputError(
                 f"layers = {self.train.layers} but [sampling] fanouts = {list(self.sampling.fanouts)} "
                 f"has {len(self.sampling.fanouts)} entries",
-                "give one fanout a layer, from the seeds outwards",
+                "give one fanout per layer, from the seeds outwards",
             )
 
 

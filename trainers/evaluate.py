@@ -5,7 +5,7 @@ Exact inference computes one layer for all nodes before the next begins, in rang
     W / 4   for each of the two neighbouring layers, which go to files where they are larger (trainers/rows/windows.py)
     W / 2   for one range: input rows of its edges, the layer's own intermediates and its output
 
-plus 8 bytes a node for the sampler's map and what is mapped of the topology for one range. The neighbourhood of a single node is never
+plus 8 bytes per node for the sampler's map and what is mapped of the topology for one range. The neighbourhood of a single node is never
 cut, so a node with more than W / 2 bytes of input rows exceeds it. A user's module over DGL blocks shows no layers: it gets the whole
 neighbourhood of a batch at once, and its memory is that neighbourhood's.
 """

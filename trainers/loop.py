@@ -41,7 +41,7 @@ class Loop:
         model: what is trained, in place.
         executor: computes the gradients of the model.
         config: the hashed half of the train table.
-        plan: how many batches and seeds an epoch has.
+        plan: number of batches and seeds per epoch.
         evaluate: returns the validation score of the model as it stands; None where there are no validation nodes.
         ledger: filled by the executor; saved and restored here.
         progress: shows epochs.

@@ -1,4 +1,4 @@
-"""Trains what a `[[train]]` table asks for: one model artifact a seed, each built once and then reused."""
+"""Trains what a `[[train]]` table asks for: one model artifact per seed, each built once and then reused."""
 
 from __future__ import annotations
 

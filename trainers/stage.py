@@ -1,6 +1,6 @@
 """The `model` stage: a trained model as an artifact.
 
-It holds weights.safetensors (the best parameters on validation), metrics.jsonl (one row an epoch), ledger.json and logits-free scores in
+It holds weights.safetensors (the best parameters on validation), metrics.jsonl (one row per epoch), ledger.json and logits-free scores in
 its summary; its manifest names the versions of everything that went in. Seconds are in run.json, outside the content.
 """
 
@@ -248,7 +248,7 @@ def class_weights(train: TrainConfig, graph: Graph) -> torch.Tensor | None:
     """Returns float[num_classes], the factors of the seeds' losses, or None.
 
     Raises:
-        InputError: the table's list has not one weight a class.
+        InputError: the table's list has not one weight per class.
     """
     dtype = getattr(torch, train.dtype)
     if train.class_weights == "none":

@@ -10,7 +10,7 @@ of the table is on its way, each batch of the group is read and its inputs get t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -93,12 +93,7 @@ def build_group(
     distributed = time.perf_counter()
     reorderer.write_in_order(distributor, threads)
     reordered = time.perf_counter()
-    digests = np.array([chunk.region.digest for chunk in chunks], np.uint64)
-    for name, array in (
-        ("bounds", layout.chunks), ("num_cached", plan.cached_rows), ("digests", digests),
-        ("cache_bounds", layout.caches), ("cache_digests", cache_words),
-    ):  # fmt: skip
-        writer.save(name, array)
+    _save(writer, plan, layout, chunks, cache_words)
     packed = [
         _Region(chunk_file, int(start), 0, plan.packed(batch)) for batch, start in enumerate(layout.rows.tolist())
     ]
@@ -114,6 +109,16 @@ def build_group(
         },
         checks=[Check(name="rows are the features", passed=not wrong, detail=wrong or "drawn rows compared byte by byte")],
     )  # fmt: skip
+
+
+def _save(writer: Writer, plan: SegmentPlan, layout: _Layout, chunks: Sequence[Streamed], cache_words: Array) -> None:
+    """Writes where the chunks and caches of a group begin, what they hold and their digests."""
+    digests = np.array([chunk.region.digest for chunk in chunks], np.uint64)
+    for name, array in (
+        ("bounds", layout.chunks), ("num_cached", plan.cached_rows), ("digests", digests),
+        ("cache_bounds", layout.caches), ("cache_digests", cache_words),
+    ):  # fmt: skip
+        writer.save(name, array)
 
 
 def _lay_out(plan: SegmentPlan, samples: Samples, row_bytes: int) -> _Layout:

@@ -59,7 +59,7 @@ def _hotness_lines(pipeline: Pipeline, num_nodes: int) -> list[str]:
     epochs = f"{hotness.rounds * hotness.presamples} presampled and {hotness.evaluate_epochs} evaluated epochs"
     return [
         f"hotness by {hotness.policy}: {epochs}",
-        f"  memory    {format_bytes(memory)}, one batch a thread, and the mapped graph",
+        f"  memory    {format_bytes(memory)}, one batch per thread, and the mapped graph",
         f"  disk      {format_bytes(stored)}",
     ]
 

@@ -13,7 +13,7 @@ from trainers.config import TrainTable
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """The models of one train table, one a seed."""
+    """The models of one train table, one per seed."""
 
     table: TrainTable
     models: Sequence[Artifact]

@@ -78,7 +78,7 @@ def flattened(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def read_metrics(artifact: Artifact) -> list[dict[str, Any]]:
-    """Returns the rows of an artifact's metrics.jsonl, one an epoch; none where it has no such file."""
+    """Returns the rows of an artifact's metrics.jsonl, one per epoch; none where it has no such file."""
     if "metrics.jsonl" not in artifact.files:
         return []
     return [json.loads(line) for line in artifact.file("metrics.jsonl").read_text().splitlines()]
@@ -156,7 +156,7 @@ def _ledger(artifact: Artifact) -> dict[str, Any]:
 
 
 def _metrics(artifacts: Iterable[Artifact]) -> View:
-    """One row a model and epoch, with the whole config in columns, so that a question needs no join."""
+    """One row per model and epoch, with the whole config in columns, so that a question needs no join."""
     columns = {"version": "VARCHAR", "graph": "VARCHAR", "epoch": "BIGINT", "loss": "DOUBLE", "valid": "DOUBLE"}
     columns["seed"] = "BIGINT"
     keys = [

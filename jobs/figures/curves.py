@@ -32,12 +32,12 @@ def curve_metadata(models: Sequence[Artifact]) -> dict[str, Any]:
 
 
 def read_history(model: Artifact) -> list[dict[str, Any]]:
-    """Returns one row an epoch: epoch, loss, and the validation score where it was evaluated."""
+    """Returns one row per epoch: epoch, loss, and the validation score where it was evaluated."""
     return [json.loads(line) for line in model.file("metrics.jsonl").read_text().splitlines()]
 
 
 def draw_curves(histories: Sequence[Sequence[dict[str, Any]]]) -> bytes:
-    """Returns a PNG of loss and validation score against the epoch, one line a model; under 100 kB."""
+    """Returns a PNG of loss and validation score against the epoch, one line per model; under 100 kB."""
     # A figure made without pyplot needs no display and leaves no global state.
     from matplotlib.figure import Figure
 

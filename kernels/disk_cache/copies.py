@@ -18,7 +18,7 @@ full pages take, `least_range` makes a batch take no fewer pages one after the o
 divide a page are served where their batch takes all pages that they lie on; the ends of a range are then read in vain, and long ranges
 make them few.
 
-Cost: q uses of m rows, c copies that are stored. O(q + c (k + log(rows a batch brings))) with k the later uses of a row, and c * window * k
+Cost: q uses of m rows, c copies that are stored. O(q + c (k + log(rows per batch))) with k the later uses of a row, and c * window * k
 for filling. Memory: 16 m + 16 q bytes, and while a batch is placed 80 bytes per row, 12 per later use and a bit per page and batch.
 Nothing depends on the number of threads.
 

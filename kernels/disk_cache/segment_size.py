@@ -7,7 +7,7 @@ for others.
 
 Exact numbers cost one pass. A row is stored once for each segment that needs it, in its cache or in one chunk. So the rows stored at size s
 are all (batch, node) pairs from disk less those whose node was used before in the same segment; and since a segment's batches are
-consecutive, that is so exactly when the node's LAST use lies in it. One histogram of gaps g between consecutive uses, a row a batch,
+consecutive, that is so exactly when the node's LAST use lies in it. One histogram of gaps g between consecutive uses, a row per batch,
 answers for every s at once:
 
     rows(s) = pairs - sum over b, 1 <= g <= b mod s, of gaps[b, g]

@@ -23,7 +23,7 @@ class Link:
     """One direction of a link.
 
     Args:
-        gbps: speed in GB/s, 10^9 bytes a second.
+        gbps: speed in GB/s, 10^9 bytes per second.
         clock: returns nanoseconds that never fall.
         sleep: waits for nanoseconds.
     """

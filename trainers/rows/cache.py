@@ -10,7 +10,7 @@ is with one read of an int32[N]. Rows behind the cache take the slots of the sta
 rows than a slot can name is staged in truth, through a buffer of the batch's missing rows.
 
 Both images are filled in one sequential pass over the table that verifies every block it reads. Peak memory: the images, a block of 1 MiB,
-and 8 bytes a node.
+and 8 bytes per node.
 """
 
 from __future__ import annotations

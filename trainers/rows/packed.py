@@ -179,7 +179,7 @@ class ChunkLoader:
         """Returns the rows of a batch.
 
         Args:
-            number: epoch * batches an epoch + step.
+            number: epoch * batches per epoch + step.
 
         Raises:
             InputError: a read failed or ended early, or the chunk does not match its digest.

@@ -177,7 +177,7 @@ class Sampler {
         return block;
     }
 
-    // Three steps a row, each LAG rows behind the one before, so that what it reads is on its way: choose positions, read the
+    // Three steps per row, each LAG rows behind the one before, so that what it reads is on its way: choose positions, read the
     // ids there, rename them. Misses of one row overlap the arithmetic of others. Rows start at the first edge of this call, of
     // which there are as many as it returns. If not NAMING, the edges wait for their names.
     template <bool NAMING>
