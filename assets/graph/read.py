@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from assets.storage.table import FeatureTable
 from kernels.types import Array, Topology
 
 if TYPE_CHECKING:
@@ -22,14 +21,12 @@ class Graph:
 
     Attributes:
         topology: in-neighbours and whole-graph degrees.
-        features: the table of N feature rows, in node order.
         labels: i32[N], -1 unknown.
         train_ids, valid_ids, test_ids: ids[n], ascending, disjoint.
         num_classes, class_names: the classes, in label order.
     """
 
     topology: Topology
-    features: FeatureTable
     labels: Array
     train_ids: Array
     valid_ids: Array
@@ -49,7 +46,7 @@ def open_graph(artifact: Artifact) -> Graph:
     ids = {"dtype": ("int32", "int64"), "ndim": 1}
     arrays = {name: ids for name in ("indices", "train_ids", "valid_ids", "test_ids")}
     arrays |= {name: {"dtype": "int32", "ndim": 1} for name in ("in_degree", "out_degree", "labels")}
-    arrays |= {"indptr": {"dtype": "int64", "ndim": 1}, "features": {"ndim": 2}}
+    arrays |= {"indptr": {"dtype": "int64", "ndim": 1}}
     require(artifact, {"stage": "graph", "arrays": arrays})
     array = artifact.array
     optional = [name for name in OPTIONAL_ARRAYS if f"{name}.npy" in artifact.files]
@@ -62,7 +59,6 @@ def open_graph(artifact: Artifact) -> Graph:
             out_degree=array("out_degree"),
             **{name: array(name) for name in optional},
         ),
-        features=artifact.table("features"),
         labels=array("labels"),
         train_ids=array("train_ids"),
         valid_ids=array("valid_ids"),

@@ -16,8 +16,9 @@ class FeatureTable:
 
     Attributes:
         path, offset: the file and the byte at which row 0 starts (a multiple of 4,096).
-        num_rows, width, dtype, row_bytes: rows, columns, NumPy dtype name and bytes per row; a row may straddle pages.
-        row_of: ids[N] node -> row, None for the identity, -1 for a node without features.
+        num_rows, width, dtype, row_bytes: rows, columns, NumPy dtype name and bytes per row; a row may straddle pages. "uint16" holds the
+            bits of bfloat16, which NumPy does not have.
+        row_of: ids[N] node -> row, None for the identity, -1 for a node without features. Rows stand in the order of their nodes.
         block_digest: u64[ceil(file bytes / 1 MiB)], xxh3 of each 1 MiB of the file, counted from byte 0 of the file.
     """
 
@@ -29,6 +30,24 @@ class FeatureTable:
     row_bytes: int
     row_of: Array | None = None
     block_digest: Array | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes that the table is about, those without features included."""
+        return self.num_rows if self.row_of is None else len(self.row_of)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all rows."""
+        return self.num_rows * self.row_bytes
+
+    def rows_of(self, node_ids: Array) -> Array:
+        """Returns ids[n], the row of each node, -1 for one without features.
+
+        Args:
+            node_ids: ids[n], global.
+        """
+        return node_ids if self.row_of is None else self.row_of[node_ids]
 
     def open(self) -> Array:
         """Maps the table read-only as dtype[num_rows, width]; random reads through the mapping are not verified."""

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from typing import NamedTuple
+
 from assets.building.stage import Summary
 from assets.graph.read import Graph, open_graph
 from assets.storage.artifact import Artifact
@@ -28,26 +30,64 @@ def random_topology(num_nodes: int, num_edges: int, seed: int, rename: np.ndarra
     )
 
 
-def random_graph_artifact(
-    home: Path, num_nodes: int = 400, num_edges: int = 2400, width: int = 12, num_train: int = 200, num_valid: int = 100
-) -> Artifact:
-    """A graph artifact whose labels follow the features, so that a few epochs learn something."""
+class GraphArtifacts(NamedTuple):
+    """A graph and its features."""
+
+    graph: Artifact
+    features: Artifact
+
+    @property
+    def inputs(self) -> dict[str, Artifact]:
+        """Role -> artifact, as stages that read both take them."""
+        return {"graph": self.graph, "features": self.features}
+
+
+def random_graph_artifacts(
+    home: Path,
+    num_nodes: int = 400,
+    num_edges: int = 2400,
+    width: int = 12,
+    num_train: int = 200,
+    num_valid: int = 100,
+    featureless: int = 0,
+    dtype: str = "float32",
+) -> GraphArtifacts:
+    """A graph and its features, which the labels follow, so that a few epochs learn something.
+
+    Args:
+        featureless: every node whose id is a multiple of it has no features; 0 = all have.
+        dtype: stored type of the rows; "uint16" takes the upper half of each float32, which is bfloat16.
+    """
     topology = random_topology(num_nodes, num_edges, seed=7)
     rng = np.random.default_rng(8)
     labels = rng.integers(0, 4, num_nodes).astype(np.int32)
-    features = (rng.normal(size=(num_nodes, width)) + 1.5 * np.eye(4, width)[labels]).astype(np.float32)
+    rows = (rng.normal(size=(num_nodes, width)) + 1.5 * np.eye(4, width)[labels]).astype(np.float32)
     ids = rng.permutation(num_nodes).astype(np.int32)
     cuts = {"train_ids": ids[:num_train], "valid_ids": ids[200 : 200 + num_valid], "test_ids": ids[300:]}
     arrays = {name: getattr(topology, name) for name in ("indptr", "indices", "in_degree", "out_degree")}
-    arrays |= {"features": features, "labels": labels} | {name: np.sort(part) for name, part in cuts.items()}
-    config = {"nodes": num_nodes, "edges": num_edges, "width": width, "train": num_train, "valid": num_valid}
-    with Store(home).writer("graph", version_of("graph", 0, config, {}, {})) as writer:
+    arrays |= {"labels": labels} | {name: np.sort(part) for name, part in cuts.items()}
+    config = {"nodes": num_nodes, "edges": num_edges, "train": num_train, "valid": num_valid}
+    numbers = {"num_nodes": num_nodes, "num_edges": topology.num_edges, "class_names": list("abcd")}
+    graph = _published(home, "graph", config, arrays, numbers)
+    rows = (rows.view(np.uint32) >> 16).astype(np.uint16) if dtype == "uint16" else rows.astype(dtype)
+    arrays = {"rows": rows}
+    if featureless:
+        has = np.arange(num_nodes) % featureless != 0
+        arrays = {"rows": rows[has], "row_of": np.where(has, np.cumsum(has) - 1, -1).astype(np.int32)}
+    config = {"nodes": num_nodes, "width": width, "featureless": featureless, "dtype": dtype}
+    return GraphArtifacts(graph, _published(home, "features", config, arrays, {"num_rows": len(arrays["rows"])}))
+
+
+def _published(home: Path, stage: str, config: dict, arrays: dict, numbers: dict) -> Artifact:
+    found = Store(home).find(stage, version_of(stage, 0, config, {}, {}))
+    if found is not None:
+        return found
+    with Store(home).writer(stage, version_of(stage, 0, config, {}, {})) as writer:
         for name, array in arrays.items():
             writer.save(name, array)
-        numbers = {"num_nodes": num_nodes, "num_edges": topology.num_edges, "class_names": list("abcd")}
         return writer.publish(config, {}, Summary(numbers=numbers), {})
 
 
 def random_graph(home: Path, **size: int) -> Graph:
-    """The same, opened."""
-    return open_graph(random_graph_artifact(home, **size))
+    """The graph, opened."""
+    return open_graph(random_graph_artifacts(home, **size).graph)
