@@ -16,9 +16,9 @@ from typing import Any
 
 import dagster as dg
 
-from assets.building.materialize import materialize
+from assets.building.materialize import materialize, materialize_together
 from assets.building.stage import Check, ChecksFailedError, Progress, Silent
-from assets.pipeline.steps import Step, Versions, find_inputs, joint_version, recipe_hash
+from assets.pipeline.steps import Step, Versions, find_all, find_inputs, joint_version, recipe_hash
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.version import canonical, canonical_json, short
@@ -68,6 +68,56 @@ def key_of(step: Step) -> dg.AssetKey:
     return dg.AssetKey(list(step.key))
 
 
+def source_assets(steps: Sequence[Step], execution: Any, around: Surroundings) -> dg.AssetsDefinition:
+    """Returns the assets that one pass over a source builds in the step's own process: the graph and its feature tables.
+
+    A run may ask for some of them; the pass then builds no others.
+
+    Args:
+        steps: steps of `OnePass` stages that read one source.
+        execution: the Execution config of the pass.
+        around: the store and the listeners.
+    """
+
+    def body(context: dg.AssetExecutionContext, config: Any) -> Iterator[Any]:
+        versions, store = around.make_versions(), around.store
+        # The graph comes last: it takes the longest, and what is finished before it stays.
+        asked = [step for step in reversed(steps) if key_of(step) in context.selected_asset_keys]
+        found = {step.name: find_all(store, step, versions) for step in asked}
+        stages: list[Any] = [step.recipe for step in asked]
+        try:
+            materialize_together(
+                store,
+                [(stage, step.configs[0]) for stage, step in zip(stages, asked, strict=True)],
+                execution,
+                around.make_progress(context),
+                raw=[versions.raw(step.recipe, step.configs[0]) for step in asked],
+            )
+        except InputError as error:
+            for step in asked:
+                if (made := find_all(store, step, versions)) is not None:
+                    yield from _finished(step, made, versions, around, reused=found[step.name] is not None)
+                elif isinstance(error, ChecksFailedError) and error.version == versions.only(step):
+                    yield from _check_results(step, error.checks, whole=False)
+            raise
+        for step in asked:
+            made = find_all(store, step, versions) or []
+            yield from _finished(step, made, versions, around, reused=found[step.name] is not None)
+
+    return asset_of(steps, body, kinds={"numpy"})
+
+
+def _finished(
+    step: Step, artifacts: Sequence[Artifact], versions: Versions, around: Surroundings, *, reused: bool
+) -> Iterator[Any]:
+    """Reports a step's artifact and yields its events."""
+    if step.external:
+        yield _raw_observation(step, versions)
+    (artifact,) = artifacts
+    around.report(f"{step.name}: {'reused' if reused else 'built'} {artifact.label}{_size(artifact)}")
+    yield materialized(step, artifacts, versions, reused=reused)
+
+
 def stage_asset(step: Step, stage: Any, execution: Any, around: Surroundings) -> dg.AssetsDefinition:
     """Returns the asset that builds a step's artifact in the step's own process.
 
@@ -95,21 +145,23 @@ def stage_asset(step: Step, stage: Any, execution: Any, around: Surroundings) ->
         except ChecksFailedError as error:
             yield from _check_results(step, error.checks, whole=False)
             raise
-        if step.external:
-            yield _raw_observation(step, versions)
-        around.report(f"{step.name}: {'reused' if artifact.reused else 'built'} {artifact.label}{_size(artifact)}")
-        yield materialized(step, [artifact], versions, reused=artifact.reused)
+        yield from _finished(step, [artifact], versions, around, reused=artifact.reused)
 
-    return asset_of(step, body, kinds={"numpy"})
+    return asset_of([step], body, kinds={"numpy"})
 
 
 def asset_of(
-    step: Step, body: Body, *, kinds: set[str], pool: str | None = None, config: type[dg.Config] | None = None
+    steps: Sequence[Step],
+    body: Body,
+    *,
+    kinds: set[str],
+    pool: str | None = None,
+    config: type[dg.Config] | None = None,
 ) -> dg.AssetsDefinition:
-    """Returns the asset of a step.
+    """Returns the assets of steps that one body builds; of several, a run may ask for some.
 
     Args:
-        step: what it stands for.
+        steps: what they stand for; their first names the op.
         body: called with the context and the run's config (None without `config`); yields events and the result. An
         `InputError`
             becomes a failure that shows only what a user needs.
@@ -117,26 +169,15 @@ def asset_of(
         pool: concurrency pool that it takes a slot of.
         config: what a run may set.
     """
-    key = key_of(step)
-    deps = [key_of(source) for source in step.sources.values()]
 
     @dg.multi_asset(
-        name=key.to_python_identifier(),
-        specs=[
-            dg.AssetSpec(
-                key,
-                deps=[*deps, raw_key(step)] if step.external else deps,
-                description=_description(step),
-                group_name=group_of(step.pipeline),
-                code_version=short(recipe_hash(step)),
-                kinds=kinds,
-                owners=list(OWNERS),
-                tags={"graphmill/stage": step.recipe.name},
-                metadata={"recipe": [canonical(each) for each in step.configs], "recipe hash": recipe_hash(step)},
-            )
-        ],
+        name=key_of(steps[0]).to_python_identifier(),
+        specs=[_spec(step, kinds, skippable=len(steps) > 1) for step in steps],
+        can_subset=len(steps) > 1,
         check_specs=[
-            dg.AssetCheckSpec(check_name(name), asset=key, description=name, blocking=True) for name in step.checks
+            dg.AssetCheckSpec(check_name(name), asset=key_of(step), description=name, blocking=True)
+            for step in steps
+            for name in step.checks
         ],
         config_schema=dict(config.to_fields_dict()) if config else None,
         pool=pool,
@@ -148,6 +189,22 @@ def asset_of(
             raise dg.Failure(description=str(error), allow_retries=False) from error
 
     return build
+
+
+def _spec(step: Step, kinds: set[str], *, skippable: bool) -> dg.AssetSpec:
+    deps = [key_of(source) for source in step.sources.values()]
+    return dg.AssetSpec(
+        key_of(step),
+        deps=[*deps, raw_key(step)] if step.external else deps,
+        description=_description(step),
+        group_name=group_of(step.pipeline),
+        code_version=short(recipe_hash(step)),
+        kinds=kinds,
+        owners=list(OWNERS),
+        tags={"graphmill/stage": step.recipe.name},
+        metadata={"recipe": [canonical(each) for each in step.configs], "recipe hash": recipe_hash(step)},
+        skippable=skippable,
+    )
 
 
 def raw_key(step: Step) -> dg.AssetKey:
@@ -230,8 +287,10 @@ def _metadata(artifacts: Sequence[Artifact]) -> dict[str, Any]:
 
 
 def _size(artifact: Artifact) -> str:
-    """Returns the size of a graph in words, nothing for other stages."""
+    """Returns the size of a graph or of its features in words, nothing for other stages."""
     numbers = artifact.summary["numbers"]
+    if {"num_rows", "num_features", "feature_dtype"} <= numbers.keys():
+        return f" ({numbers['num_rows']:,} rows of {numbers['num_features']:,} {numbers['feature_dtype']})"
     if not {"num_nodes", "num_edges"} <= numbers.keys():
         return ""
     return f" ({numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges)"

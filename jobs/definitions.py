@@ -13,8 +13,8 @@ from typing import Any
 
 import dagster as dg
 
-from assets.building.stage import Silent
-from assets.definitions import OWNERS, Surroundings, group_of, key_of, raw_asset, stage_asset
+from assets.building.stage import OnePass, Silent
+from assets.definitions import OWNERS, Surroundings, group_of, key_of, raw_asset, source_assets, stage_asset
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import Pipeline, parse_pipeline, pipeline_files
 from assets.pipeline.steps import Step
@@ -96,7 +96,13 @@ def _definitions_of(
 ) -> dg.Definitions:
     data = preprocessing_steps(pipeline, around.store.home)
     training = training_steps(pipeline, data)
-    built: list[Any] = [stage_asset(step, step.recipe, execution_of(step.recipe, threads), around) for step in data]
+    source = [step for step in data if isinstance(step.recipe, OnePass)]
+    built: list[Any] = [source_assets(source, execution_of(source[0].recipe, threads), around)]
+    built += [
+        stage_asset(step, step.recipe, execution_of(step.recipe, threads), around)
+        for step in data
+        if step not in source
+    ]
     built += [raw_asset(step, around) for step in data if step.external]
     built += [training_asset(step, pipeline, around, children) for step in training]
     selections = {"preprocess": data, "train": training, "all": [*data, *training]}

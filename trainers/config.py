@@ -172,6 +172,8 @@ class TrainTable(TrainConfig, TrainExecution):
     name: str
     # Trains once for each; empty = once with the pipeline's seed.
     seeds: tuple[int, ...] = ()
+    # Name of the feature table that it trains on, from [features.NAME]; empty = the main one.
+    feature_table: str = ""
 
     def __post_init__(self):
         """Checks both halves and the seeds."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from assets.building.stage import ChecksFailedError, FanOut, Progress, Stage, Summary
+from assets.building.stage import ChecksFailedError, FanOut, OnePass, Progress, Stage, Summary
 from assets.storage.artifact import Artifact, read_artifact
 from assets.storage.store import Store
 from assets.storage.version import canonical, locations, part_version, version_of
+from assets.storage.writer import Writer
 from kernels.errors import InputError
 
 PART_SUFFIX = ".parts"
@@ -111,25 +113,32 @@ class Build:
     def _published(
         self, progress: Progress, part: str | None, parts: Mapping[str, Artifact], more: Mapping[str, Any]
     ) -> Artifact:
-        started, clock = datetime.now(UTC), time.perf_counter()
-        with self.store.writer(*self.address(part), threads=min(4, os.cpu_count() or 1)) as writer:
+        clock = _Clock()
+        with self._writer(part) as writer:
             given = {**self.inputs, **self.reads, **parts}, self.semantic, self.execution, writer, progress
             if part is None:
                 summary = self.stage.build(*given)
             else:
                 assert isinstance(self.stage, FanOut)
                 summary = self.stage.build_part(part, *given)
-            self._stop_on_failed(summary)
-            run = {
-                "started": started.isoformat(timespec="milliseconds"),
-                "seconds": round(time.perf_counter() - clock, 3),
-                "execution": canonical(self.execution),
-                "locations": locations(self.semantic),
-                "reads": {role: {"stage": each.stage, "version": each.version} for role, each in self.reads.items()},
-                "host": {"name": platform.node(), "cpus": os.cpu_count(), "python": platform.python_version()},
-            }
-            hashed = {"code_version": self.stage.code_version, "raw": self.raw or {}}
-            return writer.publish(self.semantic, self.inputs, summary, run, more=more, **hashed)
+            return self._seal(writer, summary, clock, more)
+
+    def _writer(self, part: str | None = None) -> Writer:
+        return self.store.writer(*self.address(part), threads=min(4, os.cpu_count() or 1))
+
+    def _seal(self, writer: Writer, summary: Summary, clock: _Clock, more: Mapping[str, Any]) -> Artifact:
+        """Publishes what a writer holds, with the record of how it came to be."""
+        self._stop_on_failed(summary)
+        run = {
+            "started": clock.started.isoformat(timespec="milliseconds"),
+            "seconds": clock.lap(),
+            "execution": canonical(self.execution),
+            "locations": locations(self.semantic),
+            "reads": {role: {"stage": each.stage, "version": each.version} for role, each in self.reads.items()},
+            "host": {"name": platform.node(), "cpus": os.cpu_count(), "python": platform.python_version()},
+        }
+        hashed = {"code_version": self.stage.code_version, "raw": self.raw or {}}
+        return writer.publish(self.semantic, self.inputs, summary, run, more=more, **hashed)
 
     def _stop_on_failed(self, summary: Summary) -> None:
         failed = [check for check in summary.checks if check.blocking and not check.passed]
@@ -140,7 +149,48 @@ class Build:
                 f"stage {self.stage.name} failed {count}, so nothing was published:{lines}",
                 "correct the input and build again",
                 tuple(summary.checks),
+                self.version,
             )
+
+
+def publish_together(builds: Sequence[Build], progress: Progress) -> list[Artifact]:
+    """Builds and publishes artifacts by one pass over what they read outside, without asking whether they are there.
+
+    They are built and published one after the other: a crash between two leaves those before it.
+
+    Args:
+        builds: artifacts of `OnePass` stages that read the same source; the first opens it.
+        progress: listens.
+
+    Raises:
+        InputError: as the stages raise it, or a blocking check failed. What was published before stays.
+    """
+    stage, clock = builds[0].stage, _Clock()
+    assert isinstance(stage, OnePass)
+    asked = [(build.stage, build.semantic) for build in builds]
+    published = []
+    with ExitStack() as opened:
+        writers = [opened.enter_context(build._writer()) for build in builds]
+        # The last writer's folder is there the longest.
+        source = opened.enter_context(stage.opened(asked, builds[0].execution, writers[-1].scratch(), progress))
+        for build, writer in zip(builds, writers, strict=True):
+            assert isinstance(build.stage, OnePass)
+            summary = build.stage.build_from(source, build.semantic, build.execution, writer, progress)
+            published.append(build._seal(writer, summary, clock, {}))
+    return published
+
+
+class _Clock:
+    """When building began, and how long it took since then or since the artifact before."""
+
+    def __init__(self):
+        self.started, self._clock = datetime.now(UTC), time.perf_counter()
+
+    def lap(self) -> float:
+        """Returns the seconds since the last call, and begins anew."""
+        now = time.perf_counter()
+        seconds, self._clock = round(now - self._clock, 3), now
+        return seconds
 
 
 class naming:  # noqa: N801
@@ -154,7 +204,9 @@ class naming:  # noqa: N801
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ChecksFailedError):
-            raise ChecksFailedError(f"{self.words}: {error.problem}", error.remedy, error.checks) from error
+            raise ChecksFailedError(
+                f"{self.words}: {error.problem}", error.remedy, error.checks, error.version
+            ) from error
         if isinstance(error, InputError):
             raise InputError(f"{self.words}: {error.problem}", error.remedy) from error
 

@@ -7,11 +7,11 @@ hashed; the Execution config (threads, queues) and what is only read are recorde
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from assets.building.build import Build
+from assets.building.build import Build, publish_together
 from assets.building.stage import FanOut, Progress, Silent, Stage
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
@@ -74,3 +74,39 @@ def materialize(
             if found is not None:
                 return found
         return build.publish(listener, parts=parts)
+
+
+def materialize_together(
+    store: Store,
+    asked: Sequence[tuple[Stage, Any]],
+    execution: Any,
+    progress: Progress | None = None,
+    *,
+    raw: Sequence[Mapping[str, str] | None] | None = None,
+) -> list[Artifact]:
+    """Returns artifacts that come from one pass over what they read outside, building those that the store does not have, sound, already.
+
+    Args:
+        store: where artifacts live.
+        asked: stage and Semantic config of each artifact, of `OnePass` stages that read the same source. They are built in this order.
+        execution: the Execution config of the pass.
+        progress: listener, None for silence.
+        raw: name -> SHA-256 of the external content of each artifact, None asks its stage.
+
+    Raises:
+        InputError: what is outside is missing or damaged, a blocking check failed, or the disk is full. Artifacts that were finished before
+            that stay.
+    """
+    digests = raw or [None] * len(asked)
+    builds = [
+        Build(store=store, stage=stage, semantic=semantic, execution=execution, inputs={}, raw=each)
+        for (stage, semantic), each in zip(asked, digests, strict=True)
+    ]
+    with store.lease(*(build.address() for build in builds)):
+        found = {build.version: build.find() for build in builds}
+        artifacts = {version: replace(each, reused=True) for version, each in found.items() if each}
+        missing = {build.version: build for build in builds if build.version not in artifacts}
+        if missing:
+            built = publish_together(list(missing.values()), progress or Silent())
+            artifacts |= {artifact.version: artifact for artifact in built}
+    return [artifacts[build.version] for build in builds]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -42,9 +43,9 @@ class Summary:
 class ChecksFailedError(InputError):
     """Blocking checks of an artifact failed, so it was not published; `checks` has all of them, passed ones too."""
 
-    def __init__(self, problem: str, remedy: str, checks: tuple[Check, ...]):
+    def __init__(self, problem: str, remedy: str, checks: tuple[Check, ...], version: str = ""):
         super().__init__(problem, remedy)
-        self.checks = checks
+        self.checks, self.version = checks, version
 
 
 class Progress(Protocol):
@@ -90,6 +91,7 @@ class Stage:
         table: name of its table in the pipeline file; "" where it has none.
         Table: dataclass of that table.
         needs: table -> how the sentence "[...] needs a table [...]" goes on, of those that the stage's own table needs.
+        of_one_feature_table: whether its artifact is about the rows of one feature table, so that all trainings that read it choose that.
     """
 
     name: str
@@ -100,6 +102,7 @@ class Stage:
     table: str = ""
     Table: type | None = None
     needs: Mapping[str, str] = MappingProxyType({})
+    of_one_feature_table: bool = False
 
     def inputs(self, semantic: Any) -> Mapping[str, str]:
         """Returns role -> stage name of the inputs; may depend on the config."""
@@ -156,6 +159,16 @@ class Stage:
         """
         return None
 
+    def configs(self, pipeline: Any) -> Mapping[str, Any]:
+        """Returns step name -> Semantic config of all artifacts of this stage that a pipeline asks for. Most stages have one step, of
+        their own name.
+
+        Args:
+            pipeline: the checked file.
+        """
+        config = self.wanted(pipeline)
+        return {} if config is None else {self.name: config}
+
     def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yields what the stage's table, which is sound by itself, has against the other tables: (key or "", sentence).
 
@@ -163,6 +176,34 @@ class Stage:
             tables: name -> checked value of each table that the file has; None for one with mistakes.
         """
         yield from ()
+
+
+class OnePass(Stage):
+    """A stage that reads something outside which other stages read as well: one pass over it builds what each of them lacks."""
+
+    def opened(
+        self, asked: Sequence[tuple[Stage, Any]], execution: Any, folder: Path, progress: Progress
+    ) -> AbstractContextManager[Any]:
+        """Opens what is outside.
+
+        Args:
+            asked: stage and Semantic config of every artifact that is built from it, this stage's among them.
+            execution: the Execution config.
+            folder: scratch folder, which is there until the last artifact is built.
+            progress: listens.
+        """
+        raise NotImplementedError
+
+    def build_from(self, opened: Any, semantic: Any, execution: Any, writer: Writer, progress: Progress) -> Summary:
+        """Fills the writer from what `opened` yielded and returns the summary; args as of `build`."""
+        raise NotImplementedError
+
+    def build(
+        self, inputs: Mapping[str, Artifact], semantic: Any, execution: Any, writer: Writer, progress: Progress
+    ) -> Summary:
+        """Makes the pass for this artifact alone."""
+        with self.opened([(self, semantic)], execution, writer.scratch(), progress) as opened:
+            return self.build_from(opened, semantic, execution, writer, progress)
 
 
 class FanOut(Stage):

@@ -69,18 +69,13 @@ def topology_checks(topology: Topology, *, merged: bool) -> list[Check]:
     return checks
 
 
-def node_checks(labels: Array, num_classes: int, parts: tuple[Array, Array, Array], features: Array) -> list[Check]:
-    """Tests labels i32[N], the split, and the shape of features [N, F]; their values were tested as they were
-    written.
-    """
+def node_checks(labels: Array, num_classes: int, parts: tuple[Array, Array, Array]) -> list[Check]:
+    """Tests labels i32[N] and the split."""
     outside = int(np.count_nonzero((labels < -1) | (labels >= num_classes)))
     problems = list(split_problems(parts, labels))
-    rows = len(features) == len(labels)
     return [
         Check(name="labels are in range", passed=outside == 0, detail=f"{outside} labels outside [-1, {num_classes})"),
         Check(name="splits are disjoint", passed=not problems, detail="; ".join(problems)),
-        Check(name="features are finite", passed=True, detail="every value was tested as it was written"),
-        Check(name="one feature row a node", passed=rows, detail=f"{len(features)} rows for {len(labels)} nodes"),
     ]
 
 
@@ -98,7 +93,7 @@ def homophily(topology: Topology, labels: Array) -> tuple[int, int]:
 
 
 def describe(
-    topology: Topology, labels: Array, class_names: Sequence[str], parts: tuple[Array, Array, Array], features: Array
+    topology: Topology, labels: Array, class_names: Sequence[str], parts: tuple[Array, Array, Array]
 ) -> dict[str, Any]:
     """Returns the numbers of the summary: sizes, degrees, classes, homophily."""
     equal, known = homophily(topology, labels)
@@ -108,8 +103,6 @@ def describe(
     return {
         "num_nodes": topology.num_nodes,
         "num_edges": topology.num_edges,
-        "num_features": features.shape[1],
-        "feature_dtype": features.dtype.name,
         "num_classes": len(class_names),
         "class_names": list(class_names),
         "class_counts": counts.tolist(),
@@ -121,5 +114,4 @@ def describe(
         "num_isolated": int(np.count_nonzero((in_degree == 0) & (out_degree == 0))),
         "homophily_ratio": equal / known if known else -1.0,
         "topology_bytes": topology.indptr.nbytes + topology.indices.nbytes,
-        "feature_bytes": features.nbytes,
     }

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assets.building.execution import Threads
-from assets.building.materialize import stage_version
-from assets.building.stage import Progress, Stage, Summary
+from assets.building.stage import Progress, Summary
 from assets.graph.checks import describe, node_checks, topology_checks
-from assets.sources.registry import GENERATORS, SOURCES, GraphConfig, RawGraph, config_class, source_module
+from assets.sources.registry import SOURCES, GraphConfig, OpenSource, RawGraph, config_class, source_module
 from assets.sources.splits import checked, stratified
+from assets.sources.stage import SourceStage
 from kernels.errors import InputError
 from kernels.types import Array, Topology
 
 if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
     from assets.storage.writer import Writer
 
 
@@ -25,11 +24,11 @@ class GraphExecution(Threads):
     """How a graph is built: threads of the kernels, and processes that parse modules."""
 
 
-class GraphStage(Stage):
+class GraphStage(SourceStage):
     """Builds the graph artifact; `GRAPH` is the one instance."""
 
     name = table = "graph"
-    code_version = 1
+    code_version = 2  # 2: features are an artifact of their own
     Semantic = GraphConfig
     Execution = GraphExecution
     checks = (
@@ -39,8 +38,6 @@ class GraphStage(Stage):
         "rows are sorted",
         "labels are in range",
         "splits are disjoint",
-        "features are finite",
-        "one feature row a node",
     )
 
     def parse(self, raw: Mapping[str, Any], tables: Any, seed: int) -> tuple[Any, list[Any]]:
@@ -62,9 +59,9 @@ class GraphStage(Stage):
         """Every pipeline has a graph."""
         return pipeline.graph
 
-    def external(self, semantic: GraphConfig) -> str:
-        """Sources that generate a graph read nothing."""
-        return "" if semantic.source in GENERATORS else "raw"
+    def source(self, semantic: GraphConfig) -> GraphConfig:
+        """Returns the keys of `[graph]`."""
+        return semantic
 
     def expected_checks(self, semantic: GraphConfig) -> tuple[str, ...]:
         """Weights are tested where the source was asked for them."""
@@ -78,9 +75,9 @@ class GraphStage(Stage):
         """
         return source_module(semantic.source).raw(semantic)
 
-    def build(
+    def build_from(
         self,
-        inputs: Mapping[str, Artifact],
+        opened: OpenSource,
         semantic: GraphConfig,
         execution: GraphExecution,
         writer: Writer,
@@ -91,12 +88,10 @@ class GraphStage(Stage):
         Raises:
             InputError: anything wrong with the source, or it changed while it was read.
         """
-        raw = source_module(semantic.source).load(semantic, writer, execution, progress)
-        if stage_version(self, semantic, inputs) != writer.version:
-            raise InputError(f"the files of the {semantic.source} source changed while they were read", "build again")
+        raw = opened.graph(progress)
+        self.require_unchanged(semantic, writer)
         parts = _split(raw, semantic)
         topology, dropped = _compress(raw, semantic, execution, writer, progress)
-        features = np.load(writer.path("features.npy"), mmap_mode="r")
         for name, array in (
             ("in_degree", topology.in_degree), ("out_degree", topology.out_degree), ("labels", raw.labels),
             ("train_ids", parts[0]), ("valid_ids", parts[1]), ("test_ids", parts[2]),
@@ -105,9 +100,9 @@ class GraphStage(Stage):
             if array is not None:
                 writer.save(name, array)
         _write_nodes(raw, writer)
-        numbers = describe(topology, raw.labels, raw.class_names, parts, features) | dropped | dict(raw.numbers)
+        numbers = describe(topology, raw.labels, raw.class_names, parts) | dropped | dict(raw.numbers)
         checks = topology_checks(topology, merged=semantic.duplicates == "merge")
-        checks += node_checks(raw.labels, len(raw.class_names), parts, features)
+        checks += node_checks(raw.labels, len(raw.class_names), parts)
         return Summary(numbers=numbers, checks=checks, figures=_draw(topology, numbers, writer))
 
 

@@ -9,6 +9,7 @@ from assets.building.stage import Stage
 
 STAGES = (
     "assets.graph.stage:GRAPH",
+    "assets.features.stage:FEATURES",
     "assets.hotness.stage:HOTNESS",
     "assets.budgets.stage:BUDGETS",
     "assets.samples.stage:SAMPLES",

@@ -21,17 +21,18 @@ def preprocessing_steps(pipeline: Pipeline, home: Path | None = None) -> list[St
     """
     steps: dict[str, Step] = {}
     for stage in stages(home):
-        config = stage.wanted(pipeline)
-        if config is None:
-            continue
-        steps[stage.name] = Step(
-            pipeline=pipeline.name,
-            name=stage.name,
-            recipe=stage,
-            configs=(config,),
-            inputs={role: steps[name] for role, name in stage.inputs(config).items()},
-            checks=stage.expected_checks(config),
-            external=stage.external(config),
-            command=f"graphmill build {pipeline.reference}",
-        )
+        for name, config in stage.configs(pipeline).items():
+            external = stage.external(config)
+            # Several steps read parts of one source: each part changes on its own.
+            shared = any(external == step.external for step in steps.values())
+            steps[name] = Step(
+                pipeline=pipeline.name,
+                name=name,
+                recipe=stage,
+                configs=(config,),
+                inputs={role: steps[pipeline.step_of(source)] for role, source in stage.inputs(config).items()},
+                checks=stage.expected_checks(config),
+                external=f"{external}.{name}" if external and shared else external,
+                command=f"graphmill build {pipeline.reference}",
+            )
     return list(steps.values())

@@ -2,6 +2,7 @@
 
     name = "cora"                      seed = 0
     [graph]                            source and its own keys, see assets/sources/
+    [features]                         see assets/features/config.py
     [sampling]                         see assets/sampling/config.py
     [hotness]                          see assets/hotness/__init__.py
     [memory]                           see assets/budgets/__init__.py
@@ -24,7 +25,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.pipeline.rules import impossible, parse_tables, parse_train, table_names
+from assets.features.config import MAIN, step_name
+from assets.pipeline.catalogue import stages
+from assets.pipeline.rules import impossible, mixed_features, parse_tables, parse_train, table_names
 from assets.pipeline.schema import NOT_BUILT, Problem, Tables
 from assets.pipeline.toml_lines import key_lines
 from assets.sampling.config import SamplingConfig
@@ -103,6 +106,28 @@ class Pipeline:
         techniques = [table.technique for table in self.train if hasattr(table, "technique")]
         return {key: value for each in techniques for key, value in each.asks.get(name, {}).items()}
 
+    def step_of(self, stage: str, table: str | None = None) -> str:
+        """Returns the name of the step that a stage or a training reads under the name of a stage.
+
+        Args:
+            stage: name of the stage. Each has one step but that of features, which has one for each feature table.
+            table: name of the feature table, "" for the main one; None for that which stages and trainings share.
+        """
+        if stage != MAIN:
+            return stage
+        return step_name(self.shared_features if table is None else table)
+
+    @property
+    def shared_features(self) -> str:
+        """Name of the feature table that budgets, plans and packs are about, "" for the main one: that of the trainings which read them."""
+        chosen = [each.feature_table for each in self.train if hasattr(each, "feature_table")]
+        tables = self.tables.get(MAIN)
+        if not chosen:
+            return next(iter(tables.named)) if tables and tables.named and not tables.alone else ""
+        about_one = [stage.name for stage in stages() if stage.of_one_feature_table]
+        readers = [each.feature_table for each in self.train if {*each.technique.inputs, *each.reads} & set(about_one)]
+        return (readers or chosen)[0]
+
     def is_read(self, stage: str) -> bool:
         """Tells whether a training reads artifacts of a stage."""
         return any(stage in (*table.technique.inputs, *table.reads) for table in self.train)
@@ -154,13 +179,15 @@ def parse_pipeline(path: Path, data: bytes, train_schema: type | None = None, ca
         ) from error
     tables = Tables(lines=key_lines(text), folder=path.parent, later=LATER_VALUES, later_keys=LATER_KEYS)
     values, problems = _parse(raw, tables, path.stem, train_schema)
-    if problems:
+    pipeline = None if problems else Pipeline(path=path, text=text, **values)
+    problems = problems if pipeline is None else mixed_features(pipeline, tables)
+    if pipeline is None or problems:
         listed = "".join(f"\n  {path}:{problem.line}: {problem.message}" for problem in sorted(set(problems)))
         count = "1 mistake" if len(problems) == 1 else f"{len(set(problems))} mistakes"
         raise InputError(
             f"the pipeline file has {count}:{listed}", f"correct the file, then: graphmill validate {called or path}"
         )
-    return Pipeline(path=path, text=text, **values)
+    return pipeline
 
 
 def pipeline_files() -> dict[str, Path]:

@@ -120,8 +120,39 @@ def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables
                 f"layers = {layers}, but [sampling] has {len(sampling.fanouts)} fanouts: one is needed for each layer"
             )
             problems.append(tables.problem((*where, "layers"), text))
+        known = getattr(values["tables"].get("features"), "named", {})
+        chosen = getattr(value, "feature_table", "")
+        if chosen and "features" not in values["tables"]:
+            problems.append(
+                tables.problem((*where, "feature_table"), f"feature_table needs a table [features.{chosen}]")
+            )
+        elif chosen and values["tables"]["features"] is not None and chosen not in known:
+            others = ", ".join(known) or "(none)"
+            text = f'feature_table = "{chosen}" is not one of {others}: add a table [features.{chosen}]'
+            problems.append(tables.problem((*where, "feature_table"), text))
         if hasattr(value, "technique"):
             problems += [tables.problem((*where, key), text) for key, text in _lacking(raw, value, values)]
+    return problems
+
+
+def mixed_features(pipeline: Any, tables: Tables) -> list[Problem]:
+    """Returns what train tables that name feature tables have against each other, in a file without other mistakes.
+
+    Args:
+        pipeline: the checked file.
+        tables: knows its lines.
+    """
+    about_one = {stage.name for stage in stages() if stage.of_one_feature_table and stage.configs(pipeline)}
+    problems, shared = [], pipeline.shared_features
+    for index, table in enumerate(pipeline.train):
+        name = getattr(table, "feature_table", "")
+        read = about_one & {*table.technique.inputs, *table.reads} if hasattr(table, "technique") else set()
+        if read and name != shared:
+            text = (
+                f'feature_table = "{name}", but {" and ".join(sorted(read))} of this pipeline are about "{shared}", '
+                "which another [[train]] chooses; write a second pipeline file, it shares all stages that are equal"
+            )
+            problems.append(tables.problem(("train", index, "feature_table"), text))
     return problems
 
 

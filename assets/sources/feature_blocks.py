@@ -1,9 +1,11 @@
 """Feature rows of several tables on their way into one: slice by slice, each to its nodes.
 
-A block is the features of one node table, or of one node type. Blocks have one width; node types without features get
-rows of zeros. Pages that were written are let go after every slice, so that memory holds one slice.
+A block is the features of one node table, or of one node type. Blocks have one width. Nodes that no block covers have no features and
+take no space: rows stand in the order of their nodes, and `row_of` says which node has which. Pages that were written are let go after
+every slice, so that memory holds one slice.
 
-Peak memory: one slice of the source and its copy in the stored type.
+Peak memory: one slice of the source and its copy in the stored type; where some nodes have no features, 4 N bytes (8 N from 2^31 nodes
+on).
 """
 
 from __future__ import annotations
@@ -14,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.sources.features import divide_rows, stored_dtype
+from assets.sources.features import BFLOAT16, array_type, as_stored, divide_rows, stored_type, widened
 from assets.storage.arrays import forget_pages
 from kernels.errors import InputError
-from kernels.types import Array
+from kernels.types import Array, id_dtype
 
 if TYPE_CHECKING:
     from assets.building.stage import Progress
@@ -31,8 +33,8 @@ class FeatureBlock:
     Attributes:
         where: name of the features, for errors: file, and array or column.
         first, num_rows: the node ids first to first + num_rows - 1.
-        width, dtype: columns and type of the source.
-        slices: function that yields (first row, rows[n, F]) that cover all rows once, in order.
+        width, dtype: columns and type of the source; "bfloat16" where it has that one.
+        slices: function that yields (first row, rows[n, F]) that cover all rows once, in order; bfloat16 as float32.
         place: function (row, column) -> where that value is, for errors.
         node_of_row: i64[num_rows] node ids of the rows, or None where they are in order.
     """
@@ -41,49 +43,86 @@ class FeatureBlock:
     first: int
     num_rows: int
     width: int
-    dtype: np.dtype[Any]
+    dtype: np.dtype[Any] | str
     slices: Callable[[], Iterator[tuple[int, Array]]]
     place: Callable[[int, int], str]
     node_of_row: Array | None = None
 
 
-def write_blocks(
-    writer: Writer, num_nodes: int, blocks: Sequence[FeatureBlock], normalize: str, progress: Progress
-) -> None:
-    """Writes `features` [N, F]; without blocks, one column of ones.
+def blocks_type(blocks: Sequence[FeatureBlock], asked: str, normalize: str) -> str:
+    """Returns the name of the type in which blocks are stored, see `stored_type`; "uint8" without blocks, or what was asked for.
 
     Raises:
-        InputError: widths or types differ, rows are missing, or a value is not finite.
+        InputError: widths differ, or types where none was asked for.
     """
     if not blocks:
-        writer.create("features", (num_nodes, 1), np.uint8)[...] = 1
-        return
+        return "uint8" if asked == "as stored" else asked
     first = blocks[0]
     for block in blocks[1:]:
-        if (block.width, block.dtype) != (first.width, first.dtype):
+        if block.width != first.width or (asked == "as stored" and block.dtype != first.dtype):
             shapes = f"{first.width} x {first.dtype}, but those of {block.where} {block.width} x {block.dtype}"
             raise InputError(
                 f"the features of {first.where} are {shapes}", "give all node types features of one width and type"
             )
-    stored = stored_dtype(first.dtype, normalize, first.where)
-    table = writer.create("features", (num_nodes, first.width), stored)
-    progress.start("features", sum(block.num_rows for block in blocks), "rows")
-    for block in blocks:
-        _write_block(table, block, normalize, progress)
+    types = [stored_type(block.dtype, asked, normalize, block.where) for block in blocks]
+    return types[0]
+
+
+def write_blocks(
+    writer: Writer, num_nodes: int, blocks: Sequence[FeatureBlock], asked: str, normalize: str, progress: Progress
+) -> None:
+    """Writes `rows` [R, F], and `row_of` ids[N] where some nodes have no features; without blocks, one column of ones.
+
+    Args:
+        writer: writer of the artifact.
+        num_nodes: number of nodes N.
+        blocks: the features, by the ids of their nodes.
+        asked: value of `dtype` in [features].
+        normalize: "none", or "row": each row is divided by the sum of its absolute values, a row of zeros stays.
+        progress: listener, which is told of every row.
+
+    Raises:
+        InputError: widths or types differ, rows are missing, or a value is not finite, in the file or in the stored type.
+    """
+    stored = blocks_type(blocks, asked, normalize)
+    if not blocks:
+        writer.create("rows", (num_nodes, 1), array_type(stored))[...] = as_stored(np.ones((1, 1), np.float32), stored)
+        return
+    num_rows = sum(block.num_rows for block in blocks)
+    table = writer.create("rows", (num_rows, blocks[0].width), array_type(stored))
+    progress.start("features", num_rows, "rows")
+    first_row = 0
+    for block in sorted(blocks, key=lambda each: each.first):
+        _write_block(table, first_row, block, stored, normalize, progress)
+        first_row += block.num_rows
     progress.done()
+    if num_rows < num_nodes:
+        writer.save("row_of", _row_of(blocks, num_nodes))
 
 
-def _write_block(table: Array, block: FeatureBlock, normalize: str, progress: Progress) -> None:
+def _row_of(blocks: Sequence[FeatureBlock], num_nodes: int) -> Array:
+    """Returns ids[N], the row of each node, -1 for one that no block covers."""
+    row_of, first_row = np.full(num_nodes, -1, id_dtype(num_nodes)), 0
+    for block in sorted(blocks, key=lambda each: each.first):
+        row_of[block.first : block.first + block.num_rows] = np.arange(first_row, first_row + block.num_rows)
+        first_row += block.num_rows
+    return row_of
+
+
+def _write_block(
+    table: Array, first_row: int, block: FeatureBlock, stored: str, normalize: str, progress: Progress
+) -> None:
     done = 0
     for low, rows in block.slices():
         done = low + len(rows)
         if done > block.num_rows:
             break
-        _refuse_non_finite(rows, low, block)
-        target: Any = slice(block.first + low, block.first + done)
+        _refuse_non_finite(rows, rows, low, block)
+        target: Any = slice(first_row + low, first_row + done)
         if block.node_of_row is not None:
-            target = block.node_of_row[low:done]
-        table[target] = divide_rows(rows) if normalize == "row" else rows
+            target = block.node_of_row[low:done] + (first_row - block.first)
+        rows = divide_rows(rows) if normalize == "row" else rows
+        table[target] = _fitting(rows, low, stored, block)
         forget_pages(table)
         progress.advance(len(rows))
     if done != block.num_rows:
@@ -94,10 +133,19 @@ def _write_block(table: Array, block: FeatureBlock, normalize: str, progress: Pr
         )
 
 
-def _refuse_non_finite(rows: Array, low: int, block: FeatureBlock) -> None:
-    if rows.dtype.kind != "f" or np.isfinite(rows).all():
+def _fitting(rows: Array, low: int, stored: str, block: FeatureBlock) -> Array:
+    """Returns rows[n, F] in the stored type, whose largest value may be too small for them."""
+    found = as_stored(rows, stored)
+    if found.dtype != rows.dtype:
+        values = widened(found) if stored == BFLOAT16 else found
+        _refuse_non_finite(values, rows, low, block, f", which {stored} cannot hold")
+    return found
+
+
+def _refuse_non_finite(found: Array, rows: Array, low: int, block: FeatureBlock, why: str = "") -> None:
+    """Raises InputError with the first place where `found` is NaN or infinite, and the value that `rows` have there."""
+    if found.dtype.kind != "f" or np.isfinite(found).all():
         return
-    row, column = (int(i) for i in np.argwhere(~np.isfinite(rows))[0])
-    raise InputError(
-        f"{block.place(low + row, column)} is {rows[row, column]}", "give every node finite features, and run again"
-    )
+    row, column = (int(i) for i in np.argwhere(~np.isfinite(found))[0])
+    remedy = "give every node finite features, and run again" if not why else "scale the features, or ask for float32"
+    raise InputError(f"{block.place(low + row, column)} is {rows[row, column]}{why}", remedy)

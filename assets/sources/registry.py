@@ -1,11 +1,12 @@
 """What every graph source shares: its configuration, what it returns, and the list of sources.
 
-A source is a module with four names:
+A source is a module with five names:
 
 - `Config`: a frozen dataclass, a subclass of `GraphConfig`, whose fields are the keys of the flat `[graph]` table;
-- `raw(config)`: content digests of the external files that it reads, `{name: sha256}`; a generator has none;
-- `load(config, writer, execution, progress)`: streams the features into `writer.create("features", ...)` and returns
-  a `RawGraph`;
+- `raw(config)`: content digests of what the graph is made from outside, `{name: sha256}`; a generator has none;
+- `raw_features(config, table)`: the same of what one feature table is made from;
+- `opened(config, tables, folder, execution, progress)`: a context manager that opens what is outside, once for the graph and for the
+  feature tables that are wanted, and yields an `OpenSource`;
 - `survey(config)`: what `graphmill inspect` prints, from headers and counts; nothing is built.
 
 The modules are imported when their source is asked for, so reading a pipeline file costs only what it names.
@@ -16,9 +17,10 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -26,6 +28,8 @@ from kernels.errors import InputError
 from kernels.types import Array
 
 if TYPE_CHECKING:
+    from assets.building.stage import Progress
+    from assets.sources.feature_blocks import FeatureBlock
     from assets.sources.spool import EdgeSpool
 
 SOURCES: Mapping[str, str] = {
@@ -44,19 +48,27 @@ GENERATORS = ("citation", "rmat", "sbm")
 """Sources that read nothing from outside."""
 
 
+FEATURES_ONLY: Mapping[str, Any] = {"hashed": False, "features": True}
+"""Metadata of a key that decides feature rows and nothing of the graph."""
+
+FEATURES_TOO: Mapping[str, Any] = {"features": True}
+"""Metadata of a key that decides the graph and feature rows."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class GraphConfig:
     """The keys of `[graph]` that every source has; a source's own `Config` adds its keys.
 
     A `Path` says where to read, not what is read: it stays out of the artifact's version, which the content digests of
-    `raw` enter instead. A field with `metadata={"key": False}` is no key of `[graph]`.
+    `raw` enter instead. A field with `metadata={"key": False}` is no key of `[graph]`. Most keys decide the graph. One with
+    `metadata=FEATURES_ONLY` decides feature rows and nothing of the graph, one with `metadata=FEATURES_TOO` decides both.
 
     Raises:
         InputError: a value is outside its range.
     """
 
     # names the kind of source, see assets.sources.registry.SOURCES
-    source: str
+    source: str = field(metadata=FEATURES_TOO)
     # the seed of the pipeline, for splits and generators; not a key of [graph]
     seed: int = field(default=0, metadata={"key": False})
     # adds the reverse of every edge
@@ -65,8 +77,8 @@ class GraphConfig:
     duplicates: Literal["merge", "keep"] = "merge"
     # a model adds its own self term, so the graph holds no self-loops unless they are asked for
     self_loops: Literal["drop", "keep"] = "drop"
-    # "row" divides each feature row by its sum of absolute values; the features are then float32
-    normalize: Literal["none", "row"] = "none"
+    # "row" divides each feature row by its sum of absolute values; the features are then float32, or as [features] says
+    normalize: Literal["none", "row"] = field(default="none", metadata=FEATURES_ONLY)
     # shares of the labelled nodes of each class in the random split; the rest is for testing. Unused where the source
     # has splits
     train_ratio: float = 0.6
@@ -91,10 +103,93 @@ class GraphConfig:
         """Whether edges get weights."""
         return False
 
+    def feature_keys(self, table: TableConfig) -> dict[str, Any]:
+        """Returns key -> value of everything in `[graph]` that decides the rows of a feature table.
+
+        Args:
+            table: the feature table.
+        """
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.metadata.get("features")}
+
+    def for_table(self, table: TableConfig) -> GraphConfig:
+        """Returns the configuration that reads a feature table: with its columns, where it names columns.
+
+        Raises:
+            InputError: the source has no columns that can be named.
+        """
+        if table.columns is not None:
+            raise InputError(
+                f"columns = {table.columns!r}, but source = '{self.source}' has one feature table", "leave columns out"
+            )
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableConfig:
+    """The keys of `[features]` and of each `[features.NAME]`: one feature table of the graph's nodes.
+
+    Raises:
+        InputError: keys contradict one another.
+    """
+
+    # type of the stored values; "as stored" keeps that of the source where it is float16, float32, float64, int8 or uint8
+    dtype: Literal["as stored", "float16", "bfloat16", "float32"] = "as stored"
+    # columns of the node tables (source = "edges") or name in ndata (source = "dgl"), in place of those that [graph] names
+    columns: str | tuple[str, ...] | None = None
+    # a .npy or .safetensors file with the rows, in place of the source's; in the order of the node tables, or of the node ids
+    file: Path | None = None
+    # the tensor of a .safetensors file that holds several
+    tensor: str | None = None
+    # the node type whose rows the file has; the nodes of other types have no features
+    node_type: str | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the choice, and what needs a file."""
+        require_choice("dtype", self.dtype, ("as stored", "float16", "bfloat16", "float32"))
+        if self.file is None:
+            for key in ("tensor", "node_type"):
+                if getattr(self, key) is not None:
+                    raise InputError(f"{key} = {getattr(self, key)!r} needs a file", "give `file`, or leave it out")
+        elif self.columns is not None:
+            raise InputError(f"columns = {self.columns!r} beside a file", "give one of them")
+
+
+class OpenSource(Protocol):
+    """A source whose files are open. What the graph and its feature tables both need is read once.
+
+    Attributes:
+        num_nodes: number of nodes N.
+        node_types: name -> number of nodes, in the order of their ids; empty where nodes have no types.
+        node_of_row: i64[N] node ids of the rows of the node tables, None where they are in order.
+    """
+
+    @property
+    def num_nodes(self) -> int: ...  # noqa: D102
+    @property
+    def node_types(self) -> Mapping[str, int]: ...  # noqa: D102
+    @property
+    def node_of_row(self) -> Array | None: ...  # noqa: D102
+
+    def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
+        """Returns the rows of a feature table that the source itself has; none where it has no features.
+
+        Raises:
+            InputError: what is wrong with them, here or when their slices are read.
+        """
+        ...
+
+    def graph(self, progress: Progress) -> RawGraph:
+        """Reads everything but features.
+
+        Raises:
+            InputError: what is wrong with it.
+        """
+        ...
+
 
 @dataclass(kw_only=True)
 class RawGraph:
-    """A source's graph before it is compressed; the features are already in the writer.
+    """A source's graph before it is compressed, without its features.
 
     Attributes:
         num_nodes: number of nodes N.

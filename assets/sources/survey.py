@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from assets.sizes import format_bytes
+from assets.sources.features import array_type
 from kernels.types import id_dtype
 
 BASE_BYTES = 512 << 20
@@ -21,7 +22,8 @@ class Survey:
         contents: one line per thing that the source holds.
         num_nodes: number of nodes N.
         num_edges: number of stored edges, reverse ones included; fewer where duplicates merge and self-loops are dropped.
-        num_features, value_bytes: number of columns, and bytes of one stored value.
+        num_features, dtype: number of columns, and type of the stored values.
+        num_without_features: number of nodes that have no features and take no space.
         edge_bytes: bytes of the attributes of one stored edge, beside its source.
         memory_bytes: peak memory while building, by the formula of the source.
         scratch_bytes: bytes of disk that are used while building and free afterwards.
@@ -33,7 +35,8 @@ class Survey:
     num_nodes: int
     num_edges: int
     num_features: int
-    value_bytes: int
+    dtype: str
+    num_without_features: int = 0
     edge_bytes: int = 0
     memory_bytes: int
     scratch_bytes: int = 0
@@ -47,7 +50,18 @@ class Survey:
     @property
     def table_bytes(self) -> int:
         """Bytes of the feature table."""
-        return self.num_nodes * self.num_features * self.value_bytes
+        num_rows = self.num_nodes - self.num_without_features
+        row_of_bytes = self.num_nodes * id_dtype(self.num_nodes).itemsize if self.num_without_features else 0
+        return num_rows * self.num_features * array_type(self.dtype).itemsize + row_of_bytes
+
+    def stored_as(self, dtype: str) -> Survey:
+        """Returns the survey for another type of stored values; "as stored" changes nothing."""
+        return self if dtype == "as stored" else replace(self, dtype=dtype)
+
+    @property
+    def _per_node(self) -> str:
+        missing = self.num_without_features
+        return f"for {self.num_nodes - missing:,} of the nodes" if missing else "per node"
 
     def lines(self) -> list[str]:
         """Returns the report."""
@@ -59,7 +73,7 @@ class Survey:
             f"  nodes     {self.num_nodes:,}",
             f"  edges     at most {self.num_edges:,}",
             f"  topology  at most {format_bytes(self.topology_bytes)}",
-            f"  features  {self.num_features:,} of {self.value_bytes} bytes per node, {format_bytes(self.table_bytes)}",
+            f"  features  {self.num_features:,} {self.dtype} {self._per_node}, {format_bytes(self.table_bytes)}",
             "needs at most",
             f"  memory    {format_bytes(self.memory_bytes)}",
             f"  disk      {format_bytes(stored)} in the store, and {format_bytes(self.scratch_bytes)} while building",

@@ -5,14 +5,15 @@ Node i of a type has the id `node_type_ptr[type] + i`. A graph with one type of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assets.sources.feature_blocks import FeatureBlock, write_blocks
-from assets.sources.registry import RawGraph
+from assets.sources.feature_blocks import FeatureBlock
+from assets.sources.registry import RawGraph, TableConfig
 from assets.sources.spool import EdgeSpool
 from assets.sources.spooled import SpooledConfig, check_split
 from kernels.errors import InputError
@@ -20,7 +21,6 @@ from kernels.types import Array
 
 if TYPE_CHECKING:
     from assets.building.stage import Progress
-    from assets.storage.writer import Writer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class TypedGraph:
         where: the file or folder.
         node_types: name -> number of nodes, in the order of their ids.
         relations: relations in the order of their edge types.
-        blocks: blocks of features, whose ids are global.
+        blocks: blocks of the source's own feature table, whose ids are global.
         labels: i32[N]; splits: global ids, or None.
         weights: whether the relations have weights.
     """
@@ -76,45 +76,66 @@ def first_ids(node_types: dict[str, int]) -> dict[str, int]:
     return dict(zip(node_types, ends, strict=False))
 
 
-def import_typed(graph: TypedGraph, config: SpooledConfig, writer: Writer, progress: Progress) -> RawGraph:
-    """Writes the features, spools the edges, and returns the rest.
+class TypedSource:
+    """A typed graph that was read but for its features and edges; see `OpenSource`.
 
-    Raises:
-        InputError: an edge names a node outside its type, features do not fit, or the split does not work.
+    Args:
+        found: what the reader found.
+        config: configuration of the source.
+        folder: scratch folder for the edges.
+        blocks_of: feature table -> blocks whose ids are global.
     """
-    num_nodes = sum(graph.node_types.values())
-    if graph.splits is not None:
-        check_split(graph.splits, graph.labels, graph.where)
-    write_blocks(writer, num_nodes, graph.blocks, config.normalize, progress)
-    typed = len(graph.node_types) > 1 or len(graph.relations) > 1
-    names = ["/".join((r.source, r.name, r.target)) for r in graph.relations] if typed else []
-    columns = config.columns(names, weights=graph.weights)
-    spool = EdgeSpool(writer.scratch(), num_nodes, columns, undirected=config.undirected)
-    counts = [relation.num_edges for relation in graph.relations]
-    total = None if None in counts else sum(count or 0 for count in counts)
-    progress.start("read edges", total, "edges")
-    for number, relation in enumerate(graph.relations):
-        _spool_relation(graph, relation, number, spool, progress)
-    progress.done()
-    if spool.num_edges == 0:
-        raise InputError(f"{graph.where}: has no edges", "give a graph with at least one edge")
-    pointers = np.cumsum([0, *graph.node_types.values()], dtype=np.int64)
-    types = {"edge_types": config.stored_types(names), "node_types": list(graph.node_types)} if typed else {}
-    return RawGraph(
-        num_nodes=num_nodes,
-        spool=spool,
-        memory_bytes=config.memory_bytes // 2,
-        labels=graph.labels,
-        class_names=[str(label) for label in range(int(graph.labels.max(initial=-1)) + 1)],
-        splits=graph.splits,
-        node_type_ptr=pointers if typed else None,
-        numbers=types | _without_features(graph, num_nodes) | graph.numbers,
-    )
 
+    node_of_row = None
 
-def _without_features(graph: TypedGraph, num_nodes: int) -> dict[str, int]:
-    missing = num_nodes - sum(block.num_rows for block in graph.blocks)
-    return {"num_without_features": missing} if graph.blocks and missing else {}
+    def __init__(
+        self,
+        found: TypedGraph,
+        config: SpooledConfig,
+        folder: Path,
+        blocks_of: Callable[[TableConfig], Sequence[FeatureBlock]],
+    ):
+        self.found, self.config, self.folder, self.blocks = found, config, folder, blocks_of
+        self.num_nodes = sum(found.node_types.values())
+        self.typed = len(found.node_types) > 1 or len(found.relations) > 1
+
+    @property
+    def node_types(self) -> Mapping[str, int]:
+        """Name -> number of nodes."""
+        return self.found.node_types
+
+    def graph(self, progress: Progress) -> RawGraph:
+        """Spools the edges and returns the rest.
+
+        Raises:
+            InputError: an edge names a node outside its type, or the split does not work.
+        """
+        graph, config = self.found, self.config
+        if graph.splits is not None:
+            check_split(graph.splits, graph.labels, graph.where)
+        names = ["/".join((r.source, r.name, r.target)) for r in graph.relations] if self.typed else []
+        columns = config.columns(names, weights=graph.weights)
+        spool = EdgeSpool(self.folder, self.num_nodes, columns, undirected=config.undirected)
+        counts = [relation.num_edges for relation in graph.relations]
+        total = None if None in counts else sum(count or 0 for count in counts)
+        progress.start("read edges", total, "edges")
+        for number, relation in enumerate(graph.relations):
+            _spool_relation(graph, relation, number, spool, progress)
+        progress.done()
+        if spool.num_edges == 0:
+            raise InputError(f"{graph.where}: has no edges", "give a graph with at least one edge")
+        pointers = np.cumsum([0, *graph.node_types.values()], dtype=np.int64)
+        types = {"edge_types": config.stored_types(names), "node_types": list(graph.node_types)} if self.typed else {}
+        return RawGraph(
+            num_nodes=self.num_nodes,
+            spool=spool,
+            memory_bytes=config.memory_bytes // 2,
+            labels=graph.labels,
+            class_names=[str(label) for label in range(int(graph.labels.max(initial=-1)) + 1)],
+            splits=graph.splits,
+            node_type_ptr=pointers if self.typed else None,
+            numbers=types | graph.numbers,
+        )
 
 
 def _spool_relation(graph: TypedGraph, relation: Relation, number: int, spool: EdgeSpool, progress: Progress) -> None:

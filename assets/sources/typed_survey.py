@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from assets.sizes import format_bytes
-from assets.sources.features import stored_dtype
+from assets.sources.feature_blocks import blocks_type
+from assets.sources.features import array_type
 from assets.sources.spool import record_dtype
 from assets.sources.spooled import SpooledConfig, attribute_bytes, peak_bytes
 from assets.sources.survey import Survey
@@ -25,7 +26,8 @@ def survey_typed(graph: TypedGraph, config: SpooledConfig, files: Mapping[str, P
     stored = num_edges * (2 if config.undirected else 1)
     block = graph.blocks[0] if graph.blocks else None
     width = block.width if block else 1
-    value_bytes = stored_dtype(block.dtype, config.normalize, block.where).itemsize if block else 1
+    stored_type = blocks_type(graph.blocks, "as stored", config.normalize)
+    missing = num_nodes - sum(each.num_rows for each in graph.blocks) if graph.blocks else 0
     record = record_dtype(num_nodes, columns).itemsize
     return Survey(
         title=f"{config.source}: {graph.where}",
@@ -33,11 +35,11 @@ def survey_typed(graph: TypedGraph, config: SpooledConfig, files: Mapping[str, P
         num_nodes=num_nodes,
         num_edges=stored,
         num_features=width,
-        value_bytes=value_bytes,
+        dtype=stored_type,
+        num_without_features=missing,
         edge_bytes=attribute_bytes(columns),
-        memory_bytes=peak_bytes(config.memory_limit, num_nodes, width * value_bytes),
+        memory_bytes=peak_bytes(config.memory_limit, num_nodes, width * array_type(stored_type).itemsize),
         scratch_bytes=(num_edges + stored) * record,
-        notes=["node types without features get rows of zeros"] if typed and graph.blocks else [],
     )
 
 

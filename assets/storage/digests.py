@@ -3,8 +3,8 @@
 Stored files are digested in blocks of 1 MiB by xxh3 (fast, not cryptographic: it finds damage, not malice), so that a
 sequential reader can check each block as it passes. A file's digest is the xxh3-128 of those words. Raw inputs enter
 versions by SHA-256, because they come from outside and a version must name one content only. Hashing a large raw file
-takes longer than everything else a reused build does, so its SHA-256 is remembered by path, size, modification time
-and inode.
+takes longer than everything else a reused build does, so its SHA-256, and those of its columns where a source reads it
+by column, are remembered by path, size, modification time and inode.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -77,15 +80,49 @@ def sha256_file(path: str | os.PathLike[str], home: Path | None = None) -> str:
     Raises:
         InputError: the file is missing, cannot be read, or changes while it is read.
     """
+
+    def digest(file: BufferedReader, names: Sequence[str]) -> dict[str, str]:
+        return {"": hashlib.file_digest(file, "sha256").hexdigest()}
+
+    return remembered_digests(path, [""], digest, home)[""]
+
+
+def remembered_digests(
+    path: str | os.PathLike[str],
+    names: Sequence[str],
+    digest: Callable[[BufferedReader, Sequence[str]], Mapping[str, str]],
+    home: Path | None = None,
+) -> dict[str, str]:
+    """Returns name -> digest of some pieces of a raw file; from the home's records when the file did not change since.
+
+    Args:
+        path: the raw file.
+        names: names of the pieces.
+        digest: function that gets the open file and the names that are not on record, and returns their digests.
+        home: home folder that keeps the records, None for the default one. Records that cannot be read or written are done without.
+
+    Raises:
+        InputError: the file is missing, cannot be read, or changes while it is read.
+    """
     path = Path(path).absolute()
     try:
         before = _identity(path)
-        cache_path = home_folder(home) / CACHE_NAME
-        known = _read_cache(cache_path).get(str(path))
-        if isinstance(known, dict) and known.get("identity") == before:
-            return known["sha256"]
+        cache_path, keys = (
+            home_folder(home) / CACHE_NAME,
+            {name: f"{path}#{name}" if name else str(path) for name in names},
+        )
+        cache = _read_cache(cache_path)
+        known = {name: cache.get(key) for name, key in keys.items()}
+        found = {
+            name: str(entry["sha256"])
+            for name, entry in known.items()
+            if isinstance(entry, dict) and entry.get("identity") == before
+        }
+        missing = [name for name in names if name not in found]
+        if not missing:
+            return found
         with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            new = digest(file, missing)
         after = _identity(path)
     except FileNotFoundError as error:
         raise InputError(f"the file {path} does not exist", "correct the path, or fetch the file first") from error
@@ -96,8 +133,8 @@ def sha256_file(path: str | os.PathLike[str], home: Path | None = None) -> str:
     if before != after:
         raise InputError(f"the file {path} changed while it was read", "wait until it is complete, then run again")
     if before[0] >= SMALL_BYTES and time.time_ns() - before[1] > SETTLED_NS:
-        _remember(cache_path, path, before, digest)
-    return digest
+        _remember(cache_path, {keys[name]: {"identity": before, "sha256": new[name]} for name in missing})
+    return {**found, **new}
 
 
 def _fill(file, buffer: memoryview) -> int:
@@ -123,10 +160,10 @@ def _read_cache(path: Path) -> dict:
     return entries if isinstance(entries, dict) else {}
 
 
-def _remember(cache_path: Path, path: Path, identity: list[int], digest: str) -> None:
+def _remember(cache_path: Path, found: Mapping[str, Any]) -> None:
     # Two writers may lose one another's entry; a lost entry costs one more hashing, nothing else. So may a failed
     # write.
     with contextlib.suppress(OSError, InputError):
         make_folder(cache_path.parent)
-        entries = _read_cache(cache_path) | {str(path): {"identity": identity, "sha256": digest}}
+        entries = _read_cache(cache_path) | dict(found)
         replace_atomically(cache_path, json.dumps(entries, indent=1, sort_keys=True).encode())

@@ -7,9 +7,10 @@ from pathlib import Path
 from assets.budgets.config import LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
 from assets.budgets.measured import PLACE, measured_bytes, refresh
 from assets.budgets.stage import BudgetsStage
-from assets.building.materialize import materialize, stage_version
-from assets.graph.stage import GRAPH
+from assets.building.materialize import materialize
+from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import Pipeline
+from assets.pipeline.steps import Versions, find_all
 from assets.sizes import format_bytes
 from assets.storage.home import home_folder
 from assets.storage.store import Store
@@ -37,13 +38,13 @@ def print_budgets(home: Path | None, pipeline: Pipeline | None, *, again: bool =
 
 
 def _print_resolved(store: Store, pipeline: Pipeline) -> None:
-    version = stage_version(GRAPH, pipeline.graph, {})
-    graph = store.find(GRAPH.name, version)
-    if graph is None:
-        problem = f"{pipeline.path}: its graph is not built in {store.home}, so shares of its features have no size"
+    steps = {step.name: step for step in preprocessing_steps(pipeline, store.home)}
+    (features,) = find_all(store, steps[pipeline.step_of("features")], Versions()) or [None]
+    if features is None:
+        problem = f"{pipeline.path}: its features are not built in {store.home}, so shares of them have no size"
         raise InputError(problem, f"build it first: graphmill build {pipeline.reference}")
     config: BudgetsConfig = budgets_config(pipeline.table("memory") or MemoryConfig(), pipeline.train)
-    artifact = materialize(store, BudgetsStage(store.home), config, BudgetsExecution(), {"graph": graph})
+    artifact = materialize(store, BudgetsStage(store.home), config, BudgetsExecution(), {"features": features})
     numbers = artifact.summary["numbers"]
     print(f"{artifact.label} of {pipeline.name}: {format_bytes(numbers['feature_bytes'])} of features")
     for name in LEVELS:

@@ -34,6 +34,8 @@ def print_source(source: str) -> None:
     if source in pipeline_files() or source.endswith(".toml"):
         pipeline = load_pipeline(source)
         survey = source_module(pipeline.graph.source).survey(pipeline.graph)
+        tables = pipeline.table("features")
+        survey = survey if tables is None else survey.stored_as(tables.main.dtype)
         print("\n".join([*survey.lines(), *_hotness_lines(pipeline, survey.num_nodes)]))
         return
     kind, keys = recognise(Path(source).absolute())

@@ -34,7 +34,8 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
         InputError: a table is named like a stage, or the pipeline does not say how to sample.
     """
     sources = {step.name: step for step in preprocessing}
-    taken = [table.name for table in pipeline.train if table.name in {*sources, "raw", "measured"}]
+    outside = {step.external for step in preprocessing}
+    taken = [table.name for table in pipeline.train if table.name in {*sources, *outside, "raw", "measured"}]
     if taken:
         problem = f"{pipeline.path}: [[train]] tables are named like stages: {', '.join(taken)}"
         raise InputError(problem, "give them other names")
@@ -44,7 +45,10 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
             name=table.name,
             recipe=ModelRecipe(),
             configs=tuple(model_configs(table, pipeline.sampling, pipeline.seed)),
-            inputs={name: sources[name] for name in ("graph", *table.technique.inputs)},
+            inputs={
+                name: sources[pipeline.step_of(name, table.feature_table)]
+                for name in ("graph", "features", *table.technique.inputs)
+            },
             # Which rows are cached and where batches come from changes no weight: needed, recorded and no part of the version.
             reads={name: sources[name] for name in table.reads if name in sources},
             checks=ModelRecipe.checks,
@@ -95,7 +99,7 @@ def training_asset(
         shown = curve_metadata(models) | timeline_metadata(models[-1]) | traffic_metadata(models[-1])
         yield materialized(step, models, versions, reused=reused, extra=reported | shown)
 
-    return asset_of(step, body, kinds={"pytorch"}, pool=POOL, config=TrainingRun)
+    return asset_of([step], body, kinds={"pytorch"}, pool=POOL, config=TrainingRun)
 
 
 def _trained(around: Surroundings, step: Step, versions: Versions) -> list:

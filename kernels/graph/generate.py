@@ -225,15 +225,15 @@ def class_features(
     hi: int | None = None,
     threads: int = 1,
 ) -> Array:
-    """Writes the features of nodes lo..hi-1 to out[lo:hi]; a table of any size is filled range by range.
+    """Writes the features of nodes lo..hi-1 to `out`; a table of any size is made range by range.
 
     Args:
         labels: i32[N], -1 for a node without a class (noise only).
         width: number of columns.
         seed: seed of the pipeline.
         noise: deviation of the noise relative to that of the centroids, in [0, 60], rounded to 1/256.
-        out: f32[N, width], C-contiguous, memory-mapped or not.
-        lo, hi: the range of rows; hi None = N.
+        out: f32[hi - lo, width], C-contiguous, memory-mapped or not.
+        lo, hi: the range of nodes; hi None = N.
         threads: number of native threads; the bytes do not depend on it.
 
     Returns:
@@ -248,13 +248,14 @@ def class_features(
         raise InputError(f"noise = {noise}", f"give a ratio in [0, {LARGEST_NOISE}]")
     if not 0 <= lo <= hi <= len(labels):
         raise InputError(f"rows {lo}..{hi} of {len(labels)}", "give a range of the labels' nodes")
-    if out.shape != (len(labels), width) or out.dtype != np.float32 or not out.flags.c_contiguous:
-        raise InputError(f"out is {out.dtype}{list(out.shape)}", f"give C-contiguous float32[{len(labels)}, {width}]")
+    if out.shape != (hi - lo, width) or out.dtype != np.float32 or not out.flags.c_contiguous:
+        raise InputError(f"out is {out.dtype}{list(out.shape)}", f"give C-contiguous float32[{hi - lo}, {width}]")
     num_classes = int(labels.max(initial=-1)) + 1
     centroids = normal_int(_key(seed, CENTROIDS), np.arange(num_classes), width)
     step = round(noise * 256)
-    rows = np.asarray(out)[lo:hi]
-    _native.class_features(labels[lo:hi], centroids, _key(seed, NOISE), step, lo, rows, check_threads(threads))
+    _native.class_features(
+        labels[lo:hi], centroids, _key(seed, NOISE), step, lo, np.asarray(out), check_threads(threads)
+    )
     return out
 
 

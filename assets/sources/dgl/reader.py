@@ -58,7 +58,7 @@ def open_graph(path: Path, index: int) -> Any:
     return graphs[index]
 
 
-def describe(graph: Any, path: Path, folder: Path, names: dict[str, str | None]) -> dict[str, Any]:
+def describe(graph: Any, path: Path, folder: Path, names: dict[str, Any]) -> dict[str, Any]:
     """Writes the arrays of a graph and returns what was written.
 
     Raises:
@@ -94,31 +94,38 @@ def describe(graph: Any, path: Path, folder: Path, names: dict[str, str | None])
     return {"nodes": nodes, "edges": edges}
 
 
-def _write_nodes(graph: Any, number: int, folder: Path, names: dict[str, str | None], path: Path) -> dict[str, Any]:
+def _write_nodes(graph: Any, number: int, folder: Path, names: dict[str, Any], path: Path) -> dict[str, Any]:
     kind = graph.ntypes[number]
-    data, found = graph.nodes[kind].data, {}
-    for role, usual in (("feature", "feat"), ("label", "label")):
-        name = names[role] or usual
-        found[role] = name if name in data else None
-        if found[role]:
+    data = graph.nodes[kind].data
+
+    def taken(name: str) -> str | None:
+        return name if name in data else None
+
+    features = [taken(name or "feat") for name in names["features"]]
+    for place, name in enumerate(features):
+        if name:
             values = _numpy(data[name], f"{path}: ndata '{name}' of node type '{kind}'")
-            if role == "feature":
-                values = values.reshape(len(values), 1) if values.ndim == 1 else values
-            _save(folder / f"node.{number}.{role}.npy", values)
+            values = values.reshape(len(values), 1) if values.ndim == 1 else values
+            _save(folder / f"node.{number}.feature.{place}.npy", values)
+    label = taken(names["label"] or "label")
+    if label:
+        values = _numpy(data[label], f"{path}: ndata '{label}' of node type '{kind}'")
+        _save(folder / f"node.{number}.label.npy", values)
     masks = [mask for mask in MASKS if mask in data]
     for mask in masks:
         _save(folder / f"node.{number}.{mask}.npy", _numpy(data[mask], f"{path}: ndata '{mask}'"))
-    return {"name": kind, "count": int(graph.num_nodes(kind)), "masks": masks, **found}
+    return {"name": kind, "count": int(graph.num_nodes(kind)), "masks": masks, "features": features, "label": label}
 
 
-def _require(graph: Any, names: dict[str, str | None], path: Path, nodes: list[dict[str, Any]]) -> None:
+def _require(graph: Any, names: dict[str, Any], path: Path, nodes: list[dict[str, Any]]) -> None:
     """Refuses names that were given and that no node type has."""
-    for role in ("feature", "label"):
-        if names[role] and not any(entry[role] for entry in nodes):
+    asked = [("feature", name, [entry["features"][i] for entry in nodes]) for i, name in enumerate(names["features"])]
+    for key, name, found in (*asked, ("label", names["label"], [entry["label"] for entry in nodes])):
+        if name and not any(found):
             has = sorted({str(key) for kind in graph.ntypes for key in graph.nodes[kind].data})
             raise InputError(
-                f"{path}: no node type has ndata '{names[role]}'; they have {', '.join(has) or 'none'}",
-                f"correct `{role}` in [graph]",
+                f"{path}: no node type has ndata '{name}'; they have {', '.join(has) or 'none'}",
+                f"correct `{key}` in [graph]" + (", or `columns` in [features]" if key == "feature" else ""),
             )
 
 

@@ -17,24 +17,26 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from assets.building.child import child_environment, run_child
+from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.mapped_arrays import mapped_block, mapped_relation, open_plain
-from assets.sources.registry import RawGraph
+from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig
 from assets.sources.spooled import SpooledConfig, known_labels
-from assets.sources.typed_graph import TypedGraph, first_ids, import_typed
+from assets.sources.typed_graph import TypedGraph, TypedSource, first_ids
 from kernels.errors import InputError
 from kernels.types import Array
 
 if TYPE_CHECKING:
     from assets.building.stage import Progress
     from assets.sources.survey import Survey
-    from assets.storage.writer import Writer
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 SAVE_AGAIN = "save the graph again with dgl.save_graphs"
@@ -49,13 +51,13 @@ class Config(SpooledConfig):
     """
 
     # names this kind of source
-    source: str = "dgl"
+    source: str = field(default="dgl", metadata=FEATURES_TOO)
     # the file; relative to the pipeline file
     path: Path
     # which graph of the file, from 0
-    index: int = 0
+    index: int = field(default=0, metadata=FEATURES_TOO)
     # names in ndata; None takes "feat" and "label" where they are there
-    feature: str | None = None
+    feature: str | None = field(default=None, metadata=FEATURES_ONLY)
     label: str | None = None
     # name of the weights in edata
     weight: str | None = None
@@ -74,6 +76,14 @@ class Config(SpooledConfig):
             if (getattr(self, key) or 0) < 0:
                 raise InputError(f"{key} = {getattr(self, key)} is negative", "count from 0")
 
+    def for_table(self, table: TableConfig) -> Config:
+        """Returns the configuration that reads a feature table: `columns` is its name in ndata."""
+        if table.columns is None:
+            return self
+        if not isinstance(table.columns, str):
+            raise InputError(f"columns = {list(table.columns)}: ndata has one name per table", "give one name")
+        return replace(self, feature=table.columns)
+
 
 def raw(config: Config) -> dict[str, str]:
     """Returns the content digest of the file.
@@ -86,36 +96,54 @@ def raw(config: Config) -> dict[str, str]:
     return {"dgl": sha256_file(config.path)}
 
 
-def load(config: Config, writer: Writer, execution: Any, progress: Progress) -> RawGraph:
-    """Has the file read, writes the features, and spools the edges.
+def raw_features(config: Config, table: TableConfig) -> dict[str, str]:
+    """Returns the same: the file is digested as a whole."""
+    return raw(config)
+
+
+@contextmanager
+def opened(
+    config: Config, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+) -> Iterator[TypedSource]:
+    """Has the file read, once for the graph and all feature tables.
 
     Raises:
         InputError: what is wrong with the file.
     """
-    folder = writer.scratch()
-    return import_typed(read(config, folder), config, writer, progress)
+    names = [config.for_table(table).feature for table in tables if table.file is None]
+    found, blocks = read(config, folder, list(dict.fromkeys(names)))
+    yield TypedSource(found, config, folder, lambda table: blocks[config.for_table(table).feature])
 
 
-def read(config: Config, folder: Path) -> TypedGraph:
-    """Reads the file in a child process and returns its graph, whose arrays lie in `folder`.
+def read(
+    config: Config, folder: Path, features: Sequence[str | None]
+) -> tuple[TypedGraph, dict[str | None, list[FeatureBlock]]]:
+    """Reads the file in a child process.
+
+    Args:
+        config: configuration of the source.
+        folder: receives the arrays of the graph.
+        features: names in ndata that are read as features; None is "feat" where it is there.
+
+    Returns:
+        (the graph, with the blocks of the first of the features; name -> blocks of each of them).
 
     Raises:
         InputError: DGL is not installed, cannot read the file, or data do not fit.
     """
-    wanted = {"feature": config.feature, "label": config.label, "weight": config.weight}
+    wanted = {"features": list(features), "label": config.label, "weight": config.weight}
     found = _run_reader(config.path, folder, {"index": config.index, "names": wanted})
+    blocks: dict[str | None, list[FeatureBlock]] = {name: [] for name in features}
     node_types = {entry["name"]: entry["count"] for entry in found["nodes"]}
     starts = first_ids(node_types)
     labels = np.full(sum(node_types.values()), -1, np.int32)
-    blocks, masks = [], {}
+    masks: dict[str, tuple[int, list[str], str]] = {}
     for number, entry in enumerate(found["nodes"]):
         name, count, where = entry["name"], entry["count"], f"{config.path}: ndata of node type '{entry['name']}'"
-        if entry["feature"]:
-            blocks.append(
-                mapped_block(
-                    folder / f"node.{number}.feature.npy", starts[name], count, f"{where}: '{entry['feature']}'"
-                )
-            )
+        for place, (asked, read_name) in enumerate(zip(features, entry["features"], strict=True)):
+            if read_name:
+                path = folder / f"node.{number}.feature.{place}.npy"
+                blocks[asked].append(mapped_block(path, starts[name], count, f"{where}: '{read_name}'"))
         if entry["label"]:
             values = _one_column(open_plain(folder / f"node.{number}.label.npy"), count, f"{where}: '{entry['label']}'")
             labels[starts[name] : starts[name] + count] = known_labels(values, count, f"{where}: '{entry['label']}'")
@@ -127,15 +155,16 @@ def read(config: Config, folder: Path) -> TypedGraph:
         weight = open_plain(folder / f"edge.{number}.weight.npy") if entry["weight"] else None
         where = f"{config.path}: edges {'/'.join(names)}"
         relations.append(mapped_relation(folder / f"edge.{number}.npy", names, where, weight))
-    return TypedGraph(
+    graph = TypedGraph(
         where=str(config.path),
         node_types=node_types,
         relations=relations,
-        blocks=blocks,
+        blocks=blocks[features[0]] if features else [],
         labels=labels,
         splits=_splits(config, folder, masks, node_types),
         weights=config.weight is not None,
     )
+    return graph, blocks
 
 
 def _run_reader(path: Path, folder: Path, request: dict[str, Any]) -> dict[str, Any]:
@@ -203,4 +232,5 @@ def survey(config: Config) -> Survey:
     from assets.sources.typed_survey import survey_typed
 
     with tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as name:
-        return survey_typed(read(config, Path(name)), config, {config.path.name: config.path})
+        graph, _ = read(config, Path(name), [config.feature])
+        return survey_typed(graph, config, {config.path.name: config.path})

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from assets.sources.registry import require_choice
+from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig, require_choice
 from assets.sources.spooled import SpooledConfig
 from kernels.errors import InputError
 
@@ -20,7 +20,7 @@ class Config(SpooledConfig):
     """
 
     # names this kind of source
-    source: str = "edges"
+    source: str = field(default="edges", metadata=FEATURES_TOO)
     # edge tables: a file, a pattern such as "edges-*.parquet", or a list of these; relative to the pipeline file
     edges: Path | tuple[Path, ...] = field(metadata={"hashed": False})
     # node tables, likewise; None takes the nodes that edges name
@@ -31,11 +31,11 @@ class Config(SpooledConfig):
     weight_column: str | None = None
     type_column: str | None = None
     # column of the node tables that holds the ids of the edge tables
-    id_column: str = "id"
+    id_column: str = field(default="id", metadata=FEATURES_TOO)
     # "auto" takes the type in a Parquet file, and integers where a CSV column begins with them
-    id_type: Literal["auto", "integer", "text"] = "auto"
-    # feature columns: one name (of a column of lists, or of numbers), a pattern such as "f*", or a list of names
-    features: str | tuple[str, ...] | None = None
+    id_type: Literal["auto", "integer", "text"] = field(default="auto", metadata=FEATURES_TOO)
+    # feature columns: one name (of a column of lists, or of numbers), a pattern such as "f*", or a list of names, side by side
+    features: str | tuple[str, ...] | None = field(default=None, metadata=FEATURES_ONLY)
     label_column: str | None = None
     # labels are class numbers from 0, empty or -1 unknown; or class names, numbered in ascending order
     labels: Literal["numbers", "names"] = "numbers"
@@ -46,7 +46,7 @@ class Config(SpooledConfig):
     # without node tables: the ids are 0 to num_nodes - 1, whether edges name them or not
     num_nodes: int | None = None
     # separates the fields of CSV files; None is a tab for .tsv, else a comma
-    delimiter: str | None = None
+    delimiter: str | None = field(default=None, metadata=FEATURES_TOO)
 
     @property
     def weighted(self) -> bool:
@@ -72,6 +72,19 @@ class Config(SpooledConfig):
             raise InputError(f"num_nodes = {self.num_nodes} with {self.id_type} ids", "give a count of integer ids")
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise InputError(f"delimiter = {self.delimiter!r} is not one character", 'give one, for example ";"')
+
+    def feature_keys(self, table: TableConfig) -> dict[str, Any]:
+        """Returns what decides the rows; without node tables the edges decide which nodes there are."""
+        found = super().feature_keys(table)
+        if table.file is not None:
+            del found["features"]
+        if self.nodes is None:
+            found |= {key: getattr(self, key) for key in ("source_column", "target_column", "num_nodes")}
+        return found
+
+    def for_table(self, table: TableConfig) -> Config:
+        """Returns the configuration that reads a feature table from its columns."""
+        return self if table.columns is None else replace(self, features=table.columns)
 
     def files(self, key: str) -> tuple[Path, ...]:
         """Returns the patterns of `edges` or `nodes`."""

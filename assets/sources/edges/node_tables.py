@@ -1,4 +1,4 @@
-"""The rows of node tables: labels, splits, names, and features that stream into the artifact."""
+"""The rows of node tables but for features: labels, splits, names."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assets.sources.edges.numbering import Numbering
-from assets.sources.feature_blocks import write_blocks
 from assets.sources.readers.duck import quoted
-from assets.sources.readers.table_features import feature_columns, table_block
 from assets.sources.readers.table_files import NUMBERS, Rows, TableFiles
 from kernels.errors import InputError
 from kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.building.stage import Progress
     from assets.sources.edges.config import Config
-    from assets.storage.writer import Writer
 
 SPLITS = {"train": 0, "valid": 1, "val": 1, "validation": 1, "test": 2}
 NO_SPLIT, UNKNOWN_SPLIT = -1, 99
@@ -145,18 +141,3 @@ def _names(nodes: TableFiles, column: str, numbering: Numbering) -> Any:
     ]
     names = nodes.duck.series(" UNION ALL ".join(parts))
     return names if numbering.node_of_row is None else names.gather(np.argsort(numbering.node_of_row))
-
-
-def write_node_features(
-    nodes: TableFiles | None, config: Config, numbering: Numbering, writer: Writer, progress: Progress
-) -> None:
-    """Writes `features` [N, F] in slices; without feature columns, one column of ones.
-
-    Raises:
-        InputError: a value is missing or not finite, or lists differ in length; with row and column.
-    """
-    blocks = []
-    if nodes is not None and config.features is not None:
-        names = feature_columns(nodes, config.features)
-        blocks = [table_block(nodes, names, 0, numbering.num_nodes, numbering.node_of_row)]
-    write_blocks(writer, numbering.num_nodes, blocks, config.normalize, progress)

@@ -20,74 +20,215 @@ no integers; beside the artifact.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.sources.edges.config import Config
 from assets.sources.edges.edge_tables import attribute_expressions, spool_edges, type_names
-from assets.sources.edges.node_tables import read_nodes, write_node_features
+from assets.sources.edges.node_tables import read_nodes
 from assets.sources.edges.numbering import Numbering, id_kind, number_by_edges, number_by_nodes, stage
+from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.duck import Duck, quoted
-from assets.sources.readers.table_files import TableFiles, expand
-from assets.sources.registry import RawGraph
+from assets.sources.readers.table_features import feature_columns, table_block
+from assets.sources.readers.table_files import TableFiles, expand, file_kind
+from assets.sources.registry import RawGraph, TableConfig
 from assets.sources.spool import EdgeSpool
 from assets.sources.spooled import check_split
 from kernels.errors import InputError
+from kernels.types import Array
 
 if TYPE_CHECKING:
     from assets.building.stage import Progress
     from assets.sources.survey import Survey
-    from assets.storage.writer import Writer
 
 
 def raw(config: Config) -> dict[str, str]:
-    """Returns the content digest of every table file, in the order in which they are read.
+    """Returns a digest of what each table file says about the graph: of its columns where it is Parquet, else of the whole file.
 
     Raises:
-        InputError: a pattern names no file, or a file cannot be read.
+        InputError: a pattern names no file, a file cannot be read, or lacks a column.
     """
+    columns = {
+        "edges": ("source_column", "target_column", "weight_column", "type_column"),
+        "nodes": ("id_column", "label_column", "split_column", "name_column"),
+    }
+    with small_duck(config) as duck:
+        return {
+            name: digest
+            for key, roles in columns.items()
+            for name, digest in _digests(config, duck, key, roles).items()
+        }
+
+
+def raw_features(config: Config, table: TableConfig) -> dict[str, str]:
+    """Returns a digest of what each table file says about a feature table: its columns and the ids of the nodes.
+
+    Raises:
+        InputError: a pattern names no file, a file cannot be read, or lacks a column.
+    """
+    config = config.for_table(table)
+    with small_duck(config) as duck:
+        edges = TableFiles(duck, config.files("edges"), "edges", config.delimiter)
+        if config.nodes is None:
+            nodes = None
+            found = {} if config.num_nodes else _digests(config, duck, "edges", ("source_column", "target_column"))
+        else:
+            nodes = TableFiles(duck, config.files("nodes"), "nodes", config.delimiter)
+            read = table.file is None and config.features is not None
+            names = feature_columns(nodes, config.features) if read and config.features is not None else ()
+            found = _digests(config, duck, "nodes", ("id_column",), names)
+        # How ids are compared decides their order.
+        return found | {"ids": hashlib.sha256(agree_on_ids(config, edges, nodes).encode()).hexdigest()}
+
+
+def _digests(config: Config, duck: Duck, key: str, roles: Sequence[str], names: Sequence[str] = ()) -> dict[str, str]:
+    """Returns KEY/NUMBER -> digest of each file of the edge or node tables.
+
+    Args:
+        config: configuration of the source.
+        duck: reads the footers of Parquet files.
+        key: "edges" or "nodes".
+        roles: keys of the configuration that name columns.
+        names: names of more columns.
+    """
+    from assets.sources.readers.column_digests import column_digests
     from assets.storage.digests import sha256_file
 
-    return {
-        f"{key}/{number:06d}": sha256_file(path)
-        for key in ("edges", "nodes")
-        for number, path in enumerate(expand(config.files(key), key))
-    }
+    paths = expand(config.files(key), key)
+    if not paths or file_kind(paths[0]) != "parquet":
+        return {f"{key}/{number:06d}": sha256_file(path) for number, path in enumerate(paths)}
+    table = TableFiles(duck, config.files(key), key)
+    columns = list(names)
+    for role in roles:
+        if getattr(config, role) is not None:
+            table.require(role, getattr(config, role))
+            columns.append(getattr(config, role))
+    found = {}
+    for number, path in enumerate(table.paths):
+        digests = column_digests(duck, path, list(dict.fromkeys(columns)))
+        whole = "".join(f"{name}\0{digests[name]}\n" for name in columns)
+        found[f"{key}/{number:06d}"] = hashlib.sha256(whole.encode()).hexdigest()
+    return found
 
 
-def load(config: Config, writer: Writer, execution: Any, progress: Progress) -> RawGraph:
-    """Numbers the nodes, writes their features, and spools the edges.
+def small_duck(config: Config) -> Duck:
+    """Returns a connection for headers and footers, that spills nothing."""
+    return Duck(None, config.memory_bytes * 6 // 10, 1)
+
+
+@contextmanager
+def opened(
+    config: Config, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+) -> Iterator[TablesSource]:
+    """Opens the tables; what is in them is read when it is first needed.
 
     Raises:
-        InputError: what is wrong in the tables, with file, row or column.
+        InputError: a pattern names no file, or a file has no readable header.
     """
-    folder = writer.scratch()
     with Duck(folder, config.memory_bytes * 6 // 10, execution.threads) as duck:
-        edges = TableFiles(duck, config.files("edges"), "edges", config.delimiter)
-        nodes = TableFiles(duck, config.files("nodes"), "nodes", config.delimiter) if config.nodes is not None else None
-        kind = agree_on_ids(config, edges, nodes)
-        relations = type_names(edges, config.type_column) if config.type_column else []
-        columns = config.columns(relations, weights=config.weight_column is not None)
-        staged = stage_edges(duck, edges, config, relations, kind) if kind != "integer" else None
-        numbering, originals = _number(duck, edges, nodes, config, kind)
-        table = read_nodes(nodes, config, numbering)
-        if table.splits is not None and nodes is not None:
-            check_split(table.splits, table.labels, f"{nodes.paths[0]}: column '{config.split_column}'")
-        write_node_features(nodes, config, numbering, writer, progress)
-        spool = EdgeSpool(folder, numbering.num_nodes, columns, undirected=config.undirected)
-        spool_edges(duck, edges, config, relations, numbering, staged, spool, progress)
-    if spool.num_edges == 0:
-        raise InputError(f"{edges.paths[0]}: the edge tables have no rows", "give a graph with at least one edge")
-    return RawGraph(
-        num_nodes=numbering.num_nodes,
-        spool=spool,
-        memory_bytes=config.memory_bytes // 2,
-        labels=table.labels,
-        class_names=table.class_names,
-        splits=table.splits,
-        node_names=table.names,
-        original_ids=originals,
-        numbers={"edge_types": config.stored_types(relations)} if relations else {},
-    )
+        yield TablesSource(config, duck, folder)
+
+
+class TablesSource:
+    """Edge and node tables; see `OpenSource`.
+
+    Args:
+        config: configuration of the source.
+        duck: the connection.
+        folder: scratch folder for the edges.
+    """
+
+    def __init__(self, config: Config, duck: Duck, folder: Path):
+        self.config, self.duck, self.folder = config, duck, folder
+        self.node_types: Mapping[str, int] = {}
+        self.edges = TableFiles(duck, config.files("edges"), "edges", config.delimiter)
+        has_nodes = config.nodes is not None
+        self.nodes = TableFiles(duck, config.files("nodes"), "nodes", config.delimiter) if has_nodes else None
+
+    @cached_property
+    def numbered(self) -> tuple[Numbering, Any]:
+        """How ids become node ids, and the N original ids, or None where they are 0 to N-1."""
+        config, kind = self.config, self._kind
+        if self.nodes is not None:
+            return number_by_nodes(self.duck, self.nodes, config.id_column, kind)
+        if config.num_nodes is not None:
+            if kind != "integer":
+                raise InputError(f"num_nodes = {config.num_nodes}, but ids are {kind}", "leave num_nodes out")
+            return Numbering(num_nodes=config.num_nodes), None
+        if kind != "integer":
+            _ = self._staged
+        return number_by_edges(self.duck, self.edges, (config.source_column, config.target_column), kind)
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return self.numbered[0].num_nodes
+
+    @property
+    def node_of_row(self) -> Array | None:
+        """Node ids of the rows of the node tables."""
+        return self.numbered[0].node_of_row
+
+    def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
+        """Returns the feature columns of the node tables.
+
+        Raises:
+            InputError: a column is missing, or holds no numbers.
+        """
+        features = self.config.for_table(table).features
+        if self.nodes is None or features is None:
+            return ()
+        names = feature_columns(self.nodes, features)
+        return (table_block(self.nodes, names, 0, self.num_nodes, self.node_of_row),)
+
+    def graph(self, progress: Progress) -> RawGraph:
+        """Numbers the nodes, reads what node tables say beside features, and spools the edges.
+
+        Raises:
+            InputError: what is wrong in the tables, with file, row or column.
+        """
+        config, staged = self.config, None
+        if self._kind != "integer":
+            staged = self._staged
+        numbering, originals = self.numbered
+        table = read_nodes(self.nodes, config, numbering)
+        if table.splits is not None and self.nodes is not None:
+            check_split(table.splits, table.labels, f"{self.nodes.paths[0]}: column '{config.split_column}'")
+        columns = config.columns(self._relations, weights=config.weight_column is not None)
+        spool = EdgeSpool(self.folder, numbering.num_nodes, columns, undirected=config.undirected)
+        spool_edges(self.duck, self.edges, config, self._relations, numbering, staged, spool, progress)
+        if spool.num_edges == 0:
+            raise InputError(
+                f"{self.edges.paths[0]}: the edge tables have no rows", "give a graph with at least one edge"
+            )
+        return RawGraph(
+            num_nodes=numbering.num_nodes,
+            spool=spool,
+            memory_bytes=config.memory_bytes // 2,
+            labels=table.labels,
+            class_names=table.class_names,
+            splits=table.splits,
+            node_names=table.names,
+            original_ids=originals,
+            numbers={"edge_types": config.stored_types(self._relations)} if self._relations else {},
+        )
+
+    @cached_property
+    def _kind(self) -> str:
+        return agree_on_ids(self.config, self.edges, self.nodes)
+
+    @cached_property
+    def _relations(self) -> list[str]:
+        return type_names(self.edges, self.config.type_column) if self.config.type_column else []
+
+    @cached_property
+    def _staged(self) -> list[int]:
+        """Rows of each file of DuckDB's table `staged`, which holds the edges where ids are no integers."""
+        return stage_edges(self.duck, self.edges, self.config, self._relations, self._kind)
 
 
 def agree_on_ids(config: Config, edges: TableFiles, nodes: TableFiles | None) -> str:
@@ -117,18 +258,6 @@ def stage_edges(duck: Duck, edges: TableFiles, config: Config, relations: list[s
     extra = attribute_expressions(edges, config, relations)
     types = {"src": kind, "dst": kind} | {name: sql_type for name, (_, sql_type) in extra.items()}
     return stage(duck, edges, "staged", types, ends + [expression for expression, _ in extra.values()])
-
-
-def _number(
-    duck: Duck, edges: TableFiles, nodes: TableFiles | None, config: Config, kind: str
-) -> tuple[Numbering, Any]:
-    if nodes is not None:
-        return number_by_nodes(duck, nodes, config.id_column, kind)
-    if config.num_nodes is not None:
-        if kind != "integer":
-            raise InputError(f"num_nodes = {config.num_nodes}, but ids are {kind}", "leave num_nodes out")
-        return Numbering(num_nodes=config.num_nodes), None
-    return number_by_edges(duck, edges, (config.source_column, config.target_column), kind)
 
 
 def survey(config: Config) -> Survey:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assets.sizes import format_bytes
-from assets.sources.features import stored_dtype
+from assets.sources.features import array_type, stored_type
 from assets.sources.readers.duck import Duck, quoted
-from assets.sources.readers.table_features import SQL_TYPES, feature_columns, feature_type, list_width
+from assets.sources.readers.table_features import SQL_TYPES, column_widths, feature_columns, feature_type
 from assets.sources.readers.table_files import TableFiles
 from assets.sources.spool import EdgeColumns, record_dtype
 from assets.sources.spooled import attribute_bytes, peak_bytes
@@ -39,7 +39,7 @@ def survey_tables(config: Config) -> Survey:
             if getattr(config, key) is not None:
                 edges.require(key, getattr(config, key))
         nodes = TableFiles(duck, config.files("nodes"), "nodes", config.delimiter) if config.nodes is not None else None
-        width, value_bytes, notes = _features(config, nodes)
+        width, dtype, notes = _features(config, nodes)
         contents = describe_table("edges", edges) + (describe_table("nodes", nodes) if nodes else [])
         num_edges, num_nodes = edges.count(), _count_nodes(config, duck, edges, nodes)
     columns = EdgeColumns(
@@ -54,9 +54,9 @@ def survey_tables(config: Config) -> Survey:
         num_nodes=num_nodes,
         num_edges=stored,
         num_features=width,
-        value_bytes=value_bytes,
+        dtype=dtype,
         edge_bytes=attribute_bytes(columns),
-        memory_bytes=peak_bytes(config.memory_limit, num_nodes, width * value_bytes),
+        memory_bytes=peak_bytes(config.memory_limit, num_nodes, width * array_type(dtype).itemsize),
         scratch_bytes=(num_edges + stored) * record_dtype(num_nodes, columns).itemsize,
         notes=notes,
     )
@@ -91,11 +91,11 @@ def survey_files(paths: Sequence[Path]) -> list[str]:
         return describe_table("table", TableFiles(duck, paths, "edges"))
 
 
-def _features(config: Config, nodes: TableFiles | None) -> tuple[int, int, list[str]]:
-    """Returns (columns, bytes of a stored value, notes)."""
+def _features(config: Config, nodes: TableFiles | None) -> tuple[int, str, list[str]]:
+    """Returns (columns, type of the stored values, notes)."""
     if nodes is None or config.features is None:
-        return 1, 1, ["no features are read: `features` in [graph] names their columns"] if nodes else []
+        return 1, "uint8", ["no features are read: `features` in [graph] names their columns"] if nodes else []
     names = feature_columns(nodes, config.features)
-    value, lists = feature_type(nodes, names)
-    stored = stored_dtype(np.dtype(SQL_TYPES[value]), config.normalize, str(nodes.paths[0]))
-    return list_width(nodes, names[0]) if lists else len(names), stored.itemsize, []
+    value = feature_type(nodes, names)
+    stored = stored_type(np.dtype(SQL_TYPES[value]), "as stored", config.normalize, str(nodes.paths[0]))
+    return sum(column_widths(nodes, names)), stored, []

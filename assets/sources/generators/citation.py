@@ -9,18 +9,19 @@ features.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
 
-from assets.sources.generators.shared import GeneratedConfig, load_generated, raw_generated, survey_generated
-from assets.sources.registry import RawGraph
+from assets.sources.generators.shared import (
+    GeneratedConfig,
+    opened_generated,
+    raw_generated,
+    raw_generated_features,
+    survey_generated,
+)
+from assets.sources.registry import FEATURES_TOO
 from kernels.errors import InputError
 from kernels.graph.generate import citation_edges, citation_labels
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.building.stage import Progress
-    from assets.storage.writer import Writer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class Config(GeneratedConfig):
     """
 
     # names this kind of source
-    source: str = "citation"
+    source: str = field(default="citation", metadata=FEATURES_TOO)
     # probability that a node looks for what to cite in its own class
     p_in: float = 0.8
     # probability that it copies a citation of what it found: the preference for what is cited often
@@ -46,17 +47,20 @@ class Config(GeneratedConfig):
                 raise InputError(f"{key} = {getattr(self, key)} is no probability", "give a value from 0 to 1")
 
 
-def load(config: Config, writer: Writer, execution: Any, progress: Progress) -> RawGraph:
-    """Generates edges, labels and features with `execution.threads` threads."""
-    threads = execution.threads
-    labels = citation_labels(config.nodes, config.classes, config.seed, threads=threads)
+def _labels(config: Config, threads: int) -> Array:
+    return citation_labels(config.nodes, config.classes, config.seed, threads=threads)
 
-    def edges() -> tuple[Array, Array]:
-        shares = config.p_in, config.p_copy
-        return citation_edges(config.nodes, config.edges, config.classes, *shares, config.seed, threads=threads)
 
-    return load_generated(config, labels, edges, threads, writer, progress)
+def _edges(config: Config, threads: int) -> tuple[Array, Array]:
+    shares = config.p_in, config.p_copy
+    return citation_edges(config.nodes, config.edges, config.classes, *shares, config.seed, threads=threads)
 
+
+opened = opened_generated(_labels, _edges)
+"""Generates with `execution.threads` threads."""
+
+raw_features = raw_generated_features
+"""Digests nothing, either."""
 
 raw = raw_generated
 """Digests nothing: everything comes from the configuration."""

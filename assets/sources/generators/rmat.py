@@ -15,18 +15,19 @@ features.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
 
-from assets.sources.generators.shared import GeneratedConfig, load_generated, raw_generated, survey_generated
-from assets.sources.registry import RawGraph
+from assets.sources.generators.shared import (
+    GeneratedConfig,
+    opened_generated,
+    raw_generated,
+    raw_generated_features,
+    survey_generated,
+)
+from assets.sources.registry import FEATURES_TOO
 from kernels.errors import InputError
 from kernels.graph.generate import rmat_edges, rmat_labels
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.building.stage import Progress
-    from assets.storage.writer import Writer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class Config(GeneratedConfig):
     """
 
     # names this kind of source
-    source: str = "rmat"
+    source: str = field(default="rmat", metadata=FEATURES_TOO)
     # probabilities of the upper left, upper right and lower left quadrant; the lower right one takes the rest
     a: float = 0.5
     b: float = 0.1
@@ -54,17 +55,20 @@ class Config(GeneratedConfig):
             )
 
 
-def load(config: Config, writer: Writer, execution: Any, progress: Progress) -> RawGraph:
-    """Generates edges, labels and features with `execution.threads` threads."""
-    threads = execution.threads
-    labels = rmat_labels(config.nodes, config.classes, config.seed, threads=threads)
+def _labels(config: Config, threads: int) -> Array:
+    return rmat_labels(config.nodes, config.classes, config.seed, threads=threads)
 
-    def edges() -> tuple[Array, Array]:
-        quadrants = (config.a, config.b, config.c, max(0.0, 1 - config.a - config.b - config.c))
-        return rmat_edges(config.nodes, config.edges, config.seed, quadrants, threads=threads)
 
-    return load_generated(config, labels, edges, threads, writer, progress)
+def _edges(config: Config, threads: int) -> tuple[Array, Array]:
+    quadrants = (config.a, config.b, config.c, max(0.0, 1 - config.a - config.b - config.c))
+    return rmat_edges(config.nodes, config.edges, config.seed, quadrants, threads=threads)
 
+
+opened = opened_generated(_labels, _edges)
+"""Generates with `execution.threads` threads."""
+
+raw_features = raw_generated_features
+"""Digests nothing, either."""
 
 raw = raw_generated
 """Digests nothing: everything comes from the configuration."""

@@ -9,18 +9,19 @@ features.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
 
-from assets.sources.generators.shared import GeneratedConfig, load_generated, raw_generated, survey_generated
-from assets.sources.registry import RawGraph
+from assets.sources.generators.shared import (
+    GeneratedConfig,
+    opened_generated,
+    raw_generated,
+    raw_generated_features,
+    survey_generated,
+)
+from assets.sources.registry import FEATURES_TOO
 from kernels.errors import InputError
 from kernels.graph.generate import sbm_edges, sbm_labels
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.building.stage import Progress
-    from assets.storage.writer import Writer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class Config(GeneratedConfig):
     """
 
     # names this kind of source
-    source: str = "sbm"
+    source: str = field(default="sbm", metadata=FEATURES_TOO)
     # probability that an edge stays inside its class
     p_in: float = 0.6
 
@@ -43,16 +44,19 @@ class Config(GeneratedConfig):
             raise InputError(f"p_in = {self.p_in} is no probability", "give a value from 0 to 1")
 
 
-def load(config: Config, writer: Writer, execution: Any, progress: Progress) -> RawGraph:
-    """Generates edges, labels and features with `execution.threads` threads."""
-    threads = execution.threads
-    labels = sbm_labels(config.nodes, config.classes, config.seed, threads=threads)
+def _labels(config: Config, threads: int) -> Array:
+    return sbm_labels(config.nodes, config.classes, config.seed, threads=threads)
 
-    def edges() -> tuple[Array, Array]:
-        return sbm_edges(config.nodes, config.edges, config.classes, config.p_in, config.seed, threads=threads)
 
-    return load_generated(config, labels, edges, threads, writer, progress)
+def _edges(config: Config, threads: int) -> tuple[Array, Array]:
+    return sbm_edges(config.nodes, config.edges, config.classes, config.p_in, config.seed, threads=threads)
 
+
+opened = opened_generated(_labels, _edges)
+"""Generates with `execution.threads` threads."""
+
+raw_features = raw_generated_features
+"""Digests nothing, either."""
 
 raw = raw_generated
 """Digests nothing: everything comes from the configuration."""

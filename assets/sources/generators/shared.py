@@ -1,16 +1,19 @@
-"""What the generators share: the sizes they accept, and features that are written range by range."""
+"""What the generators share: the sizes they accept, and features that are made range by range."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.sources.features import divide_rows
+from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.archive import SLICE_BYTES
-from assets.sources.registry import GraphConfig, RawGraph
+from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, RawGraph, TableConfig
 from assets.sources.survey import Survey, in_memory_bytes
 from kernels.errors import InputError
 from kernels.graph.generate import LARGEST_NOISE, class_features
@@ -18,7 +21,6 @@ from kernels.types import Array
 
 if TYPE_CHECKING:
     from assets.building.stage import Progress
-    from assets.storage.writer import Writer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,15 +32,15 @@ class GeneratedConfig(GraphConfig):
     """
 
     # number of nodes
-    nodes: int
+    nodes: int = field(metadata=FEATURES_TOO)
     # edges drawn, before reverse edges are added and duplicates merged
     edges: int
     # feature columns
-    features: int = 32
+    features: int = field(default=32, metadata=FEATURES_ONLY)
     # number of classes, of nearly equal size
-    classes: int = 8
+    classes: int = field(default=8, metadata=FEATURES_TOO)
     # deviation of the feature noise, relative to that between the class centroids
-    noise: float = 4.0
+    noise: float = field(default=4.0, metadata=FEATURES_ONLY)
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
@@ -53,59 +55,99 @@ class GeneratedConfig(GraphConfig):
         if not 0 <= self.noise <= LARGEST_NOISE:
             raise InputError(f"noise = {self.noise} is outside [0, {LARGEST_NOISE}]", "give a ratio, for example 4.0")
 
+    def feature_keys(self, table: TableConfig) -> dict[str, Any]:
+        """Returns what decides the rows: the pipeline's seed as well, which draws labels and noise."""
+        return super().feature_keys(table) | {"seed": self.seed}
+
 
 def raw_generated(config: GeneratedConfig) -> dict[str, str]:
     """Returns no digests: everything comes from the configuration."""
     return {}
 
 
-def load_generated(
-    config: GeneratedConfig,
-    labels: Array,
-    edges: Callable[[], tuple[Array, Array]],
-    threads: int,
-    writer: Writer,
-    progress: Progress,
-) -> RawGraph:
-    """Writes features by class, then draws the edges.
+def raw_generated_features(config: GeneratedConfig, table: TableConfig) -> dict[str, str]:
+    """Returns no digests: everything comes from the configuration."""
+    return {}
+
+
+Labels = Callable[[Any, int], Array]
+"""(configuration, number of native threads) -> labels i32[N]."""
+
+Edges = Callable[[Any, int], tuple[Array, Array]]
+"""(configuration, number of native threads) -> src, dst, ids[edges] each."""
+
+
+class GeneratedSource:
+    """A graph that is generated; see `OpenSource`.
 
     Args:
         config: configuration of the source: sizes, noise, normalisation and seed.
-        labels: i32[N].
-        edges: function that draws (src, dst), ids[edges] each.
-        threads, writer, progress: number of native threads, writer and listener of the stage.
+        labels, edges: functions that draw them.
+        threads: number of native threads; no byte depends on it.
     """
-    write_class_features(config, labels, threads, writer, progress)
-    progress.start("generate edges", config.edges, "edges")
-    src, dst = edges()
-    progress.advance(config.edges)
-    progress.done()
-    return RawGraph(num_nodes=config.nodes, src=src, dst=dst, labels=labels, class_names=numbered(config.classes))
+
+    node_of_row = None
+
+    def __init__(self, config: GeneratedConfig, labels: Labels, edges: Edges, threads: int):
+        self.config, self.threads = config, threads
+        self._labels, self._edges = labels, edges
+        self.num_nodes = config.nodes
+        self.node_types: Mapping[str, int] = {}
+
+    @cached_property
+    def labels(self) -> Array:
+        """The classes i32[N]: edges and features follow them."""
+        return self._labels(self.config, self.threads)
+
+    def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
+        """Returns the rows f32[N, F]: the centroid of the node's class plus noise, made in ranges of 8 MiB."""
+        config = self.config
+
+        def slices() -> Iterator[tuple[int, Array]]:
+            step = min(config.nodes, max(1, SLICE_BYTES // (4 * config.features)))
+            rows = np.empty((step, config.features), np.float32)
+            for low in range(0, config.nodes, step):
+                high = min(low + step, config.nodes)
+                part = rows[: high - low]
+                class_features(
+                    self.labels, config.features, config.seed, config.noise, part, low, high, threads=self.threads
+                )
+                yield low, part
+
+        block = FeatureBlock(
+            where=config.source,
+            first=0,
+            num_rows=config.nodes,
+            width=config.features,
+            dtype=np.dtype(np.float32),
+            slices=slices,
+            place=lambda row, column: f"{config.source}: row {row} column {column}",
+        )
+        return [block]
+
+    def graph(self, progress: Progress) -> RawGraph:
+        """Draws the edges."""
+        config = self.config
+        progress.start("generate edges", config.edges, "edges")
+        src, dst = self._edges(config, self.threads)
+        progress.advance(config.edges)
+        progress.done()
+        return RawGraph(
+            num_nodes=config.nodes, src=src, dst=dst, labels=self.labels, class_names=numbered(config.classes)
+        )
 
 
-def write_class_features(
-    config: GeneratedConfig, labels: Array, threads: int, writer: Writer, progress: Progress
-) -> None:
-    """Writes `features` f32[N, F]: the centroid of the node's class plus noise, in ranges of 8 MiB.
+def opened_generated(labels: Labels, edges: Edges) -> Callable[..., Any]:
+    """Returns the function `opened` of a generator (assets/sources/registry.py)."""
 
-    Args:
-        config: configuration of the source: sizes, noise, normalisation and seed.
-        labels: i32[N].
-        threads: number of native threads; the bytes do not depend on it.
-        writer: writer of the artifact, which receives the array.
-        progress: listener, which is told of every row.
-    """
-    shape = (config.nodes, config.features)
-    table = writer.create("features", shape, np.float32)
-    step = max(1, SLICE_BYTES // (4 * config.features))
-    progress.start("features", config.nodes, "rows")
-    for low in range(0, config.nodes, step):
-        high = min(low + step, config.nodes)
-        class_features(labels, config.features, config.seed, config.noise, table, low, high, threads=threads)
-        if config.normalize == "row":
-            table[low:high] = divide_rows(table[low:high])
-        progress.advance(high - low)
-    progress.done()
+    @contextmanager
+    def opened(
+        config: GeneratedConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+    ) -> Iterator[GeneratedSource]:
+        """Generates with `execution.threads` threads; reads nothing."""
+        yield GeneratedSource(config, labels, edges, execution.threads)
+
+    return opened
 
 
 def numbered(classes: int) -> tuple[str, ...]:
@@ -122,6 +164,6 @@ def survey_generated(config: GeneratedConfig) -> Survey:
         num_nodes=config.nodes,
         num_edges=stored,
         num_features=config.features,
-        value_bytes=4,
+        dtype="float32",
         memory_bytes=in_memory_bytes(config.edges, config.nodes, stored),
     )

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from assets.sources.features import write_features
+from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.npz.arrays import FIX_FILE, check_indptr, integers
 from assets.sources.readers.archive import SLICE_BYTES, Archive
-from assets.sources.registry import GraphConfig
 from kernels.errors import InputError
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.building.stage import Progress
-    from assets.storage.writer import Writer
 
 
 def feature_rows(archive: Archive, form: str | None) -> tuple[str, int] | None:
@@ -42,25 +36,35 @@ def feature_rows(archive: Archive, form: str | None) -> tuple[str, int] | None:
     return f"{form}_indptr", archive.header(f"{form}_indptr").shape[0] - 1
 
 
-def write_table(
-    config: GraphConfig, archive: Archive, form: str | None, num_nodes: int, writer: Writer, progress: Progress
-) -> None:
-    """Writes the features [N, F] of any form in slices; without features, one column of ones.
+def feature_blocks(archive: Archive, form: str | None, num_nodes: int) -> Sequence[FeatureBlock]:
+    """Returns the features [N, F] of any form as a block, whose slices are read while the archive is open; none without features.
 
     Raises:
-        InputError: a value is not finite, or CSR arrays do not fit together.
+        InputError: CSR arrays do not fit together.
     """
-    where = f"{archive.path}: {form}"
     if form is None:
-        shape, dtype = (num_nodes, 1), np.dtype(np.uint8)
-        slices = iter([(0, np.ones(shape, dtype))])
-    elif form in archive:
+        return ()
+    if form in archive:
         header = archive.header(form)
-        shape, dtype, slices = (header.shape[0], header.shape[1]), header.dtype, archive.rows(form)
+        width, dtype = header.shape[1], header.dtype
     else:
-        shape = _sparse_shape(archive, form, num_nodes)
-        dtype, slices = archive.header(f"{form}_data").dtype, _dense_slices(archive, form, shape)
-    write_features(writer, shape, dtype, slices, normalize=config.normalize, where=where, progress=progress)
+        width, dtype = _sparse_shape(archive, form, num_nodes)[1], archive.header(f"{form}_data").dtype
+
+    def slices() -> Iterator[tuple[int, Array]]:
+        return archive.rows(form) if form in archive else _dense_slices(archive, form, (num_nodes, width))
+
+    where = f"{archive.path}: {form}"
+    return (
+        FeatureBlock(
+            where=where,
+            first=0,
+            num_rows=num_nodes,
+            width=width,
+            dtype=dtype,
+            slices=slices,
+            place=lambda row, column: f"{where} row {row} column {column}",
+        ),
+    )
 
 
 def _parts(form: str) -> tuple[str, ...]:

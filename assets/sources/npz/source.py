@@ -19,13 +19,17 @@ and two slices of 8 MiB of dense features. A Fortran-ordered `x` is read whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.sources.features import stored_dtype
+from assets.sources.feature_blocks import FeatureBlock
+from assets.sources.features import stored_type
 from assets.sources.npz.arrays import (
     FIX_FILE,
     check_indptr,
@@ -37,16 +41,15 @@ from assets.sources.npz.arrays import (
     texts,
     to_labels,
 )
-from assets.sources.npz.features import feature_rows, write_table
+from assets.sources.npz.features import feature_blocks, feature_rows
 from assets.sources.readers.archive import Archive, Header
-from assets.sources.registry import GraphConfig, RawGraph
+from assets.sources.registry import FEATURES_TOO, GraphConfig, RawGraph, TableConfig
 from assets.sources.survey import Survey, in_memory_bytes
 from kernels.errors import InputError
 from kernels.types import Array, id_dtype
 
 if TYPE_CHECKING:
     from assets.building.stage import Progress
-    from assets.storage.writer import Writer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +61,7 @@ class Config(GraphConfig):
     """
 
     # names this kind of source
-    source: str = "npz"
+    source: str = field(default="npz", metadata=FEATURES_TOO)
     # the archive; relative to the pipeline file
     path: Path
     # row of train_masks, val_masks, test_masks; None takes the ids `train`, `val`, `test`, or row 0 of the masks
@@ -83,85 +86,145 @@ def raw(config: Config) -> dict[str, str]:
         return {"npz": sha256_file(config.path)}
 
 
-def load(config: Config, writer: Writer, execution: Any, progress: Progress) -> RawGraph:
-    """Reads the archive, writes its features, and returns the rest; `execution` is not used.
+def raw_features(config: Config, table: TableConfig) -> dict[str, str]:
+    """Returns the same: the archive is digested as a whole."""
+    return raw(config)
+
+
+@contextmanager
+def opened(
+    config: Config, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+) -> Iterator[EdgeListSource | AdjacencySource]:
+    """Opens the archive; only its headers are read here.
 
     Raises:
-        InputError: what is wrong with the arrays' shapes, types, ids and values.
+        InputError: the file is missing or unreadable, or is no archive.
     """
     with Archive(config.path) as archive:
-        if "adj_indptr" in archive and "edge_index" not in archive:
-            return _load_adjacency(config, archive, writer, progress)
-        return _load_edges(config, archive, writer, progress)
+        adjacency = "adj_indptr" in archive and "edge_index" not in archive
+        yield AdjacencySource(config, archive) if adjacency else EdgeListSource(config, archive)
 
 
-def _load_edges(config: Config, archive: Archive, writer: Writer, progress: Progress) -> RawGraph:
-    """Reads the `edge_index` form."""
-    refuse_strangers(archive)
-    edges = integers(archive, "edge_index", 2)
-    if len(edges) != 2:
-        hint = "; it looks transposed" if edges.shape[1] == 2 else ""
-        raise InputError(f"{archive.path}: edge_index has shape {list(edges.shape)}, not [2, E]{hint}", FIX_FILE)
-    if edges.shape[1] == 0:
-        raise InputError(f"{archive.path}: edge_index has no edges", "give a graph with at least one edge")
-    y = integers(archive, "y", 1) if "y" in archive else None
-    form = "x" if "x" in archive or "x_indptr" in archive else None
-    num_nodes = _agree_on_nodes(archive, edges, y, feature_rows(archive, form))
-    src, dst = endpoints(archive, edges, num_nodes)
-    del edges
-    labels = to_labels(archive, y, num_nodes)
-    split = splits(config.split, archive, num_nodes)
-    write_table(config, archive, form, num_nodes, writer, progress)
-    return RawGraph(
-        num_nodes=num_nodes,
-        src=src,
-        dst=dst,
-        labels=labels,
-        class_names=class_names(archive, labels),
-        splits=split,
-        node_names=texts(archive, "node_names", num_nodes),
-    )
+class EdgeListSource:
+    """An archive of the `edge_index` form; see `OpenSource`.
+
+    Args:
+        config: configuration of the source.
+        archive: the open archive.
+    """
+
+    node_of_row = None
+
+    def __init__(self, config: Config, archive: Archive):
+        self.config, self.archive = config, archive
+        self.node_types: Mapping[str, int] = {}
+        refuse_strangers(archive)
+        self._form = "x" if "x" in archive or "x_indptr" in archive else None
+
+    @cached_property
+    def num_nodes(self) -> int:
+        """N, by what tells it; arrays that disagree are refused."""
+        said, archive = {}, self.archive
+        if "num_nodes" in archive:
+            said["num_nodes"] = int(integers(archive, "num_nodes", 0))
+        if "y" in archive:
+            said["y"] = len(integers(archive, "y", 1))
+        rows = feature_rows(archive, self._form)
+        if rows is not None:
+            said[rows[0]] = rows[1]
+        if len(set(said.values())) > 1:
+            listed = ", ".join(f"{name} {count}" for name, count in said.items())
+            raise InputError(f"{archive.path}: the arrays disagree about the number of nodes: {listed}", FIX_FILE)
+        return next(iter(said.values())) if said else int(self._edges().max()) + 1
+
+    def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
+        """Returns the rows of `x`, dense or CSR."""
+        return feature_blocks(self.archive, self._form, self.num_nodes)
+
+    def graph(self, progress: Progress) -> RawGraph:
+        """Reads edges, labels, split and names.
+
+        Raises:
+            InputError: what is wrong with the arrays' shapes, types, ids and values.
+        """
+        archive, num_nodes = self.archive, self.num_nodes
+        edges = self._edges()
+        src, dst = endpoints(archive, edges, num_nodes)
+        del edges
+        labels = to_labels(archive, integers(archive, "y", 1) if "y" in archive else None, num_nodes)
+        return RawGraph(
+            num_nodes=num_nodes,
+            src=src,
+            dst=dst,
+            labels=labels,
+            class_names=class_names(archive, labels),
+            splits=splits(self.config.split, archive, num_nodes),
+            node_names=texts(archive, "node_names", num_nodes),
+        )
+
+    def _edges(self) -> Array:
+        """Reads integers [2, E]."""
+        edges, path = integers(self.archive, "edge_index", 2), self.archive.path
+        if len(edges) != 2:
+            hint = "; it looks transposed" if edges.shape[1] == 2 else ""
+            raise InputError(f"{path}: edge_index has shape {list(edges.shape)}, not [2, E]{hint}", FIX_FILE)
+        if edges.shape[1] == 0:
+            raise InputError(f"{path}: edge_index has no edges", "give a graph with at least one edge")
+        return edges
 
 
-def _agree_on_nodes(archive: Archive, edges: Array, y: Array | None, x_rows: tuple[str, int] | None) -> int:
-    """Returns N, and refuses arrays that disagree about it."""
-    said: dict[str, int] = {}
-    if "num_nodes" in archive:
-        said["num_nodes"] = int(integers(archive, "num_nodes", 0))
-    if y is not None:
-        said["y"] = len(y)
-    if x_rows is not None:
-        said[x_rows[0]] = x_rows[1]
-    if len(set(said.values())) > 1:
-        listed = ", ".join(f"{name} {count}" for name, count in said.items())
-        raise InputError(f"{archive.path}: the arrays disagree about the number of nodes: {listed}", FIX_FILE)
-    return next(iter(said.values()), int(edges.max()) + 1)
+class AdjacencySource:
+    """An archive of the gnn-benchmark form, whose row u of the adjacency lists the targets of u; see `OpenSource`.
 
+    Args:
+        config: configuration of the source.
+        archive: the open archive.
+    """
 
-def _load_adjacency(config: Config, archive: Archive, writer: Writer, progress: Progress) -> RawGraph:
-    """Reads the gnn-benchmark form: row u of the adjacency lists the targets of u."""
-    indptr, targets = integers(archive, "adj_indptr", 1), integers(archive, "adj_indices", 1)
-    y = integers(archive, "labels", 1) if "labels" in archive else None
-    form = "attr" if "attr_indptr" in archive else "attr_matrix" if "attr_matrix" in archive else None
-    num_nodes, rows = len(indptr) - 1, feature_rows(archive, form)
-    said = {"adj_indptr": (num_nodes, num_nodes)}
-    if "adj_shape" in archive:
-        said["adj_shape"] = tuple(integers(archive, "adj_shape", 1).tolist())
-    if y is not None:
-        said["labels"] = (len(y), num_nodes)
-    if rows is not None:
-        said[rows[0]] = (rows[1], num_nodes)
-    if len(set(said.values())) > 1:
-        listed = ", ".join(f"{name} {shape[0]}" for name, shape in said.items())
-        raise InputError(f"{archive.path}: the arrays disagree about the number of nodes: {listed}", FIX_FILE)
-    check_indptr(archive, "adj_indptr", indptr, len(targets))
-    if len(targets) == 0:
-        raise InputError(f"{archive.path}: adj_indices has no edges", "give a graph with at least one edge")
-    sources = np.repeat(np.arange(num_nodes, dtype=id_dtype(num_nodes)), np.diff(indptr))
-    src, dst = endpoints(archive, (sources, targets), num_nodes)
-    labels = to_labels(archive, y, num_nodes, "labels")
-    write_table(config, archive, form, num_nodes, writer, progress)
-    return RawGraph(num_nodes=num_nodes, src=src, dst=dst, labels=labels, class_names=class_names(archive, labels))
+    node_of_row = None
+
+    def __init__(self, config: Config, archive: Archive):
+        self.config, self.archive = config, archive
+        self.node_types: Mapping[str, int] = {}
+        self._form = "attr" if "attr_indptr" in archive else "attr_matrix" if "attr_matrix" in archive else None
+
+    @cached_property
+    def num_nodes(self) -> int:
+        """N; arrays that disagree about it are refused."""
+        archive = self.archive
+        num_nodes, rows = len(integers(archive, "adj_indptr", 1)) - 1, feature_rows(archive, self._form)
+        said = {"adj_indptr": (num_nodes, num_nodes)}
+        if "adj_shape" in archive:
+            said["adj_shape"] = tuple(integers(archive, "adj_shape", 1).tolist())
+        if "labels" in archive:
+            said["labels"] = (len(integers(archive, "labels", 1)), num_nodes)
+        if rows is not None:
+            said[rows[0]] = (rows[1], num_nodes)
+        if len(set(said.values())) > 1:
+            listed = ", ".join(f"{name} {shape[0]}" for name, shape in said.items())
+            raise InputError(f"{archive.path}: the arrays disagree about the number of nodes: {listed}", FIX_FILE)
+        return num_nodes
+
+    def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
+        """Returns the rows of the attributes, dense or CSR."""
+        return feature_blocks(self.archive, self._form, self.num_nodes)
+
+    def graph(self, progress: Progress) -> RawGraph:
+        """Reads edges and labels.
+
+        Raises:
+            InputError: what is wrong with the arrays' shapes, types, ids and values.
+        """
+        archive, num_nodes = self.archive, self.num_nodes
+        indptr, targets = integers(archive, "adj_indptr", 1), integers(archive, "adj_indices", 1)
+        check_indptr(archive, "adj_indptr", indptr, len(targets))
+        if len(targets) == 0:
+            raise InputError(f"{archive.path}: adj_indices has no edges", "give a graph with at least one edge")
+        sources = np.repeat(np.arange(num_nodes, dtype=id_dtype(num_nodes)), np.diff(indptr))
+        src, dst = endpoints(archive, (sources, targets), num_nodes)
+        y = integers(archive, "labels", 1) if "labels" in archive else None
+        labels = to_labels(archive, y, num_nodes, "labels")
+        return RawGraph(num_nodes=num_nodes, src=src, dst=dst, labels=labels, class_names=class_names(archive, labels))
 
 
 def survey(config: Config) -> Survey:
@@ -185,7 +248,7 @@ def survey(config: Config) -> Survey:
         num_nodes=num_nodes,
         num_edges=stored,
         num_features=width,
-        value_bytes=stored_dtype(value, config.normalize, str(config.path)).itemsize,
+        dtype=stored_type(value, "as stored", config.normalize, str(config.path)),
         memory_bytes=in_memory_bytes(num_edges, num_nodes, stored),
     )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from assets.sources.registry import FEATURES_TOO
 from assets.sources.spooled import SpooledConfig
 
 
@@ -17,7 +18,7 @@ class Config(SpooledConfig):
     """
 
     # names this kind of source
-    source: str = "ogb"
+    source: str = field(default="ogb", metadata=FEATURES_TOO)
     # the unzipped folder, for example "ogbn_arxiv"; relative to the pipeline file
     path: Path
     # folder in split/, where there are several; "random" draws a stratified split instead

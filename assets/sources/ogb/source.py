@@ -17,19 +17,28 @@ forms pass in slices of 8 MiB; a zip member in Fortran order is read whole.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.sources.ogb.config import Config
 from assets.sources.readers.duck import Duck
-from assets.sources.registry import RawGraph
-from assets.sources.typed_graph import TypedGraph, import_typed
+from assets.sources.readers.mapped_arrays import open_plain
+from assets.sources.registry import TableConfig
+from assets.sources.typed_graph import TypedGraph, TypedSource
 from kernels.errors import InputError
 
 if TYPE_CHECKING:
     from assets.building.stage import Progress
     from assets.sources.survey import Survey
-    from assets.storage.writer import Writer
+
+
+FEATURE_FILES = ("node-feat.csv.gz", "node_feat.npy")
+"""Files with nothing but features."""
+
+COUNT_FILES = ("num-node-list.csv.gz", "num-node-dict.csv.gz", "data.npz")
+"""Files that say how many nodes there are; the last holds the features as well."""
 
 
 def form(path: Path) -> str:
@@ -64,17 +73,55 @@ def files(config: Config) -> dict[str, Path]:
 
 
 def raw(config: Config) -> dict[str, str]:
-    """Returns one digest of the names and contents of all files of the folder that may be read.
+    """Returns one digest of the names and contents of all files of the folder that may be read, but for those of features alone.
+
+    Of a matrix of features only the number of its rows enters: it may be what says how many nodes a type has.
 
     Raises:
         InputError: the folder is missing, or a file cannot be read.
     """
+    found = files(config)
+    rows = {name: len(open_plain(path)) for name, path in found.items() if path.name == "node_feat.npy"}
+    other = {name: path for name, path in found.items() if path.name not in FEATURE_FILES}
+    return {"ogb": _digest(other, rows)}
+
+
+def raw_features(config: Config, table: TableConfig) -> dict[str, str]:
+    """Returns one digest of the files with features, and of those that say how many nodes there are.
+
+    Where only the edges tell how many nodes a type has, they belong to the latter.
+
+    Raises:
+        InputError: the folder is missing, or a file cannot be read.
+    """
+    found = files(config)
+    with_features = {name for name, path in found.items() if path.name in FEATURE_FILES}
+    if form(config.path) == "arrays":
+        counted = {Path(name).parent.name for name in with_features}
+        counting = {name for name, path in found.items() if path.name == "edge_index.npy" and _tells(path, counted)}
+        counting |= {
+            name for name, path in found.items() if path.name == "node_label.npy" and path.parent.name not in counted
+        }
+    else:
+        counting = {name for name, path in found.items() if path.name in COUNT_FILES}
+    return {"ogb": _digest({name: path for name, path in found.items() if name in with_features | counting})}
+
+
+def _tells(path: Path, counted: set[str]) -> bool:
+    """Tells whether the edges in a file may decide how many nodes a type has."""
+    source, _, target = path.parent.name.split("___")
+    return not {source, target} <= counted
+
+
+def _digest(found: Mapping[str, Path], counts: Mapping[str, int] | None = None) -> str:
     from assets.storage.digests import sha256_file
 
     whole = hashlib.sha256()
-    for name, path in files(config).items():
+    for name, count in (counts or {}).items():
+        whole.update(f"{name}\0{count} rows\n".encode())
+    for name, path in found.items():
         whole.update(f"{name}\0{sha256_file(path)}\n".encode())
-    return {"ogb": whole.hexdigest()}
+    return whole.hexdigest()
 
 
 def read(config: Config, duck: Duck) -> TypedGraph:
@@ -90,14 +137,18 @@ def read(config: Config, duck: Duck) -> TypedGraph:
     return readers[form(config.path)](config, duck)
 
 
-def load(config: Config, writer: Writer, execution: Any, progress: Progress) -> RawGraph:
-    """Reads the folder, writes its features, and spools its edges.
+@contextmanager
+def opened(
+    config: Config, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+) -> Iterator[TypedSource]:
+    """Reads the folder but for features and edges.
 
     Raises:
         InputError: what is wrong with the files.
     """
-    with Duck(writer.scratch(), config.memory_bytes * 6 // 10, execution.threads) as duck:
-        return import_typed(read(config, duck), config, writer, progress)
+    with Duck(folder, config.memory_bytes * 6 // 10, execution.threads) as duck:
+        found = read(config, duck)
+        yield TypedSource(found, config, folder, lambda table: found.blocks)
 
 
 def survey(config: Config) -> Survey:

@@ -18,23 +18,24 @@ import sys
 import sysconfig
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from assets.sources.features import write_features
+from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.python_environment.parsing import parse_modules
 from assets.sources.readers.archive import SLICE_BYTES
-from assets.sources.registry import GraphConfig, RawGraph
+from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, RawGraph, TableConfig
 from assets.sources.survey import Survey, in_memory_bytes
 from kernels.errors import InputError
 from kernels.types import Array, id_dtype
 
 if TYPE_CHECKING:
     from assets.building.stage import Progress
-    from assets.storage.writer import Writer
 
 
 def installed_packages() -> Path:
@@ -51,11 +52,11 @@ class Config(GraphConfig):
     """
 
     # names this kind of source
-    source: str = "python-environment"
+    source: str = field(default="python-environment", metadata=FEATURES_TOO)
     # the folder of installed packages; without it, this interpreter's own
     path: Path = field(default_factory=installed_packages)
     # feature columns: identifiers are hashed into so many
-    features: int = 128
+    features: int = field(default=128, metadata=FEATURES_ONLY)
     # a distribution with fewer modules is no class: its modules have label -1
     min_class: int = 20
 
@@ -103,44 +104,90 @@ def raw(config: Config) -> dict[str, str]:
     return {"modules": digest.hexdigest()}
 
 
-def load(config: Config, writer: Writer, execution: Any, progress: Progress) -> RawGraph:
-    """Parses all modules in `execution.threads` processes, writes the features, and returns the import graph.
+def raw_features(config: Config, table: TableConfig) -> dict[str, str]:
+    """Returns the same: a module's text decides its imports and its features."""
+    return raw(config)
+
+
+@contextmanager
+def opened(
+    config: Config, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+) -> Iterator[ModulesSource]:
+    """Lists all modules; they are parsed in `execution.threads` processes when they are first needed.
 
     Raises:
-        InputError: there are no modules, no imports between them, or no distribution is large enough for a class.
+        InputError: there are no modules.
     """
-    modules = find_modules(config.path)
-    tasks = [(str(config.path / m.relative_path), m.name, m.is_package, config.features) for m in modules]
-    parsed = parse_modules(tasks, execution.threads, progress)
-    ids = {module.name: node for node, module in enumerate(modules)}
-    src, dst, outside = _edges([row["imports"] for row in parsed], ids)
-    if len(src) == 0:
-        raise InputError(f"{config.path}: the {len(modules)} modules do not import each other", "give another `path`")
-    labels, class_names = _labels(modules, config)
-    write_features(
-        writer,
-        (len(modules), config.features),
-        np.dtype(np.uint8),
-        _feature_slices(parsed, config.features),
-        normalize=config.normalize,
-        where=str(config.path),
-        progress=progress,
-    )
-    problems = Counter(row["problem"] for row in parsed)
-    return RawGraph(
-        num_nodes=len(modules),
-        src=src,
-        dst=dst,
-        labels=labels,
-        class_names=class_names,
-        node_names=[module.name for module in modules],
-        numbers={
-            "num_distributions": len({module.distribution for module in modules}),
-            "num_imports_outside": outside,
-            "num_unparseable_modules": problems["syntax"],
-            "num_unreadable_modules": problems["unreadable"],
-        },
-    )
+    yield ModulesSource(config, execution.threads, progress)
+
+
+class ModulesSource:
+    """The modules of a folder; see `OpenSource`.
+
+    Args:
+        config: configuration of the source.
+        threads: number of processes that parse.
+        progress: listener.
+    """
+
+    node_of_row = None
+
+    def __init__(self, config: Config, threads: int, progress: Progress):
+        self.config, self.threads, self.progress = config, threads, progress
+        self.modules = find_modules(config.path)
+        self.num_nodes = len(self.modules)
+        self.node_types: Mapping[str, int] = {}
+
+    @cached_property
+    def parsed(self) -> Sequence[Mapping[str, Any]]:
+        """What parsing each module found: imports, feature columns, problems."""
+        config = self.config
+        tasks = [(str(config.path / m.relative_path), m.name, m.is_package, config.features) for m in self.modules]
+        return parse_modules(tasks, self.threads, self.progress)
+
+    def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
+        """Returns the counts of identifiers, u8[N, F]."""
+        config = self.config
+        block = FeatureBlock(
+            where=str(config.path),
+            first=0,
+            num_rows=self.num_nodes,
+            width=config.features,
+            dtype=np.dtype(np.uint8),
+            slices=lambda: _feature_slices(self.parsed, config.features),
+            place=lambda row, column: f"{config.path}: {self.modules[row].relative_path} column {column}",
+        )
+        return [block]
+
+    def graph(self, progress: Progress) -> RawGraph:
+        """Returns the import graph.
+
+        Raises:
+            InputError: there are no imports between the modules, or no distribution is large enough for a class.
+        """
+        config, modules = self.config, self.modules
+        ids = {module.name: node for node, module in enumerate(modules)}
+        src, dst, outside = _edges([row["imports"] for row in self.parsed], ids)
+        if len(src) == 0:
+            raise InputError(
+                f"{config.path}: the {len(modules)} modules do not import each other", "give another `path`"
+            )
+        labels, class_names = _labels(modules, config)
+        problems = Counter(row["problem"] for row in self.parsed)
+        return RawGraph(
+            num_nodes=len(modules),
+            src=src,
+            dst=dst,
+            labels=labels,
+            class_names=class_names,
+            node_names=[module.name for module in modules],
+            numbers={
+                "num_distributions": len({module.distribution for module in modules}),
+                "num_imports_outside": outside,
+                "num_unparseable_modules": problems["syntax"],
+                "num_unreadable_modules": problems["unreadable"],
+            },
+        )
 
 
 def find_modules(folder: Path) -> list[Module]:
@@ -242,7 +289,7 @@ def survey(config: Config) -> Survey:
         num_nodes=len(modules),
         num_edges=num_edges,
         num_features=config.features,
-        value_bytes=1 if config.normalize == "none" else 4,
+        dtype="uint8" if config.normalize == "none" else "float32",
         memory_bytes=in_memory_bytes(num_edges, len(modules), num_edges),
         notes=[f"edges are estimated at {USUAL_IMPORTS} imports a module; parsing tells"],
     )

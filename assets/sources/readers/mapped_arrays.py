@@ -1,10 +1,12 @@
-"""Features and edges in plain `.npy` files, memory-mapped and read slice by slice.
+"""Features and edges in plain `.npy` files, and features in safetensors files, memory-mapped and read slice by slice.
 
 Peak memory: one slice of 8 MiB of features, or of 262,144 edges; pages that were read are let go.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from assets.sources.feature_blocks import FeatureBlock
+from assets.sources.features import BFLOAT16, widened
 from assets.sources.readers.archive import SLICE_BYTES
 from assets.sources.readers.duck import FIX_FILE
 from assets.sources.typed_graph import Relation
@@ -33,10 +36,11 @@ def matrix_block(
     where: str,
     first: int,
     shape: tuple[int, ...],
-    dtype: np.dtype[Any],
+    dtype: np.dtype[Any] | str,
     slices: Callable[[], Iterator[tuple[int, Array]]],
+    node_of_row: Array | None = None,
 ) -> FeatureBlock:
-    """Returns the rows of a matrix [n, F] as the features of the nodes first to first + n - 1."""
+    """Returns the rows of a matrix [n, F] as the features of the nodes first to first + n - 1; args as of `FeatureBlock`."""
     return FeatureBlock(
         where=where,
         first=first,
@@ -45,6 +49,7 @@ def matrix_block(
         dtype=dtype,
         slices=slices,
         place=lambda row, column: f"{where} row {row} column {column}",
+        node_of_row=node_of_row,
     )
 
 
@@ -69,15 +74,98 @@ def mapped_block(path: Path, first: int, num_nodes: int, where: str) -> FeatureB
         InputError: the file is unreadable or has another shape.
     """
     table = open_plain(path)
+    return _table_block(table, table.dtype, first, num_nodes, where)
+
+
+def file_block(
+    path: Path, tensor: str | None, first: int, num_nodes: int, node_of_row: Array | None = None
+) -> FeatureBlock:
+    """Returns the features in a `.npy` or `.safetensors` file [num_nodes, F] as a block.
+
+    Args:
+        path: the file.
+        tensor: name of the tensor of a safetensors file; None where it holds one.
+        first: id of the first of the nodes.
+        num_nodes: number of rows that the file must have.
+        node_of_row: i64[num_nodes] node ids of the rows, None where they are in order.
+
+    Raises:
+        InputError: the file is unreadable, of another kind or shape, or lacks the tensor.
+    """
+    if path.suffix == ".npy":
+        table = open_plain(path)
+        return _table_block(table, table.dtype, first, num_nodes, str(path), node_of_row)
+    if path.suffix != ".safetensors":
+        raise InputError(f"{path}: the name ends with neither .npy nor .safetensors", "save the rows as one of these")
+    table, dtype = open_tensor(path, tensor)
+    return _table_block(table, dtype, first, num_nodes, f"{path}: {tensor or 'its tensor'}", node_of_row)
+
+
+def _table_block(
+    table: Array,
+    dtype: np.dtype[Any] | str,
+    first: int,
+    num_nodes: int,
+    where: str,
+    node_of_row: Array | None = None,
+) -> FeatureBlock:
     check_matrix(table.shape, table.dtype, num_nodes, where)
 
     def slices() -> Iterator[tuple[int, Array]]:
         step = max(1, SLICE_BYTES // max(1, table.shape[1] * table.dtype.itemsize))
         for low in range(0, num_nodes, step):
-            yield low, np.asarray(table[low : low + step])
+            rows = np.asarray(table[low : low + step])
+            yield low, widened(rows) if dtype == BFLOAT16 else rows
             forget_pages(table)
 
-    return matrix_block(where, first, table.shape, table.dtype, slices)
+    return matrix_block(where, first, table.shape, dtype, slices, node_of_row)
+
+
+TENSOR_TYPES = {
+    "BF16": np.uint16, "F16": np.float16, "F32": np.float32, "F64": np.float64, "BOOL": np.bool_,
+    "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64, "U8": np.uint8,
+    "U16": np.uint16, "U32": np.uint32, "U64": np.uint64,
+}  # fmt: skip
+"""Types of the safetensors format, as NumPy has them."""
+
+MOST_HEADER_BYTES = 100_000_000
+"""Longest header of the safetensors format."""
+
+
+def open_tensor(path: Path, name: str | None) -> tuple[Array, np.dtype[Any] | str]:
+    """Maps a tensor of a safetensors file. The library that writes them copies what it reads, and NumPy lacks its bfloat16.
+
+    Args:
+        path: the file: 8 bytes with the length of a JSON header, the header, the tensors' bytes.
+        name: name of the tensor, None for the only one.
+
+    Returns:
+        (the mapped tensor, its type; "bfloat16" for u16 with its bits).
+
+    Raises:
+        InputError: the file is missing, damaged or no safetensors file, or has not this one tensor.
+    """
+    try:
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length)) if length <= MOST_HEADER_BYTES else {}
+        entries = {key: entry for key, entry in header.items() if key != "__metadata__"}
+        if name is None and len(entries) == 1:
+            (name,) = entries
+        if name not in entries:
+            what = f"has no tensor '{name}'" if name else f"holds {len(entries)} tensors"
+            raise InputError(f"{path}: {what}; it has {', '.join(sorted(entries))}", "name one of these as `tensor`")
+        entry = entries[name]
+        start, stop = entry["data_offsets"]
+        kind, shape = np.dtype(TENSOR_TYPES[entry["dtype"]]), tuple(entry["shape"])
+        if stop - start != math.prod(shape) * kind.itemsize or 8 + length + stop > path.stat().st_size:
+            raise ValueError("it is cut short")
+        table = np.memmap(path, kind, "r", offset=8 + length + start, shape=shape)
+    except FileNotFoundError as error:
+        raise InputError(f"{path} is missing", "correct the path, or restore the file") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: is no whole safetensors file: {error}", "copy it again") from error
+    return table, BFLOAT16 if entry["dtype"] == "BF16" else kind
 
 
 def mapped_relation(path: Path, names: tuple[str, str, str], where: str, weight: Array | None = None) -> Relation:

@@ -1,4 +1,4 @@
-"""The features in the columns of a table: many columns of numbers, or one column of lists."""
+"""The features in the columns of a table: columns of numbers and of lists, side by side in the order in which they are named."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.archive import SLICE_BYTES
+from assets.sources.readers.arrow_stream import Column
 from assets.sources.readers.duck import FIX_FILE, quoted
 from assets.sources.readers.table_files import NUMBERS, Rows, TableFiles
 from kernels.errors import InputError
@@ -40,11 +41,11 @@ def feature_columns(table: TableFiles, features: str | Sequence[str]) -> list[st
     return chosen
 
 
-def feature_type(table: TableFiles, names: Sequence[str]) -> tuple[str, str]:
-    """Returns (SQL type of the values, how lists are written: "", "[]" or "[64]").
+def feature_type(table: TableFiles, names: Sequence[str]) -> str:
+    """Returns the SQL type of the values: that of all columns, or the narrowest floating type that is among them.
 
     Raises:
-        InputError: a column holds no numbers, or lists stand beside other columns.
+        InputError: a column holds no numbers.
     """
     kinds = []
     for name in names:
@@ -55,29 +56,35 @@ def feature_type(table: TableFiles, names: Sequence[str]) -> tuple[str, str]:
             raise InputError(
                 f"{table.paths[0]}: column '{name}' is {given}, not numbers", "cast it, or correct `features`"
             )
-        if length and len(names) > 1:
-            raise InputError(
-                f"{table.paths[0]}: column '{name}' holds lists, beside {len(names) - 1} others", "name it alone"
-            )
         kinds.append("FLOAT" if table.is_csv else "UTINYINT" if kind == "BOOLEAN" else kind)
-    lists = table.columns[names[0]].partition("[")[2]
     value = kinds[0] if len(set(kinds)) == 1 else "DOUBLE" if "DOUBLE" in kinds else "FLOAT"
-    value = value if value in SQL_TYPES else "DOUBLE" if value.startswith("DECIMAL") else "FLOAT"
-    return value, f"[{lists}" if lists else ""
+    return value if value in SQL_TYPES else "DOUBLE" if value.startswith("DECIMAL") else "FLOAT"
+
+
+def lists_of(table: TableFiles, name: str) -> str:
+    """Returns how the type of a column of lists ends, "[]" or "[64]"; "" where the column holds numbers."""
+    lists = table.columns[name].partition("[")[2]
+    return f"[{lists}" if lists else ""
+
+
+def column_widths(table: TableFiles, names: Sequence[str]) -> list[int]:
+    """Returns how many feature columns each column of the table makes: the length of its first list, or 1."""
+    return [list_width(table, name) if lists_of(table, name) else 1 for name in names]
 
 
 def table_block(
     table: TableFiles, names: Sequence[str], first: int, num_rows: int, node_of_row: Array | None = None
 ) -> FeatureBlock:
-    """Returns the features in the columns `names` as a block; see `FeatureBlock` for the other arguments.
+    """Returns the features in the columns `names`, side by side, as a block; see `FeatureBlock` for the other arguments.
 
     Raises:
         InputError: the columns hold no numbers. The slices raise it for values that are missing or not finite.
     """
-    value, lists = feature_type(table, names)
+    value = feature_type(table, names)
     cast = "TRY_CAST" if table.is_csv else "CAST"
-    expressions = [f"{cast}({quoted(name)} AS {value}{lists})" for name in names]
-    width = list_width(table, names[0]) if lists else len(names)
+    expressions = [f"{cast}({quoted(name)} AS {value}{lists_of(table, name)})" for name in names]
+    widths = column_widths(table, names)
+    width, ends = sum(widths), np.cumsum(widths)
     starts: list[tuple[int, int]] = []  # (first row of the table, file)
 
     def slices() -> Iterator[tuple[int, Array]]:
@@ -85,18 +92,22 @@ def table_block(
         for rows in table.select(expressions):
             if not starts or starts[-1][1] != rows.file:
                 starts.append((done - rows.first, rows.file))
-            if lists:
-                _refuse_ragged(table, rows, names[0], width)
+            for number, name in enumerate(names):
+                if lists_of(table, name):
+                    _refuse_ragged(table, rows, number, name, widths[number])
             for low in range(0, rows.count, step):
-                part = _slice(rows, low, min(low + step, rows.count), width)
+                part = _slice(rows, low, min(low + step, rows.count), widths)
                 _refuse_empty(table, rows, low, part, names)
                 yield done + low, part
             done += rows.count
 
     def place(row: int, column: int) -> str:
         start, file = max(pair for pair in starts if pair[0] <= row)
-        what = f"place {column} of column '{names[0]}'" if lists else f"column '{names[column]}'"
-        return f"{table.place(file, row - start)}: {what}"
+        number = int(np.searchsorted(ends, column, side="right"))
+        where = f"column '{names[number]}'"
+        if lists_of(table, names[number]):
+            where = f"place {column - int(ends[number]) + widths[number]} of {where}"
+        return f"{table.place(file, row - start)}: {where}"
 
     where = f"{table.paths[0]}: {names[0] if len(names) == 1 else f'{len(names)} columns'}"
     return FeatureBlock(
@@ -117,8 +128,8 @@ def list_width(table: TableFiles, name: str) -> int:
     return int(found[0][0] or 0) if found else 0
 
 
-def _refuse_ragged(table: TableFiles, rows: Rows, name: str, width: int) -> None:
-    column = rows.columns[0]
+def _refuse_ragged(table: TableFiles, rows: Rows, number: int, name: str, width: int) -> None:
+    column = rows.columns[number]
     assert column.lengths is not None, f"column {name} holds no lists"
     wrong = column.lengths != width
     if column.nulls is not None:
@@ -130,26 +141,36 @@ def _refuse_ragged(table: TableFiles, rows: Rows, name: str, width: int) -> None
         raise InputError(f"{table.place(rows.file, rows.first + index)}: column '{name}' {what}", FIX_FILE)
 
 
-def _slice(rows: Rows, low: int, high: int, width: int) -> Array:
-    """Returns the rows [high - low, width] of a batch as a copy, with NaN for what is null."""
-    if rows.columns[0].lengths is not None:
-        column = rows.columns[0]
-        part = column.values.reshape(rows.count, width)[low:high]
-        nulls = None if column.value_nulls is None else column.value_nulls.reshape(rows.count, width)[low:high]
-        return part if nulls is None or not nulls.any() else np.where(nulls, np.nan, part)
-    part = np.stack([column.values[low:high] for column in rows.columns], axis=1)
-    nulls = [column.nulls for column in rows.columns]
-    if any(null is not None for null in nulls):
-        part = part.astype(np.result_type(part.dtype, np.float32))
-        for number, null in enumerate(nulls):
-            if null is not None:
-                part[null[low:high], number] = np.nan
-    return part
+def _slice(rows: Rows, low: int, high: int, widths: Sequence[int]) -> Array:
+    """Returns the rows [high - low, sum of widths] of a batch as a copy, with NaN for what is null."""
+    if all(column.lengths is None for column in rows.columns):
+        part = np.stack([column.values[low:high] for column in rows.columns], axis=1)
+        nulls = [column.nulls for column in rows.columns]
+        if any(null is not None for null in nulls):
+            part = part.astype(np.result_type(part.dtype, np.float32))
+            for number, null in enumerate(nulls):
+                if null is not None:
+                    part[null[low:high], number] = np.nan
+        return part
+    parts = [_columns(column, rows.count, low, high, width) for column, width in zip(rows.columns, widths, strict=True)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def _columns(column: Column, count: int, low: int, high: int, width: int) -> Array:
+    """Returns the rows [high - low, width] of one column, of lists or of numbers, with NaN for what is null."""
+    lists = column.lengths is not None
+    part = column.values.reshape(count, width)[low:high]
+    nulls = column.value_nulls if lists else column.nulls
+    if nulls is None or not (nulls := nulls.reshape(count, width)[low:high]).any():
+        return part
+    return np.where(nulls, np.nan, part)
 
 
 def _refuse_empty(table: TableFiles, rows: Rows, low: int, part: Array, names: Sequence[str]) -> None:
     """Tells what the file holds where a value is no number; a NaN that stands in the file is found later."""
-    if rows.columns[0].lengths is not None or part.dtype.kind != "f" or not np.isnan(part).any():
+    if any(column.lengths is not None for column in rows.columns):
+        return
+    if part.dtype.kind != "f" or not np.isnan(part).any():
         return
     index, place = (int(i) for i in np.argwhere(np.isnan(part))[0])
     nulls, row = rows.columns[place].nulls, rows.first + low + index

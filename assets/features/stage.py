@@ -1,0 +1,143 @@
+"""The features stage: the rows of a feature table, from a source or from a file beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.building.stage import Check, Progress, Summary
+from assets.features.config import FeaturesConfig, FeaturesExecution, FeatureTables, features_config, step_name
+from assets.sources.feature_blocks import FeatureBlock, blocks_type, write_blocks
+from assets.sources.registry import GraphConfig, OpenSource, TableConfig, source_module
+from assets.sources.stage import SourceStage
+from assets.storage.arrays import open_array
+from kernels.errors import InputError
+
+if TYPE_CHECKING:
+    from assets.storage.writer import Writer
+
+
+class FeaturesStage(SourceStage):
+    """Builds the artifact of a feature table; `FEATURES` is the one instance."""
+
+    name = table = "features"
+    code_version = 1
+    Table = TableConfig
+    Semantic = FeaturesConfig
+    Execution = FeaturesExecution
+    checks = ("values are finite", "rows are in the order of their nodes")
+
+    def parse(self, raw: Mapping[str, Any], tables: Any, seed: int) -> tuple[Any, list[Any]]:
+        """Checks `[features]`, whose tables are other feature tables and whose keys are those of the main one."""
+        found, problems = raw[self.table], []
+        if not isinstance(found, Mapping):
+            return tables.parse(TableConfig, found, (self.table,))
+        named = {}
+        for name, keys in found.items():
+            if isinstance(keys, Mapping):
+                named[name], wrong = tables.parse(TableConfig, keys, (self.table, name))
+                problems += wrong
+        own = {key: value for key, value in found.items() if key not in named}
+        main, wrong = tables.parse(TableConfig, own, (self.table,))
+        problems += wrong
+        return (None if problems else FeatureTables(main=main, named=named, alone=bool(own))), problems
+
+    def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Tells which tables the source cannot read."""
+        graph, found = tables.get("graph"), tables[self.table]
+        if graph is None:
+            return
+        for name, table in {"": found.main, **found.named}.items():
+            try:
+                features_config(graph, table)
+            except InputError as error:
+                yield name, f"{error.problem}; {error.remedy}"
+
+    def configs(self, pipeline: Any) -> Mapping[str, FeaturesConfig]:
+        """Every pipeline has features: the main table, unless only other ones are named and used, and the named ones."""
+        tables: FeatureTables = pipeline.table(self.table) or FeatureTables()
+        chosen = {each.feature_table for each in pipeline.train if hasattr(each, "feature_table")}
+        main = tables.alone or not tables.named or "" in chosen
+        names = [*([""] if main else []), *tables.named]
+        return {step_name(name): features_config(pipeline.graph, tables.find(name)) for name in names}
+
+    def source(self, semantic: FeaturesConfig) -> GraphConfig:
+        """Returns the keys of `[graph]`."""
+        return semantic.graph
+
+    def feature_table(self, semantic: FeaturesConfig) -> TableConfig:
+        """Returns the feature table."""
+        return semantic.table
+
+    def raw(self, semantic: FeaturesConfig) -> Mapping[str, str]:
+        """Returns the content digests of what decides the rows.
+
+        Raises:
+            InputError: it is missing or unreadable.
+        """
+        from assets.storage.digests import sha256_file
+
+        file = {} if semantic.table.file is None else {"file": sha256_file(semantic.table.file)}
+        return file | source_module(semantic.graph.source).raw_features(semantic.graph, semantic.table)
+
+    def build_from(
+        self,
+        opened: OpenSource,
+        semantic: FeaturesConfig,
+        execution: FeaturesExecution,
+        writer: Writer,
+        progress: Progress,
+    ) -> Summary:
+        """Writes and describes the rows.
+
+        Raises:
+            InputError: anything wrong with them, or the source changed while it was read.
+        """
+        normalize = semantic.graph.normalize
+        blocks = _file_blocks(opened, semantic.table) if semantic.table.file else opened.blocks(semantic.table)
+        num_nodes = opened.num_nodes
+        write_blocks(writer, num_nodes, blocks, semantic.dtype, normalize, progress)
+        self.require_unchanged(semantic, writer)
+        rows = open_array(writer.path("rows.npy"))
+        numbers = {
+            "num_nodes": num_nodes,
+            "num_rows": len(rows),
+            "num_features": rows.shape[1],
+            "feature_dtype": blocks_type(blocks, semantic.dtype, normalize),
+            "feature_bytes": rows.nbytes,
+            "num_without_features": num_nodes - len(rows),
+        }
+        return Summary(numbers=numbers, checks=[*_checks(writer, num_nodes, len(rows))])
+
+
+FEATURES = FeaturesStage()
+
+
+def _file_blocks(opened: OpenSource, table: TableConfig) -> list[FeatureBlock]:
+    """Returns the rows of a file that lies beside the source."""
+    from assets.sources.readers.mapped_arrays import file_block
+
+    assert table.file is not None
+    if table.node_type is None:
+        return [file_block(table.file, table.tensor, 0, opened.num_nodes, opened.node_of_row)]
+    types = opened.node_types
+    if table.node_type not in types:
+        known = ", ".join(types) or "none: its nodes have no types"
+        raise InputError(f"the source has no node type '{table.node_type}'", f"it has {known}")
+    first = sum(count for name, count in list(types.items())[: list(types).index(table.node_type)])
+    return [file_block(table.file, table.tensor, first, types[table.node_type])]
+
+
+def _checks(writer: Writer, num_nodes: int, num_rows: int) -> Iterator[Check]:
+    """Tests what every reader relies on."""
+    yield Check(name="values are finite", passed=True, detail="every value was tested as it was written")
+    path = writer.path("row_of.npy")
+    if not path.exists():
+        passed, detail = num_rows == num_nodes, f"{num_rows} rows for {num_nodes} nodes"
+    else:
+        row_of = open_array(path)
+        passed = len(row_of) == num_nodes and np.array_equal(row_of[row_of >= 0], np.arange(num_rows))
+        detail = f"{num_rows} rows, {num_nodes - num_rows} of {num_nodes} nodes without features"
+    yield Check(name="rows are in the order of their nodes", passed=passed, detail=detail)
