@@ -72,17 +72,22 @@ def raw_features(config: Config, table: TableConfig) -> dict[str, str]:
     """
     config = config.for_table(table)
     with small_duck(config) as duck:
-        edges = TableFiles(duck, config.files("edges"), "edges", config.delimiter)
-        if config.nodes is None:
-            nodes = None
-            found = {} if config.num_nodes else _digests(config, duck, "edges", ("source_column", "target_column"))
-        else:
-            nodes = TableFiles(duck, config.files("nodes"), "nodes", config.delimiter)
-            read = table.file is None and config.features is not None
-            names = feature_columns(nodes, config.features) if read and config.features is not None else ()
-            found = _digests(config, duck, "nodes", ("id_column",), names)
+        edges, nodes = _tables(config, duck)
         # How ids are compared decides their order.
-        return found | {"ids": hashlib.sha256(agree_on_ids(config, edges, nodes).encode()).hexdigest()}
+        found = {"ids": hashlib.sha256(agree_on_ids(config, edges, nodes).encode()).hexdigest()}
+        if nodes is None:
+            ends = ("source_column", "target_column")
+            return found | ({} if config.num_nodes else _digests(config, duck, "edges", ends))
+        read = config.features if table.file is None else None
+        names = () if read is None else feature_columns(nodes, read)
+        return found | _digests(config, duck, "nodes", ("id_column",), names)
+
+
+def _tables(config: Config, duck: Duck) -> tuple[TableFiles, TableFiles | None]:
+    """Opens edge tables, and node tables where there are some."""
+    edges = TableFiles(duck, config.files("edges"), "edges", config.delimiter)
+    has_nodes = config.nodes is not None
+    return edges, TableFiles(duck, config.files("nodes"), "nodes", config.delimiter) if has_nodes else None
 
 
 def _digests(config: Config, duck: Duck, key: str, roles: Sequence[str], names: Sequence[str] = ()) -> dict[str, str]:
@@ -145,9 +150,7 @@ class TablesSource:
     def __init__(self, config: Config, duck: Duck, folder: Path):
         self.config, self.duck, self.folder = config, duck, folder
         self.node_types: Mapping[str, int] = {}
-        self.edges = TableFiles(duck, config.files("edges"), "edges", config.delimiter)
-        has_nodes = config.nodes is not None
-        self.nodes = TableFiles(duck, config.files("nodes"), "nodes", config.delimiter) if has_nodes else None
+        self.edges, self.nodes = _tables(config, duck)
 
     @cached_property
     def numbered(self) -> tuple[Numbering, Any]:
@@ -179,11 +182,11 @@ class TablesSource:
         Raises:
             InputError: a column is missing, or holds no numbers.
         """
-        features = self.config.for_table(table).features
+        features, num_nodes = self.config.for_table(table).features, self.num_nodes
         if self.nodes is None or features is None:
             return ()
         names = feature_columns(self.nodes, features)
-        return (table_block(self.nodes, names, 0, self.num_nodes, self.node_of_row),)
+        return (table_block(self.nodes, names, 0, num_nodes, self.node_of_row),)
 
     def graph(self, progress: Progress) -> RawGraph:
         """Numbers the nodes, reads what node tables say beside features, and spools the edges.

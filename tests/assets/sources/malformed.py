@@ -198,7 +198,7 @@ PARQUET = {
     "no feature column": (key(features="y2"), f"{N}: has no column 'y2'"),
     "pattern fits none": (key(features="q*"), r"no column fits features = 'q\*'; it has id"),
     "features are text": (key(features="part"), f"{N}: column 'part' is VARCHAR, not numbers"),
-    "lists beside numbers": (key(features=("x", "y")), "column 'x' holds lists, beside 1 others"),
+    "list beside text": (key(features=("x", "part")), f"{N}: column 'part' is VARCHAR, not numbers"),
     "ragged list": (cell("nodes.parquet", "x", 6, [1.0]), f"{N}: row 6: column 'x' has 1 values, the first list has 3"),
     "list is null": (cell("nodes.parquet", "x", 6, None), f"{N}: row 6: column 'x' is empty"),
     "nan in list": (cell("nodes.parquet", "x", 6, [0, NAN, 0]), f"{N}: row 6: place 1 of column 'x' is nan"),

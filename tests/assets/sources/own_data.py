@@ -10,14 +10,49 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from assets.building.materialize import materialize
+from assets.building.materialize import materialize_together
+from assets.features.config import features_config
+from assets.features.read import open_features
+from assets.features.stage import FEATURES
+from assets.graph.read import Graph, open_graph
 from assets.graph.stage import GRAPH, GraphExecution
-from assets.sources.registry import config_class
+from assets.sources.registry import TableConfig, config_class
+from assets.storage.artifact import Artifact
 from assets.storage.store import Store
+from assets.storage.table import FeatureTable
 
-COMPARED = (
-    "indptr", "indices", "in_degree", "out_degree", "features", "labels", "train_ids", "valid_ids", "test_ids",
-)  # fmt: skip
+COMPARED = ("indptr", "indices", "in_degree", "out_degree", "labels", "train_ids", "valid_ids", "test_ids")
+
+
+@dataclass(frozen=True)
+class Built:
+    """The two artifacts of a source."""
+
+    graph: Artifact
+    features: Artifact
+
+    @property
+    def opened(self) -> Graph:
+        return open_graph(self.graph)
+
+    @property
+    def table(self) -> FeatureTable:
+        return open_features(self.features)
+
+    @property
+    def numbers(self) -> dict:
+        return {**self.features.summary["numbers"], **self.graph.summary["numbers"]}
+
+    @property
+    def versions(self) -> tuple[str, str]:
+        return self.graph.version, self.features.version
+
+    @property
+    def reused(self) -> tuple[bool, bool]:
+        return self.graph.reused, self.features.reused
+
+    def verify(self) -> list[str]:
+        return self.graph.verify() + self.features.verify()
 
 
 @dataclass
@@ -51,12 +86,20 @@ class Drawn:
         return np.array(["train", "valid", "test", None], object)[self.part].tolist()
 
 
-def build(home, source, *, threads=2, **keys):
-    return materialize(Store(home), GRAPH, config_class(source)(**keys), GraphExecution(threads=threads), {})
+def build_config(home, config, *, threads=2, table=None) -> Built:
+    """Builds the graph and a feature table of a configuration, in one pass, as a pipeline does."""
+    asked = [(FEATURES, features_config(config, table)), (GRAPH, config)]
+    features, graph = materialize_together(Store(home), asked, GraphExecution(threads=threads))
+    return Built(graph, features)
 
 
-def contents(artifact, names=COMPARED):
-    return {name: (artifact.path / f"{name}.npy").read_bytes() for name in names}
+def build(home, source, *, threads=2, table: TableConfig | None = None, **keys) -> Built:
+    return build_config(home, config_class(source)(**keys), threads=threads, table=table)
+
+
+def contents(built: Built):
+    found = {name: (built.graph.path / f"{name}.npy").read_bytes() for name in COMPARED}
+    return found | {name: (built.features.path / name).read_bytes() for name in built.features.files}
 
 
 def write_npz(folder, graph):

@@ -3,33 +3,32 @@
 import numpy as np
 import pytest
 
-from assets.building.materialize import materialize
-from assets.building.stage import Silent
-from assets.graph.read import open_graph
-from assets.graph.stage import GRAPH, GraphExecution
 from assets.sources.registry import config_class
-from assets.storage.store import Store
 from kernels.errors import InputError
+from tests.assets.sources.own_data import build_config
 
 
 def make(folder, source, threads=1, **keys):
     config = config_class(source)(**{"nodes": 3000, "edges": 24000, "features": 16} | keys)
-    return materialize(Store(folder), GRAPH, config, GraphExecution(threads=threads), {}, Silent())
+    return build_config(folder, config, threads=threads)
 
 
 @pytest.mark.parametrize("source", ["rmat", "sbm", "citation"])
 def test_byte_equal_at_any_thread_count(tmp_path, source):
     made = [make(tmp_path / str(threads), source, threads) for threads in (1, 2, 8)]
-    assert len({artifact.version for artifact in made}) == 1
-    assert made[0].files == made[1].files == made[2].files
-    assert made[0].summary == made[1].summary == made[2].summary
+    assert len({built.versions for built in made}) == 1
+    for stage in ("graph", "features"):
+        one, two, eight = (getattr(built, stage) for built in made)
+        assert one.files == two.files == eight.files
+        assert one.summary == two.summary == eight.summary
     assert made[0].verify() == []
 
 
 @pytest.mark.parametrize("source", ["rmat", "sbm", "citation"])
 def test_neighbours_say_more_than_the_row(tmp_path, source):
-    graph = open_graph(make(tmp_path, source))
-    labels, x = np.asarray(graph.labels), np.asarray(graph.features.open())
+    built = make(tmp_path, source)
+    graph, x = built.opened, np.asarray(built.table.open())
+    labels = np.asarray(graph.labels)
     indptr, indices = graph.topology.indptr, graph.topology.indices
     target = np.repeat(np.arange(len(labels)), np.diff(indptr))
     mean = np.zeros_like(x)
@@ -46,20 +45,34 @@ def test_neighbours_say_more_than_the_row(tmp_path, source):
     assert both > own + 0.1
 
 
-def test_the_seed_and_every_key_change_the_version(tmp_path):
-    base = make(tmp_path, "rmat")
-    assert make(tmp_path, "rmat").reused
-    for keys in ({"seed": 1}, {"noise": 1.0}, {"a": 0.4}, {"train_ratio": 0.5}, {"undirected": False}):
-        assert make(tmp_path, "rmat", **keys).version != base.version
+@pytest.mark.parametrize(
+    ("keys", "reused"),
+    [
+        ({}, (True, True)),
+        ({"seed": 1}, (False, False)),
+        ({"nodes": 2999}, (False, False)),
+        ({"classes": 7}, (False, False)),
+        ({"noise": 1.0}, (True, False)),
+        ({"features": 17}, (True, False)),
+        ({"normalize": "row"}, (True, False)),
+        ({"a": 0.4}, (False, True)),
+        ({"edges": 23999}, (False, True)),
+        ({"train_ratio": 0.5}, (False, True)),
+        ({"undirected": False}, (False, True)),
+    ],
+)
+def test_every_key_changes_the_version_of_what_it_decides(tmp_path, keys, reused):
+    make(tmp_path, "rmat")
+    assert make(tmp_path, "rmat", **keys).reused == reused
 
 
 def test_normalised_rows_have_unit_sum(tmp_path):
-    table = open_graph(make(tmp_path, "sbm", normalize="row")).features.open()
+    table = make(tmp_path, "sbm", normalize="row").table.open()
     assert np.allclose(np.abs(table).sum(axis=1), 1, atol=1e-5)
 
 
 def test_homophily_follows_p_in(tmp_path):
-    numbers = make(tmp_path, "sbm", p_in=0.9).summary["numbers"]
+    numbers = make(tmp_path, "sbm", p_in=0.9).numbers
     assert abs(numbers["homophily_ratio"] - 0.9) < 0.01
     assert numbers["num_nodes"] == 3000 and sum(numbers["class_counts"]) == 3000
 

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.building.materialize import materialize
 from assets.building.stage import Silent
-from assets.graph.read import open_graph
-from assets.graph.stage import GRAPH, GraphExecution
 from assets.sources.npz import source
 from assets.sources.npz.source import Config
+from assets.sources.registry import TableConfig
 from assets.storage.store import Store
 from kernels.errors import InputError
+from tests.assets.sources.own_data import build_config
 
 EDGES = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])
 
@@ -27,21 +26,11 @@ def build(folder, arrays, **keys):
 
 
 def build_file(folder, path, **keys):
-    store = Store(folder / "home")
     try:
-        return materialize(store, GRAPH, Config(path=Path(path), **keys), GraphExecution(threads=1), {})
+        return build_config(folder / "home", Config(path=Path(path), **keys), threads=1)
     finally:
         staging = folder / "home" / "store" / ".staging"
         assert not staging.exists() or not list(staging.iterdir())
-
-
-class Tables:
-    """Stands in for the writer: keeps the one array in memory."""
-
-    def create(self, name, shape, dtype):
-        assert name == "features"
-        self.table = np.zeros(shape, dtype)
-        return self.table
 
 
 def whole(**changes):
@@ -58,10 +47,11 @@ def whole(**changes):
 
 
 def test_reads_every_array(tmp_path):
-    graph = open_graph(build(tmp_path, whole(), undirected=False))
+    built = build(tmp_path, whole(), undirected=False)
+    graph = built.opened
     assert graph.topology.indptr.tolist() == [0, 1, 2, 3, 4]
     assert graph.topology.indices.tolist() == [3, 0, 1, 2]
-    assert graph.features.open().tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert built.table.open().tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert graph.labels.tolist() == [0, 1, 0, -1] and graph.num_classes == 2
     assert [part.tolist() for part in (graph.train_ids, graph.valid_ids, graph.test_ids)] == [[0], [1], [2]]
     assert graph.train_ids.dtype == graph.topology.indices.dtype == np.int32
@@ -69,9 +59,9 @@ def test_reads_every_array(tmp_path):
 
 def test_edges_alone_are_a_graph(tmp_path):
     artifact = build(tmp_path, {"edge_index": EDGES})
-    graph = open_graph(artifact)
+    graph = artifact.opened
     assert graph.topology.num_nodes == 4 and graph.topology.num_edges == 8
-    assert graph.features.open().tolist() == [[1]] * 4
+    assert artifact.table.open().tolist() == [[1]] * 4
     assert graph.num_classes == 0 and len(graph.train_ids) == 0
     assert artifact.verify() == []
 
@@ -83,8 +73,8 @@ def test_policies_for_loops_and_duplicates(tmp_path):
     ):  # fmt: skip
         keys = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
         artifact = build(tmp_path, {"edge_index": edges}, **keys)
-        assert artifact.summary["numbers"]["num_edges"] == expected
-        assert artifact.summary["numbers"]["num_self_loops"] == 1
+        assert artifact.numbers["num_edges"] == expected
+        assert artifact.numbers["num_self_loops"] == 1
 
 
 @settings(max_examples=25, deadline=None)
@@ -103,14 +93,15 @@ def test_sparse_and_dense_features_are_the_same(tmp_path_factory, num_nodes, wid
     }
     for arrays in (sparse, edges | {"x": x}, edges | {"x": np.asfortranarray(x)}):
         np.savez(folder / "graph.npz", **arrays)
-        writer = Tables()
-        source.load(Config(path=folder / "graph.npz"), writer, None, Silent())
-        assert writer.table.dtype == np.int8 and np.array_equal(writer.table, x)
+        with source.opened(Config(path=folder / "graph.npz"), (), folder, None, Silent()) as opened:
+            (block,) = opened.blocks(TableConfig())
+            table = np.concatenate([rows for _, rows in block.slices()])
+        assert block.dtype == table.dtype == np.int8 and np.array_equal(table, x)
 
 
 def test_rows_are_normalised_by_their_absolute_sum(tmp_path):
     x = np.array([[1, 3], [0, 0], [-1, 1], [5, 0]], np.int8)
-    table = open_graph(build(tmp_path, whole(x=x), normalize="row")).features
+    table = build(tmp_path, whole(x=x), normalize="row").table
     assert table.dtype == "float32"
     assert table.open().tolist() == [[0.25, 0.75], [0, 0], [-0.5, 0.5], [1, 0]]
 
@@ -119,9 +110,9 @@ def test_masks_are_chosen_by_split(tmp_path):
     masks = {name: np.zeros((2, 4), bool) for name in ("train_masks", "val_masks", "test_masks")}
     masks["train_masks"][1, 2] = masks["val_masks"][1, 0] = masks["train_masks"][0, 1] = True
     lists = {"train": None, "val": None, "test": None}
-    graph = open_graph(build(tmp_path, whole(**lists, **masks), split=1))
+    graph = build(tmp_path, whole(**lists, **masks), split=1).opened
     assert graph.train_ids.tolist() == [2] and graph.valid_ids.tolist() == [0] and graph.test_ids.tolist() == []
-    assert open_graph(build(tmp_path, whole(**lists, **masks))).train_ids.tolist() == [1]
+    assert build(tmp_path, whole(**lists, **masks)).opened.train_ids.tolist() == [1]
     with pytest.raises(InputError, match="split = 2, but train_masks has 2 rows"):
         build(tmp_path, whole(**lists, **masks), split=2)
 
@@ -133,11 +124,12 @@ def test_gnn_benchmark_form_with_pickled_names(tmp_path):
         "attr_data": np.ones(2, np.float32), "attr_shape": np.array([3, 2]), "labels": np.array([0, 1, 1]),
         "class_names": np.array(["a", None], dtype=object),
     }  # fmt: skip
-    graph = open_graph(build(tmp_path, arrays, undirected=False))
+    built = build(tmp_path, arrays, undirected=False)
+    graph = built.opened
     assert graph.topology.indptr.tolist() == [0, 0, 1, 2] and graph.topology.indices.tolist() == [0, 1]
-    assert graph.features.open().tolist() == [[0, 1], [0, 0], [1, 0]]
+    assert built.table.open().tolist() == [[0, 1], [0, 0], [1, 0]]
     assert graph.class_names == ("0", "1")
-    plain = open_graph(build(tmp_path, arrays | {"class_names": np.array(["cat", "dog"])}))
+    plain = build(tmp_path, arrays | {"class_names": np.array(["cat", "dog"])}).opened
     assert plain.class_names == ("cat", "dog")
 
 
@@ -178,7 +170,7 @@ def test_bad_arrays_are_one_clear_error(tmp_path, case):
     with pytest.raises(InputError, match=message) as caught:
         build(tmp_path, arrays)
     assert caught.value.remedy
-    assert Store(tmp_path / "home").artifacts() == []
+    assert not [each for each in Store(tmp_path / "home").artifacts() if each.stage == "graph"]
 
 
 @pytest.mark.parametrize(
@@ -231,14 +223,14 @@ def test_damaged_bytes_and_lying_headers(tmp_path):
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
     np.savez(tmp_path / "graph.npz", **whole())
-    load = source.load
+    read = source.EdgeListSource.blocks
 
-    def load_then_change(*arguments):
-        found = load(*arguments)
+    def read_then_change(*arguments):
+        found = read(*arguments)
         np.savez(tmp_path / "graph.npz", **whole(y=np.array([1, 1, 0, -1])))
         return found
 
-    monkeypatch.setattr(source, "load", load_then_change)
+    monkeypatch.setattr(source.EdgeListSource, "blocks", read_then_change)
     with pytest.raises(InputError, match="changed while they were read"):
         build_file(tmp_path, tmp_path / "graph.npz")
     assert Store(tmp_path / "home").artifacts() == []
@@ -248,8 +240,9 @@ def test_the_path_is_not_the_content(tmp_path):
     for name in ("one.npz", "two.npz"):
         np.savez(tmp_path / name, **whole())
     first, second = (build_file(tmp_path, tmp_path / name) for name in ("one.npz", "two.npz"))
-    assert first.version == second.version and second.reused
-    assert build_file(tmp_path, tmp_path / "one.npz", normalize="row").version != first.version
+    assert first.versions == second.versions and second.reused == (True, True)
+    divided = build_file(tmp_path, tmp_path / "one.npz", normalize="row")
+    assert divided.reused == (True, False)
 
 
 REAL = os.environ.get("GRAPHMILL_TEST_DATA")
@@ -266,8 +259,9 @@ REAL = os.environ.get("GRAPHMILL_TEST_DATA")
 )
 def test_real_graphs(tmp_path, name, nodes, edges, width, classes, split):
     path = Path(REAL or "") / f"{name}.npz"
-    graph = open_graph(build_file(tmp_path, path))
+    built = build_file(tmp_path, path)
+    graph = built.opened
     assert (graph.topology.num_nodes, graph.topology.num_edges) == (nodes, edges)
-    assert (graph.features.width, graph.num_classes) == (width, classes)
+    assert (built.table.width, graph.num_classes) == (width, classes)
     assert (len(graph.train_ids), len(graph.valid_ids), len(graph.test_ids)) == split
     assert np.array_equal(graph.topology.in_degree, graph.topology.out_degree)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.graph.read import open_graph
 from assets.sources.edges import edge_tables
 from assets.sources.registry import source_module
 from kernels.errors import InputError
@@ -37,7 +36,7 @@ def test_every_form_gives_the_same_bytes(forms, tmp_path, form):
         reference = build(tmp_path, "npz", **written["npz"][1], **policy)
         artifact = build(tmp_path, written[form][0], **written[form][1], **policy)
         assert contents(artifact) == contents(reference)
-        assert artifact.summary["numbers"] == reference.summary["numbers"]
+        assert artifact.numbers == reference.numbers
         assert artifact.verify() == [] and staging(tmp_path) == []
 
 
@@ -47,9 +46,13 @@ def test_threads_and_memory_change_no_byte(forms, tmp_path, monkeypatch):
     monkeypatch.setattr("assets.graph.edge_sort.SORT_BYTES", 2 << 20)  # few edges fit: many ranges
     monkeypatch.setattr("assets.sources.spool.BATCH_EDGES", 64)
     whole = [
-        {name: path.read_bytes() for name in artifact.files if (path := artifact.path / name)}
+        {
+            (each.stage, name): (each.path / name).read_bytes()
+            for each in (built.graph, built.features)
+            for name in each.files
+        }
         for threads, limit in ((1, "128MiB"), (2, "1GiB"), (8, "256MiB"))
-        if (artifact := build(tmp_path / str(threads), source, threads=threads, **keys, memory_limit=limit))
+        if (built := build(tmp_path / str(threads), source, threads=threads, **keys, memory_limit=limit))
     ]
     assert whole[0] == whole[1] == whole[2]
 
@@ -71,7 +74,7 @@ def test_ids_of_any_type_are_numbered_in_their_order(tmp_path, kind):
     artifact = build(tmp_path, "edges", nodes=tmp_path / "nodes.parquet", name_column="part", **keys)
     reference = build(tmp_path, "npz", **own_data.write_npz(tmp_path, graph))
     assert contents(artifact) == contents(reference)
-    table = pl.read_parquet(artifact.file("nodes.parquet"))
+    table = pl.read_parquet(artifact.graph.file("nodes.parquet"))
     assert table["original_id"].to_list() == [
         str(name) if kind in ("text", "dates") else name for name in names.tolist()
     ]
@@ -85,16 +88,16 @@ def test_without_node_tables_the_nodes_are_those_that_edges_name(tmp_path, text)
     frame.write_csv(tmp_path / "edges.tsv", separator="\t")
     keys = {"edges": tmp_path / "edges.tsv", "undirected": False, "id_type": "text" if text else "auto"}
     artifact = build(tmp_path, "edges", **keys)
-    graph = open_graph(artifact)
+    graph = artifact.opened
     assert graph.topology.indptr.tolist() == [0, 1, 2, 2, 3] and graph.topology.indices.tolist() == [1, 2, 1]
-    originals = pl.read_parquet(artifact.file("nodes.parquet"))["original_id"].to_list()
+    originals = pl.read_parquet(artifact.graph.file("nodes.parquet"))["original_id"].to_list()
     assert originals == (["10", "20", "30", "40"] if text else [10, 20, 30, 40])
-    assert graph.features.open().tolist() == [[1]] * 4
+    assert artifact.table.open().tolist() == [[1]] * 4
 
 
 def test_a_number_of_nodes_keeps_isolated_ones(tmp_path):
     pl.DataFrame({"src": [0, 2], "dst": [2, 3]}).write_parquet(tmp_path / "edges.parquet")
-    assert open_graph(build(tmp_path, "edges", edges=tmp_path / "edges.parquet", num_nodes=9)).topology.num_nodes == 9
+    assert build(tmp_path, "edges", edges=tmp_path / "edges.parquet", num_nodes=9).opened.topology.num_nodes == 9
     with pytest.raises(InputError, match=r"1 of 2 edges name a node that is not in 0 to 2: .*row 1: 2 -> 3"):
         build(tmp_path, "edges", edges=tmp_path / "edges.parquet", num_nodes=3)
 
@@ -136,7 +139,7 @@ def test_weights_types_and_ids_stay_with_their_edges(tmp_path_factory, seed, pol
     keys = {"weight_column": "w", "type_column": "t", "edge_ids": True, "nodes": folder / "nodes.parquet"}
     keys |= {"reverse_types": "own" if own else "same", "merge_weights": "sum" if total else "first", **policy}
     artifact = build(folder, "edges", edges=(folder / "e-0.parquet", folder / "e-1.parquet"), **keys)
-    topology = open_graph(artifact).topology
+    topology = artifact.opened.topology
     assert topology.weights is not None and topology.edge_types is not None and topology.edge_ids is not None
     rows = np.repeat(np.arange(num_nodes), np.diff(topology.indptr))
     found = list(
@@ -150,7 +153,7 @@ def test_weights_types_and_ids_stay_with_their_edges(tmp_path_factory, seed, pol
         src.tolist(), dst.tolist(), weight.tolist(), kind, policy, num_types=num_types, own=own, total=total
     )
     assert found == [(*row[:4], float(np.float32(row[4]))) for row in wanted]
-    names = artifact.summary["numbers"]["edge_types"]
+    names = artifact.numbers["edge_types"]
     assert len(names) == num_types * (2 if own and policy["undirected"] else 1)
 
 
@@ -158,7 +161,7 @@ def test_labels_by_name_and_unknown_ones(tmp_path):
     pl.DataFrame({"src": [0, 1], "dst": [1, 2]}).write_csv(tmp_path / "edges.csv")
     pl.DataFrame({"id": [0, 1, 2], "y": ["dog", None, "cat"]}).write_csv(tmp_path / "nodes.csv")
     keys = {"edges": tmp_path / "edges.csv", "nodes": tmp_path / "nodes.csv", "label_column": "y", "labels": "names"}
-    graph = open_graph(build(tmp_path, "edges", **keys))
+    graph = build(tmp_path, "edges", **keys).opened
     assert graph.labels.tolist() == [1, -1, 0] and graph.class_names == ("cat", "dog")
 
 
@@ -170,7 +173,7 @@ def test_feature_types_are_kept(tmp_path):
         series = pl.Series("f", [0, 1, 1]).cast(dtype)
         pl.DataFrame({"id": [0, 1, 2]}).with_columns(series).write_parquet(tmp_path / "nodes.parquet")
         keys = {"edges": tmp_path / "edges.parquet", "nodes": tmp_path / "nodes.parquet"}
-        table = open_graph(build(tmp_path, "edges", features="f", **keys)).features
+        table = build(tmp_path, "edges", features="f", **keys).table
         assert table.dtype == stored and table.open().tolist() == [[0], [1], [1]]
 
 
@@ -195,11 +198,11 @@ PAPER_X = np.arange(20, dtype=np.float32).reshape(10, 2)
 
 
 def check_typed(artifact):
-    graph = open_graph(artifact)
+    graph, table = artifact.opened, artifact.table
     assert typed_reference(graph) == TYPED_EDGES
-    assert np.array_equal(graph.features.open()[5:], PAPER_X) and not graph.features.open()[:5].any()
+    assert np.array_equal(table.open(), PAPER_X) and table.row_of.tolist() == [-1] * 5 + list(range(10))
     assert graph.labels.tolist() == [-1] * 5 + [0, 1] * 5
-    numbers = artifact.summary["numbers"]
+    numbers = artifact.numbers
     assert numbers["node_types"] == ["author", "paper"] and numbers["num_without_features"] == 5
     assert numbers["edge_types"] == ["author/writes/paper", "paper/cites/paper"]
     return graph
@@ -228,25 +231,33 @@ def test_heterographs_of_dgl_become_typed(tmp_path):
 
 
 def test_typed_folders_of_ogb(tmp_path):
-    mag, lsc = tmp_path / "ogbn_mag", tmp_path / "mag240m"
+    mag, lsc = tmp_path / "ogbn_mag", write_typed_arrays(tmp_path)
     write_gz(mag / "raw/num-node-dict.csv.gz", [["paper", "author"], [10, 5]])
     write_gz(mag / "raw/triplet-type-list.csv.gz", [["paper", "cites", "paper"], ["author", "writes", "paper"]])
     for name, pairs in (("author___writes___paper", WRITES), ("paper___cites___paper", CITES)):
         write_gz(mag / f"raw/relations/{name}/edge.csv.gz", pairs)
         write_gz(mag / f"raw/relations/{name}/num-edge-list.csv.gz", [[len(pairs)]])
-        (lsc / "processed" / name).mkdir(parents=True)
-        np.save(lsc / "processed" / name / "edge_index.npy", np.array(pairs).T)
     write_gz(mag / "raw/node-feat/paper/node-feat.csv.gz", PAPER_X.tolist())
     write_gz(mag / "raw/node-label/paper/node-label.csv.gz", [[0], [1]] * 5)
-    (lsc / "processed" / "paper").mkdir()
-    np.save(lsc / "processed/paper/node_feat.npy", PAPER_X)
-    np.save(lsc / "processed/paper/node_label.npy", np.array([0, 1] * 5, np.float32))
     for part, ids in (("train", [0, 1]), ("valid", [2]), ("test", [3])):
         write_gz(mag / f"split/time/paper/{part}.csv.gz", [[i] for i in ids])
-    write_split_dict(lsc / "split_dict.pt")
     for folder in (mag, lsc):
         graph = check_typed(build(tmp_path, "ogb", path=folder, undirected=False))
         assert graph.train_ids.tolist() == [5, 6] and graph.valid_ids.tolist() == [7] and graph.test_ids.tolist() == [8]
+
+
+def write_typed_arrays(tmp_path, *, features=True):
+    """Returns a folder in the form of MAG240M: authors 0 to 4, papers 5 to 14."""
+    folder = tmp_path / "typed"
+    for name, pairs in (("author___writes___paper", WRITES), ("paper___cites___paper", CITES)):
+        (folder / "processed" / name).mkdir(parents=True)
+        np.save(folder / "processed" / name / "edge_index.npy", np.array(pairs).T)
+    (folder / "processed" / "paper").mkdir()
+    if features:
+        np.save(folder / "processed/paper/node_feat.npy", PAPER_X)
+    np.save(folder / "processed/paper/node_label.npy", np.array([0, 1] * 5, np.float32))
+    write_split_dict(folder / "split_dict.pt")
+    return folder
 
 
 def write_split_dict(path):
@@ -262,7 +273,7 @@ def test_a_graph_that_is_sampled_carries_its_attributes(tmp_path):
     frame = pl.DataFrame({"src": [0, 1, 2], "dst": [3, 3, 3], "w": [0.5, 1.5, 2.5], "t": [2, 0, 1]})
     frame.write_parquet(tmp_path / "edges.parquet")
     keys = {"weight_column": "w", "type_column": "t", "edge_ids": True, "undirected": False}
-    topology = open_graph(build(tmp_path, "edges", edges=tmp_path / "edges.parquet", **keys)).topology
+    topology = build(tmp_path, "edges", edges=tmp_path / "edges.parquet", **keys).opened.topology
     (block,) = Sampler(topology, [-1], seed=0).sample(BatchKey(0, 0, 0), [3], edge_ids=True)
     assert block.edge_type.tolist() == [0, 1, 2] and block.edge_id.tolist() == [1, 2, 0]
     assert block.weight.tolist() == [1.5, 2.5, 0.5]
@@ -273,7 +284,7 @@ def test_surveys_say_what_is_built(forms, tmp_path):
     for source, keys in written.values():
         module = source_module(source)
         survey = module.survey(module.Config(**keys, duplicates="keep", self_loops="keep"))
-        numbers = build(tmp_path, source, **keys, duplicates="keep", self_loops="keep").summary["numbers"]
+        numbers = build(tmp_path, source, **keys, duplicates="keep", self_loops="keep").numbers
         assert survey.num_nodes == numbers["num_nodes"] and survey.num_features == numbers["num_features"]
         assert survey.table_bytes == numbers["feature_bytes"]
         # A self-loop is its own reverse, so it is stored once.
@@ -289,8 +300,8 @@ def test_the_place_of_tables_is_not_their_content(forms, tmp_path):
     for path in (*folder.glob("edges-*.parquet"), folder / "nodes.parquet"):
         (moved / path.name).write_bytes(path.read_bytes())
     keys = written["Parquet"][1] | {"edges": moved / "edges-*.parquet", "nodes": moved / "nodes.parquet"}
-    assert build(tmp_path, "edges", **keys, memory_limit="1GiB").reused
-    assert artifact.run_record()["locations"]
+    assert build(tmp_path, "edges", **keys, memory_limit="1GiB").reused == (True, True)
+    assert artifact.graph.run_record()["locations"] and artifact.features.run_record()["locations"]
 
 
 def test_too_many_edge_types(tmp_path, monkeypatch):

@@ -6,15 +6,12 @@ import os
 import numpy as np
 import pytest
 
-from assets.building.materialize import materialize
 from assets.building.stage import Silent
-from assets.graph.read import open_graph
-from assets.graph.stage import GRAPH, GraphExecution
 from assets.sources.python_environment import parsing, source
 from assets.sources.python_environment.modules import describe
 from assets.sources.python_environment.source import Config, find_modules
-from assets.storage.store import Store
 from kernels.errors import InputError
+from tests.assets.sources.own_data import build_config
 
 
 def install(folder, name, files, version="1.0"):
@@ -60,15 +57,15 @@ def site(tmp_path):
 
 def build(tmp_path, site, threads=1, **keys):
     config = Config(path=site, **{"min_class": 2, "features": 16} | keys)
-    return materialize(Store(tmp_path / "home"), GRAPH, config, GraphExecution(threads=threads), {})
+    return build_config(tmp_path / "home", config, threads=threads)
 
 
 def test_modules_edges_and_labels(tmp_path, site):
     import polars
 
     artifact = build(tmp_path, site, undirected=False, self_loops="keep")
-    graph = open_graph(artifact)
-    names = polars.read_parquet(artifact.file("nodes.parquet"))["name"].to_list()
+    graph = artifact.opened
+    names = polars.read_parquet(artifact.graph.file("nodes.parquet"))["name"].to_list()
     assert names == [
         "alpha", "alpha.core", "alpha.sub", "alpha.sub.deep",
         "beta", "beta.garbled", "beta.latin", "beta.old", "beta.tools", "single",
@@ -81,7 +78,7 @@ def test_modules_edges_and_labels(tmp_path, site):
     }  # fmt: skip
     assert graph.class_names == ("alpha-pkg", "beta")
     assert graph.labels.tolist() == [0] * 4 + [1] * 6
-    numbers = artifact.summary["numbers"]
+    numbers = artifact.numbers
     assert numbers["num_unparseable_modules"] == 2 and numbers["num_imports_outside"] == 1
     assert numbers["num_duplicates"] == 0
 
@@ -104,7 +101,7 @@ def test_counts_are_stored_as_their_bit_length(tmp_path):
 
 
 def test_rare_distributions_have_no_label(tmp_path, site):
-    graph = open_graph(build(tmp_path, site, min_class=5))
+    graph = build(tmp_path, site, min_class=5).opened
     assert graph.class_names == ("beta",) and graph.labels.tolist() == [-1] * 4 + [0] * 6
     with pytest.raises(InputError, match="the largest is beta with 6"):
         build(tmp_path, site, min_class=7)
@@ -112,9 +109,9 @@ def test_rare_distributions_have_no_label(tmp_path, site):
 
 def test_the_content_of_any_module_changes_the_version(tmp_path, site):
     first = build(tmp_path, site)
-    assert build(tmp_path, site).reused
+    assert build(tmp_path, site).reused == (True, True)
     (site / "beta/tools.py").write_text("def gone(): pass\n")
-    assert build(tmp_path, site).version != first.version
+    assert not set(build(tmp_path, site).versions) & set(first.versions)
 
 
 def test_processes_and_this_process_agree(site, tmp_path):
@@ -125,7 +122,10 @@ def test_processes_and_this_process_agree(site, tmp_path):
     alone, two, eight = (parsing.parse_modules(tasks, workers, Silent()) for workers in (1, 2, 8))
     assert alone == two == eight
     made = [build(tmp_path / str(threads), site, threads) for threads in (1, 2, 8)]
-    assert made[0].files == made[1].files == made[2].files and made[0].version == made[2].version
+    assert made[0].versions == made[2].versions
+    for stage in ("graph", "features"):
+        one, two, eight = (getattr(built, stage) for built in made)
+        assert one.files == two.files == eight.files
 
 
 def test_a_parsing_process_that_dies_is_an_error(site, monkeypatch):

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.building.materialize import materialize
-from assets.graph.read import open_graph
-from assets.graph.stage import GRAPH, GraphExecution
 from assets.pipeline.file import load_pipeline
-from assets.storage.store import Store
+from tests.assets.sources.own_data import build_config
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "own-data.md"
 RECIPE = re.compile(r"### Recipe: (.+?)\n\n```python\n(.+?)```\n\n```toml\n(.+?)```", re.S)
@@ -30,9 +27,9 @@ def test_recipe(tmp_path, name):
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
     (tmp_path / "mine.toml").write_text(table)
     pipeline = load_pipeline(tmp_path / "mine.toml")
-    artifact = materialize(Store(tmp_path / "home"), GRAPH, pipeline.graph, GraphExecution(threads=2), {})
-    graph = open_graph(artifact)
-    assert graph.topology.num_edges > 0 and artifact.verify() == []
+    built = build_config(tmp_path / "home", pipeline.graph)
+    graph = built.opened
+    assert graph.topology.num_edges > 0 and built.verify() == []
     keys = re.findall(r"^(\w+) = ", table, re.M)
     assert ("weight_column" in keys) == (graph.topology.weights is not None)
     assert ("edge_ids" in keys) == (graph.topology.edge_ids is not None)
