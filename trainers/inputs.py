@@ -23,7 +23,7 @@ class TableInputs:
     """Artifacts of one train table, by role.
 
     Attributes:
-        inputs: those whose versions enter the model's; `graph` is among them.
+        inputs: those whose versions enter the model's; `graph` and `features` are among them.
         reads: those that are read besides.
     """
 
@@ -42,34 +42,49 @@ def find_table_inputs(pipeline: Pipeline, table: TrainTable, store: Store, given
     Raises:
         InputError: an artifact is not there, or the pipeline has no table that asks for it.
     """
-    finder = _Finder(pipeline, store, given)
-    inputs = {name: finder.find(name) for name in ("graph", *table.technique.inputs)}
+    finder = _Finder(pipeline, store, given, table.feature_table)
+    inputs = {name: finder.find(finder.step_of(name)) for name in ("graph", "features", *table.technique.inputs)}
     reads = {name: finder.find(name) for name in table.reads if finder.knows(name)}
     return TableInputs(inputs=inputs, reads=reads)
 
 
 class _Finder:
-    """Finds the artifacts of a pipeline's steps, each once."""
+    """Finds the artifacts of a pipeline's steps, each once.
 
-    def __init__(self, pipeline: Pipeline, store: Store, given: Mapping[str, str]):
-        self.pipeline, self.store = pipeline, store
+    Args:
+        pipeline: the recipe.
+        store: has the artifacts.
+        given: stage -> version, or its beginning.
+        feature_table: name of the feature table that is trained on, "" for the main one.
+    """
+
+    def __init__(self, pipeline: Pipeline, store: Store, given: Mapping[str, str], feature_table: str):
+        self.pipeline, self.store, self.feature_table = pipeline, store, feature_table
         self.steps = {step.name: step for step in preprocessing_steps(pipeline, store.home)}
-        self._found = {name: store.resolve(f"{name}/{version}") for name, version in given.items()}
-        self._named = {role: each["version"] for made in self._found.values() for role, each in made.inputs.items()}
+        self._found = {self.step_of(stage): store.resolve(f"{stage}/{version}") for stage, version in given.items()}
+        self._named = {
+            pipeline.step_of(each["stage"]): (each["stage"], each["version"])
+            for made in self._found.values()
+            for each in made.inputs.values()
+        }
+
+    def step_of(self, stage: str) -> str:
+        """Returns the name of the step that the training reads under the name of a stage."""
+        return self.pipeline.step_of(stage, self.feature_table)
 
     def knows(self, name: str) -> bool:
-        """Tells whether a stage was given, is named by what was given, or is one of the pipeline's."""
+        """Tells whether a step's artifact was given, is named by what was given, or is one of the pipeline's."""
         return name in self._found or name in self._named or name in self.steps
 
     def find(self, name: str) -> Artifact:
-        """Returns the artifact of a stage."""
+        """Returns the artifact of a step."""
         if name not in self._found:
             self._found[name] = self._find(name)
         return self._found[name]
 
     def _find(self, name: str) -> Artifact:
         if name in self._named:
-            return self.store.open(name, self._named[name])
+            return self.store.open(*self._named[name])
         if name not in self.steps:
             problem = f"{self.pipeline.path} has no table that asks for {name}, which this training reads"
             raise InputError(problem, "docs/pipelines.md says which tables a trainer needs")
@@ -78,4 +93,4 @@ class _Finder:
         stage, (config,) = step.recipe, step.configs
         if name == "budgets":  # seconds of arithmetic; another machine has other measured numbers
             return materialize(self.store, stage, config, stage.Execution(), inputs)  # pyright: ignore
-        return self.store.open(name, stage_version(stage, config, inputs))  # pyright: ignore
+        return self.store.open(stage.name, stage_version(stage, config, inputs))  # pyright: ignore

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assets.budgets.read import Budgets, open_budgets
+from assets.features.read import require_nodes
 from assets.graph.read import Graph
 from assets.hotness.read import open_hotness
 from assets.sizes import format_bytes, parse_size
 from assets.storage.artifact import Artifact
 from assets.storage.require import require
+from assets.storage.table import FeatureTable
 from kernels.errors import InputError
 from kernels.rows.placement import Placement, place_bytes
 from kernels.sampling.epoch_plan import EpochPlan
@@ -33,25 +35,33 @@ class Features:
     """Rows of a run.
 
     Attributes:
+        stored: the table as it lies in its file.
         table: every row, uncached and without a link; evaluation reads it.
         source: what training gathers from.
         device: holds the cached rows, and the work while a workspace is set.
         record: what the cache is, for run.json; empty without one.
     """
 
+    stored: FeatureTable
     table: TableSource
     source: FeatureSource
     device: Device
     record: dict[str, Any] = field(default_factory=dict)
 
 
-def open_features(
-    graph: Graph, semantic: ModelConfig, execution: TrainExecution, plan: EpochPlan, reads: Mapping[str, Artifact]
+def open_rows(
+    graph: Graph,
+    stored: FeatureTable,
+    semantic: ModelConfig,
+    execution: TrainExecution,
+    plan: EpochPlan,
+    reads: Mapping[str, Artifact],
 ) -> Features:
     """Opens the table and fills the cache.
 
     Args:
         graph, semantic, plan: what is trained, for the simulated step.
+        stored: the features of its nodes.
         execution: says where the table is, and how fast the link.
         reads: stage -> artifact; rows are cached where hotness and budgets are among them.
 
@@ -59,7 +69,8 @@ def open_features(
         InputError: the inputs are of other stages or of a graph with other nodes, a block of the table is damaged, or the budgets
             contradict `features`.
     """
-    table = open_source(graph.features, execution.features)
+    require_nodes(stored, graph.topology.num_nodes, "the graph")
+    table = open_source(stored, execution.features)
     work_bytes = parse_size(execution.workspace) if execution.workspace else None
     device = LogicalDevice(work_bytes=work_bytes, link_gbps=execution.link_gbps)
     source, record = table, {}
@@ -69,10 +80,10 @@ def open_features(
         if "device" in budgets.automatic:
             peak_bytes = simulated_peak(graph, semantic, plan, table, work_bytes)
             device_bytes = automatic_device_bytes(budgets, peak_bytes)
-        host_bytes = _host_bytes(budgets, execution, graph)
-        placement = _place(hotness, graph, device_bytes, host_bytes)
+        host_bytes = _host_bytes(budgets, execution, stored)
+        placement = _place(hotness, stored, device_bytes, host_bytes)
         device.cache_bytes = device_bytes
-        source = CachedSource(graph.features, table, placement, device)
+        source = CachedSource(stored, table, placement, device)
         record = {
             "simulated_peak_bytes": peak_bytes,
             "device_budget_bytes": device_bytes,
@@ -83,14 +94,14 @@ def open_features(
     link = device.link("h2d")
     if link is not None:
         source = LinkedSource(source, link)
-    return Features(table=table, source=source, device=device, record=record)
+    return Features(stored=stored, table=table, source=source, device=device, record=record)
 
 
-def _host_bytes(budgets: Budgets, execution: TrainExecution, graph: Graph) -> int:
+def _host_bytes(budgets: Budgets, execution: TrainExecution, stored: FeatureTable) -> int:
     """Returns the bytes of the host tier; a table in memory needs none, for all its rows are on the host."""
     if execution.features != "memory":
         return budgets.host_bytes
-    held = graph.features.num_rows * graph.features.row_bytes
+    held = stored.num_bytes
     if "host" not in budgets.automatic and held > budgets.host_bytes:
         problem = (
             f'features = "memory" holds {format_bytes(held)} where [memory] host allows {budgets.host_bytes:,} bytes'
@@ -99,6 +110,6 @@ def _host_bytes(budgets: Budgets, execution: TrainExecution, graph: Graph) -> in
     return 0
 
 
-def _place(hotness: Artifact, graph: Graph, device_bytes: int, host_bytes: int) -> Placement:
-    require(hotness, {"arrays": {"order": {"shape": (graph.topology.num_nodes,)}}})
-    return place_bytes(open_hotness(hotness).order, graph.features.row_bytes, device_bytes, host_bytes)
+def _place(hotness: Artifact, stored: FeatureTable, device_bytes: int, host_bytes: int) -> Placement:
+    require(hotness, {"arrays": {"order": {"shape": (stored.num_nodes,)}}})
+    return place_bytes(open_hotness(hotness).order, stored.row_bytes, device_bytes, host_bytes, stored.row_of)

@@ -18,17 +18,18 @@ from typing import TYPE_CHECKING, Any
 
 from assets.building.materialize import stage_version
 from assets.building.stage import Progress, Silent
+from assets.features.read import open_features, require_nodes
 from assets.graph.read import Graph, open_graph
-from assets.graph.stage import GRAPH
 from assets.pipeline.file import Pipeline
 from assets.sizes import parse_size
 from assets.storage.artifact import Artifact
 from assets.storage.filesystem import full_disk, full_errno
 from assets.storage.store import Store
 from kernels.errors import InputError
-from trainers.config import ModelConfig, model_configs
+from trainers.config import ModelConfig, TrainTable, model_configs
 from trainers.devices.torch_threads import torch_threads
 from trainers.evaluate import Bounds, ExactRange, exact_ranges, num_passes
+from trainers.inputs import find_table_inputs
 from trainers.models.build import build_model
 from trainers.models.own import Model
 from trainers.rows.source import MappedSource
@@ -45,12 +46,13 @@ class Prediction:
     """What is predicted from, and how.
 
     Attributes:
-        graph: the artifact that the model was trained on.
+        graph, features: the artifacts that the model was trained on.
         model: the trained model's artifact; semantic: its recipe.
         bounds: memory, threads and folder of exact inference.
     """
 
     graph: Artifact
+    features: Artifact
     model: Artifact
     semantic: ModelConfig
     bounds: Bounds
@@ -65,14 +67,15 @@ def predict(prediction: Prediction, out: Path, progress: Progress | None = None)
         InputError: the model or its code does not fit the graph, or the disk is full.
     """
     graph, progress = open_graph(prediction.graph), progress or Silent()
-    num_nodes = graph.topology.num_nodes
+    num_nodes, features = graph.topology.num_nodes, open_features(prediction.features)
+    require_nodes(features, num_nodes, "the graph")
     part = out.with_name(f".{out.name}.part")
     try:
         with torch_threads(prediction.bounds.threads):
-            model = load_model(prediction.model, prediction.semantic, graph)
+            model = load_model(prediction.model, prediction.semantic, graph, features.width)
             progress.start("predict", num_passes(model) * num_nodes, "rows")
             bounds = replace(prediction.bounds, progress=progress)
-            ranges = exact_ranges(model, graph.topology, MappedSource(graph.features), bounds)
+            ranges = exact_ranges(model, graph.topology, MappedSource(features), bounds)
             _write(part, _frames(ranges, prediction.graph.file("nodes.parquet"), graph.class_names))
         part.replace(out)
     except Exception as error:
@@ -114,25 +117,27 @@ def predict_table(
     Raises:
         InputError: there is no such table, seed, folder, graph or model, or what `predict` raises.
     """
-    semantic = _recipe(pipeline, name, seed)
+    table, semantic = _recipe(pipeline, name, seed)
     if not out.absolute().parent.is_dir():
         raise InputError(f"the folder of {out} does not exist", "make it first")
     threads, workspace_bytes = threads or semantic.train.threads, parse_size(workspace)
     bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, folder=store.home / "spill")
-    graph_version = stage_version(GRAPH, pipeline.graph, {})
-    with store.lease((GRAPH.name, graph_version)):
-        graph = store.open(GRAPH.name, graph_version)
-        version = stage_version(ModelStage(), semantic, {"graph": graph})
-        with store.lease((ModelStage.name, version)):
-            model = store.find(ModelStage.name, version)
-            if model is None:
-                problem = f"{name} (seed {semantic.seed}) is not trained in {store.home}"
-                raise InputError(problem, f"train it: graphmill train {pipeline.reference} {name}")
-            return model, predict(Prediction(graph=graph, model=model, semantic=semantic, bounds=bounds), out, progress)
+    inputs = find_table_inputs(pipeline, table, store, {}).inputs
+    version = stage_version(ModelStage(), semantic, inputs)
+    read = [(each.stage, each.version) for each in inputs.values()]
+    with store.lease(*read, (ModelStage.name, version)):
+        model = store.find(ModelStage.name, version)
+        if model is None:
+            problem = f"{name} (seed {semantic.seed}) is not trained in {store.home}"
+            raise InputError(problem, f"train it: graphmill train {pipeline.reference} {name}")
+        # Looked for again under the lease: a collector may have been faster.
+        graph, features = (store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features"))
+        prediction = Prediction(graph=graph, features=features, model=model, semantic=semantic, bounds=bounds)
+        return model, predict(prediction, out, progress)
 
 
-def _recipe(pipeline: Pipeline, name: str, seed: int | None) -> ModelConfig:
-    """Returns the recipe of a table's model of a seed, or of its first."""
+def _recipe(pipeline: Pipeline, name: str, seed: int | None) -> tuple[TrainTable, ModelConfig]:
+    """Returns a train table and the recipe of its model of a seed, or of its first."""
     table = next((each for each in pipeline.train if each.name == name), None)
     if table is None:
         names = ", ".join(each.name for each in pipeline.train) or "(none)"
@@ -140,18 +145,23 @@ def _recipe(pipeline: Pipeline, name: str, seed: int | None) -> ModelConfig:
     configs = {config.seed: config for config in model_configs(table, pipeline.sampling, pipeline.seed)}
     if seed is not None and seed not in configs:
         raise InputError(f"{name} has no seed {seed}", f"its seeds are: {', '.join(map(str, configs))}")
-    return next(iter(configs.values())) if seed is None else configs[seed]
+    return table, next(iter(configs.values())) if seed is None else configs[seed]
 
 
-def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph) -> Model:
+def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, width: int) -> Model:
     """Builds the model of a recipe and fills it with an artifact's weights.
+
+    Args:
+        artifact, semantic: the trained model and its recipe.
+        graph: names the classes.
+        width: number of feature columns.
 
     Raises:
         InputError: the user's own code makes another model than it did.
     """
     from safetensors.torch import load
 
-    model = build_model(semantic.train, graph.features.width, graph.num_classes, semantic.seed)
+    model = build_model(semantic.train, width, graph.num_classes, semantic.seed)
     try:
         model.load_state_dict(load(artifact.file("weights.safetensors").read_bytes()))
     except RuntimeError as error:

@@ -53,7 +53,7 @@ def _step(
     item = next(iter(plan.batches(0)))
     sampling, train = semantic.sampling, semantic.train
     assert sampling is not None, "a technique that caches rows samples"
-    model = build_model(train, graph.features.width, graph.num_classes, semantic.seed)
+    model = build_model(train, features.width, graph.num_classes, semantic.seed)
     sampler = open_sampler(graph.topology, sampling.method, sampling.fanouts, seed=semantic.seed)
     blocks = sampler.sample(replace(item.key, stream=Stream.PROBE), item.seeds, transpose=model.transpose)
     attach_weights(blocks, graph.topology, model.edge_weight)

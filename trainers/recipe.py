@@ -23,8 +23,8 @@ class ModelRecipe(Stage):
     checks = ("weights are finite",)
 
     def inputs(self, semantic: ModelConfig) -> Mapping[str, str]:
-        """Training reads a graph, and what decides the weights of its technique."""
-        return {name: name for name in ("graph", *find_technique(semantic.train.trainer).inputs)}
+        """Training reads a graph and its features, and what decides the weights of its technique."""
+        return {name: name for name in ("graph", "features", *find_technique(semantic.train.trainer).inputs)}
 
     def raw(self, semantic: ModelConfig) -> Mapping[str, str]:
         """The user's own code enters besides artifacts; see `model_code`."""

@@ -31,7 +31,7 @@ def train_table(
 
     Args:
         store: where models go; checkpoints are in `checkpoints/` beside it.
-        inputs: stage -> artifact, of those that decide weights; `graph` is among them.
+        inputs: stage -> artifact, of those that decide weights; `graph` and `features` are among them.
         table, sampling, seed: the recipe.
         reads: stage -> artifact, of those that only change how the training runs.
         resume: go on from a checkpoint where there is one; otherwise a checkpoint is replaced.

@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import save
 
 from assets.building.stage import Check, Progress, Summary
+from assets.features.read import open_features
 from assets.graph.read import Graph, open_graph
 from assets.sizes import parse_size
 from assets.storage.artifact import Artifact
@@ -32,7 +33,7 @@ from trainers.evaluate import infer_exact, infer_sampled
 from trainers.executor import Run
 from trainers.loop import Loop
 from trainers.models.build import build_model
-from trainers.open_rows import open_features
+from trainers.open_rows import open_rows
 from trainers.recipe import ModelRecipe
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import Timeline
@@ -92,13 +93,14 @@ class Training:
     ):
         self.semantic, self.execution, self.progress = semantic, execution, progress
         self.inputs, self.reads, self.graph = inputs, reads, open_graph(inputs["graph"])
+        stored = open_features(inputs["features"])
         if len(self.graph.train_ids) == 0:
             problem = f"graph {inputs['graph'].version[:12]} has no training nodes"
             raise InputError(problem, "give its source a training split")
         self.ledger, self.timeline = Ledger(), Timeline()
         self.plan = epoch_plan(np.array(self.graph.train_ids), semantic)
-        self.features = open_features(self.graph, semantic, execution, self.plan, reads)
-        self.model = build_model(semantic.train, self.graph.features.width, self.graph.num_classes, semantic.seed)
+        self.features = open_rows(self.graph, stored, semantic, execution, self.plan, reads)
+        self.model = build_model(semantic.train, stored.width, self.graph.num_classes, semantic.seed)
         self.class_weights = class_weights(semantic.train, self.graph)
         self._require_scores()
         path = checkpoint_path(execution.checkpoints, version)

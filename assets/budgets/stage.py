@@ -10,6 +10,7 @@ from assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution,
 from assets.budgets.measured import MachineBytes, measured_bytes, measured_digest
 from assets.building.materialize import stage_version
 from assets.building.stage import Check, Progress, Stage, Summary
+from assets.features.read import open_features
 from assets.sizes import format_bytes, parse_size
 from kernels.errors import InputError
 
@@ -35,6 +36,7 @@ class BudgetsStage(Stage):
     Semantic = BudgetsConfig
     Execution = BudgetsExecution
     checks = (FITS,)
+    of_one_feature_table = True
 
     def __init__(self, home: Path | None = None):
         self.home = home
@@ -55,8 +57,8 @@ class BudgetsStage(Stage):
         return "measured" if semantic.automatic else ""
 
     def inputs(self, semantic: BudgetsConfig) -> Mapping[str, str]:
-        """Shares are of the graph's features."""
-        return {"graph": "graph"}
+        """Shares are of the bytes of the features."""
+        return {"features": "features"}
 
     def raw(self, semantic: BudgetsConfig) -> Mapping[str, str]:
         """Returns the digest of what was measured, where an "auto" needs it."""
@@ -75,12 +77,12 @@ class BudgetsStage(Stage):
         Raises:
             InputError: the numbers were measured again meanwhile.
         """
-        table = inputs["graph"].table("features")
+        table = open_features(inputs["features"])
         memory = measured_bytes(self.home) if semantic.automatic else None
         if stage_version(self, semantic, inputs) != writer.version:
             raise InputError("the memory was measured again while the budgets were resolved", "build again")
-        resolved = [_resolve(name, semantic, table.num_rows * table.row_bytes, memory) for name in LEVELS]
-        numbers: dict[str, Any] = {"feature_bytes": table.num_rows * table.row_bytes, "row_bytes": table.row_bytes}
+        resolved = [_resolve(name, semantic, table.num_bytes, memory) for name in LEVELS]
+        numbers: dict[str, Any] = {"feature_bytes": table.num_bytes, "row_bytes": table.row_bytes}
         left = table.num_rows
         for name, (num_bytes, words) in zip(LEVELS, resolved, strict=True):
             numbers |= {f"{name}_bytes": num_bytes, name: f"{words} = {format_bytes(num_bytes)}"}

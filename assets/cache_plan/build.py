@@ -16,7 +16,7 @@ from assets.cache_plan.segment_size import SegmentBatches, SegmentChoice
 from assets.storage.arrays import ArrayAppender
 from kernels.disk_cache.segment_plan import CountedPlan
 from kernels.rows.placement import Placement
-from kernels.rows.slots import DEVICE, HOST, split_slots
+from kernels.rows.slots import DEVICE, HOST, NO_FEATURES, split_slots
 from kernels.types import Array
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class PlanTotals(NamedTuple):
 
     Attributes:
         tier_rows: i64[B, 4], rows of each batch on the device, on the host, in the disk cache and in its chunk.
+        without_features: i64[B], inputs of each batch that have no row.
         pages, runs: i64[B], pages, and ranges of adjacent pages, that each batch reads of the disk cache.
         pages_by_id: i64[B], pages that it would read were the cache ordered by node id.
         packed_bytes: i64[B], bytes of the rows section of each batch's chunk.
@@ -42,6 +43,7 @@ class PlanTotals(NamedTuple):
     """
 
     tier_rows: Array
+    without_features: Array
     pages: Array
     runs: Array
     pages_by_id: Array
@@ -102,7 +104,9 @@ def _plan_layout(
             segment = planner.plan(layout, first, last)
             for name, file in files.items():
                 file.append(getattr(segment, name))
-            made.add(first, last, _tier_rows(ptr, node_ids, placement.slot, segment), segment)
+            static, without = _static_rows(ptr, node_ids, placement.slot)
+            tier_rows = np.stack([*static, segment.cached_rows, segment.packed_rows], axis=1)
+            made.add(first, last, tier_rows, without, segment)
             progress.advance(last - first)
     progress.done()
     sizes = [last - first for first, last in layout.cuts]
@@ -122,12 +126,14 @@ class _Columns:
         self._reader = np.full(num_nodes, -1, np.int32)  # the last batch that read a node from a cache
         self.order = order
         self.tier_rows = np.zeros((num_batches, 4), np.int64)
+        self.without_features = np.zeros(num_batches, np.int64)
         self.pages, self.runs, self.pages_by_id, self.packed_bytes = np.zeros((4, num_batches), np.int64)
         self.cache_ptr, self.disk_bytes, self.overlaps = [0], 0, 0
 
-    def add(self, first: int, last: int, tier_rows: Array, segment: CountedPlan) -> None:
+    def add(self, first: int, last: int, tier_rows: Array, without_features: Array, segment: CountedPlan) -> None:
         """Takes the segment of batches first to last - 1."""
         self.tier_rows[first:last] = tier_rows
+        self.without_features[first:last] = without_features
         for name in ("pages", "runs", "pages_by_id", "packed_bytes"):
             getattr(self, name)[first:last] = getattr(segment, name)
         self.cache_ptr.append(self.cache_ptr[-1] + len(segment.cache_ids))
@@ -140,6 +146,7 @@ class _Columns:
         """Returns everything."""
         return PlanTotals(
             tier_rows=self.tier_rows,
+            without_features=self.without_features,
             pages=self.pages,
             runs=self.runs,
             pages_by_id=self.pages_by_id,
@@ -152,9 +159,11 @@ class _Columns:
         )
 
 
-def _tier_rows(ptr: Array, node_ids: Array, slot: Array, segment: CountedPlan) -> Array:
-    """Returns i64[s, 4]: rows of each batch on the device, on the host, in the disk cache and in its chunk."""
+def _static_rows(ptr: Array, node_ids: Array, slot: Array) -> tuple[list[Array], Array]:
+    """Returns (i64[s] for the device and for the host: rows of each batch there; i64[s], inputs of each batch without features)."""
     tier = split_slots(slot[node_ids])[0]
     batch = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
-    static = [np.bincount(batch[tier == place], minlength=len(ptr) - 1) for place in (DEVICE, HOST)]
-    return np.stack([*static, segment.cached_rows, segment.packed_rows], axis=1)
+    *static, without = (
+        np.bincount(batch[tier == each], minlength=len(ptr) - 1) for each in (DEVICE, HOST, NO_FEATURES)
+    )
+    return static, without

@@ -14,7 +14,9 @@ from assets.cache_plan.build import PlanTotals, plan_all
 from assets.cache_plan.config import CachePlanConfig, CachePlanExecution, CachePlanTable, cache_plan_config
 from assets.cache_plan.segment_size import SegmentBatches, SizeLimits, choose_size
 from assets.cache_plan.summary import CACHE_PLAN_CHECKS, plan_checks, plan_numbers
+from assets.features.read import open_features, require_nodes
 from assets.samples.read import open_samples
+from assets.storage.table import FeatureTable
 from kernels.hotness.ranking import rank
 from kernels.rows.placement import Placement, place_rows
 from kernels.types import Array
@@ -33,6 +35,7 @@ class CachePlanStage(Stage):
     Semantic = CachePlanConfig
     Execution = CachePlanExecution
     checks = CACHE_PLAN_CHECKS
+    of_one_feature_table = True
     needs = MappingProxyType({"samples": " to lay out the rows of stored batches", "memory": " with the budgets"})
 
     def wanted(self, pipeline: Any) -> CachePlanConfig | None:
@@ -44,8 +47,8 @@ class CachePlanStage(Stage):
         )
 
     def inputs(self, semantic: CachePlanConfig) -> Mapping[str, str]:
-        """Reads row sizes, the batches and the budgets."""
-        return {"graph": "graph", "samples": "samples", "budgets": "budgets"}
+        """Reads row sizes and which nodes have rows, the batches and the budgets."""
+        return {"features": "features", "samples": "samples", "budgets": "budgets"}
 
     def build(
         self,
@@ -61,10 +64,11 @@ class CachePlanStage(Stage):
             InputError: the disk budget is smaller than one segment of all batches needs, or than copies do where they are asked
                 for, or a batch is damaged.
         """
-        table, budgets = inputs["graph"].table("features"), open_budgets(inputs["budgets"])
+        table, budgets = open_features(inputs["features"]), open_budgets(inputs["budgets"])
         samples = open_samples(inputs["samples"])
         visits = np.asarray(samples.access_counts())
-        placement = place_visited(visits, table.row_bytes, budgets)
+        require_nodes(table, len(visits), inputs["samples"].label)
+        placement = place_visited(visits, table, budgets)
         for name in ("slot", "device_ids", "host_ids"):
             writer.save(name, getattr(placement, name))
         asked = semantic.table
@@ -75,7 +79,7 @@ class CachePlanStage(Stage):
             choice = choose_size(batches, placement.slot, visits, limits, progress)
             totals = plan_all(batches, placement, choice, asked.order, semantic.seed, writer, progress)
         return Summary(
-            numbers=plan_numbers(totals, placement, choice) | {"feature_bytes": table.num_rows * table.row_bytes},
+            numbers=plan_numbers(totals, placement, choice) | {"feature_bytes": table.num_bytes},
             checks=plan_checks(totals, placement, choice, budgets, np.asarray(samples.num_inputs)),
             figures=_draw(totals, writer),
         )
@@ -84,20 +88,20 @@ class CachePlanStage(Stage):
 CACHE_PLAN = CachePlanStage()
 
 
-def place_visited(visits: Array, row_bytes: int, budgets: Budgets) -> Placement:
-    """Places the most visited nodes within the budgets; nodes that no batch needs take no space.
+def place_visited(visits: Array, table: FeatureTable, budgets: Budgets) -> Placement:
+    """Places the most visited nodes within the budgets; nodes that no batch needs, or that have no features, take no space.
 
     Args:
         visits: u32[N], batches that need a node.
-        row_bytes: bytes of a row.
+        table: the rows.
         budgets: of the device and the host.
     """
-    order, left = rank(visits), int(np.count_nonzero(visits))
-    rows = []
+    order, needed = rank(visits), visits if table.row_of is None else visits[np.asarray(table.row_of) >= 0]
+    left, rows = int(np.count_nonzero(needed)), []
     for budget in (budgets.device_bytes, budgets.host_bytes):
-        rows.append(min(left, budget // row_bytes) if row_bytes else left)
+        rows.append(min(left, budget // table.row_bytes) if table.row_bytes else left)
         left -= rows[-1]
-    return place_rows(order, *rows)
+    return place_rows(order, *rows, row_of=table.row_of)
 
 
 def _draw(totals: PlanTotals, writer: Writer) -> dict[str, str]:

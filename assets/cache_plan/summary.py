@@ -13,7 +13,7 @@ from assets.cache_plan.segment_size import SegmentChoice
 from assets.sizes import format_bytes
 from kernels.rows.pages import PAGE_BYTES
 from kernels.rows.placement import Placement
-from kernels.rows.slots import ELSEWHERE
+from kernels.rows.slots import ELSEWHERE, NO_FEATURES
 from kernels.types import Array
 
 CACHE_PLAN_CHECKS = (
@@ -44,6 +44,7 @@ def plan_numbers(totals: PlanTotals, placement: Placement, choice: SegmentChoice
         "num_host_rows": len(placement.host_ids),
         "num_cached_rows": totals.num_cached,
         "num_packed_rows": int(rows[3]),
+        "num_inputs_without_features": int(totals.without_features.sum()),
         "read_bytes_by_tier": {name: int(count) * row_bytes for name, count in zip(names, rows, strict=True)},
         "asked_bytes": asked,
         "moved_bytes": moved,
@@ -62,12 +63,13 @@ def plan_checks(
     totals: PlanTotals, placement: Placement, choice: SegmentChoice, budgets: Budgets, num_inputs: Array
 ) -> list[Check]:
     """Tests the plan against numbers that were counted another way: inputs by the sampler, rows by the gaps between uses."""
-    short = int(np.count_nonzero(totals.tier_rows.sum(axis=1) != num_inputs))
+    short = int(np.count_nonzero(totals.tier_rows.sum(axis=1) + totals.without_features != num_inputs))
     short += int(np.count_nonzero(totals.tier_rows[:, 2:].sum(axis=1) != choice.pairs))
     stored = totals.num_cached + int(totals.tier_rows[:, 3].sum())
     on_disk = int(np.count_nonzero(placement.slot == ELSEWHERE))
+    without = int(np.count_nonzero(placement.slot == NO_FEATURES))
     held = [len(ids) * choice.row_bytes for ids in (placement.device_ids, placement.host_ids)]
-    places = len(placement.device_ids) + len(placement.host_ids) + on_disk
+    places = len(placement.device_ids) + len(placement.host_ids) + on_disk + without
     rows_fit = stored <= choice.full_rows if totals.order == "copies" else stored == choice.rows
     sound = short == 0 and rows_fit and places == len(placement.slot)
     fits = held[0] <= budgets.device_bytes and held[1] <= budgets.host_bytes

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from assets.storage.require import require
 from assets.storage.table import FeatureTable
+from kernels.errors import InputError
 
 if TYPE_CHECKING:
     from assets.storage.artifact import Artifact
@@ -21,3 +22,21 @@ def open_features(artifact: Artifact) -> FeatureTable:
     require(artifact, {"stage": "features", "arrays": {"rows": {"ndim": 2}}})
     table = artifact.table("rows")
     return replace(table, row_of=artifact.array("row_of")) if "row_of.npy" in artifact.files else table
+
+
+def require_nodes(table: FeatureTable, num_nodes: int, other: str) -> None:
+    """Refuses features of another graph.
+
+    Args:
+        table: the features.
+        num_nodes: number of nodes that they should be about.
+        other: what has these nodes, for the error.
+
+    Raises:
+        InputError: the numbers of nodes differ.
+    """
+    if table.num_nodes != num_nodes:
+        raise InputError(
+            f"the features in {table.path.parent} are about {table.num_nodes} nodes, {other} about {num_nodes}",
+            "build both from one source: graphmill build PIPELINE",
+        )

@@ -18,6 +18,8 @@ Parts `segments-A-B`:
 The parent, for all B batches and S segments, by epoch and step:
     part_of i32[B], offsets i64[B], num_bytes i64[B], num_cached i64[B], digests u64[B]; cache_offsets i64[S], cache_bytes i64[S]
 
+A node without features has the slot -1 and is in no list, so it takes 4 bytes in the chunks of the batches that need it.
+
 A slot on the staged tier is a row of the batch's own staging: packed rows first, then its cached rows in the order of `places`. The
 topology stays in the samples, which are laid out for the same kind of read.
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from assets.building.stage import Check, Progress, Summary
 from assets.cache_plan.read import open_segment_plan
-from assets.graph.read import open_graph
+from assets.features.read import open_features
 from assets.packed_chunks.distribute import WAITING_THREADS, BufferSizes, RowDistributor, Streamed, distribute
 from assets.packed_chunks.reorder import Reorderer
 from assets.packed_chunks.slots import CachedNodes, input_slots
@@ -53,12 +53,12 @@ class _Layout(NamedTuple):
 
 
 class _Region(NamedTuple):
-    """Rows as they should lie in a file, and where the digests of its pages go."""
+    """Rows of the table as they should lie in a file, and where the digests of its pages go."""
 
     file: DirectArray
     start: int
     end: int
-    node_ids: Array
+    rows: Array
     page_words: Array | None = None
 
 
@@ -75,12 +75,12 @@ def build_group(
     Raises:
         InputError: the plan is not one of these samples, something that is read is damaged, or the disk is full.
     """
-    table, samples = open_graph(inputs["graph"]).features, open_samples(inputs["samples"])
+    table, samples = open_features(inputs["features"]), open_samples(inputs["samples"])
     plan = open_segment_plan(inputs["cache_plan"]).group(segments.low, segments.high)
     sizes = BufferSizes.of(memory_bytes)
     layout = _lay_out(plan, samples, table.row_bytes)
     chunk_file = writer.create_direct("chunks", int(layout.chunks[-1]) - DATA_OFFSET, np.uint8)
-    chunks = _chunk_sinks(plan, layout, chunk_file)
+    chunks = _chunk_sinks(plan, layout, table, chunk_file)
     cache_words = np.zeros((layout.caches[-1] - DATA_OFFSET) // PAGE_BYTES, np.uint64)
     regions = _placed_regions(inputs["cache_plan"], plan, layout, cache_words, table, segments, writer)
     reorderer = Reorderer(table.row_bytes, sizes.span_bytes)
@@ -95,7 +95,8 @@ def build_group(
     reordered = time.perf_counter()
     _save(writer, plan, layout, chunks, cache_words)
     packed = [
-        _Region(chunk_file, int(start), 0, plan.packed(batch)) for batch, start in enumerate(layout.rows.tolist())
+        _Region(chunk_file, int(start), 0, table.rows_of(plan.packed(batch)))
+        for batch, start in enumerate(layout.rows.tolist())
     ]
     wrong = _compare(table, [*packed, *regions])
     seconds = np.diff([clock, distributed, reordered, time.perf_counter()]).tolist()
@@ -139,11 +140,12 @@ def _lay_out(plan: SegmentPlan, samples: Samples, row_bytes: int) -> _Layout:
     )
 
 
-def _chunk_sinks(plan: SegmentPlan, layout: _Layout, file: DirectArray) -> list[Streamed]:
+def _chunk_sinks(plan: SegmentPlan, layout: _Layout, table: FeatureTable, file: DirectArray) -> list[Streamed]:
     bounds, rows = layout.chunks.tolist(), layout.rows.tolist()
     return [
+        # Rows stand in the order of their nodes, so the rows of ascending nodes are ascending.
         Streamed(
-            plan.packed(batch),
+            table.rows_of(plan.packed(batch)),
             rows[batch] - bounds[batch],
             RegionWriter(file, bounds[batch], bounds[batch + 1], keep_digest=True),
         )
@@ -164,13 +166,13 @@ def _placed_regions(
     bounds = layout.caches.tolist()
     caches = writer.create_direct("caches", bounds[-1] - DATA_OFFSET, np.uint8)
     found = [
-        _Region(caches, low, high, plan.cache(segment), words[(low - DATA_OFFSET) // PAGE_BYTES :])
+        _Region(caches, low, high, table.rows_of(plan.cache(segment)), words[(low - DATA_OFFSET) // PAGE_BYTES :])
         for segment, (low, high) in enumerate(pairwise(bounds))
     ]
     for tier in ("device", "host") if segments.low == 0 else ():
         node_ids = np.asarray(artifact.array(f"{tier}_ids"))
         image = writer.create_direct(f"{tier}_image", (len(node_ids), table.width), table.dtype)
-        found.append(_Region(image, DATA_OFFSET, image.num_bytes, node_ids))
+        found.append(_Region(image, DATA_OFFSET, image.num_bytes, table.rows_of(node_ids)))
     return found
 
 
@@ -211,15 +213,15 @@ def _input_ids(samples: Samples, number: int) -> Array:
 
 def _compare(table: FeatureTable, regions: list[_Region]) -> str:
     """Compares rows at drawn places with the table, found by the plan's lists alone. Returns what is wrong, or ""."""
-    regions = [each for each in regions if len(each.node_ids)]
+    regions = [each for each in regions if len(each.rows)]
     reader, row_bytes = table_reader(), table.row_bytes
     most = max(1, min(CHECKED_ROWS, CHECKED_BYTES // row_bytes))
     drawn = np.unique(np.linspace(0, len(regions) - 1, min(len(regions), CHECKED_LISTS)).astype(np.int64))
     with reader.open(table.path) as features:
         for region in (regions[number] for number in drawn.tolist()):
-            count = len(region.node_ids)
+            count = len(region.rows)
             entries = np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
-            ids = np.asarray(region.node_ids)[entries]
+            ids = np.asarray(region.rows)[entries]
             expected, _ = reader.read_rows(features, ids, row_bytes=row_bytes, offset=table.offset)
             with reader.open(region.file.path) as file:
                 found, _ = reader.read_rows(file, entries, row_bytes=row_bytes, offset=region.start)

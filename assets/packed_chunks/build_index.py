@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assets.building.stage import Check, Summary
-from assets.graph.read import open_graph
+from assets.features.read import open_features
 from kernels.rows.pages import PAGE_BYTES
 from kernels.types import Array
 
@@ -26,7 +26,7 @@ def build_index(inputs: Mapping[str, Artifact], names: Sequence[str], writer: Wr
     Raises:
         InputError: the disk is full.
     """
-    parts, plan, table = [inputs[name] for name in names], inputs["cache_plan"], open_graph(inputs["graph"]).features
+    parts, plan, table = [inputs[name] for name in names], inputs["cache_plan"], open_features(inputs["features"])
     index = _index(parts)
     for name, values in index.items():
         writer.save(name, values)

@@ -33,7 +33,7 @@ class Span:
     Args:
         file: the file that the rows go to.
         start, end: first byte, on a page, and the byte behind; whole pages but at the end of the file.
-        node_ids: ids[n], rows of the table in the order of the file.
+        rows: ids[n], rows of the table in the order of the file.
         keeps_all: whether the rows stay in memory during the pass.
         page_words: u64[pages or more], which gets the digests of the span's pages; None computes none.
     """
@@ -41,10 +41,10 @@ class Span:
     head_bytes = 0
 
     def __init__(
-        self, file: DirectArray, start: int, end: int, node_ids: Array, *, keeps_all: bool, page_words: Array | None
+        self, file: DirectArray, start: int, end: int, rows: Array, *, keeps_all: bool, page_words: Array | None
     ):
         self.file, self.start, self.end, self.keeps_all, self.page_words = file, start, end, keeps_all, page_words
-        self.ids, place = np.unique(node_ids, return_inverse=True)
+        self.ids, place = np.unique(rows, return_inverse=True)
         self.place = place.astype(np.int32)  # of each row of the file among the ascending ones
         self._kept = start
 
@@ -103,23 +103,23 @@ class Reorderer:
         self.row_bytes, self._rows, self._left = row_bytes, max(1, fitting) * granule, span_bytes
         self.spans: list[Span] = []
 
-    def add(self, file: DirectArray, start: int, end: int, node_ids: Array, page_words: Array | None = None) -> None:
+    def add(self, file: DirectArray, start: int, end: int, rows: Array, page_words: Array | None = None) -> None:
         """Adds a region, which ends with its rows or with padding behind them.
 
         Args:
             file: the file that holds it.
             start, end: its first byte, on a page, and the byte behind.
-            node_ids: ids[n], rows of the table in the order of the region.
+            rows: ids[n], rows of the table in the order of the region.
             page_words: u64[pages of the region], which gets the digests of its pages; None computes none.
         """
-        for first in range(0, len(node_ids), self._rows):
-            ids = node_ids[first : first + self._rows]
+        for first in range(0, len(rows), self._rows):
+            ids = rows[first : first + self._rows]
             stop = first + len(ids)
             size = int(padded_bytes(len(ids) * self.row_bytes))
             keeps_all = size <= self._left
             self._left -= size if keeps_all else 0
             low = start + first * self.row_bytes
-            high = end if stop == len(node_ids) else start + stop * self.row_bytes
+            high = end if stop == len(rows) else start + stop * self.row_bytes
             words = None if page_words is None else page_words[(low - start) // PAGE_BYTES :]
             self.spans.append(Span(file, low, high, ids, keeps_all=keeps_all, page_words=words))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assets.building.stage import FanOut, Progress, Summary
-from assets.graph.read import open_graph
+from assets.features.read import open_features
 from assets.packed_chunks.config import GROUP_BYTES, PackedConfig, PackedExecution, SegmentRange
 from kernels.errors import InputError
 
@@ -30,6 +30,7 @@ class PackedStage(FanOut):
     Table = Semantic = PackedConfig
     Execution = PackedExecution
     checks = ("rows are the features", "one chunk a batch", "chunks begin on pages")
+    of_one_feature_table = True
     needs = MappingProxyType({"cache_plan": ", which says what is packed"})
 
     def wanted(self, pipeline: Any) -> PackedConfig | None:
@@ -42,17 +43,17 @@ class PackedStage(FanOut):
 
     def inputs(self, semantic: PackedConfig) -> Mapping[str, str]:
         """Packing reads features, batches and the plan."""
-        return {"graph": "graph", "samples": "samples", "cache_plan": "cache_plan"}
+        return {"features": "features", "samples": "samples", "cache_plan": "cache_plan"}
 
     def parts(self, inputs: Mapping[str, Artifact], semantic: PackedConfig) -> Sequence[str]:
         """Returns the parts' names, by segment: groups of about equally many stored rows.
 
         Raises:
-            InputError: the graph has no features.
+            InputError: there are no features.
         """
-        table, plan = open_graph(inputs["graph"]).features, inputs["cache_plan"]
+        table, plan = open_features(inputs["features"]), inputs["cache_plan"]
         if table.row_bytes == 0:
-            raise InputError(f"{inputs['graph'].label} has no features to pack", "train on a graph with features")
+            raise InputError(f"{inputs['features'].label} has no features to pack", "train on a graph with features")
         segment_of, packed_ptr = plan.array("segment_of"), plan.array("packed_ptr")
         num_segments = len(plan.array("cache_ptr")) - 1
         last_batch = np.searchsorted(segment_of, np.arange(num_segments), side="right")
@@ -65,8 +66,7 @@ class PackedStage(FanOut):
 
     def work(self, inputs: Mapping[str, Artifact], semantic: PackedConfig, part: str) -> int:
         """Returns the MiB of the feature table: a part passes over it once."""
-        table = open_graph(inputs["graph"]).features
-        return (table.num_rows * table.row_bytes >> 20) + 1
+        return (open_features(inputs["features"]).num_bytes >> 20) + 1
 
     def build(
         self,

@@ -30,8 +30,13 @@ from kernels.types import Array
 TABLE_DTYPES = tuple(np.dtype(name) for name in ("float16", "float32", "float64", "int8", "uint8")) + (BFLOAT16,)
 
 
-def gather_reference(table: Array, node_ids: Array, dtype: Any = np.float32) -> Array:
-    """Returns dtype[n, F]: the rows of a table, converted (the rule in NumPy)."""
+def gather_reference(table: Array, node_ids: Array, dtype: Any = np.float32, row_of: Array | None = None) -> Array:
+    """Returns dtype[n, F]: the rows of a table, converted, zeros for a node without features (the rule in NumPy)."""
+    if row_of is not None:
+        out = np.zeros((len(node_ids), table.shape[1]), dtype)
+        places = row_of[node_ids]
+        out[places >= 0] = gather_reference(table, places[places >= 0], dtype)
+        return out
     rows = np.asarray(table[node_ids])
     if rows.dtype == BFLOAT16 and dtype != BFLOAT16:
         rows = (rows.astype(np.uint32) << 16).view(np.float32)
@@ -53,26 +58,30 @@ def gather_tiered_reference(slots: Array, tiers: Tiers, dtype: Any = np.float32)
     return out
 
 
-def gather(table: Array, node_ids: Any, out: Array, threads: int = 1) -> Array:
-    """Writes the rows node_ids of a table to `out`.
+def gather(table: Array, node_ids: Any, out: Array, threads: int = 1, row_of: Array | None = None) -> Array:
+    """Writes the rows of nodes from a table to `out`; the row of a node without features is zeros.
 
     Args:
         table: [N, F] of float16, float32, float64, int8, uint8 or bfloat16 as uint16; rows may be apart, a row's columns must be
             adjacent.
-        node_ids: ids[n], rows of the table; repeated ids are allowed.
+        node_ids: ids[n]; repeated ids are allowed.
         out: [n, F] of float32, float64 or the table's dtype, C-contiguous.
         threads: number of native threads; the result does not depend on it.
+        row_of: ids[N], row of each node, -1 for one without features; None where nodes are rows. It may be memory-mapped.
 
     Returns:
         out.
 
     Raises:
-        InputError: a dtype or shape does not fit, or an id is no row of the table. Nothing is written then.
+        InputError: a dtype or shape does not fit, an id is no node, or a node's row is no row of the table. Nothing is written then.
     """
     _check_rows(table, "the table")
     node_ids = as_ids(node_ids, "node_ids")
     out = _as_target(out, (len(node_ids), table.shape[1]), table.dtype)
-    _native.gather(table, node_ids, out, check_threads(threads))
+    if row_of is None:
+        _native.gather(table, node_ids, out, check_threads(threads))
+    else:
+        _native.gather_by_row(table, node_ids, as_ids(row_of, "row_of"), out, check_threads(threads))
     return out
 
 

@@ -9,6 +9,8 @@ slots stay what they were. A standby trainer on a smaller device therefore share
 
 This is a static cache: nothing enters or leaves it while training. Not checked: that the order is one by hotness.
 
+Nodes without features (`row_of` = -1) have a slot that says so, and take no space in any tier.
+
 Space: 4 bytes per node, and an id for each cached row. Building reads the order once and writes 4 N bytes.
 Limits: fewer than 2^29 rows per tier. The cut is by rows: budgets are rounded down to whole rows.
 """
@@ -24,7 +26,7 @@ import numpy as np
 from kernels.arrays import as_ids
 from kernels.errors import InputError
 from kernels.hotness.ranking import rank
-from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, make_slots
+from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, NO_FEATURES, make_slots
 from kernels.types import Array
 
 
@@ -33,7 +35,7 @@ class Placement:
     """Where every feature row lies, for tiers that do not change while training.
 
     Attributes:
-        slot: i32[N], the slot of each node, `ELSEWHERE` for a node in no tier.
+        slot: i32[N], the slot of each node, `ELSEWHERE` for a node in no tier, `NO_FEATURES` for one without a row.
         device_ids: ids[d], node of each row of the device image, hottest first.
         host_ids: ids[h], the same for the host image; all are colder than the device's.
     """
@@ -58,32 +60,38 @@ class Placement:
         return Placement(slot=slot, device_ids=self.device_ids[:device_rows], host_ids=self.host_ids[:host_rows])
 
 
-def place_rows(order: Array, device_rows: int, host_rows: int) -> Placement:
+def place_rows(order: Array, device_rows: int, host_rows: int, row_of: Array | None = None) -> Placement:
     """Places the hottest nodes on the device and the next on the host.
 
     Args:
         order: ids[N], all nodes, hottest first.
         device_rows, host_rows: number of rows that each tier has space for; more than N means all.
+        row_of: ids[N], -1 for a node without features, which takes no space; None where all have some.
 
     Raises:
         InputError: the order is no permutation of the nodes, or a number is out of range.
     """
     order = as_ids(order, "order")
     _check_rows(device_rows, host_rows)
-    slot = np.full(len(order), ELSEWHERE, np.int32)
-    device_ids, host_ids = order[:device_rows], order[device_rows : device_rows + host_rows]
     _check_order(order)
+    slot = np.full(len(order), ELSEWHERE, np.int32)
+    if row_of is not None:
+        slot[np.asarray(row_of) < 0] = NO_FEATURES
+        order = order[slot[order] != NO_FEATURES]
+    device_ids, host_ids = order[:device_rows], order[device_rows : device_rows + host_rows]
     for tier, ids in ((DEVICE, device_ids), (HOST, host_ids)):
         slot[ids] = make_slots(tier, np.arange(len(ids)))
     return Placement(slot=slot, device_ids=np.array(device_ids), host_ids=np.array(host_ids))
 
 
-def place_bytes(order: Array, row_bytes: int, device_bytes: int, host_bytes: int) -> Placement:
+def place_bytes(
+    order: Array, row_bytes: int, device_bytes: int, host_bytes: int, row_of: Array | None = None
+) -> Placement:
     """Places whole rows within budgets; args as of `place_rows`, with the budgets in bytes."""
     _check_rows(device_bytes, host_bytes)
     # Rows without columns take no space anywhere.
     rows = [budget // row_bytes if row_bytes else len(order) for budget in (device_bytes, host_bytes)]
-    return place_rows(order, min(rows[0], len(order)), min(rows[1], len(order)))
+    return place_rows(order, min(rows[0], len(order)), min(rows[1], len(order)), row_of)
 
 
 def load_cache(hotness: Any, ratio: float) -> Placement:

@@ -6,7 +6,7 @@
     behind    the table, mapped or in memory    its bytes on the link: h2d; a mapped file's asked bytes as well
 
 Every row of a batch comes from exactly one of them, by one gather that writes each output row once. A sampler thread marks where each row
-is with one read of an int32[N]. Rows behind the cache take the slots of the staged tier, whose array is the table itself; a table of more
+is with one read of an int32[N]; nodes without features have a slot of their own, take no space and cost nothing. Rows behind the cache take the slots of the staged tier, whose array is the table itself; a table of more
 rows than a slot can name is staged in truth, through a buffer of the batch's missing rows.
 
 Both images are filled in one sequential pass over the table that verifies every block it reads. Peak memory: the images, a block of 1 MiB,
@@ -22,7 +22,7 @@ from assets.storage.read_verified import read_rows
 from assets.storage.table import FeatureTable
 from kernels.rows.gather import gather_tiered
 from kernels.rows.placement import Placement
-from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, MAX_ROWS, ROW_BITS, STAGED, Tiers, make_slots
+from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, MAX_ROWS, NO_FEATURES, ROW_BITS, STAGED, Tiers, make_slots
 from kernels.types import Array
 from trainers.devices.protocol import CACHE, Device, kernel_array
 from trainers.record.ledger import Ledger
@@ -60,14 +60,15 @@ class CachedSource:
         self.device_rows = device.alloc((len(placement.device_ids), self.width), behind.rows.dtype, CACHE)
         device_image = kernel_array(self.device_rows)
         host_image = np.empty((len(placement.host_ids), self.width), behind.rows.dtype)
-        read_rows(table, [(placement.device_ids, device_image), (placement.host_ids, host_image)])
+        images = ((placement.device_ids, device_image), (placement.host_ids, host_image))
+        read_rows(table, [(table.rows_of(node_ids), image) for node_ids, image in images])
         self.host_bytes = host_image.nbytes
         self._tiers = {"device": device_image, "host": host_image}
         self._slot = placement.slot
         if self.direct:
             elsewhere = np.flatnonzero(placement.slot == ELSEWHERE)
             self._slot = placement.slot.copy()
-            self._slot[elsewhere] = make_slots(STAGED, elsewhere)
+            self._slot[elsewhere] = make_slots(STAGED, table.rows_of(elsewhere))
 
     def mark(self, node_ids: Array, out: Array) -> None:
         """Writes slot i of out: i32[n] for node_ids[i] (global)."""
@@ -91,7 +92,8 @@ class CachedSource:
     def _staged(self, node_ids: Array, slots: Array) -> tuple[Array, Array]:
         """Copies the rows that are in no tier into a buffer, and returns the slots that point into it, and it."""
         missing = np.flatnonzero(slots == ELSEWHERE)
-        rows = self.behind.rows[node_ids[missing]]
+        places, row_of = node_ids[missing], self.behind.row_of
+        rows = self.behind.rows[places if row_of is None else row_of[places]]
         slots = slots.copy()
         slots[missing] = make_slots(STAGED, np.arange(len(missing)))
         return slots, rows
@@ -99,7 +101,9 @@ class CachedSource:
     def _book(self, slots: Array, ledger: Ledger) -> None:
         # One more than the tier: rows of nodes without features have none, and cost nothing.
         counts = np.bincount((slots >> ROW_BITS) + 1, minlength=STAGED + 2)
-        device, host, behind = counts[[DEVICE + 1, HOST + 1, STAGED + 1]].tolist()
+        device, host, behind, without = counts[[DEVICE + 1, HOST + 1, STAGED + 1, NO_FEATURES + 1]].tolist()
+        if without:
+            ledger.count("without_features", 0, without)
         ledger.count("hits_device", 0, device)
         ledger.count("hits_host", 0, host)
         ledger.count("misses", 0, behind)

@@ -27,7 +27,7 @@ from kernels.rows.aligned import AlignedBuffer, BufferPool, space_for
 from kernels.rows.direct_io import DirectFile, Moved, PageReader, ReadExecution
 from kernels.rows.gather import gather_tiered
 from kernels.rows.pages import PAGE_BYTES, chunk_digest, padded_bytes
-from kernels.rows.slots import DEVICE, HOST, ROW_BITS, Tiers
+from kernels.rows.slots import DEVICE, HOST, NO_FEATURES, ROW_BITS, Tiers
 from kernels.types import Array
 from trainers.devices.protocol import CACHE, Device, kernel_array
 from trainers.record.ledger import Ledger, Line
@@ -135,7 +135,9 @@ class PackedRows:
         tiers = Tiers(device=kernel_array(self._device_rows), host=self._host_rows, staged=staged.rows)
         gather_tiered(staged.slots, tiers, kernel_array(out), threads=self.threads)
         tier = staged.slots >> ROW_BITS
-        device, host = (int(np.count_nonzero(tier == each)) for each in (DEVICE, HOST))
+        device, host, without = (int(np.count_nonzero(tier == each)) for each in (DEVICE, HOST, NO_FEATURES))
+        if without:
+            ledger.count("without_features", 0, without)
         ledger.merge(staged.ledger)
         ledger.count("hits_device", 0, device)
         ledger.count("hits_host", 0, host)

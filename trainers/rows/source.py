@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 
 from assets.storage.read_verified import read_table
@@ -89,18 +90,19 @@ class FeatureSource(Protocol):
 
 
 class TableSource:
-    """Rows of one array, wherever its pages are.
+    """Rows of one array, wherever its pages are; zeros for nodes without features, which no byte is moved for.
 
     Args:
-        rows: dtype[N, F].
+        rows: dtype[R, F].
+        row_of: ids[N], row of each node, -1 for one without features; None where nodes are rows.
         mapped: they are the pages of a file; what the kernel reads for them is not known, so asked bytes alone are counted there.
         threads: of a gather.
     """
 
     collective = slotted = False
 
-    def __init__(self, rows: Array, mapped: bool, threads: int):
-        self.rows, self.mapped, self.threads = rows, mapped, threads
+    def __init__(self, rows: Array, mapped: bool, threads: int, row_of: Array | None = None):
+        self.rows, self.row_of, self.mapped, self.threads = rows, row_of, mapped, threads
         self.width = rows.shape[1]
         self.dtype = rows.dtype.name
         self.row_bytes = self.width * rows.dtype.itemsize
@@ -114,8 +116,12 @@ class TableSource:
 
     def gather(self, batch: Wanted, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes row i of out: float[n, F] from batch.input_ids[i], converted to out's dtype, and books the bytes."""
-        gather(self.rows, batch.input_ids, kernel_array(out), threads=self.threads)
-        self.book(len(batch.input_ids), ledger)
+        node_ids, num_rows = batch.input_ids, len(batch.input_ids)
+        gather(self.rows, node_ids, kernel_array(out), threads=self.threads, row_of=self.row_of)
+        if self.row_of is not None:
+            num_rows = int(np.count_nonzero(self.row_of[node_ids] >= 0))
+            ledger.count("without_features", 0, len(node_ids) - num_rows)
+        self.book(num_rows, ledger)
 
     def book(self, num_rows: int, ledger: Ledger) -> None:
         """Books rows that went to the device from here."""
@@ -129,14 +135,14 @@ class MemorySource(TableSource):
     """The whole table in memory, every byte verified as it is read; peak memory is the table's bytes."""
 
     def __init__(self, table: FeatureTable, threads: int = 1):
-        super().__init__(read_table(table, threads), False, threads)
+        super().__init__(read_table(table, threads), False, threads, table.row_of)
 
 
 class MappedSource(TableSource):
     """The table as a mapped file; the page cache decides what stays. Does not verify digests."""
 
     def __init__(self, table: FeatureTable, threads: int = 1):
-        super().__init__(table.open(), True, threads)
+        super().__init__(table.open(), True, threads, table.row_of)
 
 
 def open_source(table: FeatureTable, where: str, threads: int = 1) -> TableSource:

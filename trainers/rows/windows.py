@@ -69,18 +69,25 @@ class MemoryRows:
 
 
 class MappedRows:
-    """Rows of a mapped file, of any type that `kernels.rows.gather` converts."""
+    """Rows of a mapped file, of any type that `kernels.rows.gather` converts.
 
-    def __init__(self, table: np.memmap[Any, Any], dtype: torch.dtype = torch.float32):
-        self.table, self.width, self.dtype = table, table.shape[1], dtype
+    Args:
+        table: [R, F], the file.
+        dtype: type of the rows that are returned.
+        row_of: ids[N], row of each node, -1 for one without features, whose row is zeros; None where nodes are rows.
+    """
+
+    def __init__(self, table: np.memmap[Any, Any], dtype: torch.dtype = torch.float32, row_of: Array | None = None):
+        self.table, self.row_of, self.width, self.dtype = table, row_of, table.shape[1], dtype
         self.row_bytes = self.width * table.dtype.itemsize
 
     def gather(self, node_ids: Array, threads: int) -> Tensor:
         """Returns float[n, width], row i of node_ids[i]; holds one window of the file."""
         out = torch.empty((len(node_ids), self.width), dtype=self.dtype)
-        order = np.argsort(node_ids, kind="stable")
+        rows = node_ids if self.row_of is None else self.row_of[node_ids]
+        order = np.argsort(rows, kind="stable")
         # What is mapped for a row: its own pages and those around them, or all rows up to the next, whichever is less.
-        places = node_ids[order].astype(np.int64) * self.row_bytes
+        places = np.maximum(rows[order].astype(np.int64), 0) * self.row_bytes
         steps = np.minimum(np.diff(places, prepend=places[:1]), _PAGES_AROUND + self.row_bytes)
         filled = np.cumsum(np.maximum(steps, self.row_bytes))
         low = 0
@@ -88,7 +95,7 @@ class MappedRows:
             base = filled[low - 1] if low else 0
             high = max(low + 1, int(np.searchsorted(filled, base + WINDOW_BYTES, side="right")))
             part = torch.empty((high - low, self.width), dtype=self.dtype)
-            gather(self.table, node_ids[order[low:high]], part.numpy(), threads=threads)
+            gather(self.table, node_ids[order[low:high]], part.numpy(), threads=threads, row_of=self.row_of)
             out[torch.from_numpy(order[low:high])] = part
             forget(self.table)
             low = high
@@ -96,7 +103,8 @@ class MappedRows:
 
     def read(self, low: int, high: int) -> Tensor:
         """Returns float[high - low, width], the rows of nodes low to high."""
-        rows = torch.from_numpy(np.array(self.table[low:high], numpy_dtype(self.dtype)))
+        rows = torch.empty((high - low, self.width), dtype=self.dtype)
+        gather(self.table, np.arange(low, high), rows.numpy(), row_of=self.row_of)
         forget(self.table)
         return rows
 
@@ -148,7 +156,7 @@ class SourceRows:
 def input_rows(features: FeatureSource, num_nodes: int, memory_bytes: int, dtype: torch.dtype = torch.float32) -> Rows:
     """Returns the input rows as a model takes them; a mapped table that exceeds the bytes is read by windows."""
     if isinstance(features, MappedSource) and num_nodes * features.row_bytes > memory_bytes:
-        return MappedRows(features.rows, dtype)  # pyright: ignore[reportArgumentType]
+        return MappedRows(features.rows, dtype, features.row_of)  # pyright: ignore[reportArgumentType]
     return SourceRows(features, dtype)
 
 

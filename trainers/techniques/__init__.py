@@ -23,7 +23,7 @@ class Technique:
         name: the value.
         module: the file that carries it out; its function `open_executor(run)` returns an `Executor` (trainers/executor.py).
         needs: tables that the pipeline file must have besides [graph].
-        inputs: stages besides the graph whose versions enter the model's, because they can change its weights.
+        inputs: stages besides the graph and its features whose versions enter the model's, because they can change its weights.
         reads: stages that the training reads besides, where the pipeline has them; they change how it runs and none of its weights.
         asks: table -> key -> value that the technique needs in a stage's table, whatever the file says there.
         stored: the mini-batches come from the `samples` stage, whatever the key `samples` says.

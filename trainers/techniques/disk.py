@@ -62,7 +62,7 @@ def open_executor(run: Run) -> BatchExecutor:
     Raises:
         InputError: samples or packed chunks are not given, or are another run's.
     """
-    sampler, execution, table = open_stored(run), run.execution, run.graph.features
+    sampler, execution, table = open_stored(run), run.execution, run.features.stored
     missing = {"cache_plan", "packed_chunks"} - run.reads.keys()
     if missing:
         asked = f'trainer = "{run.semantic.train.trainer}"'

@@ -214,6 +214,38 @@ void gather(py::array table, Array<Id> ids, py::array out, int threads) {
     copy_any(types, [=](int64_t i) { return rows.first + node[i] * rows.stride; }, to);
 }
 
+// The row of each node, -1 for one without features. Looked up once, so that copying reads them one after the other.
+template <class Id, class Row>
+std::vector<int64_t> rows_of(const Id* node, int64_t count, const Row* row_of, int64_t num_rows, int threads) {
+    std::vector<int64_t> found(count);
+    parallel_for(count, 65536, threads, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) found[i] = row_of[node[i]];
+    });
+    bool sound = true;
+    for (const int64_t row : found) sound &= (row >= -1) & (row < num_rows);
+    for (int64_t i = 0; !sound && i < count; ++i) {
+        if (found[i] >= -1 && found[i] < num_rows) continue;
+        throw InputError("node " + std::to_string(node[i]) + " has row " + std::to_string(found[i]) + " of a table of " +
+                             std::to_string(num_rows) + " rows",
+                         "gather from the table that row_of belongs to");
+    }
+    return found;
+}
+
+template <class Id, class Row>
+void gather_by_row(py::array table, Array<Id> ids, Array<Row> row_of, py::array out, int threads) {
+    const Rows rows(table);
+    const Types types(table.dtype(), out.dtype());
+    const Target to = target(types, out, threads);
+    const Id* node = ids.data();
+    const Row* row = row_of.data();
+    const int64_t num_nodes = row_of.size();
+    py::gil_scoped_release unlocked;
+    check_ids(node, to.count, num_nodes);
+    const std::vector<int64_t> place = rows_of(node, to.count, row, rows.count, threads);
+    copy_any(types, [&](int64_t i) { return place[i] < 0 ? nullptr : rows.first + place[i] * rows.stride; }, to);
+}
+
 using Maybe = std::optional<py::array>;
 
 void gather_tiered(py::dtype dtype, Maybe device, Maybe host, Maybe staged, std::vector<py::array> peers,
@@ -249,8 +281,12 @@ void check_slots(Array<int32_t> slots, std::array<int64_t, 3> counts, std::vecto
 
 template <class Id>
 void bind(py::module_& m) {
-    m.def("gather", &gather<Id>, py::arg("table"), py::arg("node_ids").noconvert(), py::arg("out").noconvert(),
-          py::arg("threads"));
+    using py::arg;
+    m.def("gather", &gather<Id>, arg("table"), arg("node_ids").noconvert(), arg("out").noconvert(), arg("threads"));
+    m.def("gather_by_row", &gather_by_row<Id, int32_t>, arg("table"), arg("node_ids").noconvert(),
+          arg("row_of").noconvert(), arg("out").noconvert(), arg("threads"));
+    m.def("gather_by_row", &gather_by_row<Id, int64_t>, arg("table"), arg("node_ids").noconvert(),
+          arg("row_of").noconvert(), arg("out").noconvert(), arg("threads"));
 }
 
 }  // namespace

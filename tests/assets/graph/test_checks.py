@@ -52,11 +52,8 @@ def test_topology_checks(monkeypatch, indptr, indices, merged, expected, slice_e
 def test_node_checks():
     labels = np.array([0, 1, -1, 3], np.int32)
     parts = (np.array([0]), np.array([0, 1]), np.array([2]))
-    checks = node_checks(labels, 2, parts, np.zeros((3, 1)))
-    assert failed(checks) == {"labels are in range", "splits are disjoint", "one feature row a node"}
-    good = node_checks(
-        np.array([0, 1, -1], np.int32), 2, (np.array([0]), np.array([1]), parts[0][:0]), np.zeros((3, 1))
-    )
+    assert failed(node_checks(labels, 2, parts)) == {"labels are in range", "splits are disjoint"}
+    good = node_checks(np.array([0, 1, -1], np.int32), 2, (np.array([0]), np.array([1]), parts[0][:0]))
     assert failed(good) == set()
 
 
