@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.graph.read import open_graph
+from assets.features.read import open_features
 from assets.packed_chunks.read import Chunks
 from assets.samples.read import open_samples
 from assets.storage.artifact import Artifact, read_artifact
@@ -30,7 +30,7 @@ def wrong_rows(packed: Packed) -> int:
         InputError: damage was noticed.
     """
     chunks = Chunks(read_artifact(packed.packed_chunks.path), packed.cache_plan, packed.samples)
-    table, samples = open_graph(packed.graph).features, open_samples(packed.samples)
+    table, samples = open_features(packed.features), open_samples(packed.samples)
     features = np.asarray(table.open())
     tiers = {DEVICE: read_table(chunks.device_image), HOST: read_table(chunks.host_image)}
     loader = ChunkLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(1 << 24), ReadExecution())

@@ -11,7 +11,6 @@ from assets.budgets.stage import BudgetsStage
 from assets.building.materialize import materialize
 from assets.cache_plan.config import CachePlanExecution, CachePlanTable, cache_plan_config
 from assets.cache_plan.stage import CACHE_PLAN
-from assets.graph.stage import GRAPH, GraphExecution
 from assets.packed_chunks.config import PackedConfig, PackedExecution
 from assets.packed_chunks.stage import PACKED_CHUNKS
 from assets.pipeline.file import load_pipeline
@@ -19,6 +18,7 @@ from assets.samples.config import SamplesExecution, SamplesTable, samples_config
 from assets.samples.stage import SAMPLES
 from assets.storage.store import Store
 from tests.assets.packed_chunks.packed import Packed, build_packed
+from tests.assets.sources.own_data import build_config
 from tests.trainers.runs import train_packed
 from trainers.config import TrainTable
 
@@ -69,15 +69,16 @@ def photo(tmp_path_factory: pytest.TempPathFactory) -> Packed:
     """A real graph whose rows of 2,980 bytes straddle pages."""
     pipeline, store = load_pipeline("photo", TrainTable), Store(tmp_path_factory.mktemp("photo"))
     assert pipeline.sampling is not None
-    graph = materialize(store, GRAPH, pipeline.graph, GraphExecution(threads=1), {})
+    built = build_config(store.home, pipeline.graph, threads=1)
+    graph, features = built.graph, built.features
     config = samples_config(SamplesTable(epochs=3), pipeline.sampling, 5)
     samples = materialize(store, SAMPLES, config, SamplesExecution(threads=1), {"graph": graph})
     memory = BudgetsConfig(memory=MemoryConfig(device="5%", host="10%", disk="4x"))
-    budgets = materialize(store, BudgetsStage(), memory, BudgetsExecution(), {"graph": graph})
-    inputs = {"graph": graph, "samples": samples, "budgets": budgets}
+    budgets = materialize(store, BudgetsStage(), memory, BudgetsExecution(), {"features": features})
+    inputs = {"features": features, "samples": samples, "budgets": budgets}
     plan = cache_plan_config(CachePlanTable(), 5)
     cache_plan = materialize(store, CACHE_PLAN, plan, CachePlanExecution(threads=1), inputs)
-    inputs = {"graph": graph, "samples": samples, "cache_plan": cache_plan}
+    inputs = {"features": features, "samples": samples, "cache_plan": cache_plan}
     chunks = materialize(store, PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=1), inputs)
     return Packed(graph, samples, cache_plan, chunks)
 

@@ -11,7 +11,7 @@ import pytest
 
 from assets.storage.store import Store
 from tests.assets.packed_chunks.packed import build_packed
-from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import content
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def model_content(home: Path) -> dict[str, str]:
 @pytest.mark.slow
 def test_kill_and_resume_gives_the_same_model(tmp_path: Path) -> None:
     straight = tmp_path / "straight"
-    random_graph_artifact(straight)
+    random_graph_artifacts(straight)
     done = run_child(straight, 0, resume=False)
     assert done.returncode == 0, done.stderr
     num_events, expected = int(done.stdout), model_content(straight)
@@ -63,7 +63,7 @@ def test_resume_with_a_cache_is_exact_and_ends_with_the_weights_of_none(tmp_path
     """Weights are those of a run without a cache, and the ledger is that of an uninterrupted run with one."""
     plain, straight, killed = tmp_path / "plain", tmp_path / "straight", tmp_path / "killed"
     for home, cached in ((plain, False), (straight, True), (killed, True)):
-        random_graph_artifact(home)
+        random_graph_artifacts(home)
         if home is not killed:
             assert run_child(home, 0, resume=False, cached=cached).returncode == 0
     for kill_at in (35, 20, 12):
@@ -90,9 +90,9 @@ def test_resume_from_disk_is_exact(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_without_resume_it_starts_over_and_ends_the_same(tmp_path: Path) -> None:
     straight, killed = tmp_path / "straight", tmp_path / "killed"
-    random_graph_artifact(straight)
+    random_graph_artifacts(straight)
     assert run_child(straight, 0, resume=False).returncode == 0
-    random_graph_artifact(killed)
+    random_graph_artifacts(killed)
     assert run_child(killed, 30, resume=False).returncode == -signal.SIGKILL
     assert list((killed / "checkpoints").glob("*.safetensors"))
     assert run_child(killed, 0, resume=False).returncode == 0

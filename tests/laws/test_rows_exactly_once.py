@@ -1,6 +1,7 @@
 """Laws 3 and 4 for cached rows: each needed row comes once, from one tier, byte-equal; no tier holds more than its budget, 0 included."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -8,28 +9,53 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.graph.read import open_graph
+from assets.building.stage import Summary
+from assets.features.read import open_features
+from assets.packed_chunks.read import Chunks
+from assets.samples.read import open_samples
 from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from assets.storage.table import FeatureTable
 from kernels.rows.placement import place_bytes
 from kernels.rows.slots import DEVICE, HOST, split_slots
-from tests.trainers.graphs import random_graph_artifact
+from kernels.types import BatchKey
+from tests.assets.packed_chunks.packed import build_packed
+from tests.trainers.graphs import GraphArtifacts, random_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs
-from tests.trainers.runs import SAMPLING, TABLE, content, train_small
+from tests.trainers.runs import SAMPLING, TABLE, content, train_packed, train_small
 from trainers.config import TrainTable
 from trainers.devices.logical import LogicalDevice
-from trainers.open_rows import open_features
+from trainers.open_rows import open_rows
 from trainers.record.ledger import Ledger
 from trainers.rows.cache import CachedSource
-from trainers.rows.source import RowIds, open_source
+from trainers.rows.packed import PackedRows, loader_reading
+from trainers.rows.source import MappedSource, RowIds, open_source
+from trainers.rows.windows import MappedRows, input_rows
 
 NUM_NODES, ROW_BYTES = 400, 48
 TABLE_BYTES = NUM_NODES * ROW_BYTES
 budgets = st.one_of(st.just(0), st.just(TABLE_BYTES), st.integers(0, TABLE_BYTES + 100))
 
 
-@pytest.fixture(scope="module")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    return random_graph_artifact(tmp_path_factory.mktemp("home"))
+KINDS = [{"featureless": 0, "dtype": "float32"}, {"featureless": 3, "dtype": "float32"}]
+KINDS += [{"featureless": 7, "dtype": "float16"}, {"featureless": 2, "dtype": "uint16"}]
+"""Tables: all nodes have rows; a third, a seventh or half of them have none; stored in 4 or 2 bytes, the last one as bfloat16."""
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: f"{kind['dtype']}, 1 in {kind['featureless']}")
+def artifacts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> GraphArtifacts:
+    return random_graph_artifacts(tmp_path_factory.mktemp("home"), **request.param)
+
+
+def expected_rows(table: FeatureTable, ids: np.ndarray) -> np.ndarray:
+    """The rows f32[n, F] that nodes should get, by a way of its own: byte for byte, zeros without features."""
+    rows = np.array(table.open())
+    if table.dtype == "uint16":
+        rows = torch.from_numpy(rows.view(np.int16)).view(torch.bfloat16).float().numpy()
+    place = np.arange(table.num_nodes) if table.row_of is None else np.asarray(table.row_of)
+    whole = np.zeros((table.num_nodes, table.width), np.float32)
+    whole[place >= 0] = rows[place[place >= 0]].astype(np.float32)
+    return whole[ids]
 
 
 @settings(max_examples=120, deadline=None)
@@ -38,35 +64,105 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     budgets,
     budgets,
     st.sampled_from(["mapped", "memory"]),
-    st.sampled_from([1 << 29, NUM_NODES - 1]),
+    st.sampled_from([1 << 29, 1]),
     st.lists(st.integers(0, NUM_NODES - 1), max_size=200),
 )
 def test_rows_come_once_from_one_tier_within_budgets(
-    artifact: Artifact, seed: int, device_bytes: int, host_bytes: int, where: str, max_rows: int, needed: list[int]
+    artifacts: GraphArtifacts,
+    seed: int,
+    device_bytes: int,
+    host_bytes: int,
+    where: str,
+    max_rows: int,
+    needed: list[int],
 ) -> None:
-    graph = open_graph(artifact)
-    order = np.random.default_rng(seed).permutation(NUM_NODES)
-    placement = place_bytes(order, ROW_BYTES, device_bytes, host_bytes)
+    table = artifacts.open().features
+    order, row_bytes = np.random.default_rng(seed).permutation(NUM_NODES), table.row_bytes
+    placement = place_bytes(order, row_bytes, device_bytes, host_bytes, table.row_of)
     device = LogicalDevice(cache_bytes=device_bytes)
-    source = CachedSource(graph.features, open_source(graph.features, where), placement, device, max_rows)
+    source = CachedSource(table, open_source(table, where), placement, device, max_rows)
     ids, ledger = np.array(needed, np.int32), Ledger()
     out = torch.full((len(ids), 12), torch.nan)
     source.gather(RowIds(ids), out, ledger)
 
-    assert out.numpy().tobytes() == np.asarray(graph.features.open())[ids].tobytes()
+    assert out.numpy().tobytes() == expected_rows(table, ids).tobytes()
     assert device.peak.get("cache", 0) <= device_bytes and source.host_bytes <= host_bytes
     counted = {row["name"]: row["n"] for row in ledger.rows()["counts"]}
     tier = split_slots(placement.slot[ids])[0]
     assert counted["hits_device"] == (tier == DEVICE).sum() and counted["hits_host"] == (tier == HOST).sum()
     assert sum(counted.values()) == len(ids)
-    assert ledger.moved_bytes("d2d") == counted["hits_device"] * ROW_BYTES
-    assert ledger.moved_bytes("h2d") == (counted["hits_host"] + counted["misses"]) * ROW_BYTES
+    assert counted.get("without_features", 0) == (table.rows_of(ids) < 0).sum()
+    assert ledger.moved_bytes("d2d") == counted["hits_device"] * row_bytes
+    assert ledger.moved_bytes("h2d") == (counted["hits_host"] + counted["misses"]) * row_bytes
     # Nobody can take a row that is not there: a table of other bytes behind the cache leaves the cached rows as they were.
-    source.behind.rows = np.zeros((NUM_NODES, 12), np.float32)
+    source.behind.rows = np.zeros_like(np.asarray(table.open()))
     source.gather(RowIds(ids), out, Ledger())
     cached = tier >= 0
-    np.testing.assert_array_equal(out.numpy()[cached], graph.features.open()[ids[cached]])
+    np.testing.assert_array_equal(out.numpy()[cached], expected_rows(table, ids)[cached])
     assert not out.numpy()[~cached].any()
+
+
+@pytest.mark.parametrize("where", ["mapped", "memory"])
+def test_a_table_without_a_cache_gives_each_row_once(artifacts: GraphArtifacts, where: str) -> None:
+    table = artifacts.open().features
+    ids, ledger = np.random.default_rng(0).integers(0, NUM_NODES, 300).astype(np.int32), Ledger()
+    out = torch.full((300, 12), torch.nan)
+    open_source(table, where, threads=2).gather(RowIds(ids), out, ledger)
+    assert out.numpy().tobytes() == expected_rows(table, ids).tobytes()
+    has_row = int((table.rows_of(ids) >= 0).sum())
+    assert ledger.moved_bytes("h2d") == has_row * table.row_bytes
+
+
+def test_exact_inference_reads_the_same_rows_by_windows(
+    artifacts: GraphArtifacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = artifacts.open().features
+    monkeypatch.setattr("trainers.rows.windows.WINDOW_BYTES", 10 * table.row_bytes)
+    rows = input_rows(MappedSource(table), NUM_NODES, memory_bytes=0)
+    assert isinstance(rows, MappedRows)
+    ids = np.random.default_rng(0).integers(0, NUM_NODES, 300)
+    assert rows.gather(ids, 2).numpy().tobytes() == expected_rows(table, ids).tobytes()
+    assert rows.read(37, 301).numpy().tobytes() == expected_rows(table, np.arange(37, 301)).tobytes()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind['dtype']}, 1 in {kind['featureless']}")
+@pytest.mark.parametrize("order", ["filled", "copies"])
+def test_packed_rows_come_once_from_four_levels(tmp_path: Path, kind: dict, order: str) -> None:
+    packed = build_packed(tmp_path, width=12, epochs=2, plan={"order": order}, **kind)
+    table, samples = open_features(packed.features), open_samples(packed.samples)
+    chunks = Chunks(packed.packed_chunks, packed.cache_plan, packed.samples)
+    rows = PackedRows(
+        chunks,
+        table,
+        num_batches=samples.num_batches,
+        device=LogicalDevice(),
+        pool_bytes=1 << 20,
+        reading=loader_reading(method="buffered"),
+    )
+    sums = {"hits_device": 0, "hits_host": 0, "hits_packed": 0, "hits_disk_cache": 0, "without_features": 0}
+    for number in range(samples.num_epochs * samples.num_batches):
+        key, blocks = samples.batch(*divmod(number, samples.num_batches))
+        ids, ledger = np.asarray(blocks[0].src_ids), Ledger()
+        out = torch.full((len(ids), 12), torch.nan)
+        staged = rows.stage(Keyed(key))
+        rows.gather(RowIds(ids, staged=staged), out, ledger)
+        assert out.numpy().tobytes() == expected_rows(table, ids).tobytes()
+        counted = {row["name"]: row["n"] for row in ledger.rows()["counts"]}
+        assert sum(counted.values()) == len(ids)
+        assert counted.get("without_features", 0) == (table.rows_of(ids) < 0).sum()
+        for name in sums:
+            sums[name] += counted.get(name, 0)
+        staged.release()
+    rows.close()
+    assert all(sums[name] > 0 for name in sums if name != "without_features" or kind["featureless"])
+    held = packed.packed_chunks.summary["numbers"]
+    assert held["packed_rows"] == sums["hits_packed"] and held["row_bytes"] == table.row_bytes
+
+
+class Keyed(NamedTuple):
+    """A planned batch, as far as loading needs it."""
+
+    key: BatchKey
 
 
 @pytest.mark.parametrize(
@@ -91,16 +187,37 @@ def test_losses_are_bit_equal_with_any_placement(tmp_path: Path, memory: dict) -
     assert cached.run_record()["peak_bytes"].get("cache", 0) == record["device_rows"] * ROW_BYTES
 
 
-def test_the_budget_of_a_run_is_the_stage_s(artifact: Artifact) -> None:
+def test_the_budget_of_a_run_is_the_stage_s(tmp_path: Path) -> None:
     from kernels.sampling.epoch_plan import EpochPlan
     from trainers.config import ModelConfig
 
-    home = artifact.path.parents[2]
-    graph, table = open_graph(artifact), TrainTable(**TABLE)
+    artifacts = random_graph_artifacts(tmp_path)
+    graph, table = artifacts.open(), TrainTable(**TABLE)
     semantic = ModelConfig(seed=5, train=table.config, sampling=SAMPLING)
     plan = EpochPlan(np.array(graph.train_ids), SAMPLING.batch_size, seed=5)
     for device, host in ((0, 0), (48 * 7, 48 * 11 + 47), ("50%", "25%")):
-        cache = cache_inputs(home, artifact, device=device, host=host, disk=0)
-        made = open_features(graph, semantic, table.execution, plan, cache)
+        cache = cache_inputs(tmp_path, artifacts, device=device, host=host, disk=0)
+        made = open_rows(graph, graph.features, semantic, table.execution, plan, cache)
         rows = [200, 100] if device == "50%" else [device // 48, host // 48]
         assert [made.record["device_rows"], made.record["host_rows"]] == rows
+
+
+@pytest.mark.parametrize("kind", KINDS[1:], ids=lambda kind: f"{kind['dtype']}, 1 in {kind['featureless']}")
+def test_weights_are_bit_equal_from_disk_online_and_with_rows_of_zeros(tmp_path: Path, kind: dict) -> None:
+    packed = build_packed(tmp_path / "rows", width=12, **kind)
+    disk = content(train_packed(packed, tmp_path / "disk", "disk"))
+    online = content(train_packed(packed, tmp_path / "online", "minibatch"))
+    zeros = packed._replace(features=with_rows_of_zeros(tmp_path / "zeros", open_features(packed.features)))
+    explicit = content(train_packed(zeros, tmp_path / "explicit", "minibatch"))
+    for name in ("weights.safetensors", "metrics.jsonl"):
+        assert disk[name] == online[name] == explicit[name]
+
+
+def with_rows_of_zeros(home: Path, table: FeatureTable) -> Artifact:
+    """The same features as a table with a row for each node."""
+    assert table.row_of is not None
+    whole = np.zeros((table.num_nodes, table.width), table.dtype)
+    whole[np.asarray(table.row_of) >= 0] = table.open()
+    with Store(home).writer("features", "0" * 64) as writer:
+        writer.save("rows", whole)
+        return writer.publish({}, {}, Summary(), {})

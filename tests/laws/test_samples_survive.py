@@ -15,7 +15,7 @@ from assets.samples.stage import SAMPLES
 from assets.storage.store import Store
 from tests.assets.samples.sampled import build_samples, contents
 from tests.laws.crashes import assert_clean, at_line, die, fill_disks, run_child
-from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.graphs import random_graph_artifacts
 
 ROOT = Path(__file__).parents[2]
 PARTS = "samples.parts"
@@ -25,7 +25,7 @@ PARTS = "samples.parts"
 def calm(tmp_path_factory):
     """The bytes of a build that nothing disturbs, and a home that has the graph only."""
     home = tmp_path_factory.mktemp("calm")
-    random_graph_artifact(home / "graph")
+    random_graph_artifacts(home / "graph")
     shutil.copytree(home / "graph", home / "whole")
     return contents(build_samples(home / "whole", epochs=2)), home / "graph"
 

@@ -1,15 +1,17 @@
 """Small graphs for the trainer tests, in memory and as artifacts of a store."""
 
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from typing import NamedTuple
-
 from assets.building.stage import Summary
+from assets.features.read import open_features
 from assets.graph.read import Graph, open_graph
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
+from assets.storage.table import FeatureTable
 from assets.storage.version import version_of
 from kernels.types import Topology
 
@@ -40,6 +42,12 @@ class GraphArtifacts(NamedTuple):
     def inputs(self) -> dict[str, Artifact]:
         """Role -> artifact, as stages that read both take them."""
         return {"graph": self.graph, "features": self.features}
+
+    def open(self) -> "OpenedGraph":
+        """Returns both, opened."""
+        graph = open_graph(self.graph)
+        found = {each.name: getattr(graph, each.name) for each in fields(graph)}
+        return OpenedGraph(**found, features=open_features(self.features))
 
 
 def random_graph_artifacts(
@@ -88,6 +96,13 @@ def _published(home: Path, stage: str, config: dict, arrays: dict, numbers: dict
         return writer.publish(config, {}, Summary(numbers=numbers), {})
 
 
-def random_graph(home: Path, **size: int) -> Graph:
-    """The graph, opened."""
-    return open_graph(random_graph_artifacts(home, **size).graph)
+@dataclass(frozen=True, kw_only=True)
+class OpenedGraph(Graph):
+    """A graph and its features, opened."""
+
+    features: FeatureTable
+
+
+def random_graph(home: Path, **size: int) -> OpenedGraph:
+    """Both, opened."""
+    return random_graph_artifacts(home, **size).open()

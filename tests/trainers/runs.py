@@ -9,7 +9,7 @@ from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from tests.assets.packed_chunks.packed import Packed
-from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs
 from trainers.config import TrainTable
 from trainers.run import train_table
@@ -35,12 +35,11 @@ def train_small(
         options: override `TABLE`.
     """
     store = Store(home)
-    found = [artifact for artifact in store.artifacts() if artifact.stage == "graph"]
-    graph = found[0] if found else random_graph_artifact(home)
+    artifacts = random_graph_artifacts(home)
     table = TrainTable(**(TABLE | options))
     run: dict[str, Any] = {"resume": resume, "progress": progress, "report": report}
-    reads = {} if memory is None else cache_inputs(home, graph, **memory)
-    return train_table(store, {"graph": graph}, table, sampling, 5, reads=reads, **run)[0]
+    reads = {} if memory is None else cache_inputs(home, artifacts, **memory)
+    return train_table(store, artifacts.inputs, table, sampling, 5, reads=reads, **run)[0]
 
 
 def train_packed(
@@ -62,7 +61,7 @@ def train_packed(
     sampling = replace(sampling, reuse=packed.samples.summary["numbers"]["num_epochs"])
     run: dict[str, Any] = {"resume": resume, "progress": progress, "report": lambda line: None}
     reads = stored_rows(packed) if trainer == "disk" else {}
-    return train_table(Store(home), {"graph": packed.graph}, table, sampling, 5, reads=reads, **run)[0]
+    return train_table(Store(home), packed.inputs, table, sampling, 5, reads=reads, **run)[0]
 
 
 def stored_rows(packed: Packed) -> dict[str, Artifact]:

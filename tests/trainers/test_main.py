@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from assets.building.materialize import materialize
-from assets.graph.stage import GRAPH, GraphExecution
+from assets.features.stage import FEATURES
+from assets.graph.stage import GRAPH
 from assets.pipeline.file import load_pipeline
 from assets.storage.store import Store
+from tests.assets.sources.own_data import build_config
 from trainers.__main__ import main
 from trainers.config import TrainTable
 
@@ -35,35 +37,37 @@ epochs = 1
 
 
 @pytest.fixture
-def built(tmp_path):
-    """A pipeline file and a home with its graph."""
+def prepared(tmp_path):
+    """A pipeline file and a home with its graph and features."""
     path, home = tmp_path / "small.toml", tmp_path / "home"
     path.write_text(RECIPE)
     pipeline = load_pipeline(path, TrainTable)
-    graph = materialize(Store(home), GRAPH, pipeline.graph, GraphExecution(threads=1), {})
-    return path, home, graph
+    built = build_config(home, pipeline.graph, threads=1)
+    return path, home, built
 
 
-def test_it_trains_and_then_reuses(built, capsys):
-    path, home, _graph = built
+def test_it_trains_and_then_reuses(prepared, capsys):
+    path, home, _ = prepared
     assert main([str(path), "sage", "--home", str(home)]) == 0
     assert "trained model/" in capsys.readouterr().out
     assert main([str(path), "sage", "--home", str(home)]) == 0
     assert "reused model/" in capsys.readouterr().out
-    assert [each.stage for each in Store(home).artifacts()] == ["graph", "model"]
+    assert [each.stage for each in Store(home).artifacts()] == ["features", "graph", "model"]
 
 
-def test_a_copied_graph_is_named_by_its_version(built, tmp_path, monkeypatch):
+def test_a_copied_graph_is_named_by_its_version(prepared, tmp_path, monkeypatch):
     """On a machine that has the artifact and not what it was built from; the orchestrator is not needed there."""
-    path, home, graph = built
+    path, home, built = prepared
     shutil.copytree(home / "store", tmp_path / "copy" / "store", ignore=shutil.ignore_patterns(".staging"))
-    monkeypatch.setattr(type(GRAPH), "raw", lambda *_: pytest.fail("raw content was read"))
-    assert main([str(path), "sage", "--home", str(tmp_path / "copy"), "--input", f"graph={graph.version[:12]}"]) == 0
-    assert [each.stage for each in Store(tmp_path / "copy").artifacts()] == ["graph", "model"]
+    for stage in (GRAPH, FEATURES):
+        monkeypatch.setattr(type(stage), "raw", lambda *_: pytest.fail("raw content was read"))
+    named = [f"--input={stage}={each.version[:12]}" for stage, each in built.inputs.items()]
+    assert main([str(path), "sage", "--home", str(tmp_path / "copy"), *named]) == 0
+    assert [each.stage for each in Store(tmp_path / "copy").artifacts()] == ["features", "graph", "model"]
 
 
-def test_it_needs_no_orchestrator(built):
-    path, home, _graph = built
+def test_it_needs_no_orchestrator(prepared):
+    path, home, _ = prepared
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['dagster', 'dagster_pipes', 'duckdb', 'polars', 'matplotlib']));"
         "import runpy; sys.argv = ['trainers', *sys.argv[1:]]; runpy.run_module('trainers', run_name='__main__')"
@@ -81,19 +85,32 @@ def test_it_needs_no_orchestrator(built):
         (["sage", "--input", "graph=ffffffffff"], "no artifact in"),
     ],
 )
-def test_mistakes_end_with_1_and_one_message(built, capsys, arguments, message):
-    path, home, _graph = built
+def test_mistakes_end_with_1_and_one_message(prepared, capsys, arguments, message):
+    path, home, _ = prepared
     assert main([str(path), *arguments, "--home", str(home)]) == 1
     assert message in capsys.readouterr().err
 
 
-def test_a_missing_graph_is_named(built, tmp_path, capsys):
-    assert main([str(built[0]), "sage", "--home", str(tmp_path / "empty")]) == 1
-    assert "graph/" in capsys.readouterr().err
+@pytest.mark.parametrize("missing", ["graph", "features"])
+def test_what_is_missing_is_named_with_what_brings_it(prepared, capsys, missing):
+    path, home, built = prepared
+    Store(home).discard(missing, built.inputs[missing].version)
+    assert main([str(path), "sage", "--home", str(home)]) == 1
+    said = capsys.readouterr().err
+    assert f"{missing}/{built.inputs[missing].version[:12]} is not in" in said and "graphmill build" in said
 
 
-def test_a_cache_needs_hotness_and_resolves_its_own_budgets(built, capsys):
-    path, home, graph = built
+def test_features_of_another_graph_are_refused(prepared, tmp_path, capsys):
+    path, home, _ = prepared
+    (tmp_path / "other.toml").write_text(RECIPE.replace("nodes = 200", "nodes = 201"))
+    other = build_config(home, load_pipeline(tmp_path / "other.toml", TrainTable).graph)
+    named = f"features={other.features.version}"
+    assert main([str(path), "sage", "--home", str(home), "--input", named]) == 1
+    assert "are about 201 nodes, the graph about 200" in capsys.readouterr().err
+
+
+def test_a_cache_needs_hotness_and_resolves_its_own_budgets(prepared, capsys):
+    path, home, built = prepared
     path.write_text(RECIPE + '[hotness]\npolicy = "degree"\n[memory]\ndevice = "25%"\nhost = 0\n')
     assert main([str(path), "sage", "--home", str(home)]) == 1
     assert "hotness/" in (said := capsys.readouterr().err) and "graphmill build" in said
@@ -102,8 +119,8 @@ def test_a_cache_needs_hotness_and_resolves_its_own_budgets(built, capsys):
     from assets.hotness.stage import HOTNESS
 
     config = hotness_config(pipeline.table("hotness"), pipeline.sampling, pipeline.seed)
-    materialize(Store(home), HOTNESS, config, HotnessExecution(threads=1), {"graph": graph})
-    assert main([str(path), "sage", "--home", str(home), "--input", f"graph={graph.version[:9]}"]) == 0
+    materialize(Store(home), HOTNESS, config, HotnessExecution(threads=1), {"graph": built.graph})
+    assert main([str(path), "sage", "--home", str(home), "--input", f"graph={built.graph.version[:9]}"]) == 0
     (model,) = [each for each in Store(home).artifacts() if each.stage == "model"]
     assert model.run_record()["cache"]["device_rows"] == 50
-    assert {each.stage for each in Store(home).artifacts()} == {"graph", "hotness", "budgets", "model"}
+    assert {each.stage for each in Store(home).artifacts()} == {"graph", "features", "hotness", "budgets", "model"}

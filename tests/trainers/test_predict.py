@@ -9,11 +9,10 @@ import polars
 import pytest
 import torch
 
-from assets.building.materialize import materialize
-from assets.graph.stage import GRAPH
 from assets.pipeline.file import Pipeline, load_pipeline
 from assets.storage.store import Store
 from kernels.errors import InputError
+from tests.assets.sources.own_data import build_config
 from trainers.config import TrainTable
 from trainers.evaluate import ExactRange, exact_ranges, infer_exact
 from trainers.predict import ROW_GROUP, predict_table
@@ -51,10 +50,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Store, 
     np.savez(folder / "mine.npz", edge_index=rng.integers(0, NODES, (2, 30_000)), x=x, y=labels)
     (folder / "mine.toml").write_text(RECIPE)
     pipeline, store = load_pipeline(folder / "mine.toml", TrainTable), Store(folder / "home")
-    graph = materialize(store, GRAPH, pipeline.graph, GRAPH.Execution(threads=1), {})
+    built = build_config(store.home, pipeline.graph, threads=1)
     assert pipeline.sampling is not None
-    models = train_table(store, {"graph": graph}, pipeline.train[0], pipeline.sampling, 0, report=lambda line: None)
-    return pipeline, store, (graph, models)
+    models = train_table(store, built.inputs, pipeline.train[0], pipeline.sampling, 0, report=lambda line: None)
+    return pipeline, store, (built, models)
 
 
 def test_it_computes_inside_torch_threads(trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,22 +7,21 @@ import pytest
 import torch
 
 from assets.budgets.read import Budgets
-from assets.graph.read import open_graph
 from kernels.errors import InputError
 from kernels.sampling.epoch_plan import EpochPlan
 from tests.assets.budgets.test_budgets import write_measured
-from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.graphs import random_graph, random_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs
 from tests.trainers.runs import SAMPLING, TABLE, content, train_small
 from trainers.config import ModelConfig, TrainTable
 from trainers.devices.protocol import OverBudget
-from trainers.open_rows import open_features
+from trainers.open_rows import open_rows
 from trainers.probe_step import automatic_device_bytes, simulated_peak
 from trainers.rows.source import MappedSource
 
 
 def simulate(home: Path, work_bytes: int | None = None, **options) -> int:
-    graph = open_graph(random_graph_artifact(home))
+    graph = random_graph(home)
     table = TrainTable(**(TABLE | options))
     plan = EpochPlan(np.array(graph.train_ids), SAMPLING.batch_size, seed=5, accumulate=3)
     semantic = ModelConfig(seed=5, train=table.config, sampling=SAMPLING)
@@ -67,14 +66,14 @@ def test_an_automatic_device_is_filled_up_to_what_one_step_needs(tmp_path: Path)
 
 
 def test_a_table_in_memory_needs_no_host_tier_and_must_fit_a_given_budget(tmp_path: Path) -> None:
-    artifact = random_graph_artifact(tmp_path)
-    graph, table = open_graph(artifact), TrainTable(**TABLE, features="memory")
+    artifacts = random_graph_artifacts(tmp_path)
+    graph, table = artifacts.open(), TrainTable(**TABLE, features="memory")
     semantic = ModelConfig(seed=5, train=table.config, sampling=SAMPLING)
     plan = EpochPlan(np.array(graph.train_ids), SAMPLING.batch_size, seed=5)
 
     def rows(**memory) -> tuple[int, int]:
-        cache = cache_inputs(tmp_path, artifact, device="10%", **memory)
-        record = open_features(graph, semantic, table.execution, plan, cache).record
+        cache = cache_inputs(tmp_path, artifacts, device="10%", **memory)
+        record = open_rows(graph, graph.features, semantic, table.execution, plan, cache).record
         return record["device_rows"], record["host_rows"]
 
     assert rows(host="100%") == (40, 0)

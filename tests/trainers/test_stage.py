@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from assets.sampling.config import SamplingConfig
 from assets.storage.store import Store
 from kernels.errors import InputError
-from tests.trainers.graphs import random_graph, random_graph_artifact
+from tests.trainers.graphs import random_graph, random_graph_artifacts
 from tests.trainers.runs import SAMPLING, train_small
 from trainers.config import ModelConfig, TrainConfig, TrainTable
 from trainers.devices.protocol import OverBudget
@@ -128,15 +128,15 @@ def test_fanouts_must_match_the_depth() -> None:
 
 
 def test_a_graph_without_training_nodes_is_refused(tmp_path: Path) -> None:
-    graph = random_graph_artifact(tmp_path, num_train=0)
+    graph = random_graph_artifacts(tmp_path, num_train=0)
     with pytest.raises(InputError, match="has no training nodes"):
-        train_table(Store(tmp_path), {"graph": graph}, TrainTable(name="x", hidden=4), SAMPLING, 0)
+        train_table(Store(tmp_path), graph.inputs, TrainTable(name="x", hidden=4), SAMPLING, 0)
 
 
 def test_a_graph_without_validation_nodes_keeps_the_last_weights(tmp_path: Path) -> None:
-    graph = random_graph_artifact(tmp_path, num_valid=0)
+    graph = random_graph_artifacts(tmp_path, num_valid=0)
     table = TrainTable(name="x", hidden=4, epochs=2)
-    (model,) = train_table(Store(tmp_path), {"graph": graph}, table, SAMPLING, 0, report=lambda line: None)
+    (model,) = train_table(Store(tmp_path), graph.inputs, table, SAMPLING, 0, report=lambda line: None)
     numbers = model.summary["numbers"]
     assert numbers["best_epoch"] == -1 and "valid_accuracy" not in numbers and "test_accuracy" in numbers
 
@@ -174,9 +174,9 @@ def test_class_weights_enter_the_loss_by_class(tmp_path: Path) -> None:
 def test_settings_that_do_not_fit_the_graph_are_refused_before_training(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"class_weights = \[1.0, 2.0\] has 2 entries\n.*4 classes: a, b, c, d"):
         train_small(tmp_path, class_weights=(1.0, 2.0))
-    graph = random_graph_artifact(tmp_path / "one", num_valid=1)
+    graph = random_graph_artifacts(tmp_path / "one", num_valid=1)
     with pytest.raises(InputError, match="validation nodes are all of one class"):
-        train_table(Store(tmp_path / "one"), {"graph": graph}, TrainTable(name="x", metric="roc_auc"), SAMPLING, 0)
+        train_table(Store(tmp_path / "one"), graph.inputs, TrainTable(name="x", metric="roc_auc"), SAMPLING, 0)
 
 
 def test_a_schedule_changes_the_steps_and_survives_a_restart_at_any_epoch(tmp_path: Path) -> None:

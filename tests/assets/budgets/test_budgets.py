@@ -12,7 +12,7 @@ from assets.budgets.read import open_budgets
 from assets.budgets.stage import BudgetsStage
 from assets.building.materialize import stage_version
 from kernels.errors import InputError
-from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.rows.caches import resolve
 from tests.trainers.runs import TABLE
 from trainers.config import TrainTable
@@ -28,7 +28,7 @@ def write_measured(home, memory_bytes, disk_bytes=100 * GB):
 
 @pytest.fixture
 def graph(tmp_path):
-    return random_graph_artifact(tmp_path)
+    return random_graph_artifacts(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_what_is_given_is_taken_and_the_machine_is_not_asked(tmp_path, graph, gi
     assert budgets.automatic == () and budgets.device_total_bytes is None
     assert not (tmp_path / PLACE).exists() and artifact.manifest["raw"] == {} and artifact.verify() == []
     elsewhere = stage_version(
-        BudgetsStage(tmp_path / "other"), BudgetsConfig(memory=MemoryConfig(**given)), {"graph": graph}
+        BudgetsStage(tmp_path / "other"), BudgetsConfig(memory=MemoryConfig(**given)), {"features": graph.features}
     )
     assert elsewhere == artifact.version
 

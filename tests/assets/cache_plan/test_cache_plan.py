@@ -20,7 +20,7 @@ from assets.storage.store import Store
 from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from tests.assets.samples.sampled import build_samples
-from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.graphs import random_graph_artifacts
 
 WIDTH = 300  # floats: rows of 1,200 bytes straddle pages
 ROW_BYTES = 4 * WIDTH
@@ -30,16 +30,17 @@ NODES = 400
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
-    graph = random_graph_artifact(home, width=WIDTH)
-    return {epochs: build_samples(home, graph=graph, epochs=epochs) for epochs in (1, 3)}, graph
+    artifacts = random_graph_artifacts(home, width=WIDTH)
+    return {epochs: build_samples(home, graph=artifacts.graph, epochs=epochs) for epochs in (1, 3)}, artifacts
 
 
 def plan(made, epochs=1, device="5%", host="10%", disk="100x", threads=2, home=None, **table):
-    samples, graph = made
-    store = Store(home or graph.path.parents[2])
+    samples, artifacts = made
+    features = artifacts.features
+    store = Store(home or features.path.parents[2])
     memory = BudgetsConfig(memory=MemoryConfig(device=device, host=host, disk=disk))
-    budgets = materialize(store, BudgetsStage(), memory, BudgetsExecution(), {"graph": graph})
-    inputs = {"graph": graph, "samples": samples[epochs], "budgets": budgets}
+    budgets = materialize(store, BudgetsStage(), memory, BudgetsExecution(), {"features": features})
+    inputs = {"features": features, "samples": samples[epochs], "budgets": budgets}
     config = cache_plan_config(CachePlanTable(**table), seed=5)
     return materialize(store, CACHE_PLAN, config, CachePlanExecution(threads=threads), inputs)
 
@@ -152,9 +153,8 @@ def test_a_damaged_batch_stops_the_plan(made, tmp_path):
     data[6000] ^= 1
     path.chmod(0o644)
     path.write_bytes(data)
-    graph = Store(tmp_path).open("graph", samples.inputs["graph"]["version"])
     with pytest.raises(InputError, match=r"batch \d+ of epoch 0 of samples/.* is damaged"):
-        plan(({1: samples}, graph), home=tmp_path)
+        plan(({1: samples}, random_graph_artifacts(tmp_path)), home=tmp_path)
 
 
 def test_auto_takes_the_layout_that_reads_fewer_bytes(made):

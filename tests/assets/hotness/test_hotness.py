@@ -23,7 +23,7 @@ from kernels.hotness.visits import count_reference
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
 from kernels.types import Stream
-from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.graphs import random_graph_artifacts
 
 SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=50)
 OWN = """
@@ -155,7 +155,7 @@ def test_what_does_not_matter_is_no_part_of_the_recipe():
 
 
 def test_a_graph_without_training_nodes_is_refused_where_epochs_are_needed(tmp_path):
-    empty = random_graph_artifact(tmp_path, num_train=0)
+    empty = random_graph_artifacts(tmp_path, num_train=0).graph
     with pytest.raises(InputError, match="no training nodes"):
         build(empty, tmp_path)
     assert len(open_hotness(build(empty, tmp_path, policy="degree")).order) == 400

@@ -16,7 +16,7 @@ from assets.packed_chunks.stage import PACKED_CHUNKS
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from tests.assets.samples.sampled import build_samples
-from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.graphs import GraphArtifacts, random_graph_artifacts
 
 MEMORY = {"device": "5%", "host": "10%", "disk": "2x"}
 
@@ -25,9 +25,15 @@ class Packed(NamedTuple):
     """Everything from the graph to the chunks."""
 
     graph: Artifact
+    features: Artifact
     samples: Artifact
     cache_plan: Artifact
     packed_chunks: Artifact
+
+    @property
+    def inputs(self) -> dict[str, Artifact]:
+        """What decides the weights of a model that is trained on it."""
+        return {"graph": self.graph, "features": self.features}
 
 
 def build_packed(
@@ -35,7 +41,9 @@ def build_packed(
     *,
     width: int = 300,
     epochs: int = 1,
-    graph: Artifact | None = None,
+    graph: GraphArtifacts | None = None,
+    featureless: int = 0,
+    dtype: str = "float32",
     groups: int = 2,
     workers: int = 1,
     threads: int = 1,
@@ -43,17 +51,16 @@ def build_packed(
     plan: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Packed:
-    """Builds the chunks of the small graph in `home`; rows of 300 floats straddle pages."""
+    """Builds the chunks of the small graph in `home`; rows of 300 floats straddle pages. Args as of `random_graph_artifacts`."""
     store = Store(home)
-    found = [each for each in store.artifacts() if each.stage == "graph" and each.config["width"] == width]
-    graph = graph or (found[0] if found else random_graph_artifact(home, width=width))
+    graph, features = graph or random_graph_artifacts(home, width=width, featureless=featureless, dtype=dtype)
     samples = build_samples(home, graph=graph, epochs=epochs)
     budgets_config = BudgetsConfig(memory=MemoryConfig(**(MEMORY | (memory or {}))))
-    budgets = materialize(store, BudgetsStage(), budgets_config, BudgetsExecution(), {"graph": graph})
-    inputs = {"graph": graph, "samples": samples, "budgets": budgets}
+    budgets = materialize(store, BudgetsStage(), budgets_config, BudgetsExecution(), {"features": features})
+    inputs = {"features": features, "samples": samples, "budgets": budgets}
     table = cache_plan_config(CachePlanTable(**(plan or {})), seed=5)
     made = materialize(store, CACHE_PLAN, table, CachePlanExecution(threads=1), inputs)
-    inputs = {"graph": graph, "samples": samples, "cache_plan": made}
+    inputs = {"features": features, "samples": samples, "cache_plan": made}
     execution = PackedExecution(threads=threads, workers=workers, memory="4MiB")
     chunks = materialize(store, PACKED_CHUNKS, PackedConfig(groups=groups), execution, inputs, progress)
-    return Packed(graph, samples, made, chunks)
+    return Packed(graph, features, samples, made, chunks)

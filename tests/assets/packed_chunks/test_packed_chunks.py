@@ -15,7 +15,7 @@ import pytest
 from assets.building.materialize import materialize
 from assets.building.stage import ChecksFailedError, Silent
 from assets.cache_plan.read import open_segment_plan
-from assets.graph.read import open_graph
+from assets.features.read import open_features
 from assets.packed_chunks.config import PackedConfig, PackedExecution
 from assets.packed_chunks.distribute import BufferSizes, RowDistributor, distribute
 from assets.packed_chunks.read import Chunks
@@ -35,7 +35,7 @@ from kernels.rows.pages import PAGE_BYTES, page_digests_reference
 from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, STAGED, split_slots
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.samples.sampled import contents
-from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.graphs import GraphArtifacts, random_graph_artifacts
 
 CASES: tuple[dict[str, Any], ...] = (
     {},
@@ -53,7 +53,7 @@ CASES: tuple[dict[str, Any], ...] = (
 
 def rows_of(packed: Packed, number: int) -> tuple[np.ndarray, np.ndarray]:
     """The input ids of a batch, and their rows as its slots find them, read without any kernel."""
-    chunks, table = Chunks(packed.packed_chunks, packed.cache_plan, packed.samples), open_graph(packed.graph).features
+    chunks, table = Chunks(packed.packed_chunks, packed.cache_plan, packed.samples), open_features(packed.features)
     samples, row_bytes = open_samples(packed.samples), table.row_bytes
     node_ids = samples.record(*divmod(number, samples.num_batches)).blocks[0].src_ids
     place = chunks.place(number)
@@ -81,7 +81,7 @@ def rows_of(packed: Packed, number: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("case", CASES)
 def test_every_row_of_every_batch_is_the_feature_row(tmp_path: Path, case: dict[str, Any]) -> None:
     packed = build_packed(tmp_path, **case)
-    table = np.array(open_graph(packed.graph).features.open())
+    table = np.array(open_features(packed.features).open())
     numbers = packed.packed_chunks.summary["numbers"]
     assert numbers["num_batches"] == 7 * case.get("epochs", 1)
     for number in range(numbers["num_batches"]):
@@ -142,8 +142,8 @@ def test_a_plan_that_counts_otherwise_is_refused(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("width", [1, 3, 300, 1500])
 @pytest.mark.parametrize("range_bytes", [1, 1 << 20, 3 << 20])
 def test_ranges_are_the_table(tmp_path: Path, width: int, range_bytes: int) -> None:
-    graph = random_graph_artifact(tmp_path, num_nodes=1400, width=width)
-    table = open_graph(graph).features
+    graph = random_graph_artifacts(tmp_path, num_nodes=1400, width=width)
+    table = graph.open().features
     rows, following = [], 0
     for first_row, part in read_ranges(table, range_bytes):
         assert first_row == following
@@ -163,7 +163,7 @@ def damage(path: Path, byte: int) -> None:
 
 
 def test_a_flipped_bit_in_the_features_is_found_before_it_is_packed(tmp_path: Path) -> None:
-    graph = random_graph_artifact(tmp_path, width=300)
+    graph = random_graph_artifacts(tmp_path, width=300)
     damage(graph.file("features.npy"), 300_000)
     with pytest.raises(InputError, match="do not match their digest"):
         build_packed(tmp_path, graph=graph)
@@ -195,7 +195,7 @@ class Kept:
 
 
 def test_a_plan_of_a_larger_graph_is_noticed(tmp_path: Path) -> None:
-    table = open_graph(random_graph_artifact(tmp_path, width=4)).features
+    table = random_graph_artifacts(tmp_path, width=4).open().features
     for last, fits in ((table.num_rows - 1, True), (table.num_rows, False)):
         distributor = RowDistributor([Kept(np.array([1, last]))], table.row_bytes, 0)
         with nullcontext() if fits else pytest.raises(InputError, match="feature table does not have"):
@@ -207,7 +207,7 @@ def pack_again(home: Path, packed: Packed, **how: Any) -> Artifact:
     for part in packed.packed_chunks.parts:
         shutil.rmtree(packed.packed_chunks.open_part(part).path)
     shutil.rmtree(packed.packed_chunks.path)
-    return build_packed(home, graph=packed.graph, **how).packed_chunks
+    return build_packed(home, graph=GraphArtifacts(packed.graph, packed.features), **how).packed_chunks
 
 
 SMALL_SEGMENTS: dict[str, Any] = {"groups": 1, "plan": {"segment_size": 2}, "memory": {"host": "40%", "disk": "10x"}}
@@ -235,7 +235,7 @@ def test_what_memory_holds_does_not_change_a_byte(tmp_path: Path, monkeypatch: p
 def test_packing_stays_within_its_memory(tmp_path: Path) -> None:
     """Features and chunks are many times larger than what NumPy holds while they are packed."""
     packed = build_packed(tmp_path, width=16384, **SMALL_SEGMENTS)
-    table, numbers = open_graph(packed.graph).features, packed.packed_chunks.summary["numbers"]
+    table, numbers = open_features(packed.features), packed.packed_chunks.summary["numbers"]
     assert table.num_rows * table.row_bytes + numbers["chunk_bytes"] + numbers["cache_bytes"] > 50 << 20
     tracemalloc.start()
     try:
@@ -275,9 +275,9 @@ def test_values_out_of_range_are_refused(tmp_path: Path) -> None:
             PackedExecution(**wrong)
     with pytest.raises(InputError):
         PackedConfig(groups=-1)
-    bare = random_graph_artifact(tmp_path, width=0)
+    bare = random_graph_artifacts(tmp_path, width=0)
     with pytest.raises(InputError, match="no features to pack"):
-        PACKED_CHUNKS.parts({"graph": bare, "cache_plan": bare}, PackedConfig())
+        PACKED_CHUNKS.parts({"features": bare.features, "cache_plan": bare.graph}, PackedConfig())
 
 
 def test_a_second_build_is_reused_and_lost_parts_are_packed_again(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from assets.building.materialize import materialize
 from assets.samples.config import SamplesConfig, SamplesExecution
 from assets.samples.stage import SAMPLES
 from assets.storage.store import Store
-from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.graphs import random_graph_artifacts
 
 CONFIG: dict[str, Any] = {"seed": 5, "method": "uniform", "fanouts": (4, 3), "batch_size": 32, "epochs": 1}
 SMALL_PARTS = 10_000
@@ -17,7 +17,7 @@ def build_samples(home, progress=None, graph=None, workers=1, threads=1, **confi
     """Returns the samples of the small graph in `home`, with several parts an epoch."""
     store = Store(home)
     found = [artifact for artifact in store.artifacts() if artifact.stage == "graph"]
-    graph = graph or (found[0] if found else random_graph_artifact(home))
+    graph = graph or (found[0] if found else random_graph_artifacts(home).graph)
     semantic = SamplesConfig(**(CONFIG | {"part_bytes": SMALL_PARTS} | config))
     execution = SamplesExecution(workers=workers, threads=threads)
     return materialize(store, SAMPLES, semantic, execution, {"graph": graph}, progress)

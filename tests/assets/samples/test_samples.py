@@ -18,7 +18,7 @@ from kernels.errors import InputError
 from kernels.sampling.sample import Sampler
 from tests.assets.samples.sampled import CONFIG, build_samples, contents
 from tests.kernels.graphs import assert_same_blocks
-from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.graphs import random_graph_artifacts
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_records_start_on_pages(made):
 def test_epochs_without_batches_are_refused(tmp_path, by_epochs):
     with pytest.raises(InputError, match=r"samples of 0 epochs\n  remedy: set `reuse`"):
         SamplesConfig(**(CONFIG | {"epochs": 0}))
-    graph = random_graph_artifact(tmp_path, num_train=0)
+    graph = random_graph_artifacts(tmp_path, num_train=0).graph
     with pytest.raises(InputError, match="has no training nodes, so an epoch of samples would be empty"):
         build_samples(tmp_path, graph=graph)
     with pytest.raises(InputError, match=r"batch 7 of epoch 0 is not in samples/\w+, which has 1 epochs of 7 batches"):
@@ -172,7 +172,7 @@ def test_edge_ids_types_and_weights_are_stored_where_the_graph_has_them(tmp_path
     from assets.storage.store import Store
     from assets.storage.version import version_of
 
-    plain = random_graph_artifact(tmp_path)
+    plain = random_graph_artifacts(tmp_path).graph
     count = plain.files["indices.npy"]["shape"][0]
     more = {"weights": np.linspace(1, 2, count, dtype=np.float32), "edge_types": np.arange(count).astype(np.uint8)}
     more["edge_ids"] = np.arange(count, dtype=np.int64)[::-1]
@@ -204,7 +204,7 @@ def test_the_index_reads_one_batch_at_a_time(tmp_path):
     from assets.samples.build_index import build_index
 
     nodes = 20_000
-    graph = random_graph_artifact(tmp_path, num_nodes=nodes, num_edges=600_000, num_train=200)
+    graph = random_graph_artifacts(tmp_path, num_nodes=nodes, num_edges=600_000, num_train=200).graph
     more = {"epochs": 16, "fanouts": (20, 20), "part_bytes": 10_000_000}
     made = build_samples(tmp_path, graph=graph, **more)
     inputs = {"graph": graph} | {name: made.open_part(name) for name in made.parts}
@@ -225,7 +225,7 @@ def test_the_index_reads_one_batch_at_a_time(tmp_path):
 def test_a_part_holds_a_few_batches_at_a_time(tmp_path):
     """Peak memory of a part: T x (12 N + 3 R) + 4 R, here with one thread, held against what NumPy allocates."""
     nodes = 20_000
-    graph = random_graph_artifact(tmp_path, num_nodes=nodes, num_edges=600_000, num_train=200)
+    graph = random_graph_artifacts(tmp_path, num_nodes=nodes, num_edges=600_000, num_train=200).graph
     semantic = SamplesConfig(**(CONFIG | {"fanouts": (20, 20), "batch_size": 4, "part_bytes": 2**40}))
     (name,) = SAMPLES.parts({"graph": graph}, semantic)
 

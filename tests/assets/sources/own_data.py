@@ -32,6 +32,10 @@ class Built:
     features: Artifact
 
     @property
+    def inputs(self) -> dict[str, Artifact]:
+        return {"graph": self.graph, "features": self.features}
+
+    @property
     def opened(self) -> Graph:
         return open_graph(self.graph)
 

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.graph.read import Graph, open_graph
+from assets.graph.read import Graph
 from assets.samples.read import open_samples
 from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import read_artifact
 from assets.storage.store import Store
 from kernels.errors import InputError
 from kernels.sampling.epoch_plan import EpochPlan
@@ -18,6 +17,7 @@ from kernels.sampling.sample import Sampler
 from tests.assets.samples.sampled import build_samples
 from tests.assets.samples.test_samples import flip
 from tests.trainers.batches.test_online import contents
+from tests.trainers.graphs import OpenedGraph, random_graph, random_graph_artifacts
 from tests.trainers.runs import TABLE, content
 from trainers.batches.online import OnlineSource
 from trainers.batches.source import Batching
@@ -35,18 +35,18 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="module")
-def graph(stored: Any) -> Graph:
-    return open_graph(read_artifact(stored.path.parent.parent / "graph" / stored.inputs["graph"]["version"]))
+def graph(stored: Any) -> OpenedGraph:
+    return random_graph(stored.path.parents[2])
 
 
-def batching_of(graph: Graph, **changes: Any) -> Batching:
+def batching_of(graph: OpenedGraph, **changes: Any) -> Batching:
     plan = EpochPlan(np.asarray(graph.train_ids), 32, seed=5, reuse=changes.pop("reuse", 2), accumulate=3)
     settings: dict[str, Any] = {"topology": graph.topology, "labels": graph.labels, "plan": plan}
     return Batching(**(settings | {"edge_weight": "gcn", "queue_bytes": 2**20} | changes))
 
 
 @pytest.mark.parametrize("transpose", ["none", "hidden", "all"])
-def test_batches_are_the_online_ones_to_the_byte(stored: Any, graph: Graph, transpose: str) -> None:
+def test_batches_are_the_online_ones_to_the_byte(stored: Any, graph: OpenedGraph, transpose: str) -> None:
     batching, features = batching_of(graph, transpose=transpose), MemorySource(graph.features)
     online = OnlineSource(batching, features, [Sampler(graph.topology, (4, 3), seed=5)] * 1)
     for workers in (1, 3):
@@ -58,13 +58,12 @@ def test_batches_are_the_online_ones_to_the_byte(stored: Any, graph: Graph, tran
 
 
 def train(home: Path, stored: Any, reuse: int, give: bool = True, **changes: Any) -> Any:
-    graph = read_artifact(stored.path.parent.parent / "graph" / stored.inputs["graph"]["version"])
     table = TrainTable(**(TABLE | changes))
     sampling = SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=reuse)
     samples = stored if give and table.samples == "stored" else None
     (model,) = train_table(
         Store(home),
-        {"graph": graph},
+        random_graph_artifacts(stored.path.parents[2]).inputs,
         table,
         sampling,
         5,

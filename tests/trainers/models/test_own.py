@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from assets.building.materialize import materialize
-from assets.graph.stage import GRAPH
 from assets.pipeline.file import load_pipeline
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
@@ -18,6 +16,7 @@ from kernels.errors import InputError
 from kernels.sampling.own_sampling import OwnSampler
 from kernels.sampling.sample import Sampler
 from kernels.types import BatchKey, Stream
+from tests.assets.sources.own_data import build_config
 from tests.kernels.graphs import assert_same_blocks
 from tests.trainers.graphs import random_topology
 from tests.trainers.runs import SAMPLING, content, train_small
@@ -71,11 +70,11 @@ def written(folder: Path, name: str, text: str = WIDE.replace("{width}", "6")) -
 def trained(folder: Path, home: Path, **execution: Any) -> Artifact:
     pipeline = load_pipeline(folder / "mine.toml", TrainTable)
     store = Store(home)
-    graph = materialize(store, GRAPH, pipeline.graph, GRAPH.Execution(threads=1), {})
+    built = build_config(store.home, pipeline.graph, threads=1)
     assert pipeline.sampling is not None
     (table,) = pipeline.train
     table = TrainTable(**{name: getattr(table, name) for name in TrainTable.__dataclass_fields__} | execution)
-    return train_table(store, {"graph": graph}, table, pipeline.sampling, pipeline.seed, report=lambda line: None)[0]
+    return train_table(store, built.inputs, table, pipeline.sampling, pipeline.seed, report=lambda line: None)[0]
 
 
 def test_there_is_an_example_of_each_form() -> None:

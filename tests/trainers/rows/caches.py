@@ -12,6 +12,7 @@ from assets.building.stage import Summary
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.version import version_of
+from tests.trainers.graphs import GraphArtifacts
 
 
 def random_order(home: Path, num_nodes: int, seed: int) -> Artifact:
@@ -22,13 +23,13 @@ def random_order(home: Path, num_nodes: int, seed: int) -> Artifact:
         return writer.publish(config, {}, Summary(), {})
 
 
-def resolve(home: Path, graph: Artifact, work: dict[str, int] | None = None, **memory: Any) -> Artifact:
+def resolve(home: Path, artifacts: GraphArtifacts, work: dict[str, int] | None = None, **memory: Any) -> Artifact:
     """The budgets of a `[memory]` table, measured into the same home; `work` are declared working sets."""
     config = BudgetsConfig(memory=MemoryConfig(**memory), **(work or {}))
-    return materialize(Store(home), BudgetsStage(home), config, BudgetsExecution(), {"graph": graph})
+    return materialize(Store(home), BudgetsStage(home), config, BudgetsExecution(), {"features": artifacts.features})
 
 
-def cache_inputs(home: Path, graph: Artifact, seed: int = 0, **memory: Any) -> dict[str, Artifact]:
+def cache_inputs(home: Path, artifacts: GraphArtifacts, seed: int = 0, **memory: Any) -> dict[str, Artifact]:
     """Both, for a random order."""
-    hotness = random_order(home, graph.files["features.npy"]["shape"][0], seed)
-    return {"hotness": hotness, "budgets": resolve(home, graph, **memory)}
+    hotness = random_order(home, artifacts.graph.files["labels.npy"]["shape"][0], seed)
+    return {"hotness": hotness, "budgets": resolve(home, artifacts, **memory)}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.graph.read import open_graph
+from assets.features.read import open_features
 from assets.samples.read import Samples, open_samples
 from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
@@ -68,7 +68,7 @@ def test_a_window_that_holds_no_two_pages_or_too_much_is_refused(window: str) ->
 
 def expected_traffic(packed: Packed) -> dict[str, int]:
     """What the training epochs move, counted from the plan and the samples alone."""
-    row_bytes = open_graph(packed.graph).features.row_bytes
+    row_bytes = open_features(packed.features).row_bytes
     rows, pages = (np.asarray(packed.cache_plan.array(name)) for name in ("tier_rows", "pages"))
     samples = open_samples(packed.samples)
     per_epoch = samples.num_batches
@@ -130,8 +130,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(packed: Packed, tmp_pat
     run: dict[str, Any] = {"reads": stored_rows(packed), "report": lambda line: None}
     store = Store(tmp_path / "stopped")
     with pytest.raises(Stop):
-        train_table(store, {"graph": packed.graph}, table, sampling, 5, progress=Stopping(), **run)
-    again = train_table(store, {"graph": packed.graph}, table, sampling, 5, resume=True, **run)[0]
+        train_table(store, packed.inputs, table, sampling, 5, progress=Stopping(), **run)
+    again = train_table(store, packed.inputs, table, sampling, 5, resume=True, **run)[0]
     for name in ("weights.safetensors", "metrics.jsonl", "ledger.json"):
         assert again.files[name]["digest"] == whole.files[name]["digest"]
 
@@ -232,7 +232,7 @@ def test_without_packed_rows_or_with_other_samples_it_says_so(packed: Packed, tm
     sampling = SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=2)
 
     def run(reads: dict[str, Artifact], sampling: SamplingConfig = sampling) -> None:
-        train_table(Store(tmp_path), {"graph": packed.graph}, table, sampling, 5, reads=reads, report=lambda line: None)
+        train_table(Store(tmp_path), packed.inputs, table, sampling, 5, reads=reads, report=lambda line: None)
 
     with pytest.raises(InputError, match="no samples were given"):
         run({})

@@ -15,7 +15,7 @@ from assets.storage.home import ROOT
 from assets.storage.store import Store
 from assets.storage.version import canonical
 from kernels.errors import InputError
-from tests.trainers.graphs import random_graph_artifact
+from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import SAMPLING, TABLE, content
 from tests.trainers.techniques import replicas
 from trainers.config import TrainTable
@@ -67,8 +67,8 @@ def train(home: Path, trainer: str, **options: Any) -> Artifact:
     store = Store(home)
     run = {name: options.pop(name) for name in ("resume", "progress") if name in options}
     table = TrainTable(**(TABLE | {"trainer": trainer, "checkpoint_steps": 1} | options))
-    graph = random_graph_artifact(home)
-    (model,) = train_table(store, {"graph": graph}, table, SAMPLING, 5, report=lambda line: None, **run)
+    graph = random_graph_artifacts(home)
+    (model,) = train_table(store, graph.inputs, table, SAMPLING, 5, report=lambda line: None, **run)
     return model
 
 
@@ -101,11 +101,11 @@ def test_a_source_that_prunes_gathers_fewer_rows(tmp_path: Path) -> None:
 
 
 def test_a_technique_without_sampling_needs_no_such_table(tmp_path: Path) -> None:
-    graph = random_graph_artifact(tmp_path)
+    graph = random_graph_artifacts(tmp_path)
 
     def run(**options: Any) -> Artifact:
         table = TrainTable(**(TABLE | options))
-        return train_table(Store(tmp_path), {"graph": graph}, table, None, 5, report=lambda line: None)[0]
+        return train_table(Store(tmp_path), graph.inputs, table, None, 5, report=lambda line: None)[0]
 
     model = run(trainer="whole-graph")
     assert model.config["sampling"] is None
