@@ -33,12 +33,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assets.building.materialize import materialize
-from assets.graph.read import open_graph
-from assets.graph.stage import GraphExecution, GraphStage
 from assets.sources.registry import config_class
-from assets.storage.artifact import read_artifact
 from assets.storage.store import Store
+from benchmarks.graphs import build_graph, open_paths
 from benchmarks.record import record
 from benchmarks.worker import Worker
 from kernels import _native
@@ -73,8 +70,8 @@ def main(quick: bool, widths: Sequence[int] | None = None, threads: Sequence[int
     threads = threads or ((2,) if quick else (1, 2))
     with tempfile.TemporaryDirectory() as home:
         semantic = config_class("rmat")(seed=1, features=1, **size, **CORNERS)
-        artifact = materialize(Store(home), GraphStage(), semantic, GraphExecution(threads=2), {})
-        workers = {name: Worker(contestant, artifact.path, name) for name in CONTESTANTS}
+        artifacts = build_graph(Store(home), semantic, threads=2)
+        workers = {name: Worker(contestant, artifacts.paths, name) for name in CONTESTANTS}
         with workers["dgl"], workers["dgl, memory kept"], workers["graphmill"]:
             edges = workers["graphmill"].ask(("edges",))
             print(f"{edges:,} sampled edges, fanouts {list(FANOUTS)}, batch {BATCH_SIZE}; ms forward + backward")
@@ -152,12 +149,12 @@ class Answers(dict[Any, Callable[[], Any]]):
         return lambda: getattr(self.contestant, question[0])(*question[1:])
 
 
-def contestant(path: Path, name: str) -> Answers:
+def contestant(paths: tuple[Path, Path], name: str) -> Answers:
     """Prepares one process."""
     os.environ.setdefault("DGLBACKEND", "pytorch")
     if name != "dgl":
         keep_freed_memory()
-    graph = open_graph(read_artifact(path))
+    graph = open_paths(paths)
     has_edges = np.flatnonzero(np.asarray(graph.topology.in_degree))
     seeds = np.random.default_rng(0).choice(has_edges, BATCH_SIZE, replace=False)
     blocks = Sampler(graph.topology, FANOUTS, seed=0).sample(BatchKey(Stream.TRAIN, 0, 0), seeds, transpose="all")

@@ -20,14 +20,13 @@ from typing import Any, get_args
 import numpy as np
 
 from assets.building.materialize import materialize
-from assets.graph.read import Graph, open_graph
-from assets.graph.stage import GRAPH, GraphExecution
 from assets.hotness.config import HotnessExecution, HotnessTable, Policy, hotness_config
 from assets.hotness.read import open_hotness
 from assets.hotness.stage import HOTNESS
 from assets.sampling.config import SamplingConfig
 from assets.sources.registry import config_class
 from assets.storage.store import Store
+from benchmarks.graphs import OpenedGraph, build_graph
 from benchmarks.record import interleave, record
 from kernels.hotness.ranking import rank
 from kernels.rows.placement import Placement, place_rows
@@ -60,8 +59,8 @@ def main(quick: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
         semantic = config_class("rmat")(seed=1, valid_ratio=0.01, **size)
-        artifact = materialize(store, GRAPH, semantic, GraphExecution(threads=2), {})
-        graph = open_graph(artifact)
+        artifacts = build_graph(store, semantic)
+        artifact, graph = artifacts.graph, artifacts.open()
         delivery = Delivery(graph)
         visits, num_inputs = delivery.visits()
         orders = {name: make() for name, make in policies(store, artifact, visits).items()}
@@ -86,7 +85,7 @@ def main(quick: bool) -> None:
 class Delivery:
     """One epoch of batches, delivered from any source."""
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: OpenedGraph):
         self.graph, self.table = graph, MappedSource(graph.features)
         self.plan = EpochPlan(np.array(graph.train_ids), SAMPLING.batch_size, seed=SEED)
         self._sources: dict[int, OnlineSource] = {}

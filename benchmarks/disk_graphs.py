@@ -165,7 +165,7 @@ def _merged(case: Case, plan: Artifact) -> float:
 
 
 def _pack(case: Case, packs: Store, plan: Artifact) -> Artifact:
-    for artifact in (case.samples, case.graph):
+    for artifact in (case.samples, case.graph, case.features):
         drop_pages(artifact)
     packed = case.pack(packs, plan).artifact
     drop_pages(packed)
@@ -185,7 +185,9 @@ def _train(case: Case, setting: Setting, plan: Artifact, packed: Artifact) -> di
     table = TrainTable(name="disk", trainer="disk", eval="sampled", eval_every=setting.epochs, **options)
     sampling = SamplingConfig(fanouts=setting.fanouts, batch_size=setting.batch_size, reuse=1)
     reads = {"samples": case.samples, "cache_plan": plan, "packed_chunks": packed}
-    (model,) = train_table(case.store, {"graph": case.graph}, table, sampling, SEED, reads=reads)
+    (model,) = train_table(
+        case.store, {"graph": case.graph, "features": case.features}, table, sampling, SEED, reads=reads
+    )
     _check(json.loads(model.file("ledger.json").read_text())["moves"], plan, setting.epochs)
     seconds = model.run_record()["epoch_seconds"]["train"]
     print(f"  epochs of a {layers}-layer GraphSAGE from disk: {seconds} s")

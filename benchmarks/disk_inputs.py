@@ -20,8 +20,6 @@ from assets.budgets.stage import BudgetsStage
 from assets.building.materialize import materialize
 from assets.cache_plan.config import CachePlanExecution, CachePlanTable, cache_plan_config
 from assets.cache_plan.stage import CACHE_PLAN
-from assets.graph.read import Graph, open_graph
-from assets.graph.stage import GRAPH, GraphExecution
 from assets.packed_chunks.config import PackedConfig, PackedExecution
 from assets.packed_chunks.read import Chunks
 from assets.packed_chunks.stage import PACKED_CHUNKS
@@ -31,6 +29,7 @@ from assets.samples.stage import SAMPLES
 from assets.sources.registry import config_class
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
+from benchmarks.graphs import GraphArtifacts, OpenedGraph, build_graph
 from benchmarks.sampled_batches import Batches
 
 THREADS, SEED = 2, 0
@@ -45,11 +44,12 @@ class Case:
 
     store: Store
     graph: Artifact
+    features: Artifact
     samples: Artifact
 
     @property
-    def opened(self) -> Graph:
-        return open_graph(self.graph)
+    def opened(self) -> OpenedGraph:
+        return GraphArtifacts(self.graph, self.features).open()
 
     @property
     def num_batches(self) -> int:
@@ -58,16 +58,16 @@ class Case:
     def plan(self, *, segment_size: int = 0, order: str = "auto", **memory: str) -> Artifact:
         """Builds the cache plan under budgets, as `[memory]` gives them."""
         config = BudgetsConfig(memory=MemoryConfig(**memory))
-        budgets = materialize(self.store, BudgetsStage(), config, BudgetsExecution(), {"graph": self.graph})
+        budgets = materialize(self.store, BudgetsStage(), config, BudgetsExecution(), {"features": self.features})
         table: Any = CachePlanTable(segment_size=segment_size, order=order)  # pyright: ignore[reportArgumentType]
-        inputs = {"graph": self.graph, "samples": self.samples, "budgets": budgets}
+        inputs = {"features": self.features, "samples": self.samples, "budgets": budgets}
         return materialize(
             self.store, CACHE_PLAN, cache_plan_config(table, SEED), CachePlanExecution(threads=THREADS), inputs
         )
 
     def pack(self, packs: Store, plan: Artifact) -> Chunks:
         """Packs what a plan wants packed, into a store of its own; the pages stay in memory until `drop_pages`."""
-        inputs = {"graph": self.graph, "samples": self.samples, "cache_plan": plan}
+        inputs = {"features": self.features, "samples": self.samples, "cache_plan": plan}
         packed = materialize(packs, PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=THREADS), inputs)
         return Chunks(packed, plan, self.samples)
 
@@ -83,15 +83,14 @@ class Case:
 def build_case(store: Store, size: dict[str, Any], train_ratio: float, fanouts: tuple[int, ...], batch: int) -> Case:
     """Builds a graph and the batches of one epoch."""
     semantic = config_class("rmat")(seed=1, train_ratio=train_ratio, **size)
-    graph = materialize(store, GRAPH, semantic, GraphExecution(threads=THREADS), {})
-    return draw_batches(store, graph, fanouts, batch)
+    return draw_batches(store, build_graph(store, semantic, THREADS), fanouts, batch)
 
 
-def draw_batches(store: Store, graph: Artifact, fanouts: tuple[int, ...], batch: int) -> Case:
+def draw_batches(store: Store, graph: GraphArtifacts, fanouts: tuple[int, ...], batch: int) -> Case:
     """Builds the batches of one epoch."""
     config = SamplesConfig(seed=SEED, method="uniform", fanouts=fanouts, batch_size=batch, epochs=1)
-    samples = materialize(store, SAMPLES, config, SamplesExecution(threads=THREADS), {"graph": graph})
-    return Case(store=store, graph=graph, samples=samples)
+    samples = materialize(store, SAMPLES, config, SamplesExecution(threads=THREADS), {"graph": graph.graph})
+    return Case(store=store, graph=graph.graph, features=graph.features, samples=samples)
 
 
 @contextmanager

@@ -25,7 +25,6 @@ from assets.budgets.stage import BudgetsStage
 from assets.building.materialize import materialize
 from assets.cache_plan.config import CachePlanExecution, CachePlanTable, cache_plan_config
 from assets.cache_plan.stage import CACHE_PLAN
-from assets.graph.stage import GRAPH, GraphExecution
 from assets.packed_chunks.config import PackedConfig, PackedExecution
 from assets.packed_chunks.stage import PACKED_CHUNKS
 from assets.pipeline.file import load_pipeline
@@ -35,6 +34,7 @@ from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from benchmarks.disk_inputs import home
+from benchmarks.graphs import GraphArtifacts, build_graph
 from benchmarks.record import record
 from trainers.config import TrainTable
 from trainers.run import train_table
@@ -52,7 +52,7 @@ def main(quick: bool, seeds: int = NUM_SEEDS) -> None:
     sampling, scores = pipeline.sampling, []
     assert sampling is not None
     with home() as store:
-        graph = materialize(store, GRAPH, pipeline.graph, GraphExecution(threads=2), {})
+        graph = build_graph(store, pipeline.graph)
         for seed in range(1 if quick else seeds):
             scores.append(compare(store, graph, table, sampling, seed))
             print(f"seed {seed}: test accuracy {scores[-1]}", flush=True)
@@ -66,7 +66,9 @@ def main(quick: bool, seeds: int = NUM_SEEDS) -> None:
     )
 
 
-def compare(store: Store, graph: Artifact, table: TrainTable, sampling: SamplingConfig, seed: int) -> dict[str, float]:
+def compare(
+    store: Store, graph: GraphArtifacts, table: TrainTable, sampling: SamplingConfig, seed: int
+) -> dict[str, float]:
     """Returns the test score of each contestant.
 
     Raises:
@@ -81,7 +83,7 @@ def compare(store: Store, graph: Artifact, table: TrainTable, sampling: Sampling
     ):
         given: Any = {"reads": stored} if trainer == "disk" else {}
         wanted = replace(table, trainer=trainer)
-        (models[name],) = train_table(store, {"graph": graph}, wanted, how, seed, report=lambda line: None, **given)
+        (models[name],) = train_table(store, graph.inputs, wanted, how, seed, report=lambda line: None, **given)
     for file in ("weights.safetensors", "metrics.jsonl"):
         assert models["disk"].files[file]["digest"] == models["minibatch, same samples"].files[file]["digest"], (
             seed,
@@ -90,16 +92,18 @@ def compare(store: Store, graph: Artifact, table: TrainTable, sampling: Sampling
     return {name: round(100 * model.summary["numbers"]["test_accuracy"], 3) for name, model in models.items()}
 
 
-def store_rows(store: Store, graph: Artifact, sampling: SamplingConfig, seed: int) -> dict[str, Artifact]:
+def store_rows(store: Store, graph: GraphArtifacts, sampling: SamplingConfig, seed: int) -> dict[str, Artifact]:
     """Samples, plans and packs."""
     config = samples_config(SamplesTable(epochs=REUSE), replace(sampling, reuse=REUSE), seed)
-    samples = materialize(store, SAMPLES, config, SamplesExecution(threads=2), {"graph": graph})
-    budgets = materialize(store, BudgetsStage(), BudgetsConfig(memory=MEMORY), BudgetsExecution(), {"graph": graph})
-    inputs = {"graph": graph, "samples": samples, "budgets": budgets}
+    samples = materialize(store, SAMPLES, config, SamplesExecution(threads=2), {"graph": graph.graph})
+    budgets = materialize(
+        store, BudgetsStage(), BudgetsConfig(memory=MEMORY), BudgetsExecution(), {"features": graph.features}
+    )
+    inputs = {"features": graph.features, "samples": samples, "budgets": budgets}
     plan = materialize(
         store, CACHE_PLAN, cache_plan_config(CachePlanTable(), seed), CachePlanExecution(threads=2), inputs
     )
-    inputs = {"graph": graph, "samples": samples, "cache_plan": plan}
+    inputs = {"features": graph.features, "samples": samples, "cache_plan": plan}
     chunks = materialize(store, PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=2), inputs)
     return {"samples": samples, "cache_plan": plan, "packed_chunks": chunks}
 

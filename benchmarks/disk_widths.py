@@ -32,6 +32,7 @@ from assets.storage.version import version_of
 from benchmarks.disk_baselines import one_read_a_row
 from benchmarks.disk_bytes import check_ledger
 from benchmarks.disk_inputs import SKEW, THREADS, Case, build_case, draw_batches, drop_pages, home
+from benchmarks.graphs import GraphArtifacts
 from benchmarks.record import record
 from kernels.rows.aligned import BufferPool
 from kernels.rows.direct_io import PageReader, ReadExecution
@@ -64,20 +65,16 @@ def main(quick: bool) -> None:
     record("disk_widths", {"scale": scale, "graph": size, "batches": case.num_batches, "cases": cases})
 
 
-def with_rows(case: Case, store: Store, width: int, dtype: str) -> Artifact:
+def with_rows(case: Case, store: Store, width: int, dtype: str) -> GraphArtifacts:
     """Returns the same graph with other features, whole numbers, in a store of its own."""
-    plain = case.graph
-    config = {**plain.config, "features": width, "dtype": dtype}
-    with store.writer("graph", version_of("graph", 0, config, {}, {})) as writer:
-        for file in plain.files:
-            if file.endswith(".npy") and file != "features.npy":
-                writer.save(file.removesuffix(".npy"), plain.array(file.removesuffix(".npy")))
-        table = writer.create("features", (case.opened.topology.num_nodes, width), np.dtype(dtype))
+    config = {**case.features.config, "features": width, "dtype": dtype}
+    with store.writer("features", version_of("features", 0, config, {}, {})) as writer:
+        table = writer.create("rows", (case.opened.topology.num_nodes, width), np.dtype(dtype))
         generator = np.random.default_rng(width)
         for low in range(0, len(table), 10_000):
             part = table[low : low + 10_000]
             part[:] = generator.integers(-1000, 1000, part.shape, np.int16)
-        return writer.publish(config, {}, Summary(numbers=dict(plain.summary["numbers"])), {})
+        return GraphArtifacts(case.graph, writer.publish(config, {}, Summary(), {}))
 
 
 def measure(case: Case, budgets: dict[str, Any]) -> dict[str, Any]:

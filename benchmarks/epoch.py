@@ -17,12 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from assets.building.materialize import materialize
-from assets.graph.read import Graph, open_graph
-from assets.graph.stage import GraphExecution, GraphStage
 from assets.sources.registry import config_class
-from assets.storage.artifact import read_artifact
 from assets.storage.store import Store
+from benchmarks.graphs import OpenedGraph, build_graph, open_paths
 from benchmarks.record import interleave, ratio, record
 from benchmarks.worker import Worker
 from kernels.sampling.epoch_plan import EpochPlan
@@ -47,8 +44,8 @@ def main(quick: bool) -> None:
     size = QUICK if quick else FULL
     with tempfile.TemporaryDirectory() as home:
         semantic = config_class("rmat")(seed=1, valid_ratio=0.1, **size)
-        artifact = materialize(Store(home), GraphStage(), semantic, GraphExecution(threads=THREADS), {})
-        dgl_worker, our_worker = (Worker(contestant, artifact.path, kind) for kind in ("dgl", "graphmill"))
+        artifacts = build_graph(Store(home), semantic, threads=THREADS)
+        dgl_worker, our_worker = (Worker(contestant, artifacts.paths, kind) for kind in ("dgl", "graphmill"))
         with dgl_worker, our_worker:
             error = dgl_worker.ask("check")
             runs = {"dgl": lambda: dgl_worker.ask("epoch"), "graphmill": lambda: our_worker.ask("epoch")}
@@ -56,7 +53,7 @@ def main(quick: bool) -> None:
             counts = {"ours_edges": our_worker.ask("edges"), "dgl_edges": dgl_worker.ask("edges")}
     medians = {name: round(statistics.median(values), 3) for name, values in seconds.items()}
     speedup = ratio(seconds, "dgl", "graphmill")
-    numbers = artifact.summary["numbers"]
+    numbers = artifacts.graph.summary["numbers"]
     print(f"R-MAT {numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges; 3-layer SAGE, hidden {CONFIG.hidden}")
     print(f"batch {BATCH_SIZE}, fanouts {FANOUTS}, {THREADS} threads; outputs agree within {error:.1e} (norm-wise)")
     print(f"sampled edges an epoch: graphmill {counts['ours_edges']:,}, dgl {counts['dgl_edges']:,}")
@@ -65,13 +62,13 @@ def main(quick: bool) -> None:
     record("epoch", row | {"seconds": seconds, "counts": counts, "error": error}, ("torch", "numpy", "dgl"))
 
 
-def contestant(path: Path, kind: str) -> Mapping[str, Callable[[], object]]:
+def contestant(paths: tuple[Path, Path], kind: str) -> Mapping[str, Callable[[], object]]:
     """Returns "check", the difference of the two models, "epoch", which runs one, and "edges", the edges of one."""
     os.environ.setdefault("DGLBACKEND", "pytorch")
     torch.set_num_threads(THREADS)
     if kind == "graphmill":
         keep_freed_memory()  # as the trainer does
-    graph = open_graph(read_artifact(path))
+    graph = open_paths(paths)
     epochs = OurEpochs(graph) if kind == "graphmill" else DglEpochs(graph)
     return {"check": lambda: check_equality(graph), "epoch": epochs.epoch, "edges": epochs.edges_per_epoch}
 
@@ -79,7 +76,7 @@ def contestant(path: Path, kind: str) -> Mapping[str, Callable[[], object]]:
 class OurEpochs:
     """Epochs of the `minibatch` trainer's source and step."""
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: OpenedGraph):
         self.model = build_model(CONFIG, graph.features.width, graph.num_classes, seed=0)
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=CONFIG.lr)
         self.ledger, self.epochs = Ledger(), 0
@@ -110,7 +107,7 @@ class OurEpochs:
 class DglEpochs:
     """Epochs of the model a DGL user writes: NeighborSampler, DataLoader, SAGEConv."""
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: OpenedGraph):
         import dgl
 
         self.graph = dgl_graph(graph.topology)
@@ -172,7 +169,7 @@ def dgl_model(in_width: int, num_classes: int) -> torch.nn.Module:
     return Sage()
 
 
-def check_equality(graph: Graph) -> float:
+def check_equality(graph: OpenedGraph) -> float:
     """Runs both models with the same parameters on the same blocks. Returns the norm-wise difference of their outputs.
 
     Raises:

@@ -1,6 +1,6 @@
 """Importing a graph from Parquet that is larger than the memory it is given.
 
-A child process builds the artifact with `memory_limit`, and its peak is measured from outside: the kernel's high-water mark of
+A child process builds graph and features with `memory_limit`, and its peak is measured from outside: the kernel's high-water mark of
 resident memory, and what of it could not have been taken back (anonymous pages), sampled from /proc. The peak must stay under the
 formula in assets/sources/edges/source.py. Then the same edges are compressed in memory by `build_csc`; every array must be byte-equal.
 """
@@ -37,7 +37,7 @@ def main(quick: bool) -> None:
         folder = Path(name)
         table_bytes = write_tables(folder, size)
         report, peaks = measured_child(folder, size)
-        check_equality(folder, size, Path(report["path"]))
+        check_equality(folder, size, Path(report["graph"]), Path(report["features"]))
     allowed = formula_bytes(size)
     assert peaks["resident_bytes"] < allowed, f"{peaks} is above the formula's {allowed}"
     speed = {key: round(size["edges"] / report[key]) for key in ("read_sort_seconds", "seconds")}
@@ -121,8 +121,10 @@ class Phases:
 
 
 def child_main(folder: Path, size: dict[str, Any]) -> None:
-    """Builds the artifact and prints a report as one line of JSON."""
-    from assets.building.materialize import materialize
+    """Builds both artifacts in one pass and prints a report as one line of JSON."""
+    from assets.building.materialize import materialize_together
+    from assets.features.config import features_config
+    from assets.features.stage import FEATURES
     from assets.graph.stage import GRAPH, GraphExecution
     from assets.sources.registry import config_class
     from assets.storage.store import Store
@@ -135,22 +137,29 @@ def child_main(folder: Path, size: dict[str, Any]) -> None:
         memory_limit=size["memory_limit"],
     )
     started = time.perf_counter()
-    GRAPH.raw(config)
+    asked = [(FEATURES, features_config(config)), (GRAPH, config)]
+    for stage, semantic in asked:
+        stage.raw(semantic)
     hashed = time.perf_counter()
     phases = Phases()
-    artifact = materialize(Store(), GRAPH, config, GraphExecution(threads=2), {}, phases)
+    features, graph = materialize_together(Store(), asked, GraphExecution(threads=2), phases)
     ended = time.perf_counter()
     read_sort = sum(phases.seconds.get(label, 0.0) for label in ("read edges", "distribute edges", "sort edges"))
     report = {
-        "path": str(artifact.path),
+        "graph": str(graph.path),
+        "features": str(features.path),
         "hash_seconds": round(hashed - started, 2),
         "seconds": round(ended - started, 2),
     }
     print(json.dumps(report | {"read_sort_seconds": round(read_sort, 2), "phases": phases.seconds}))
 
 
-def check_equality(folder: Path, size: dict[str, Any], artifact: Path) -> None:
-    """Compresses the same edges in memory and compares every array with the artifact's.
+def check_equality(folder: Path, size: dict[str, Any], graph: Path, features: Path) -> None:
+    """Compresses the same edges in memory and compares every array with the artifacts'.
+
+    Args:
+        folder, size: the tables.
+        graph, features: folders of the artifacts.
 
     Raises:
         AssertionError: an array differs.
@@ -160,17 +169,17 @@ def check_equality(folder: Path, size: dict[str, Any], artifact: Path) -> None:
     src, dst = np.load(folder / "ends.npy", mmap_mode="r")
     csc = build_csc(src, dst, size["nodes"], undirected=True, duplicates="merge", self_loops="drop", threads=2)
     for name in ("indptr", "indices", "in_degree", "out_degree"):
-        stored = np.load(artifact / f"{name}.npy", mmap_mode="r")
+        stored = np.load(graph / f"{name}.npy", mmap_mode="r")
         assert stored.dtype == getattr(csc, name).dtype and np.array_equal(stored, getattr(csc, name)), (
             f"{name} differs"
         )
     import polars
 
-    features = np.load(artifact / "features.npy", mmap_mode="r")
+    stored = np.load(features / "rows.npy", mmap_mode="r")
     step, lazy = 250_000, polars.scan_parquet(folder / "nodes.parquet").select("x")
     for low in range(0, size["nodes"], step):
         rows = lazy.slice(low, step).collect().to_series().explode().to_numpy().reshape(-1, size["features"])
-        assert np.array_equal(features[low : low + step], rows), f"features differ after row {low}"
+        assert np.array_equal(stored[low : low + step], rows), f"features differ after row {low}"
 
 
 def formula_bytes(size: dict[str, Any]) -> int:

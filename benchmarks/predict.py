@@ -14,12 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.building.materialize import materialize
-from assets.graph.read import open_graph
-from assets.graph.stage import GRAPH
 from assets.pipeline.file import load_pipeline
 from assets.sizes import parse_size
 from assets.storage.store import Store
+from benchmarks.graphs import GraphArtifacts, build_graph
 from benchmarks.record import record
 from trainers.config import TrainTable
 
@@ -69,9 +67,9 @@ def main(quick: bool) -> None:
             home, recipe = Path(folder) / "home", Path(folder) / f"{model}.toml"
             recipe.write_text(RECIPE.format(**size, model=model))
             pipeline, store = load_pipeline(recipe, TrainTable), Store(home)
-            graph = materialize(store, GRAPH, pipeline.graph, GRAPH.Execution(threads=2), {})
+            graph = build_graph(store, pipeline.graph)
             assert pipeline.sampling is not None
-            train_table(store, {"graph": graph}, pipeline.train[0], pipeline.sampling, 0)
+            train_table(store, graph.inputs, pipeline.train[0], pipeline.sampling, 0)
             out = Path(folder) / f"{model}.parquet"
             row = measured(
                 [sys.executable, "-c", CHILD, str(recipe), str(home), model, str(out), str(size["workspace"])]
@@ -110,7 +108,7 @@ def measured(command: list[str]) -> dict[str, float]:
     return {"seconds": round(time.perf_counter() - started, 1), "peak_bytes": peak}
 
 
-def check(store: Store, pipeline: object, graph: object, out: Path) -> float:
+def check(store: Store, pipeline: object, graph: GraphArtifacts, out: Path) -> float:
     """Returns the largest difference between probabilities in the file and those of whole neighbourhoods of a few nodes."""
     import polars
     import torch
@@ -122,10 +120,10 @@ def check(store: Store, pipeline: object, graph: object, out: Path) -> float:
     from trainers.run import model_configs
     from trainers.stage import ModelStage
 
-    opened = open_graph(graph)  # pyright: ignore[reportArgumentType]
+    opened = graph.open()
     (config,) = model_configs(pipeline.train[0], pipeline.sampling, pipeline.seed)  # pyright: ignore
-    artifact = store.open("model", stage_version(ModelStage(), config, {"graph": graph}))  # pyright: ignore
-    model = load_model(artifact, config, opened)
+    artifact = store.open("model", stage_version(ModelStage(), config, graph.inputs))  # pyright: ignore
+    model = load_model(artifact, config, opened, opened.features.width)
     # Nodes of few neighbours: three whole hops around a hub would be the whole graph.
     ids = np.flatnonzero((opened.topology.in_degree > 0) & (opened.topology.in_degree < 3))[:4]
     logits = infer_sampled(

@@ -17,10 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from assets.building.materialize import materialize
-from assets.graph.stage import GRAPH
 from assets.pipeline.file import load_pipeline
 from assets.storage.store import Store
+from benchmarks.graphs import build_graph
 from benchmarks.record import record
 from trainers.config import TrainTable
 
@@ -100,9 +99,9 @@ def train(
 
     pipeline = load_pipeline(name, TrainTable)
     config = replace(pipeline.graph, split=split) if name in SPLITS else pipeline.graph  # pyright: ignore
-    graph = materialize(store, GRAPH, config, GRAPH.Execution(threads=2), {})
+    graph = build_graph(store, config)
     table = next(each for each in pipeline.train if each.name == table_name)
     assert pipeline.sampling is not None
     table = replace(table, seeds=tuple(seeds))
-    models = train_table(store, {"graph": graph}, table, pipeline.sampling, pipeline.seed, report=lambda line: None)
+    models = train_table(store, graph.inputs, table, pipeline.sampling, pipeline.seed, report=lambda line: None)
     return [(dict(model.summary["numbers"]), table.metric) for model in models]

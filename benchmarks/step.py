@@ -21,13 +21,10 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from assets.building.materialize import materialize
-from assets.graph.read import Graph, open_graph
-from assets.graph.stage import GraphExecution, GraphStage
 from assets.sources.registry import config_class
-from assets.storage.artifact import read_artifact
 from assets.storage.store import Store
 from benchmarks.epoch import CONFIG, FANOUTS, THREADS, check_equality, dgl_graph, dgl_model
+from benchmarks.graphs import OpenedGraph, build_graph, open_paths
 from benchmarks.record import record
 from benchmarks.worker import Worker
 from kernels.rows.gather import gather
@@ -55,19 +52,19 @@ def main(quick: bool) -> None:
     rows = []
     with tempfile.TemporaryDirectory() as home:
         semantic = config_class("rmat")(seed=1, valid_ratio=0.05, **size)
-        artifact = materialize(Store(home), GraphStage(), semantic, GraphExecution(threads=THREADS), {})
-        numbers = artifact.summary["numbers"]
+        artifacts = build_graph(Store(home), semantic, threads=THREADS)
+        numbers = artifacts.graph.summary["numbers"]
         print(f"R-MAT {numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges, {size['features']} features")
         print(f"3-layer SAGE, hidden {CONFIG.hidden}, fanouts {list(FANOUTS)}, {THREADS} threads; milliseconds a step")
         for batch_size in BATCH_SIZES[: 1 if quick else None]:
-            rows.append(measure(artifact.path, batch_size, rounds=4 if quick else 6))
+            rows.append(measure(artifacts.paths, batch_size, rounds=4 if quick else 6))
             show(rows[-1])
     record("step", {"scale": "quick" if quick else "full", "graph": size, "rows": rows}, ("torch", "numpy", "dgl"))
     missed = [row["batch_size"] for row in rows if row["ratio"] < TARGET]
     assert not missed, f"a step is less than {TARGET} times as fast at batch sizes {missed}"
 
 
-def measure(graph: Path, batch_size: int, rounds: int) -> dict[str, object]:
+def measure(graph: tuple[Path, Path], batch_size: int, rounds: int) -> dict[str, object]:
     """Returns the median milliseconds of each phase by contestant, the turns interleaved, and the ratio of whole steps."""
     workers = {name: Worker(contestant, graph, name, batch_size) for name in CONTESTANTS}
     steps = max(1, SEEDS_A_TURN // batch_size)
@@ -122,13 +119,13 @@ class Clock:
         self.seconds[name] += time.perf_counter() - began
 
 
-def contestant(path: Path, name: str, batch_size: int) -> Mapping[str, Callable[[], object]]:
+def contestant(paths: tuple[Path, Path], name: str, batch_size: int) -> Mapping[str, Callable[[], object]]:
     """Returns "steps", which runs some and gives seconds by phase, "sizes", mean edges and inputs a step, and "check"."""
     os.environ.setdefault("DGLBACKEND", "pytorch")
     torch.set_num_threads(THREADS)
     if name != "dgl":
         keep_freed_memory()
-    graph = open_graph(read_artifact(path))
+    graph = open_paths(paths)
     steps = (OurSteps if name == "graphmill" else DglSteps)(graph, batch_size)
     return {"steps": steps.run, "sizes": steps.sizes, "check": lambda: check_equality(graph)}
 
@@ -136,7 +133,7 @@ def contestant(path: Path, name: str, batch_size: int) -> Mapping[str, Callable[
 class Steps:
     """The loop around a step: the same seeds for everybody."""
 
-    def __init__(self, graph: Graph, batch_size: int):
+    def __init__(self, graph: OpenedGraph, batch_size: int):
         self.steps_a_turn = max(1, SEEDS_A_TURN // batch_size)
         self.plan, self.epoch = EpochPlan(np.array(graph.train_ids), batch_size, seed=0), 0
         self.planned = self.plan.batches(0)
@@ -164,7 +161,7 @@ class Steps:
 class OurSteps(Steps):
     """The kernels and the model that the `minibatch` trainer uses."""
 
-    def __init__(self, graph: Graph, batch_size: int):
+    def __init__(self, graph: OpenedGraph, batch_size: int):
         super().__init__(graph, batch_size)
         self.labels = np.array(graph.labels)
         self.table = np.array(graph.features.open())
@@ -192,7 +189,7 @@ class OurSteps(Steps):
 class DglSteps(Steps):
     """What a DGL user writes, with the fused sampler."""
 
-    def __init__(self, graph: Graph, batch_size: int):
+    def __init__(self, graph: OpenedGraph, batch_size: int):
         super().__init__(graph, batch_size)
         import dgl
 

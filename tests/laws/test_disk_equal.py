@@ -80,7 +80,7 @@ def photo(tmp_path_factory: pytest.TempPathFactory) -> Packed:
     cache_plan = materialize(store, CACHE_PLAN, plan, CachePlanExecution(threads=1), inputs)
     inputs = {"features": features, "samples": samples, "cache_plan": cache_plan}
     chunks = materialize(store, PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=1), inputs)
-    return Packed(graph, samples, cache_plan, chunks)
+    return Packed(graph, features, samples, cache_plan, chunks)
 
 
 @pytest.mark.skipif(

@@ -68,7 +68,8 @@ def test_the_folders_are_ours(layer: str) -> None:
 # The rooms of a layer, lowest first: a room imports rooms before it only. A room is a file or folder directly in a layer.
 ROOMS = {
     "kernels": "errors types arrays warn_once rng graph sampling hotness cuda rows disk_cache layers",
-    "assets": "sizes storage building figures sources graph sampling hotness budgets samples cache_plan packed_chunks pipeline definitions",
+    "assets": "sizes storage building figures sources graph features sampling hotness budgets samples cache_plan packed_chunks "
+    "pipeline definitions",
     "trainers": "record devices rows batches learning_rate ops models executor techniques config checkpoint scores recipe "
     "evaluate probe_step open_rows loop stage run inputs predict __main__",
     "jobs": "figures runs definitions launch commands cli",

@@ -128,7 +128,7 @@ def test_exact_inference_reads_the_same_rows_by_windows(
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind['dtype']}, 1 in {kind['featureless']}")
 @pytest.mark.parametrize("order", ["filled", "copies"])
 def test_packed_rows_come_once_from_four_levels(tmp_path: Path, kind: dict, order: str) -> None:
-    packed = build_packed(tmp_path, width=12, epochs=2, plan={"order": order}, **kind)
+    packed = build_packed(tmp_path, epochs=2, plan={"order": order}, **kind)
     table, samples = open_features(packed.features), open_samples(packed.samples)
     chunks = Chunks(packed.packed_chunks, packed.cache_plan, packed.samples)
     rows = PackedRows(
@@ -141,10 +141,11 @@ def test_packed_rows_come_once_from_four_levels(tmp_path: Path, kind: dict, orde
     )
     sums = {"hits_device": 0, "hits_host": 0, "hits_packed": 0, "hits_disk_cache": 0, "without_features": 0}
     for number in range(samples.num_epochs * samples.num_batches):
-        key, blocks = samples.batch(*divmod(number, samples.num_batches))
-        ids, ledger = np.asarray(blocks[0].src_ids), Ledger()
-        out = torch.full((len(ids), 12), torch.nan)
-        staged = rows.stage(Keyed(key))
+        epoch, step = divmod(number, samples.num_batches)
+        blocks, ledger = samples.batch(epoch, step)[1], Ledger()
+        ids = np.asarray(blocks[0].src_ids)
+        out = torch.full((len(ids), table.width), torch.nan)
+        staged = rows.stage(Keyed(BatchKey(0, epoch, step)))
         rows.gather(RowIds(ids, staged=staged), out, ledger)
         assert out.numpy().tobytes() == expected_rows(table, ids).tobytes()
         counted = {row["name"]: row["n"] for row in ledger.rows()["counts"]}
@@ -204,7 +205,7 @@ def test_the_budget_of_a_run_is_the_stage_s(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS[1:], ids=lambda kind: f"{kind['dtype']}, 1 in {kind['featureless']}")
 def test_weights_are_bit_equal_from_disk_online_and_with_rows_of_zeros(tmp_path: Path, kind: dict) -> None:
-    packed = build_packed(tmp_path / "rows", width=12, **kind)
+    packed = build_packed(tmp_path / "rows", **kind)
     disk = content(train_packed(packed, tmp_path / "disk", "disk"))
     online = content(train_packed(packed, tmp_path / "online", "minibatch"))
     zeros = packed._replace(features=with_rows_of_zeros(tmp_path / "zeros", open_features(packed.features)))

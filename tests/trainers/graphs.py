@@ -1,18 +1,14 @@
 """Small graphs for the trainer tests, in memory and as artifacts of a store."""
 
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from assets.building.stage import Summary
-from assets.features.read import open_features
-from assets.graph.read import Graph, open_graph
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
-from assets.storage.table import FeatureTable
 from assets.storage.version import version_of
+from benchmarks.graphs import GraphArtifacts, OpenedGraph
 from kernels.types import Topology
 
 
@@ -30,24 +26,6 @@ def random_topology(num_nodes: int, num_edges: int, seed: int, rename: np.ndarra
         in_degree=np.bincount(dst, minlength=num_nodes).astype(np.int32),
         out_degree=np.bincount(src, minlength=num_nodes).astype(np.int32),
     )
-
-
-class GraphArtifacts(NamedTuple):
-    """A graph and its features."""
-
-    graph: Artifact
-    features: Artifact
-
-    @property
-    def inputs(self) -> dict[str, Artifact]:
-        """Role -> artifact, as stages that read both take them."""
-        return {"graph": self.graph, "features": self.features}
-
-    def open(self) -> "OpenedGraph":
-        """Returns both, opened."""
-        graph = open_graph(self.graph)
-        found = {each.name: getattr(graph, each.name) for each in fields(graph)}
-        return OpenedGraph(**found, features=open_features(self.features))
 
 
 def random_graph_artifacts(
@@ -94,13 +72,6 @@ def _published(home: Path, stage: str, config: dict, arrays: dict, numbers: dict
         for name, array in arrays.items():
             writer.save(name, array)
         return writer.publish(config, {}, Summary(numbers=numbers), {})
-
-
-@dataclass(frozen=True, kw_only=True)
-class OpenedGraph(Graph):
-    """A graph and its features, opened."""
-
-    features: FeatureTable
 
 
 def random_graph(home: Path, **size: int) -> OpenedGraph:

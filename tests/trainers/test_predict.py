@@ -91,17 +91,15 @@ def test_every_node_has_its_row_whatever_the_workspace(trained: Any, tmp_path: P
 
 def test_the_rows_are_the_models(trained: Any, tmp_path: Path) -> None:
     """Class and probability follow from the logits of exact inference, the test accuracy from the classes."""
-    pipeline, store, (graph, models) = trained
+    pipeline, store, (built, models) = trained
     _, rows = predict_table(store, pipeline, "sage", tmp_path / "a.parquet", seed=4)
     table = polars.read_parquet(tmp_path / "a.parquet")
-    from assets.graph.read import open_graph
     from trainers.predict import load_model
     from trainers.run import model_configs
 
-    opened, config = open_graph(graph), model_configs(pipeline.train[0], pipeline.sampling, 0)[1]
-    logits = infer_exact(
-        load_model(models[1], config, opened), opened.topology, MemorySource(opened.features), 2**30, 2
-    )
+    opened, config = built.opened, model_configs(pipeline.train[0], pipeline.sampling, 0)[1]
+    model = load_model(models[1], config, opened, built.table.width)
+    logits = infer_exact(model, opened.topology, MemorySource(built.table), 2**30, 2)
     names = np.array(opened.class_names)
     assert (names[logits.argmax(1).numpy()] == table["class"].to_numpy()).all()
     np.testing.assert_allclose(table["probability"], logits.softmax(1).max(1).values, rtol=1e-5)

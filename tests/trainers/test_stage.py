@@ -116,7 +116,7 @@ def test_sampled_evaluation_scores_the_same_model_alike(tmp_path: Path) -> None:
 def test_a_workspace_that_is_too_small_names_the_operation(tmp_path: Path) -> None:
     with pytest.raises(OverBudget, match="raise `workspace`"):
         train_small(tmp_path, workspace="20kB")
-    assert [artifact.stage for artifact in Store(tmp_path).artifacts()] == ["graph"]
+    assert [artifact.stage for artifact in Store(tmp_path).artifacts()] == ["features", "graph"]
     model = train_small(tmp_path, workspace="4MiB")
     peaks = model.run_record()["peak_bytes"]
     assert 0 < peaks["parameters"] < peaks["total"] <= 4 * 2**20

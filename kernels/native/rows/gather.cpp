@@ -90,14 +90,15 @@ struct Tiers {
 };
 
 template <class Id>
-void check_ids(const Id* ids, int64_t count, int64_t num_rows) {
+void check_ids(const Id* ids, int64_t count, int64_t num_rows, const char* is_not = " is not a row of a table of ",
+               const char* unit = " rows") {
     bool sound = true;
     for (int64_t i = 0; i < count; ++i) sound &= (ids[i] >= 0) & (ids[i] < num_rows);
     if (sound) return;
     for (int64_t i = 0; i < count; ++i) {
         if (ids[i] >= 0 && ids[i] < num_rows) continue;
         throw InputError("node id " + std::to_string(ids[i]) + " at position " + std::to_string(i) +
-                             " is not a row of a table of " + std::to_string(num_rows) + " rows",
+                             is_not + std::to_string(num_rows) + unit,
                          "gather from the table of the graph that the ids belong to");
     }
 }
@@ -241,7 +242,7 @@ void gather_by_row(py::array table, Array<Id> ids, Array<Row> row_of, py::array 
     const Row* row = row_of.data();
     const int64_t num_nodes = row_of.size();
     py::gil_scoped_release unlocked;
-    check_ids(node, to.count, num_nodes);
+    check_ids(node, to.count, num_nodes, " is not one of ", " nodes");
     const std::vector<int64_t> place = rows_of(node, to.count, row, rows.count, threads);
     copy_any(types, [&](int64_t i) { return place[i] < 0 ? nullptr : rows.first + place[i] * rows.stride; }, to);
 }

@@ -164,7 +164,7 @@ def damage(path: Path, byte: int) -> None:
 
 def test_a_flipped_bit_in_the_features_is_found_before_it_is_packed(tmp_path: Path) -> None:
     graph = random_graph_artifacts(tmp_path, width=300)
-    damage(graph.file("features.npy"), 300_000)
+    damage(graph.features.file("rows.npy"), 300_000)
     with pytest.raises(InputError, match="do not match their digest"):
         build_packed(tmp_path, graph=graph)
 
@@ -284,6 +284,7 @@ def test_a_second_build_is_reused_and_lost_parts_are_packed_again(tmp_path: Path
     packed = build_packed(tmp_path)
     inputs: dict[str, Artifact] = packed._asdict()
     chunks = inputs.pop("packed_chunks")
+    del inputs["graph"]
     store, execution = Store(tmp_path), PackedExecution(memory="4MiB")
     assert materialize(store, PACKED_CHUNKS, PackedConfig(groups=2), execution, inputs).reused
     before = contents(chunks)

@@ -30,6 +30,55 @@ def test_rows_equal_the_reference(dtype, out_dtype, id_dtype, width, count, thre
     np.testing.assert_array_equal(out, expected)
 
 
+@given(
+    st.sampled_from(TABLE_DTYPES),
+    st.sampled_from([np.float32, np.float64, None]),
+    st.tuples(st.sampled_from([np.int32, np.int64]), st.sampled_from([np.int32, np.int64])),
+    st.integers(0, 40),
+    st.integers(0, 30),
+    st.integers(1, 8),
+    st.integers(0, 2**32 - 1),
+)
+def test_rows_by_row_of_equal_the_reference(dtype, out_dtype, id_dtypes, width, count, threads, seed):
+    """Nodes find their rows in any order; those without features get zeros."""
+    generator = np.random.default_rng(seed)
+    table = generator.integers(0, 256, (20, width * dtype.itemsize), np.uint8).view(dtype).reshape(20, width)
+    row_of = generator.integers(-1, 20, 50).astype(id_dtypes[0])
+    row_of[generator.random(50) < 0.3] = -1
+    ids = generator.integers(0, 50, count).astype(id_dtypes[1])
+    out = np.full((count, width), 7, out_dtype or dtype)
+    with np.errstate(all="ignore"):
+        expected = gather_reference(table, ids, out.dtype, row_of)
+    assert gather(table, ids, out, threads, row_of) is out
+    np.testing.assert_array_equal(out, expected)
+    assert not out[row_of[ids] < 0].any()
+
+
+def test_a_large_output_by_row_of():
+    generator = np.random.default_rng(0)
+    table, row_of = generator.random((1000, 50), np.float32), generator.integers(-1, 1000, 3000)
+    ids = generator.integers(0, 3000, (8 << 20) // 200 + 5)
+    out = np.full((len(ids), 50), 7, np.float32)
+    np.testing.assert_array_equal(gather(table, ids, out, 2, row_of), gather_reference(table, ids, row_of=row_of))
+
+
+@pytest.mark.parametrize(
+    ("ids", "row_of", "message"),
+    [
+        ([0, 3], [0, 1, 2], "node id 3 at position 1 is not one of 3 nodes"),
+        ([0, 1], [0, 6], "node 1 has row 6 of a table of 6 rows"),
+        ([1], [0, -2], "node 1 has row -2"),
+        ([0], [[0]], "row_of is int64"),
+        ([0], [0.5], "row_of is float64"),
+    ],
+)
+def test_a_row_of_that_does_not_fit_is_refused(ids, row_of, message):
+    out = np.full((len(ids), 2), 7, np.float32)
+    with pytest.raises(InputError, match=message):
+        gather(np.ones((6, 2), np.float32), np.array(ids), out, row_of=np.array(row_of))
+    assert (out == 7).all()
+
+
 def test_every_float16_is_exact():
     table = np.arange(65536, dtype=np.uint16).view(np.float16).reshape(4096, 16)
     out = np.empty((4096, 16), np.float32)
