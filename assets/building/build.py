@@ -14,7 +14,7 @@ from typing import Any
 from assets.building.stage import ChecksFailedError, FanOut, OnePass, Progress, Stage, Summary
 from assets.storage.artifact import Artifact, read_artifact
 from assets.storage.store import Store
-from assets.storage.version import canonical, locations, part_version, version_of
+from assets.storage.version import aspect_version, canonical, locations, part_version, version_of
 from assets.storage.writer import Writer
 from kernels.errors import InputError
 
@@ -30,7 +30,7 @@ class Build:
         store: where artifacts live.
         stage: what builds it.
         semantic, execution: the stage's configs; only the first is hashed.
-        inputs: role -> artifact, as `stage.inputs(semantic)` names them; hashed by their versions.
+        inputs: role -> artifact, as `stage.inputs(semantic)` names them; hashed by their versions, or by that of the aspect that is read.
         reads: role -> artifact of what only decides how it is built; leased and recorded in run.json, never hashed.
         raw: name -> SHA-256 of the external content; None asks the stage.
         version: of the artifact, 64 hex digits; known before it is built.
@@ -60,7 +60,7 @@ class Build:
         places = locations(self.semantic)
         # A path is not hashed; unless the bytes behind it are, two different graphs would share a version.
         assert raw or not places, f"stage {self.stage.name} reads {places} without a raw digest"
-        versions = {role: artifact.version for role, artifact in self.inputs.items()}
+        versions = input_versions(self.stage, self.semantic, self.inputs)
         version = version_of(self.stage.name, self.stage.code_version, self.semantic, versions, raw)
         object.__setattr__(self, "raw", raw)
         object.__setattr__(self, "version", version)
@@ -138,7 +138,19 @@ class Build:
             "host": {"name": platform.node(), "cpus": os.cpu_count(), "python": platform.python_version()},
         }
         hashed = {"code_version": self.stage.code_version, "raw": self.raw or {}}
-        return writer.publish(self.semantic, self.inputs, summary, run, more=more, **hashed)
+        read = self.stage.reads_aspects(self.semantic)
+        aspects = {"aspects": self._aspects()} if self.stage.aspects else {}
+        return writer.publish(self.semantic, self.inputs, summary, run, more={**more, **aspects}, read=read, **hashed)
+
+    def _aspects(self) -> dict[str, str]:
+        """Returns the version of each aspect of the artifact."""
+        stage, raw = self.stage, self.raw or {}
+        versions = input_versions(stage, self.semantic, self.inputs)
+        return {
+            name: aspect_version(stage.name, name, stage.code_version, config, versions, digests)
+            for name in stage.aspects
+            for config, digests in (stage.aspect(name, self.semantic, raw),)
+        }
 
     def _stop_on_failed(self, summary: Summary) -> None:
         failed = [check for check in summary.checks if check.blocking and not check.passed]
@@ -151,6 +163,22 @@ class Build:
                 tuple(summary.checks),
                 self.version,
             )
+
+
+def input_versions(stage: Stage, semantic: Any, inputs: Mapping[str, Artifact]) -> dict[str, str]:
+    """Returns role -> what of an input enters the version: the artifact's own version, or that of the aspect that is read.
+
+    Args:
+        stage, semantic: reads the inputs.
+        inputs: role -> artifact.
+    """
+    aspects = stage.reads_aspects(semantic)
+    return {role: read_version(artifact, aspects.get(role)) for role, artifact in inputs.items()}
+
+
+def read_version(artifact: Artifact, aspect: str | None) -> str:
+    """Returns the version of an artifact, or of an aspect of it; its own where it has no such aspect."""
+    return artifact.version if aspect is None else artifact.aspects.get(aspect, artifact.version)
 
 
 def publish_together(builds: Sequence[Build], progress: Progress) -> list[Artifact]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from assets.building.build import Build, publish_together
+from assets.building.build import Build, input_versions, publish_together
 from assets.building.stage import FanOut, Progress, Silent, Stage
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
@@ -24,7 +24,7 @@ def stage_version(stage: Stage, semantic: Any, inputs: Mapping[str, Artifact]) -
     Raises:
         InputError: raw input is missing, or cannot be read.
     """
-    versions = {role: artifact.version for role, artifact in inputs.items()}
+    versions = input_versions(stage, semantic, inputs)
     return version_of(stage.name, stage.code_version, semantic, versions, stage.raw(semantic))
 
 

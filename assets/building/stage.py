@@ -88,6 +88,8 @@ class Stage:
         code_version: raised by hand when the same config would build other bytes.
         Semantic, Execution: the dataclasses of its two configs.
         checks: names of what every artifact of the stage tests; the UI lists checks before they have run.
+        aspects: names of parts of its artifact that other stages may read apart from the rest. An aspect has a version of its own, so what
+            reads it stays valid while only the rest changes.
         table: name of its table in the pipeline file; "" where it has none.
         Table: dataclass of that table.
         needs: table -> how the sentence "[...] needs a table [...]" goes on, of those that the stage's own table needs.
@@ -99,6 +101,7 @@ class Stage:
     Semantic: type
     Execution: type
     checks: tuple[str, ...] = ()
+    aspects: tuple[str, ...] = ()
     table: str = ""
     Table: type | None = None
     needs: Mapping[str, str] = MappingProxyType({})
@@ -107,6 +110,19 @@ class Stage:
     def inputs(self, semantic: Any) -> Mapping[str, str]:
         """Returns role -> stage name of the inputs; may depend on the config."""
         return {}
+
+    def reads_aspects(self, semantic: Any) -> Mapping[str, str]:
+        """Returns role -> aspect of the inputs of which an aspect alone is read; its version enters the stage's in place of the whole's."""
+        return {}
+
+    def aspect(self, name: str, semantic: Any, raw: Mapping[str, str]) -> tuple[Any, Mapping[str, str]]:
+        """Returns config and raw digests without what an aspect does not depend on.
+
+        Args:
+            name: one of `aspects`.
+            semantic, raw: the config and the raw digests of the artifact.
+        """
+        raise NotImplementedError
 
     def raw(self, semantic: Any) -> Mapping[str, str]:
         """Returns name -> SHA-256 of the external content that is read; every `Path` in the config must be covered.

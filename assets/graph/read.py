@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from assets.storage.artifact import Artifact
 
 
+SAMPLING = "sampling"
+"""The aspect of a graph that samplers read: topology and splits, without labels and names."""
+
 OPTIONAL_ARRAYS = ("weights", "edge_types", "edge_ids", "node_type_ptr")
 """Arrays of the topology that not every source has."""
 

@@ -10,6 +10,7 @@ import numpy as np
 from assets.building.execution import Threads
 from assets.building.stage import Progress, Summary
 from assets.graph.checks import describe, node_checks, topology_checks
+from assets.graph.read import SAMPLING
 from assets.sources.registry import SOURCES, GraphConfig, OpenSource, RawGraph, config_class, source_module
 from assets.sources.splits import checked, stratified
 from assets.sources.stage import SourceStage
@@ -39,6 +40,12 @@ class GraphStage(SourceStage):
         "labels are in range",
         "splits are disjoint",
     )
+
+    aspects = (SAMPLING,)
+
+    def aspect(self, name: str, semantic: GraphConfig, raw: Mapping[str, str]) -> tuple[Any, Mapping[str, str]]:
+        """Sampling depends on edges, ids and splits; on labels only where splits are drawn from them."""
+        return semantic.sampled(raw)
 
     def parse(self, raw: Mapping[str, Any], tables: Any, seed: int) -> tuple[Any, list[Any]]:
         """Checks the table by the schema of its source; the pipeline's seed is that of splits and generators."""

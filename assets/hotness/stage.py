@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assets.building.stage import Check, Progress, Stage, Summary
-from assets.graph.read import open_graph
+from assets.graph.read import SAMPLING, open_graph
 from assets.hotness.config import HotnessConfig, HotnessExecution, HotnessTable, hotness_config
 from assets.storage.user_code import code_digests
 from kernels.types import Array
@@ -62,6 +62,10 @@ class HotnessStage(Stage):
     def inputs(self, semantic: HotnessConfig) -> Mapping[str, str]:
         """Hotness is that of a graph."""
         return {"graph": "graph"}
+
+    def reads_aspects(self, semantic: HotnessConfig) -> Mapping[str, str]:
+        """Labels have no say in what is sampled."""
+        return {"graph": SAMPLING}
 
     def raw(self, semantic: HotnessConfig) -> Mapping[str, str]:
         """Returns the digest of the user's own sampling function, where there is one.

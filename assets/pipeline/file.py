@@ -180,7 +180,8 @@ def parse_pipeline(path: Path, data: bytes, train_schema: type | None = None, ca
     tables = Tables(lines=key_lines(text), folder=path.parent, later=LATER_VALUES, later_keys=LATER_KEYS)
     values, problems = _parse(raw, tables, path.stem, train_schema)
     pipeline = None if problems else Pipeline(path=path, text=text, **values)
-    problems = problems if pipeline is None else mixed_features(pipeline, tables)
+    if pipeline is not None and train_schema is not None:
+        problems = mixed_features(pipeline, tables)
     if pipeline is None or problems:
         listed = "".join(f"\n  {path}:{problem.line}: {problem.message}" for problem in sorted(set(problems)))
         count = "1 mistake" if len(problems) == 1 else f"{len(set(problems))} mistakes"

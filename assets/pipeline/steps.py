@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
-from assets.storage.version import canonical, canonical_json, locations, short, version_of
+from assets.storage.version import aspect_version, canonical, canonical_json, locations, short, version_of
 from kernels.errors import InputError
 
 
@@ -27,6 +27,15 @@ class Recipe(Protocol):
 
     name: str
     code_version: int
+    aspects: tuple[str, ...]
+
+    def reads_aspects(self, semantic: Any) -> Mapping[str, str]:
+        """Returns role -> aspect of the inputs of which an aspect alone is read."""
+        ...
+
+    def aspect(self, name: str, semantic: Any, raw: Mapping[str, str]) -> tuple[Any, Mapping[str, str]]:
+        """Returns config and raw digests without what an aspect does not depend on."""
+        ...
 
     def inputs(self, semantic: Any) -> Mapping[str, str]:
         """Returns role -> stage name of the inputs."""
@@ -83,9 +92,25 @@ def recipe_hash(step: Step) -> str:
         "stage": step.recipe.name,
         "code_version": step.recipe.code_version,
         "configs": [canonical(config) for config in step.configs],
-        "inputs": {role: recipe_hash(source) for role, source in step.inputs.items()},
+        "inputs": {role: _source_hash(step, role) for role in step.inputs},
     }
     return hashlib.sha256(canonical_json(recipe)).hexdigest()
+
+
+def _source_hash(step: Step, role: str) -> str:
+    """Returns the recipe hash of an input, or of the aspect of it that is read."""
+    source, aspect = step.inputs[role], _aspect_read(step, role)
+    if aspect is None:
+        return recipe_hash(source)
+    configs = tuple(source.recipe.aspect(aspect, config, {})[0] for config in source.configs)
+    return recipe_hash(replace(source, configs=configs))
+
+
+def _aspect_read(step: Step, role: str) -> str | None:
+    """Returns the aspect of an input that a step reads, None where it reads the whole."""
+    found = {step.recipe.reads_aspects(config).get(role) for config in step.configs}
+    (aspect,) = found if len(found) == 1 else (None,)
+    return aspect if aspect in step.inputs[role].recipe.aspects else None
 
 
 def joint_version(versions: tuple[str, ...]) -> str:
@@ -113,11 +138,21 @@ class Versions:
         Raises:
             InputError: raw content is missing or unreadable.
         """
-        inputs = {role: self.only(source) for role, source in step.inputs.items()}
+        inputs = {role: self._of_source(step, role) for role in step.inputs}
         name, code_version = step.recipe.name, step.recipe.code_version
         return tuple(
             version_of(name, code_version, config, inputs, self.raw(step.recipe, config)) for config in step.configs
         )
+
+    def _of_source(self, step: Step, role: str) -> str:
+        """Returns the version of an input, or of the aspect of it that a step reads."""
+        source, aspect = step.inputs[role], _aspect_read(step, role)
+        if aspect is None:
+            return self.only(source)
+        recipe, (config,) = source.recipe, source.configs
+        inputs = {each: self._of_source(source, each) for each in source.inputs}
+        named = recipe.aspect(aspect, config, self.raw(recipe, config))
+        return aspect_version(recipe.name, aspect, recipe.code_version, named[0], inputs, named[1])
 
     def only(self, step: Step) -> str:
         """Returns the version of a step that has one artifact."""

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from assets.building.stage import FanOut, Progress, Summary
+from assets.graph.read import SAMPLING
 from assets.samples.config import BatchRange, SamplesConfig, SamplesExecution, SamplesTable, samples_config
 from assets.storage.user_code import code_digests
 from kernels.errors import InputError
@@ -44,6 +45,10 @@ class SamplesStage(FanOut):
     def inputs(self, semantic: SamplesConfig) -> Mapping[str, str]:
         """Sampling reads a graph."""
         return {"graph": "graph"}
+
+    def reads_aspects(self, semantic: SamplesConfig) -> Mapping[str, str]:
+        """Labels have no say in what is sampled."""
+        return {"graph": SAMPLING}
 
     def raw(self, semantic: SamplesConfig) -> Mapping[str, str]:
         """The user's own sampling function enters besides the graph."""

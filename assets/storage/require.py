@@ -20,7 +20,7 @@ def require(artifact: Artifact, needs: Mapping[str, Any], command: str = "graphm
             "arrays": names, or name -> {"dtype": name or names, "ndim": int, "shape": tuple with None for any length};
             "files": names of other files;
             "config": key -> expected value;
-            "inputs": role -> expected `Artifact` or version;
+            "inputs": role -> expected `Artifact` or version; where only an aspect was read, an artifact with an equal one will do;
             "numbers": summary name -> expected value.
         command: the command that mends it.
 
@@ -46,8 +46,11 @@ def _mismatches(artifact: Artifact, needs: Mapping[str, Any]) -> Iterator[str]:
         if name not in artifact.files:
             yield f"file {name}: stored none, expected one"
     for role, wanted in needs.get("inputs", {}).items():
-        version = getattr(wanted, "version", wanted)
-        stored = artifact.inputs.get(role, {}).get("version")
+        version, stored = getattr(wanted, "version", wanted), artifact.inputs.get(role, {}).get("version")
+        aspect = artifact.inputs.get(role, {}).get("aspect", "")
+        if aspect in getattr(wanted, "aspects", {}):
+            # Of the input only this was read, so another artifact with the same one will do.
+            version, stored = wanted.aspects[aspect], artifact.inputs[role]["aspect_version"]
         if stored != version:
             yield f"input {role}: stored {short(stored) if stored else 'none'}, expected {short(version)}"
     for kind, values in (("config", artifact.config), ("numbers", artifact.summary.get("numbers", {}))):

@@ -109,6 +109,24 @@ def version_of(
     return hashlib.sha256(canonical_json(hashed)).hexdigest()
 
 
+def aspect_version(
+    stage_name: str,
+    aspect: str,
+    code_version: int,
+    semantic: Any,
+    input_versions: Mapping[str, str],
+    raw: Mapping[str, str],
+) -> str:
+    """Returns the version of an aspect of an artifact, 64 hex digits.
+
+    Args:
+        stage_name, code_version, input_versions: as of the artifact's own version.
+        aspect: name of the aspect.
+        semantic, raw: config and raw digests, as far as the aspect depends on them.
+    """
+    return version_of(f"{stage_name}/{aspect}", code_version, semantic, input_versions, raw)
+
+
 def part_version(parent_version: str, part: str) -> str:
     """Returns the version of one part of a fan-out artifact, 64 hex digits: a function of the parent's version and the part's name."""
     return hashlib.sha256(canonical_json({"of": parent_version, "part": part})).hexdigest()

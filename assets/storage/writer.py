@@ -128,6 +128,7 @@ class Writer:
         *,
         code_version: int = 1,
         raw: Mapping[str, str] | None = None,
+        read: Mapping[str, str] | None = None,
         more: Mapping[str, Any] | None = None,
     ) -> Artifact:
         """Makes the artifact durable and visible in one step.
@@ -138,6 +139,7 @@ class Writer:
             summary: a `Summary` or plain values; part of the content, so it holds no times and no hosts.
             run: times, host, Execution config; they are recorded and are no content.
             code_version, raw: the rest of what the version hashes; raw is name -> SHA-256 of external input.
+            read: role -> aspect, of the inputs of which only an aspect was read.
             more: further fields of the manifest: what a fan-out artifact consists of, or what it is a part of.
 
         Returns:
@@ -157,7 +159,7 @@ class Writer:
                 "code_version": code_version,
                 "version": self.version,
                 "config": canonical(config),
-                "inputs": {role: {"stage": a.stage, "version": a.version} for role, a in sorted(inputs.items())},
+                "inputs": {role: _named(each, (read or {}).get(role)) for role, each in sorted(inputs.items())},
                 "raw": dict(raw or {}),
                 "files": files,
                 "block_digests": words_digest(words),
@@ -212,6 +214,14 @@ class Writer:
                 os.rename(self.target, self._staging.second_folder())
         finally:
             release_lock(lock)
+
+
+def _named(artifact: Artifact, aspect: str | None) -> dict[str, str]:
+    """Returns what a manifest says about an input."""
+    named = {"stage": artifact.stage, "version": artifact.version}
+    if aspect is not None and aspect in artifact.aspects:
+        named |= {"aspect": aspect, "aspect_version": artifact.aspects[aspect]}
+    return named
 
 
 def rename_folder(source: Path, target: Path) -> bool:

@@ -60,7 +60,7 @@ def open_stored(run: Run) -> StoredSampler:
             else f'trainer = "{train.trainer}"'
         )
         raise InputError(f"{asked}, but no samples were given", "add a table [samples] to the pipeline")
-    require(artifact, {"inputs": {"graph": run.inputs["graph"].version}})
+    require(artifact, {"inputs": {"graph": run.inputs["graph"]}})
     samples = open_samples(artifact)
     require_samples(samples, run.plan, train.epochs, sampling, run.semantic.seed)
     return StoredSampler(samples)

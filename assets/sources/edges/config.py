@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -9,6 +10,9 @@ from typing import Any, Literal
 from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig, require_choice
 from assets.sources.spooled import SpooledConfig
 from kernels.errors import InputError
+
+UNSAMPLED = ("/label_column", "/name_column")
+"""Ends of the names of digests of columns that decide neither edges nor splits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +85,13 @@ class Config(SpooledConfig):
         if self.nodes is None:
             found |= {key: getattr(self, key) for key in ("source_column", "target_column", "num_nodes")}
         return found
+
+    def sampled(self, raw: Mapping[str, str]) -> tuple[Config, Mapping[str, str]]:
+        """Without labels and names where a column has the splits: otherwise splits are drawn from the labels."""
+        if self.split_column is None:
+            return self, raw
+        config = replace(self, label_column=None, labels="numbers", name_column=None)
+        return config, {name: digest for name, digest in raw.items() if not name.endswith(UNSAMPLED)}
 
     def for_table(self, table: TableConfig) -> Config:
         """Returns the configuration that reads a feature table from its columns."""

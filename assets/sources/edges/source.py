@@ -52,16 +52,11 @@ def raw(config: Config) -> dict[str, str]:
     Raises:
         InputError: a pattern names no file, a file cannot be read, or lacks a column.
     """
-    columns = {
-        "edges": ("source_column", "target_column", "weight_column", "type_column"),
-        "nodes": ("id_column", "label_column", "split_column", "name_column"),
-    }
     with small_duck(config) as duck:
-        return {
-            name: digest
-            for key, roles in columns.items()
-            for name, digest in _digests(config, duck, key, roles).items()
-        }
+        edges = _digests(config, duck, "edges", ("source_column", "target_column", "weight_column", "type_column"))
+        return edges | _digests(
+            config, duck, "nodes", ("id_column", "label_column", "split_column", "name_column"), apart=True
+        )
 
 
 def raw_features(config: Config, table: TableConfig) -> dict[str, str]:
@@ -90,8 +85,10 @@ def _tables(config: Config, duck: Duck) -> tuple[TableFiles, TableFiles | None]:
     return edges, TableFiles(duck, config.files("nodes"), "nodes", config.delimiter) if has_nodes else None
 
 
-def _digests(config: Config, duck: Duck, key: str, roles: Sequence[str], names: Sequence[str] = ()) -> dict[str, str]:
-    """Returns KEY/NUMBER -> digest of each file of the edge or node tables.
+def _digests(
+    config: Config, duck: Duck, key: str, roles: Sequence[str], names: Sequence[str] = (), *, apart: bool = False
+) -> dict[str, str]:
+    """Returns KEY/NUMBER -> digest of each file of the edge or node tables, or KEY/NUMBER/ROLE -> digest of each column.
 
     Args:
         config: configuration of the source.
@@ -99,6 +96,7 @@ def _digests(config: Config, duck: Duck, key: str, roles: Sequence[str], names: 
         key: "edges" or "nodes".
         roles: keys of the configuration that name columns.
         names: names of more columns.
+        apart: whether each column of a Parquet file gets a digest of its own.
     """
     from assets.sources.readers.column_digests import column_digests
     from assets.storage.digests import sha256_file
@@ -107,16 +105,17 @@ def _digests(config: Config, duck: Duck, key: str, roles: Sequence[str], names: 
     if not paths or file_kind(paths[0]) != "parquet":
         return {f"{key}/{number:06d}": sha256_file(path) for number, path in enumerate(paths)}
     table = TableFiles(duck, config.files(key), key)
-    columns = list(names)
-    for role in roles:
-        if getattr(config, role) is not None:
-            table.require(role, getattr(config, role))
-            columns.append(getattr(config, role))
-    found = {}
+    chosen = {role: getattr(config, role) for role in roles if getattr(config, role) is not None}
+    for role, column in chosen.items():
+        table.require(role, column)
+    columns, found = list(dict.fromkeys([*names, *chosen.values()])), {}
     for number, path in enumerate(table.paths):
-        digests = column_digests(duck, path, list(dict.fromkeys(columns)))
-        whole = "".join(f"{name}\0{digests[name]}\n" for name in columns)
-        found[f"{key}/{number:06d}"] = hashlib.sha256(whole.encode()).hexdigest()
+        digests, place = column_digests(duck, path, columns), f"{key}/{number:06d}"
+        if apart:
+            found |= {f"{place}/{role}": digests[column] for role, column in chosen.items()}
+        else:
+            whole = "".join(f"{column}\0{digests[column]}\n" for column in columns)
+            found[place] = hashlib.sha256(whole.encode()).hexdigest()
     return found
 
 
