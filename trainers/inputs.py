@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from assets.building.materialize import materialize, stage_version
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import Pipeline
+from assets.pipeline.steps import OUTDATED, is_outdated
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
+from assets.storage.version import short
 from kernels.errors import InputError
 from trainers.config import TrainTable
 
@@ -93,4 +95,8 @@ class _Finder:
         stage, (config,) = step.recipe, step.configs
         if name == "budgets":  # seconds of arithmetic; another machine has other measured numbers
             return materialize(self.store, stage, config, stage.Execution(), inputs)  # pyright: ignore
-        return self.store.open(stage.name, stage_version(stage, config, inputs))  # pyright: ignore
+        version = stage_version(stage, config, inputs)  # pyright: ignore
+        if is_outdated(self.store, stage):
+            problem = f"{stage.name}/{short(version)} is not in {self.store.root}{OUTDATED}"
+            raise InputError(problem, f"build it: {step.command}")
+        return self.store.open(stage.name, version)

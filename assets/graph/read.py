@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernels.errors import InputError
 from kernels.types import Array, Topology
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ SAMPLING = "sampling"
 
 OPTIONAL_ARRAYS = ("weights", "edge_types", "edge_ids", "node_type_ptr")
 """Arrays of the topology that not every source has."""
+
+
+REBUILD = "build it again: graphmill build PIPELINE; then `graphmill gc` removes the old one"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +46,12 @@ def open_graph(artifact: Artifact) -> Graph:
     """Opens a graph artifact without copying an array; needs NumPy and xxhash only.
 
     Raises:
-        InputError: the artifact is of another stage, or lacks what the graph stage writes.
+        InputError: the artifact is of another stage, lacks what the graph stage writes, or an older version of graphmill wrote it.
     """
     from assets.storage.require import require
+
+    if "features.npy" in artifact.files:
+        raise InputError(f"{artifact.label} was built by an older version of graphmill", REBUILD)
 
     ids = {"dtype": ("int32", "int64"), "ndim": 1}
     arrays = {name: ids for name in ("indices", "train_ids", "valid_ids", "test_ids")}

@@ -167,6 +167,15 @@ class Versions:
         return self._raw[where]
 
 
+OUTDATED = "; what it has of that was built by an older version of graphmill"
+
+
+def is_outdated(store: Store, recipe: Recipe) -> bool:
+    """Tells whether all that a store has of a stage was built by an older code version of it."""
+    found = [each.manifest["code_version"] for each in store.artifacts() if each.stage == recipe.name]
+    return bool(found) and max(found) < recipe.code_version
+
+
 def find_all(store: Store, step: Step, versions: Versions) -> list[Artifact] | None:
     """Returns the step's artifacts, marked as reused, when the store has all of them, sound; None otherwise."""
     found = [store.find(step.recipe.name, version) for version in versions.of(step)]
@@ -185,8 +194,9 @@ def find_inputs(store: Store, step: Step, versions: Versions) -> dict[str, Artif
     if missing:
         listed = ", ".join(f"{wanted[role][0].recipe.name}/{short(wanted[role][1])}" for role in missing)
         commands = dict.fromkeys(wanted[role][0].command for role in missing)
+        older = any(is_outdated(store, wanted[role][0].recipe) for role in missing)
         raise InputError(
-            f"{'/'.join(step.key)} reads {listed}, which {store.home} does not have",
+            f"{'/'.join(step.key)} reads {listed}, which {store.home} does not have{OUTDATED if older else ''}",
             f"build it first: {' and '.join(commands)}",
         )
     return {role: artifact for role, artifact in found.items() if artifact}

@@ -3,7 +3,8 @@
     python -m tests.laws.import_child FOLDER NUM_KILLS
 
 It prints one line of JSON: how many lines the import has, how many kills came before and after publication, and what was
-wrong. DuckDB is only used inside the forks, since its threads do not survive one.
+wrong. "between" counts the kills after which one of the two artifacts was whole and the other absent. DuckDB is only used inside the forks,
+since its threads do not survive one.
 """
 
 import json
@@ -14,6 +15,10 @@ import signal
 import sys
 from pathlib import Path
 
+from assets.building.materialize import materialize
+from assets.features.config import FeaturesExecution, features_config
+from assets.features.stage import FEATURES
+from assets.sources.registry import config_class
 from assets.storage.store import Store
 from tests.assets.sources.own_data import build, contents, staging
 from tests.laws.crashes import at_line, die
@@ -23,15 +28,21 @@ def main(folder: Path, num_kills: int) -> None:
     keys = json.loads((folder / "keys.json").read_text())
     keys = {name: folder / value if name in ("edges", "nodes") else value for name, value in keys.items()}
     num_lines = int(in_fork(lambda: at_line(0, die, lambda: build(folder / "counted", "edges", **keys))) or 0)
-    draw, outcome = random.Random(0), {"absent": 0, "whole": 0}
+    draw, outcome = random.Random(0), {"absent": 0, "between": 0, "whole": 0}
     problems = []
     reference = in_fork(lambda: digest(folder / "reference", keys))
-    for count in sorted(draw.sample(range(1, num_lines), num_kills)):
+    between = int(in_fork(lambda: at_line(0, die, lambda: build_features(folder / "features", keys))) or 0)
+    # Drawn lines, and some behind the first publication, which comes at about as many lines as features alone take.
+    counts = {*draw.sample(range(1, num_lines), num_kills), *(between + step for step in (20, 200, 400))}
+    for count in sorted(each for each in counts if each < num_lines):
         home = folder / "killed"
         answer = in_fork(lambda home=home, count=count: at_line(count, die, lambda: build(home, "edges", **keys)))
         if answer is not None:
             problems.append(f"line {count} was never reached")
-        outcome["whole" if Store(home).artifacts() else "absent"] += 1
+        left = [each.stage for each in Store(home).artifacts()]
+        outcome[("absent", "between", "whole")[len(left)]] += 1
+        if len(left) == 1 and left != ["features"]:
+            problems.append(f"line {count}: {left} is whole, which is published last")
         Store(home).sweep()
         if Store(home).damaged() or staging(home) or os.listdir(os.environ["TMPDIR"]):
             problems.append(f"line {count}: {Store(home).damaged()} {staging(home)} {os.listdir(os.environ['TMPDIR'])}")
@@ -41,12 +52,19 @@ def main(folder: Path, num_kills: int) -> None:
     print(json.dumps({"lines": num_lines, "problems": problems} | outcome))
 
 
+def build_features(home, keys):
+    config = config_class("edges")(**keys)
+    return materialize(Store(home), FEATURES, features_config(config), FeaturesExecution(threads=2), {})
+
+
 def digest(home, keys):
+    """Builds what is missing; what was whole before the call is reused."""
     import hashlib
 
-    artifact = build(home, "edges", **keys)
-    assert artifact.verify() == []
-    return hashlib.sha256(b"".join(contents(artifact).values())).hexdigest()
+    whole = {each.stage for each in Store(home).artifacts()}
+    built = build(home, "edges", **keys)
+    assert built.verify() == [] and built.reused == ("graph" in whole, "features" in whole)
+    return hashlib.sha256(b"".join(contents(built).values())).hexdigest()
 
 
 def in_fork(work):
