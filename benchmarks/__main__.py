@@ -20,6 +20,7 @@ NAMES = (
     "predict",
     "sampling",
     "step",
+    "typed",
 )
 ON_DEMAND = ("disk_quality", "gather_cuda", "quality")
 """In need of a GPU, or of graphs that the project does not contain; "quality" takes longer than a minute even when quick."""

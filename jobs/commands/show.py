@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from assets.sizes import format_bytes
@@ -42,7 +43,8 @@ def print_artifact(artifact: Artifact) -> None:
     """Prints one artifact: recipe, inputs, checks, numbers, files and how it was run."""
     print(f"{artifact.stage}/{artifact.version}\n{artifact.path}")
     _print_section("config", artifact.config)
-    _print_section("inputs", {role: f"{e['stage']}/{short(e['version'])}" for role, e in artifact.inputs.items()})
+    _print_section("inputs", {role: _input(entry) for role, entry in artifact.inputs.items()})
+    _print_section("aspects", {name: short(version) for name, version in artifact.aspects.items()})
     parts = [f"{name}  {short(e['version'])}  {format_bytes(e['bytes'])}" for name, e in artifact.parts.items()]
     if parts:
         print(f"\n{len(parts)} parts, {format_bytes(artifact.total_bytes - artifact.num_bytes)}")
@@ -85,6 +87,12 @@ def verify_artifacts(store: Store, prefixes: tuple[str, ...]) -> bool:
             f"{path.parent.name}/{short(path.name)}: DAMAGED\n  {reason}\n  remedy: remove {path} and run the pipeline again"
         )
     return sound
+
+
+def _input(entry: Mapping[str, str]) -> str:
+    """Returns an input in words: the artifact, and what of it was read where that is not all."""
+    only = f", of which only {entry['aspect']} {short(entry['aspect_version'])} counts" if "aspect" in entry else ""
+    return f"{entry['stage']}/{short(entry['version'])}{only}"
 
 
 def _print_section(title: str, values: Any) -> None:

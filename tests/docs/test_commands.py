@@ -67,12 +67,12 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespac
         graphmill("run", "mine.toml")
         versions = {
             stage: next(each.name[:12] for each in (folder / "home/store" / stage).iterdir())
-            for stage in ("graph", "model")
+            for stage in ("graph", "features", "model")
         }
         yield SimpleNamespace(folder=folder, words=user_words(**versions), succeeded=set())
 
 
-def user_words(graph: str, model: str) -> dict[str, str]:
+def user_words(graph: str, features: str, model: str) -> dict[str, str]:
     """Returns what stands in a command -> what a user of the example would give."""
     return {
         "A": f"graph/{graph}",
@@ -86,6 +86,7 @@ def user_words(graph: str, model: str) -> dict[str, str]:
         "SOURCE": "mine.npz",
         "VERSION": graph,
         "cache_plan/VERSION": f"graph/{graph}",
+        "features/VERSION": f"features/{features}",
         "graph/VERSION": f"graph/{graph}",
         "graph=VERSION": f"graph={graph}",
     }

@@ -43,9 +43,10 @@ def test_training_runs_on_a_bare_machine(tmp_path: Path) -> None:
     pipeline, home, copied = tmp_path / "small.toml", tmp_path / "home", tmp_path / "copied"
     pipeline.write_text(SMALL)
     assert graphmill("build", str(pipeline), home=home).returncode == 0
-    (graph,) = Store(home).artifacts()
-    shutil.copytree(graph.path, copied / "store" / "graph" / graph.version)
-    arguments = [str(pipeline), "sage", "--home", str(copied), "--input", f"graph={graph.version[:12]}"]
+    arguments = [str(pipeline), "sage", "--home", str(copied)]
+    for each in Store(home).artifacts():
+        shutil.copytree(each.path, copied / "store" / each.stage / each.version)
+        arguments += ["--input", f"{each.stage}={each.version[:12]}"]
     command = [sys.executable, "-c", BARE, *arguments]
     result = subprocess.run(command, cwd=ROOT, env=environment(copied), capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

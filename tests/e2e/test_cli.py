@@ -36,27 +36,28 @@ def test_a_pipeline_from_file_to_leaderboard_and_again(tmp_path: Path, pipeline:
     assert run.stdout.count("trained") == 2 and run.stdout.count("reused") == 2
     assert "leaderboard" in run.stdout and "±" in run.stdout
     again = graphmill("run", str(pipeline), home=home)
-    assert again.stdout.count("reused") == 4 and "trained" not in again.stdout
+    assert again.stdout.count("reused") == 5 and "trained" not in again.stdout
     listed = graphmill("ls", home=home).stdout
-    assert listed.count("model/") == 3 and listed.count("graph/") == 1 and "4 artifacts" in listed
+    assert listed.count("model/") == 3 and listed.count("graph/") == 1 and listed.count("features/") == 1
+    assert "5 artifacts" in listed
     model = next(line.split()[0] for line in listed.splitlines() if line.startswith("model/"))
     shown = graphmill("show", model, home=home).stdout
     assert "test_accuracy" in shown and "weights are finite" in shown and "graph/" in shown
     verified = graphmill("verify", home=home)
-    assert verified.returncode == 0 and verified.stdout.count("sound") == 4
+    assert verified.returncode == 0 and verified.stdout.count("sound") == 5
 
 
 def test_verify_finds_a_flipped_bit_and_a_rebuild_mends_it(tmp_path: Path, pipeline: Path) -> None:
     home = tmp_path / "home"
     graphmill("build", str(pipeline), home=home)
-    (graph,) = Store(home).artifacts()
-    path = graph.file("features.npy")
+    features = next(each for each in Store(home).artifacts() if each.stage == "features")
+    path = features.file("rows.npy")
     path.chmod(0o644)
     data = bytearray(path.read_bytes())
     data[5000] ^= 1
     path.write_bytes(data)
     verified = graphmill("verify", home=home)
-    assert verified.returncode == 1 and "features.npy" in verified.stdout and "remedy" in verified.stdout
+    assert verified.returncode == 1 and "rows.npy" in verified.stdout and "remedy" in verified.stdout
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_the_plan_follows_samples_and_memory(tmp_path):
 
     tables = f"{MEMORY}[samples]\nepochs = 1\n[cache_plan]\n"
     plan = plan_of("a", tables)
-    assert set(plan.inputs) == {"graph", "samples", "budgets"}
+    assert set(plan.inputs) == {"features", "samples", "budgets"}
     hashes = {recipe_hash(plan)}
     for number, other in enumerate(
         (

@@ -96,6 +96,6 @@ def test_assets_depend_on_what_they_read(cached, tmp_path):
     definitions = build_defs([cached], Surroundings(store=Store(tmp_path / "home")))
     specs = {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
     deps = {name: {dep.asset_key.to_user_string() for dep in spec.deps} for name, spec in specs.items()}
-    assert deps["tiny/sage"] == {"tiny/graph", "tiny/hotness", "tiny/budgets"}
-    assert deps["tiny/budgets"] == {"tiny/graph", "tiny/measured"} and deps["tiny/hotness"] == {"tiny/graph"}
+    assert deps["tiny/sage"] == {"tiny/graph", "tiny/features", "tiny/hotness", "tiny/budgets"}
+    assert deps["tiny/budgets"] == {"tiny/features", "tiny/measured"} and deps["tiny/hotness"] == {"tiny/graph"}
     assert not (tmp_path / "home").exists(), "loading definitions measures nothing"

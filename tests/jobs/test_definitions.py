@@ -7,6 +7,7 @@ import dagster as dg
 import pytest
 
 from assets.definitions import Surroundings, check_name
+from assets.features.stage import FEATURES
 from assets.graph.stage import GRAPH
 from assets.hotness.stage import COUNTING_CHECKS, HOTNESS, LAYER_CHECKS
 from assets.storage.store import Store
@@ -29,12 +30,12 @@ def tiny(tmp_path):
 def test_assets_have_keys_groups_versions_owners_and_checks(tiny, tmp_path):
     definitions = build_defs([tiny], Surroundings(store=Store(tmp_path / "home")))
     specs = _specs(definitions)
-    assert set(specs) == {"ti-ny/graph", "ti-ny/sage", "ti-ny/gcn"}
+    assert set(specs) == {"ti-ny/graph", "ti-ny/features", "ti-ny/sage", "ti-ny/gcn"}
     assert {spec.group_name for spec in specs.values()} == {"ti_ny"}
     assert all(list(spec.owners) == ["team:graph"] and spec.code_version and spec.kinds for spec in specs.values())
-    assert [dep.asset_key.to_user_string() for dep in specs["ti-ny/sage"].deps] == ["ti-ny/graph"]
+    assert [dep.asset_key.to_user_string() for dep in specs["ti-ny/sage"].deps] == ["ti-ny/graph", "ti-ny/features"]
     checks = {check.name for check in definitions.resolve_asset_graph().asset_check_keys}
-    assert checks == {check_name(name) for name in (*GRAPH.checks, *ModelRecipe.checks)}
+    assert checks == {check_name(name) for name in (*GRAPH.checks, *FEATURES.checks, *ModelRecipe.checks)}
     names = {f"ti_ny__{selection}" for selection in ("preprocess", "train", "all")}
     assert names <= {job.name for job in definitions.resolve_all_job_defs()}
     (training,) = [asset for asset in definitions.assets if dg.AssetKey(["ti-ny", "sage"]) in asset.keys]
@@ -70,6 +71,7 @@ def test_a_source_with_raw_content_has_an_observable_asset(tmp_path):
     assert not mistakes, "whether the file is there is found out when it is read, not when definitions load"
     specs = _specs(build_defs(found, Surroundings(store=Store(tmp_path / "home"))))
     assert [dep.asset_key.to_user_string() for dep in specs["tiny/graph"].deps] == ["tiny/raw"]
+    assert [dep.asset_key.to_user_string() for dep in specs["tiny/features"].deps] == ["tiny/raw.features"]
     assert "tiny/raw" in specs
 
 

@@ -54,12 +54,14 @@ def test_a_run_builds_and_trains_and_the_history_knows_it(first, home):
     _pipeline, outcome, lines = first
     assert {name: [each.stage for each in found] for name, found in outcome.artifacts.items()} == {
         "graph": ["graph"],
+        "features": ["features"],
         "sage": ["model"],
         "gcn": ["model"],
     }
-    assert lines[0].startswith("graph: built graph/") and "300 nodes" in lines[0]
+    assert lines[0].startswith("features: built features/") and lines[0].endswith("(300 rows of 8 float32)")
+    assert lines[1].startswith("graph: built graph/") and "300 nodes" in lines[1]
     events = _materializations(home, outcome.run_id)
-    assert set(events) == {"tiny/graph", "tiny/sage", "tiny/gcn"}
+    assert set(events) == {"tiny/graph", "tiny/features", "tiny/sage", "tiny/gcn"}
     (graph,), (sage,) = outcome.artifacts["graph"], outcome.artifacts["sage"]
     tags = events["tiny/sage"].tags
     assert tags["dagster/data_version"] == sage.version
@@ -214,7 +216,7 @@ def test_an_interrupt_ends_with_130_and_leaves_nothing_behind(tmp_path, number):
     process.send_signal(number)
     assert process.wait(120) == 130
     wait_until_gone(pids)
-    _assert_sound(home, ["graph"])
+    _assert_sound(home, ["features", "graph"])
 
 
 def test_a_run_of_the_command_line_can_be_cancelled_in_the_ui(tmp_path):
@@ -230,7 +232,7 @@ def test_a_run_of_the_command_line_can_be_cancelled_in_the_ui(tmp_path):
         assert process.wait(120) == 130
         assert instance.get_run_by_id(run.run_id).status == dg.DagsterRunStatus.CANCELED
     wait_until_gone(pids)
-    _assert_sound(home, ["graph"])
+    _assert_sound(home, ["features", "graph"])
 
 
 def test_a_stage_ends_at_its_next_step_when_its_run_is_cancelled(tmp_path, monkeypatch):
@@ -270,7 +272,7 @@ def test_a_killed_launcher_leaves_no_process_and_the_next_one_ends_its_run(tmp_p
         statuses = sorted(run.status.value for run in instance.get_runs())
         assert statuses == ["FAILURE", "SUCCESS"]
         wait_for(lambda: not instance.event_log_storage.get_concurrency_run_ids(), "slots to be free")
-    _assert_sound(home, ["graph"])
+    _assert_sound(home, ["features", "graph"])
 
 
 def _assert_sound(home, stages):

@@ -59,7 +59,13 @@ def test_samples_follow_sampling_and_decide_no_model(tmp_path):
     plain = steps_of(load(tmp_path / "plain", "", batch_size="64 -> 64\nreuse = 2"))
     stored = steps_of(reused(tmp_path / "stored"))
     more = steps_of(reused(tmp_path / "more", "[samples]\nepochs = 3\n"))
-    assert set(plain) == {"graph", "sage", "gcn"} and set(stored) == {"graph", "samples", "sage", "gcn"}
+    assert set(plain) == {"graph", "features", "sage", "gcn"} and set(stored) == {
+        "graph",
+        "features",
+        "samples",
+        "sage",
+        "gcn",
+    }
     for name in plain:
         assert recipe_hash(plain[name]) == recipe_hash(stored[name]) == recipe_hash(more[name])
     assert recipe_hash(stored["samples"]) != recipe_hash(more["samples"])
@@ -72,7 +78,7 @@ def test_a_run_builds_samples_before_it_trains_on_them(tmp_path):
     order = {"home": tmp_path / "home", "in_process": True, "report": lines.append}
     outcome = launch(Launch(pipeline=reused(tmp_path), **order))
     (samples,), (model,) = outcome.artifacts["samples"], outcome.artifacts["sage"]
-    assert [line.split(":")[0] for line in lines if "built" in line] == ["graph", "samples"]
+    assert [line.split(":")[0] for line in lines if "built" in line] == ["features", "graph", "samples"]
     assert samples.summary["numbers"]["num_epochs"] == 2 and samples.verify() == []
     assert model.run_record()["execution"]["samples"] == "stored"
     online = launch(Launch(pipeline=reused(tmp_path / "b", "", ""), **(order | {"home": tmp_path / "other"})))

@@ -57,7 +57,7 @@ def test_an_edit_marks_the_closure_and_reverting_it_builds_nothing(server):
 
     write_tiny(folder, "edited", nodes="300 -> 310")
     server.reload()
-    assert server.unsynced("edited") == {"graph", "sage", "gcn"}
+    assert server.unsynced("edited") == {"graph", "features", "sage", "gcn"}
 
     write_tiny(folder, "edited", nodes="300 -> 350", batch_size="64 -> 32")
     server.reload()
@@ -88,7 +88,7 @@ def test_an_edit_during_a_run_does_not_change_it(server):
     server.wait_for_run(run_id)
     assets = server.assets("during")
     assert {name: asset["version"] for name, asset in assets.items()} == before
-    assert server.unsynced("during") == {"graph", "sage", "gcn"}
+    assert server.unsynced("during") == {"graph", "features", "sage", "gcn"}
 
 
 def test_a_training_alone_names_the_command_for_what_is_missing(server):

@@ -28,8 +28,8 @@ def _hashes(pipeline):
 @pytest.mark.parametrize(
     ("change", "affected"),
     [
-        ({"nodes": "300 -> 301"}, {"graph", "sage", "gcn"}),
-        ({"seed": "0 -> 1"}, {"graph", "sage", "gcn"}),
+        ({"nodes": "300 -> 301"}, {"graph", "features", "sage", "gcn"}),
+        ({"seed": "0 -> 1"}, {"graph", "features", "sage", "gcn"}),
         ({"batch_size": "64 -> 65"}, {"sage", "gcn"}),
         ({"model": '"gcn" -> "sage"'}, {"gcn"}),
         ({"hidden": "8 -> 9"}, {"sage", "gcn"}),
@@ -48,7 +48,7 @@ def test_an_edit_of_hotness_leaves_graph_and_models_alone(tmp_path):
         return _hashes(load_pipeline(path, TrainTable))
 
     before = hashes("a", "[hotness]\nrounds = 2\n")
-    assert set(before) == {"graph", "hotness", "budgets", "sage", "gcn"}
+    assert set(before) == {"graph", "features", "hotness", "budgets", "sage", "gcn"}
     after = hashes("b", "[hotness]\nrounds = 3\n")
     assert {name for name in before if before[name] != after[name]} == {"hotness"}
     after = hashes("c", "[hotness]\nrounds = 2\n", batch_size="64 -> 65")
@@ -69,10 +69,13 @@ def test_a_cache_is_read_and_is_no_part_of_a_model_s_version(tmp_path):
         "hotness": steps("hotness", '[hotness]\npolicy = "degree"\n'),
         "memory": steps("memory", '[memory]\ndevice = "20%"\n'),
     }
-    assert set(plain) == {"graph", "sage", "gcn"} and not plain["sage"].reads
+    assert set(plain) == {"graph", "features", "sage", "gcn"} and not plain["sage"].reads
     for each in cached.values():
-        assert set(each) == {"graph", "hotness", "budgets", "sage", "gcn"}
-        assert set(each["sage"].sources) == {"graph", "hotness", "budgets"} and set(each["sage"].inputs) == {"graph"}
+        assert set(each) == {"graph", "features", "hotness", "budgets", "sage", "gcn"}
+        assert set(each["sage"].sources) == {"graph", "features", "hotness", "budgets"}
+        assert set(each["sage"].inputs) == {"graph", "features"}
+            each["sage"].inputs
+        ) == {"graph", "features"}
         assert [recipe_hash(each[name]) for name in ("sage", "gcn")] == [
             recipe_hash(plain[name]) for name in ("sage", "gcn")
         ]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from assets.building.materialize import materialize
-from assets.graph.stage import GRAPH, GraphExecution
 from assets.storage.store import Store
+from tests.assets.sources.own_data import build_config
 from tests.jobs.recipes import load_tiny
 from trainers.run import train_table
 
@@ -16,8 +15,8 @@ def trained_home(folder: Path) -> Store:
     store, recipes = Store(folder / "home"), folder / "recipes"
     variants = [load_tiny(recipes), load_tiny(recipes, "other", epochs="2 -> 3\nseeds = [1, 2]\nlr = 0.01")]
     for pipeline in variants:
-        graph = materialize(store, GRAPH, pipeline.graph, GraphExecution(threads=1), {})
+        built = build_config(store.home, pipeline.graph, threads=1)
         assert pipeline.sampling is not None
         for table in pipeline.train[: 2 if pipeline is variants[0] else 1]:
-            train_table(store, {"graph": graph}, table, pipeline.sampling, pipeline.seed, report=lambda line: None)
+            train_table(store, built.inputs, table, pipeline.sampling, pipeline.seed, report=lambda line: None)
     return store

@@ -14,6 +14,8 @@ from assets.budgets.stage import BUDGETS
 from assets.building.materialize import materialize
 from assets.building.stage import Check, Stage, Summary
 from assets.definitions import UndeclaredCheckError, materialized
+from assets.features.config import features_config
+from assets.features.stage import FEATURES
 from assets.graph.stage import GRAPH, GraphExecution
 from assets.hotness.config import HotnessExecution, HotnessTable, hotness_config
 from assets.hotness.stage import HOTNESS
@@ -27,6 +29,7 @@ from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.assets.packed_chunks.packed import Packed, build_packed
+from tests.assets.sources.own_data import build_config
 from tests.trainers.runs import train_packed
 from trainers.config import TrainTable
 from trainers.recipe import ModelRecipe
@@ -98,7 +101,7 @@ def test_a_stage_from_outside_is_parsed_built_and_an_asset(tmp_path: Path) -> No
     from jobs.definitions import build_defs
 
     pipeline = load_pipeline(write(tmp_path, RECIPE), TrainTable)
-    graph, degrees = preprocessing_steps(pipeline)
+    graph, _, degrees = preprocessing_steps(pipeline)
     assert (degrees.name, degrees.configs, degrees.inputs) == ("degrees", (DegreesTable(least=2),), {"graph": graph})
     store = Store(tmp_path / "home")
     inputs = {"graph": materialize(store, GRAPH, pipeline.graph, GraphExecution(threads=1), {})}
@@ -144,8 +147,10 @@ def declared(stage: Any, artifact: Artifact, semantic: Any) -> None:
 def test_every_stage_makes_the_checks_that_it_declares(packed: Packed, tmp_path: Path) -> None:
     store, seen = Store(tmp_path), {"model"}
     sbm = config_class("sbm")(source="sbm", nodes=60, edges=240)
-    graph = materialize(store, GRAPH, sbm, GraphExecution(threads=1), {})
+    built = build_config(tmp_path, sbm)
+    graph = built.graph
     declared(GRAPH, graph, sbm)
+    declared(FEATURES, built.features, features_config(sbm))
     (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,0.5\n1,2,2\n")
     table = config_class("edges")(source="edges", edges=tmp_path / "edges.csv", weight_column="w")
     declared(GRAPH, materialize(store, GRAPH, table, GraphExecution(threads=1), {}), table)
@@ -154,17 +159,17 @@ def test_every_stage_makes_the_checks_that_it_declares(packed: Packed, tmp_path:
         config = hotness_config(HotnessTable(policy=policy), sampling, 0)
         declared(HOTNESS, materialize(store, HOTNESS, config, HotnessExecution(threads=1), {"graph": graph}), config)
     memory = BudgetsConfig(memory=MemoryConfig(device=0, host="10%", disk=0))
-    declared(BUDGETS, materialize(store, BUDGETS, memory, BudgetsExecution(), {"graph": graph}), memory)
+    declared(BUDGETS, materialize(store, BUDGETS, memory, BudgetsExecution(), {"features": built.features}), memory)
     for stage in stages():
         seen.add(stage.name)
         if stage.name in ("samples", "cache_plan", "packed_chunks"):
             declared(stage, getattr(packed, stage.name), None)
     declared(ModelRecipe(), train_packed(packed, tmp_path / "models"), None)
-    assert seen == {"graph", "hotness", "budgets", "samples", "cache_plan", "packed_chunks", "model"}
+    assert seen == {"graph", "features", "hotness", "budgets", "samples", "cache_plan", "packed_chunks", "model"}
 
 
 def test_a_check_that_no_artifact_made_is_an_error_and_so_is_one_that_was_not_declared(packed: Packed) -> None:
-    step = Step(pipeline="p", name="samples", recipe=stages()[3], configs=(packed.samples.config,))
+    step = Step(pipeline="p", name="samples", recipe=stages()[4], configs=(packed.samples.config,))
     made = tuple(check["name"] for check in packed.samples.summary["checks"])
     for checks, problem in (((*made, "rows are blue"), "rows are blue"), (made[1:], made[0])):
         wrong = Step(**{**vars(step), "checks": checks})

@@ -5,11 +5,10 @@ import json
 import pytest
 
 from assets.budgets.measured import PLACE, MachineBytes
-from assets.building.materialize import materialize
-from assets.graph.stage import GRAPH, GraphExecution
 from assets.storage.store import Store
 from jobs.commands.budgets import print_budgets
 from kernels.errors import InputError
+from tests.assets.sources.own_data import build_config
 from tests.jobs.recipes import load_tiny
 
 GIB = 1 << 30
@@ -28,10 +27,10 @@ def test_it_shows_the_arithmetic_and_only_a_refresh_measures_again(tmp_path, cap
     home, pipeline = tmp_path / "home", load_tiny(tmp_path)
     print_budgets(home, None)
     assert "measured now\n  memory 8.0 GiB, free disk 10.0 GiB" in capsys.readouterr().out
-    with pytest.raises(InputError, match=r"its graph is not built in .*(?s:.*)graphmill build"):
+    with pytest.raises(InputError, match=r"its features are not built in .*(?s:.*)graphmill build"):
         print_budgets(home, pipeline)
     capsys.readouterr()
-    materialize(Store(home), GRAPH, pipeline.graph, GraphExecution(threads=1), {})
+    build_config(home, pipeline.graph, threads=1)
     machine["memory"] = 64 * GIB
     print_budgets(home, pipeline)
     shown = capsys.readouterr().out

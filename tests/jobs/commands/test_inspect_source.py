@@ -38,7 +38,7 @@ def test_pipelines_by_name_and_by_file(forms, tmp_path, capsys):
     print_source(str(tmp_path / "mine.toml"))
     report = capsys.readouterr().out
     assert "edges: 2 files" in report and "300 rows" in report and "columns: src BIGINT, dst BIGINT" in report
-    assert re.search(r"features +3 of 4 bytes per node, 720 B", report)
+    assert re.search(r"features +3 float32 per node, 720 B", report)
 
 
 def test_tables_without_usual_names_and_python_modules(tmp_path, capsys):

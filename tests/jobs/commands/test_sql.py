@@ -67,8 +67,11 @@ def test_views_hold_what_the_manifests_say(store):
         assert row[:2] == (artifact.version, artifact.num_bytes) and row[3] == run["seconds"]
         assert row[2].replace(tzinfo=UTC) == datetime.fromisoformat(run["started"])
     edges = ask(store, "SELECT version, role, input_version FROM inputs ORDER BY version")
-    assert edges == sorted((model.version[:12], "graph", graph.version[:12]) for model in models)
-    assert ask(store, "SELECT value FROM numbers WHERE name = 'num_nodes'") == [(300.0,)]
+    read = [(model.version[:12], role, model.inputs[role]["version"][:12]) for model in models for role in model.inputs]
+    assert edges == sorted(read) and {role for _, role, _ in read} == {"graph", "features"}
+    assert (
+        ask(store, "SELECT value FROM numbers WHERE name = 'num_nodes'") == [(300.0,)] * 2
+    )  # the graph and its features
     (names,) = ask(store, "SELECT value, text FROM numbers WHERE name = 'class_names'")
     assert names[0] is None and json.loads(names[1]) == graph.summary["numbers"]["class_names"]
     assert ask(store, "SELECT count(*) FROM nodes WHERE version = '" + graph.version[:12] + "'") == [(300,)]
