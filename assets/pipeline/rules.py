@@ -148,9 +148,10 @@ def mixed_features(pipeline: Any, tables: Tables) -> list[Problem]:
         name = getattr(table, "feature_table", "")
         read = about_one & {*table.technique.inputs, *table.reads} if hasattr(table, "technique") else set()
         if read and name != shared:
+            about = f"[features.{shared}]" if shared else "the main table"
             text = (
-                f'feature_table = "{name}", but {" and ".join(sorted(read))} of this pipeline are about "{shared}", '
-                "which another [[train]] chooses; write a second pipeline file, it shares all stages that are equal"
+                f'feature_table = "{name}", but {" and ".join(sorted(read))} of this pipeline are about {about}, which another '
+                "[[train]] chooses; write a second pipeline file, it shares all stages that are equal"
             )
             problems.append(tables.problem(("train", index, "feature_table"), text))
     return problems

@@ -89,6 +89,7 @@ def user_words(graph: str, features: str, model: str) -> dict[str, str]:
         "features/VERSION": f"features/{features}",
         "graph/VERSION": f"graph/{graph}",
         "graph=VERSION": f"graph={graph}",
+        "features=VERSION": f"features={features}",
     }
 
 

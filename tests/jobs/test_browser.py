@@ -23,6 +23,10 @@ def test_the_asset_pages_show_figures_and_checks(server, tmp_path):
             click=(show, "degrees"),
             picture=tmp_path / "graph.png",
         )
+        page.visit(f"{base}/assets/seen/features?{overview}", ["num_rows", "feature_dtype", "float32"])
+        page.visit(
+            f"{base}/assets/seen/sage?view=lineage", ["graph", "features", "sage"], picture=tmp_path / "lineage.png"
+        )
         page.visit(
             f"{base}/assets/seen/graph?{checks}",
             ["rows_are_sorted", "splits_are_disjoint", "Passed"],

@@ -10,7 +10,7 @@ import pytest
 from assets.pipeline.file import load_pipeline
 from assets.samples.config import SamplesTable
 from assets.sampling.config import SamplingConfig
-from assets.sources.registry import SOURCES, config_class
+from assets.sources.registry import SOURCES, TableConfig, config_class
 from trainers.config import TrainTable
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -20,7 +20,7 @@ REFERENCE = TEXT + (DOCS / "own-data.md").read_text()
 
 
 @pytest.mark.parametrize(
-    "schema", [SamplingConfig, SamplesTable, TrainTable, *(config_class(source) for source in SOURCES)]
+    "schema", [SamplingConfig, SamplesTable, TableConfig, TrainTable, *(config_class(source) for source in SOURCES)]
 )
 def test_every_key_is_documented(schema: type) -> None:
     keys = [field.name for field in fields(schema) if field.metadata.get("key", True)]
@@ -33,4 +33,4 @@ def test_the_examples_are_valid(tmp_path: Path) -> None:
     for example in re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL):
         (tmp_path / "mine.toml").write_text(example)
         names += [table.name for table in load_pipeline(tmp_path / "mine.toml", TrainTable).train]
-    assert names == ["sage", "sage-disk"]
+    assert names == ["sage", "on-text", "sage-disk"]

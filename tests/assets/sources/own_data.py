@@ -17,23 +17,15 @@ from assets.features.stage import FEATURES
 from assets.graph.read import Graph, open_graph
 from assets.graph.stage import GRAPH, GraphExecution
 from assets.sources.registry import TableConfig, config_class
-from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.table import FeatureTable
+from benchmarks.graphs import GraphArtifacts
 
 COMPARED = ("indptr", "indices", "in_degree", "out_degree", "labels", "train_ids", "valid_ids", "test_ids")
 
 
-@dataclass(frozen=True)
-class Built:
+class Built(GraphArtifacts):
     """The two artifacts of a source."""
-
-    graph: Artifact
-    features: Artifact
-
-    @property
-    def inputs(self) -> dict[str, Artifact]:
-        return {"graph": self.graph, "features": self.features}
 
     @property
     def opened(self) -> Graph:
