@@ -138,11 +138,12 @@ def write_folder(folder: Path, size: dict[str, int]) -> None:
         rows[low : low + len(part)] = centres[part] + rng.standard_normal((len(part), size["width"])).astype(np.float32)
     rows.flush()
     np.save(papers / "node_label.npy", labels.astype(np.float32))
-    chosen = rng.permutation(counts["paper"])
-    for part, ids in (("train", chosen[:20_000]), ("valid", chosen[20_000:21_000]), ("test", chosen[21_000:22_000])):
+    chosen = np.split(
+        rng.permutation(counts["paper"])[: counts["paper"] // 25], [counts["paper"] // 50, counts["paper"] * 3 // 100]
+    )
+    for part, ids in zip(("train", "valid", "test"), chosen, strict=True):
         path = folder / "split" / "random" / "paper" / f"{part}.csv.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
-        ids = ids if len(ids) else chosen[:1]
         path.write_bytes(gzip.compress("".join(f"{i}\n" for i in ids.tolist()).encode()))
 
 
