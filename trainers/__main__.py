@@ -3,9 +3,9 @@
     python -m trainers PIPELINE NAME [--home HOME] [--input STAGE=VERSION ...] [--resume]
 
 PIPELINE is a name or the path of a TOML file. The artifacts that it reads (trainers/inputs.py) must be in the home. `--input graph=VERSION`
-names the graph on a machine that has the artifact and not the raw files it was built from; other stages are named alike. Budgets are
-resolved where they are missing. Launched by a Dagster step, the same program takes everything from its Pipes context and reports
-versions, scores and the learning curve's rows back.
+and `--input features=VERSION` name graph and features on a machine that has the artifacts and not the raw files they were built from; other
+stages are named alike. Budgets are resolved where they are missing. Launched by a Dagster step, the same program takes everything from its
+Pipes context and reports versions, scores and the learning curve's rows back.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def exact_ranges(model: Model, topology: Topology, features: FeatureSource, boun
         yield from _whole_neighbourhoods(model, topology, features, bounds)
         return
     sampler = Sampler(topology, (-1,), seed=0, threads=bounds.threads)
-    rows: Rows = input_rows(features, topology.num_nodes, bounds.workspace_bytes // 4, dtype_of(model))
+    rows: Rows = input_rows(features, bounds.workspace_bytes // 4, dtype_of(model))
     for index in range(len(model.layers)):
         ranges = _layer_ranges(model, index, topology, sampler, rows, bounds)
         if index + 1 == len(model.layers):

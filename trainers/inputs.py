@@ -6,7 +6,7 @@ compute them. A given artifact names what it was made from, so packed chunks are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from assets.building.materialize import materialize, stage_version
@@ -45,9 +45,48 @@ def find_table_inputs(pipeline: Pipeline, table: TrainTable, store: Store, given
         InputError: an artifact is not there, or the pipeline has no table that asks for it.
     """
     finder = _Finder(pipeline, store, given, table.feature_table)
-    inputs = {name: finder.find(finder.step_of(name)) for name in ("graph", "features", *table.technique.inputs)}
-    reads = {name: finder.find(name) for name in table.reads if finder.knows(name)}
-    return TableInputs(inputs=inputs, reads=reads)
+    reads = [name for name in table.reads if finder.knows(name)]
+    found = finder.find_all([*_deciding(table), *reads])
+    return TableInputs(
+        inputs={role: found[role] for role in _deciding(table)}, reads={role: found[role] for role in reads}
+    )
+
+
+def find_model_inputs(
+    pipeline: Pipeline, table: TrainTable, store: Store, given: Mapping[str, str]
+) -> dict[str, Artifact]:
+    """Returns role -> artifact of what decides the weights of a table's models; what training only reads need not be there.
+
+    Args and errors are those of `find_table_inputs`.
+    """
+    return _Finder(pipeline, store, given, table.feature_table).find_all(_deciding(table))
+
+
+def _deciding(table: TrainTable) -> tuple[str, ...]:
+    """Returns the roles of the artifacts whose versions enter a model's."""
+    return "graph", "features", *table.technique.inputs
+
+
+class _Missing(InputError):
+    """An artifact is not in the store.
+
+    Attributes:
+        label, command: the artifact, and what builds it.
+        outdated: what the store has of the stage was built by an older version of graphmill.
+    """
+
+    def __init__(self, store: Store, label: str, command: str, outdated: bool):
+        self.label, self.command, self.outdated = label, command, outdated
+        super().__init__(*_say_missing(store, [self]))
+
+
+def _say_missing(store: Store, missing: Sequence[_Missing]) -> tuple[str, str]:
+    """Returns the problem and the remedy of artifacts that are not there."""
+    labels, commands = (list(dict.fromkeys(getattr(each, of) for each in missing)) for of in ("label", "command"))
+    it, are = ("it", "is") if len(labels) == 1 else ("them", "are")
+    older = OUTDATED if any(each.outdated for each in missing) else ""
+    problem = f"{' and '.join(labels)} {are} not in {store.root}{older}"
+    return problem, f"build {it}: {' and '.join(commands)}; or copy {it} from a home that has {it}"
 
 
 class _Finder:
@@ -78,6 +117,22 @@ class _Finder:
         """Tells whether a step's artifact was given, is named by what was given, or is one of the pipeline's."""
         return name in self._found or name in self._named or name in self.steps
 
+    def find_all(self, roles: Sequence[str]) -> dict[str, Artifact]:
+        """Returns role -> artifact.
+
+        Raises:
+            InputError: names every artifact that is not there.
+        """
+        found, missing = {}, []
+        for role in roles:
+            try:
+                found[role] = self.find(self.step_of(role))
+            except _Missing as error:
+                missing.append(error)
+        if missing:
+            raise InputError(*_say_missing(self.store, missing))
+        return found
+
     def find(self, name: str) -> Artifact:
         """Returns the artifact of a step."""
         if name not in self._found:
@@ -86,7 +141,7 @@ class _Finder:
 
     def _find(self, name: str) -> Artifact:
         if name in self._named:
-            return self.store.open(*self._named[name])
+            return self._open(*self._named[name])
         if name not in self.steps:
             problem = f"{self.pipeline.path} has no table that asks for {name}, which this training reads"
             raise InputError(problem, "docs/pipelines.md says which tables a trainer needs")
@@ -95,8 +150,12 @@ class _Finder:
         stage, (config,) = step.recipe, step.configs
         if name == "budgets":  # seconds of arithmetic; another machine has other measured numbers
             return materialize(self.store, stage, config, stage.Execution(), inputs)  # pyright: ignore
-        version = stage_version(stage, config, inputs)  # pyright: ignore
-        if is_outdated(self.store, stage):
-            problem = f"{stage.name}/{short(version)} is not in {self.store.root}{OUTDATED}"
-            raise InputError(problem, f"build it: {step.command}")
-        return self.store.open(stage.name, version)
+        return self._open(stage.name, stage_version(stage, config, inputs))  # pyright: ignore
+
+    def _open(self, stage: str, version: str) -> Artifact:
+        """Returns an artifact; the error of a missing one names the command that builds it."""
+        if (self.store.root / stage / version).exists():
+            return self.store.open(stage, version)  # it may be damaged
+        label, command = f"{stage}/{short(version)}", f"graphmill build {self.pipeline.reference}"
+        recipes = [step.recipe for step in self.steps.values() if step.recipe.name == stage]
+        raise _Missing(self.store, label, command, any(is_outdated(self.store, each) for each in recipes))

@@ -29,7 +29,7 @@ from kernels.errors import InputError
 from trainers.config import ModelConfig, TrainTable, model_configs
 from trainers.devices.torch_threads import torch_threads
 from trainers.evaluate import Bounds, ExactRange, exact_ranges, num_passes
-from trainers.inputs import find_table_inputs
+from trainers.inputs import find_model_inputs
 from trainers.models.build import build_model
 from trainers.models.own import Model
 from trainers.rows.source import MappedSource
@@ -122,7 +122,7 @@ def predict_table(
         raise InputError(f"the folder of {out} does not exist", "make it first")
     threads, workspace_bytes = threads or semantic.train.threads, parse_size(workspace)
     bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, folder=store.home / "spill")
-    inputs = find_table_inputs(pipeline, table, store, {}).inputs
+    inputs = find_model_inputs(pipeline, table, store, {})
     version = stage_version(ModelStage(), semantic, inputs)
     read = [(each.stage, each.version) for each in inputs.values()]
     with store.lease(*read, (ModelStage.name, version)):

@@ -13,7 +13,8 @@ A row that a batch needs comes from the tier that holds it, else from its segmen
 a segment is the smallest whose rows fit the disk budget (kernels/disk_cache/segment_size.py: Algorithm 2 on exact numbers
 of all segments), checked against the bytes of whole pages before anything is written. Where that reads many bytes that
 nobody wants, segments are longer and hold a row several times (assets/cache_plan/layout.py). Every number of the summary is
-exact: the packer writes and the trainer reads these bytes. The disk budget counts feature bytes of all K epochs.
+exact: the packer writes and the trainer reads these bytes. The disk budget counts feature bytes of all K epochs. All lists name nodes;
+a node without features has the slot -1 and is in none of them.
 
 Samples are read three times at most, one segment after the other, each batch verified. Peak memory with N nodes, T threads, R the bytes
 of a record, and P (batch, node) pairs from disk in the largest segment, of which m nodes cached, s its batches:

@@ -80,7 +80,7 @@ class CachePlanStage(Stage):
             totals = plan_all(batches, placement, choice, asked.order, semantic.seed, writer, progress)
         return Summary(
             numbers=plan_numbers(totals, placement, choice) | {"feature_bytes": table.num_bytes},
-            checks=plan_checks(totals, placement, choice, budgets, np.asarray(samples.num_inputs)),
+            checks=plan_checks(totals, placement, choice, budgets, np.asarray(samples.num_inputs), table.num_rows),
             figures=_draw(totals, writer),
         )
 

@@ -60,18 +60,24 @@ def plan_numbers(totals: PlanTotals, placement: Placement, choice: SegmentChoice
 
 
 def plan_checks(
-    totals: PlanTotals, placement: Placement, choice: SegmentChoice, budgets: Budgets, num_inputs: Array
+    totals: PlanTotals, placement: Placement, choice: SegmentChoice, budgets: Budgets, num_inputs: Array, num_rows: int
 ) -> list[Check]:
-    """Tests the plan against numbers that were counted another way: inputs by the sampler, rows by the gaps between uses."""
+    """Tests the plan against numbers that were counted another way: inputs by the sampler, rows by the gaps between uses.
+
+    Args:
+        totals, placement, choice, budgets: the plan, and what it had to fit.
+        num_inputs: i64[B], inputs of each batch.
+        num_rows: rows of the feature table.
+    """
     short = int(np.count_nonzero(totals.tier_rows.sum(axis=1) + totals.without_features != num_inputs))
     short += int(np.count_nonzero(totals.tier_rows[:, 2:].sum(axis=1) != choice.pairs))
     stored = totals.num_cached + int(totals.tier_rows[:, 3].sum())
     on_disk = int(np.count_nonzero(placement.slot == ELSEWHERE))
     without = int(np.count_nonzero(placement.slot == NO_FEATURES))
     held = [len(ids) * choice.row_bytes for ids in (placement.device_ids, placement.host_ids)]
-    places = len(placement.device_ids) + len(placement.host_ids) + on_disk + without
+    places = len(placement.device_ids) + len(placement.host_ids) + on_disk
     rows_fit = stored <= choice.full_rows if totals.order == "copies" else stored == choice.rows
-    sound = short == 0 and rows_fit and places == len(placement.slot)
+    sound = short == 0 and rows_fit and places == num_rows == len(placement.slot) - without
     fits = held[0] <= budgets.device_bytes and held[1] <= budgets.host_bytes
     details = (
         (sound, f"{short} batches have other rows than inputs; {stored:,} rows stored, {choice.rows:,} counted"),

@@ -53,12 +53,12 @@ class _Layout(NamedTuple):
 
 
 class _Region(NamedTuple):
-    """Rows of the table as they should lie in a file, and where the digests of its pages go."""
+    """Nodes whose rows should lie in a file one after the other, and where the digests of its pages go."""
 
     file: DirectArray
     start: int
     end: int
-    rows: Array
+    node_ids: Array
     page_words: Array | None = None
 
 
@@ -85,7 +85,7 @@ def build_group(
     regions = _placed_regions(inputs["cache_plan"], plan, layout, cache_words, table, segments, writer)
     reorderer = Reorderer(table.row_bytes, sizes.span_bytes)
     for region in regions:
-        reorderer.add(*region)
+        reorderer.add(region.file, region.start, region.end, table.rows_of(region.node_ids), region.page_words)
     distributor = RowDistributor([*chunks, *reorderer.spans], table.row_bytes, sizes.buffer_bytes)
     heads = _heads(np.array(inputs["cache_plan"].array("slot")), plan, samples, distributor, threads)
     clock = time.perf_counter()
@@ -95,8 +95,7 @@ def build_group(
     reordered = time.perf_counter()
     _save(writer, plan, layout, chunks, cache_words)
     packed = [
-        _Region(chunk_file, int(start), 0, table.rows_of(plan.packed(batch)))
-        for batch, start in enumerate(layout.rows.tolist())
+        _Region(chunk_file, int(start), 0, plan.packed(batch)) for batch, start in enumerate(layout.rows.tolist())
     ]
     wrong = _compare(table, [*packed, *regions])
     seconds = np.diff([clock, distributed, reordered, time.perf_counter()]).tolist()
@@ -166,13 +165,13 @@ def _placed_regions(
     bounds = layout.caches.tolist()
     caches = writer.create_direct("caches", bounds[-1] - DATA_OFFSET, np.uint8)
     found = [
-        _Region(caches, low, high, table.rows_of(plan.cache(segment)), words[(low - DATA_OFFSET) // PAGE_BYTES :])
+        _Region(caches, low, high, plan.cache(segment), words[(low - DATA_OFFSET) // PAGE_BYTES :])
         for segment, (low, high) in enumerate(pairwise(bounds))
     ]
     for tier in ("device", "host") if segments.low == 0 else ():
         node_ids = np.asarray(artifact.array(f"{tier}_ids"))
         image = writer.create_direct(f"{tier}_image", (len(node_ids), table.width), table.dtype)
-        found.append(_Region(image, DATA_OFFSET, image.num_bytes, table.rows_of(node_ids)))
+        found.append(_Region(image, DATA_OFFSET, image.num_bytes, node_ids))
     return found
 
 
@@ -213,16 +212,16 @@ def _input_ids(samples: Samples, number: int) -> Array:
 
 def _compare(table: FeatureTable, regions: list[_Region]) -> str:
     """Compares rows at drawn places with the table, found by the plan's lists alone. Returns what is wrong, or ""."""
-    regions = [each for each in regions if len(each.rows)]
+    regions = [each for each in regions if len(each.node_ids)]
     reader, row_bytes = table_reader(), table.row_bytes
     most = max(1, min(CHECKED_ROWS, CHECKED_BYTES // row_bytes))
     drawn = np.unique(np.linspace(0, len(regions) - 1, min(len(regions), CHECKED_LISTS)).astype(np.int64))
     with reader.open(table.path) as features:
         for region in (regions[number] for number in drawn.tolist()):
-            count = len(region.rows)
+            count = len(region.node_ids)
             entries = np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
-            ids = np.asarray(region.rows)[entries]
-            expected, _ = reader.read_rows(features, ids, row_bytes=row_bytes, offset=table.offset)
+            ids = np.asarray(region.node_ids)[entries]
+            expected, _ = reader.read_rows(features, table.rows_of(ids), row_bytes=row_bytes, offset=table.offset)
             with reader.open(region.file.path) as file:
                 found, _ = reader.read_rows(file, entries, row_bytes=row_bytes, offset=region.start)
             different = np.flatnonzero((found != expected).any(axis=1))

@@ -12,6 +12,7 @@ import numpy as np
 from assets.building.stage import FanOut, Progress, Summary
 from assets.features.read import open_features
 from assets.packed_chunks.config import GROUP_BYTES, PackedConfig, PackedExecution, SegmentRange
+from assets.storage.require import require
 from kernels.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,11 +50,13 @@ class PackedStage(FanOut):
         """Returns the parts' names, by segment: groups of about equally many stored rows.
 
         Raises:
-            InputError: there are no features.
+            InputError: there are no features, or the plan is for others.
         """
         table, plan = open_features(inputs["features"]), inputs["cache_plan"]
         if table.row_bytes == 0:
             raise InputError(f"{inputs['features'].label} has no features to pack", "train on a graph with features")
+        # A plan for other features may know of other nodes without a row.
+        require(plan, {"inputs": {"features": inputs["features"]}})
         segment_of, packed_ptr = plan.array("segment_of"), plan.array("packed_ptr")
         num_segments = len(plan.array("cache_ptr")) - 1
         last_batch = np.searchsorted(segment_of, np.arange(num_segments), side="right")

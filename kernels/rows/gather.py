@@ -1,16 +1,16 @@
 """Gathering feature rows: out[i] = the row of input i, converted to the model's dtype on the way.
 
-Two front doors share one copy loop. `gather` takes rows of one table by node id. `gather_tiered` takes each row from where a slot
-(kernels/rows/slots.py) says it is: device cache, host cache, rows staged for this batch, another device. GNNLab (FGNN
-section 6) gathers from its cache in four kernels: count, scan, and an index kernel each for hits and misses; index-and-mask
-in torch copies every row twice. Here a row is found, read, converted and written in one pass over the slots.
+Two front doors share one copy loop. `gather` takes rows of one table by node id, through `row_of` where nodes are not rows. `gather_tiered`
+takes each row from where a slot (kernels/rows/slots.py) says it is: device cache, host cache, rows staged for this batch, another device.
+GNNLab (FGNN section 6) gathers from its cache in four kernels: count, scan, and an index kernel each for hits and misses; index-and-mask in
+torch copies every row twice. Here a row is found, read, converted and written in one pass over the slots.
 
 Rows keep the type they are stored in; the conversion happens here and nowhere else. Cost: n (row_bytes + out_row_bytes + 4) bytes, each
-output row written once. Rows of any width are taken as they lie, memory-mapped tables included. The bound is memory: the next rows are
-asked for while the present one is copied. Rows that keep their type are written past the caches when the output has 8 MiB or more: it
-would push itself out of them, and a line that is written whole need not be read first. All conversions are exact except float64 to
-float32, which rounds to nearest. NumPy has no bfloat16: uint16 holds its bits. Other names of the operation are feature fetching, look-up
-and index_select. Not checked: that values are finite.
+output row written once; with `row_of` 8 n bytes more, for the rows are looked up before the first is copied. Rows of any width are taken as
+they lie, memory-mapped tables included. The bound is memory: the next rows are asked for while the present one is copied. Rows that keep
+their type are written past the caches when the output has 8 MiB or more: it would push itself out of them, and a line that is written whole
+need not be read first. All conversions are exact except float64 to float32, which rounds to nearest. NumPy has no bfloat16: uint16 holds
+its bits. Other names of the operation are feature fetching, look-up and index_select. Not checked: that values are finite.
 """
 
 from __future__ import annotations

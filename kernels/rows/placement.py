@@ -69,11 +69,16 @@ def place_rows(order: Array, device_rows: int, host_rows: int, row_of: Array | N
         row_of: ids[N], -1 for a node without features, which takes no space; None where all have some.
 
     Raises:
-        InputError: the order is no permutation of the nodes, or a number is out of range.
+        InputError: the order is no permutation of the nodes, row_of is about other nodes, or a number is out of range.
     """
     order = as_ids(order, "order")
     _check_rows(device_rows, host_rows)
     _check_order(order)
+    if row_of is not None and row_of.shape != order.shape:
+        raise InputError(
+            f"row_of is {row_of.dtype}{list(row_of.shape)}, the order is of {len(order)} nodes",
+            "give the features of the graph that was ranked",
+        )
     slot = np.full(len(order), ELSEWHERE, np.int32)
     if row_of is not None:
         slot[np.asarray(row_of) < 0] = NO_FEATURES
@@ -87,19 +92,20 @@ def place_rows(order: Array, device_rows: int, host_rows: int, row_of: Array | N
 def place_bytes(
     order: Array, row_bytes: int, device_bytes: int, host_bytes: int, row_of: Array | None = None
 ) -> Placement:
-    """Places whole rows within budgets; args as of `place_rows`, with the budgets in bytes."""
+    """Places whole rows of `row_bytes` bytes within budgets; args as of `place_rows`, with the budgets in bytes."""
     _check_rows(device_bytes, host_bytes)
     # Rows without columns take no space anywhere.
     rows = [budget // row_bytes if row_bytes else len(order) for budget in (device_bytes, host_bytes)]
     return place_rows(order, min(rows[0], len(order)), min(rows[1], len(order)), row_of)
 
 
-def load_cache(hotness: Any, ratio: float) -> Placement:
+def load_cache(hotness: Any, ratio: float, row_of: Array | None = None) -> Placement:
     """FGNN's procedure `load_cache(hotness_map, alpha)`: the hottest `ratio` of all nodes on the device, nothing on the host.
 
     Args:
         hotness: [N], how often each node is expected to be needed; ties go to the smaller id.
-        ratio: share of the nodes, in [0, 1]; taken as it is written, so 0.29 of 100 nodes are 29.
+        ratio: share of the rows, in [0, 1]; taken as it is written, so 0.29 of 100 rows are 29.
+        row_of: ids[N], -1 for a node without features, which takes no space; None where each node has a row.
 
     Raises:
         InputError: the ratio is outside its range, or hotness is not one number per node.
@@ -107,7 +113,8 @@ def load_cache(hotness: Any, ratio: float) -> Placement:
     if not 0 <= ratio <= 1:
         raise InputError(f"ratio = {ratio!r}", "give a share of the nodes in [0, 1]")
     order = rank(np.asarray(hotness))
-    return place_rows(order, int(Fraction(str(ratio)) * len(order)), 0)
+    num_rows = len(order) if row_of is None else int(np.count_nonzero(np.asarray(row_of) >= 0))
+    return place_rows(order, int(Fraction(str(ratio)) * num_rows), 0, row_of)
 
 
 def _check_rows(*numbers: int) -> None:

@@ -97,7 +97,17 @@ def test_what_is_missing_is_named_with_what_brings_it(prepared, capsys, missing)
     Store(home).discard(missing, built.inputs[missing].version)
     assert main([str(path), "sage", "--home", str(home)]) == 1
     said = capsys.readouterr().err
-    assert f"{missing}/{built.inputs[missing].version[:12]} is not in" in said and "graphmill build" in said
+    assert f"{missing}/{built.inputs[missing].version[:12]} is not in" in said and f"graphmill build {path}" in said
+
+
+def test_all_that_is_missing_is_named_at_once(prepared, capsys):
+    path, home, built = prepared
+    for stage, each in built.inputs.items():
+        Store(home).discard(stage, each.version)
+    assert main([str(path), "sage", "--home", str(home)]) == 1
+    said = capsys.readouterr().err
+    assert all(f"{stage}/{each.version[:12]}" in said for stage, each in built.inputs.items())
+    assert f"remedy: build them: graphmill build {path}; or copy them" in said
 
 
 def test_features_of_another_graph_are_refused(prepared, tmp_path, capsys):

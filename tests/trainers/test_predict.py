@@ -1,5 +1,6 @@
 """Prediction: every node once, under its original name, the same numbers whatever the workspace; a failure leaves no file."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,27 @@ def test_the_rows_are_the_models(trained: Any, tmp_path: Path) -> None:
     right = (table["class"].to_numpy()[test] == names[opened.labels[test]]).mean()
     assert right == pytest.approx(models[1].summary["numbers"]["test_accuracy"], abs=2e-3)
     assert rows == NODES
+
+
+def test_what_training_only_reads_need_not_be_there(trained: Any, tmp_path: Path) -> None:
+    """A cache of rows changes no weight, so hotness and budgets are of no use to a prediction."""
+    pipeline, store, _ = trained
+    cached = pipeline.path.with_name("cached.toml")
+    cached.write_text(RECIPE + '[hotness]\npolicy = "degree"\n[memory]\ndevice = "25%"\nhost = 0\n')
+    model, rows = predict_table(store, load_pipeline(cached, TrainTable), "sage", tmp_path / "a.parquet")
+    assert rows == NODES and model.config["seed"] == 3
+    assert {each.stage for each in store.artifacts()} == {"graph", "features", "model"}
+
+
+@pytest.mark.parametrize("missing", ["graph", "features"])
+def test_a_missing_artifact_is_named_with_what_brings_it(trained: Any, tmp_path: Path, missing: str) -> None:
+    pipeline, store, (built, _) = trained
+    home = tmp_path / "home"
+    shutil.copytree(store.home / "store", home / "store", ignore=shutil.ignore_patterns(missing, ".staging"))
+    label = f"{missing}/{built.inputs[missing].version[:12]}"
+    with pytest.raises(InputError, match=f"{label} is not in .*\n.*graphmill build {pipeline.path}; or copy it"):
+        predict_table(Store(home), pipeline, "sage", tmp_path / "a.parquet")
+    assert not (tmp_path / "a.parquet").exists()
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@
     behind    the table, mapped or in memory    its bytes on the link: h2d; a mapped file's asked bytes as well
 
 Every row of a batch comes from exactly one of them, by one gather that writes each output row once. A sampler thread marks where each row
-is with one read of an int32[N]; nodes without features have a slot of their own, take no space and cost nothing. Rows behind the cache
-take the slots of the staged tier, whose array is the table itself; a table of more
-rows than a slot can name is staged in truth, through a buffer of the batch's missing rows.
+is with one read of an int32[N]; nodes without features have a slot of their own, take no space and cost nothing. Rows behind the cache take
+the slots of the staged tier, whose array is the table itself; a table of more rows than a slot can name is staged in truth, through a
+buffer of the batch's missing rows.
 
 Both images are filled in one sequential pass over the table that verifies every block it reads. Peak memory: the images, a block of 1 MiB,
 and 8 bytes per node.

@@ -120,7 +120,8 @@ class TableSource:
         gather(self.rows, node_ids, kernel_array(out), threads=self.threads, row_of=self.row_of)
         if self.row_of is not None:
             num_rows = int(np.count_nonzero(self.row_of[node_ids] >= 0))
-            ledger.count("without_features", 0, len(node_ids) - num_rows)
+            if num_rows < len(node_ids):
+                ledger.count("without_features", 0, len(node_ids) - num_rows)
         self.book(num_rows, ledger)
 
     def book(self, num_rows: int, ledger: Ledger) -> None:

@@ -153,9 +153,9 @@ class SourceRows:
         return self.gather(np.arange(low, high), 1)
 
 
-def input_rows(features: FeatureSource, num_nodes: int, memory_bytes: int, dtype: torch.dtype = torch.float32) -> Rows:
+def input_rows(features: FeatureSource, memory_bytes: int, dtype: torch.dtype = torch.float32) -> Rows:
     """Returns the input rows as a model takes them; a mapped table that exceeds the bytes is read by windows."""
-    if isinstance(features, MappedSource) and num_nodes * features.row_bytes > memory_bytes:
+    if isinstance(features, MappedSource) and len(features.rows) * features.row_bytes > memory_bytes:
         return MappedRows(features.rows, dtype, features.row_of)  # pyright: ignore[reportArgumentType]
     return SourceRows(features, dtype)
 

@@ -27,6 +27,7 @@ import torch
 
 from assets.packed_chunks.read import Chunks
 from assets.sizes import parse_size
+from assets.storage.require import require
 from kernels.errors import InputError
 from kernels.rows.aligned import BufferPool, space_for
 from kernels.sampling.epoch_plan import PlannedBatch
@@ -69,6 +70,8 @@ def open_executor(run: Run) -> BatchExecutor:
         raise InputError(
             f"{asked}, but no {' and '.join(sorted(missing))} were given", "add tables [memory] and [cache_plan]"
         )
+    # Nothing else tells rows of other features from those of this run: both name the same nodes.
+    require(run.reads["packed_chunks"], {"inputs": {"features": run.inputs["features"]}})
     rows = PackedRows(
         Chunks(run.reads["packed_chunks"], run.reads["cache_plan"], run.reads["samples"]),
         table,

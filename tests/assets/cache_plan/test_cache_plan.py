@@ -19,6 +19,7 @@ from assets.samples.read import open_samples
 from assets.storage.store import Store
 from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
+from kernels.rows.slots import NO_FEATURES
 from tests.assets.samples.sampled import build_samples
 from tests.trainers.graphs import random_graph_artifacts
 
@@ -58,6 +59,7 @@ def recount(samples, found):
     """Counts from the arrays alone what the plan stores and what every batch will read."""
     placement, segments = open_placement(found), open_segment_plan(found)
     held = set(placement.device_ids.tolist()) | set(placement.host_ids.tolist())
+    held |= set(np.flatnonzero(placement.slot == NO_FEATURES).tolist())
     caches = np.split(segments.cache_ids, segments.cache_ptr[1:-1])
     packed = np.split(segments.packed_ids, segments.packed_ptr[1:-1])
     disk = sum(int(padded_bytes(len(ids) * ROW_BYTES)) for ids in (*caches, *packed))
@@ -93,6 +95,35 @@ def test_static_tiers_are_the_most_visited_nodes_within_their_budgets(made):
     placement = open_placement(found)
     assert placement.device_ids.tolist() == expected[: NODES // 20]
     assert placement.host_ids.tolist() == expected[NODES // 20 : NODES // 20 + NODES // 10]
+
+
+@pytest.mark.parametrize(("order", "disk"), [("filled", "100x"), ("filled", "3x"), ("copies", "3x")])
+@pytest.mark.parametrize("featureless", [1, 2, 5])
+def test_nodes_without_features_take_no_space(made, order, disk, featureless):
+    """They have a slot that says so and are in no list, whatever level; budgets and counts are of rows that exist."""
+    samples, artifacts = made
+    features = random_graph_artifacts(artifacts.features.path.parents[2], width=WIDTH, featureless=featureless).features
+    found = plan((samples, artifacts._replace(features=features)), 3, disk=disk, order=order)
+    numbers, placement, segments = found.summary["numbers"], open_placement(found), open_segment_plan(found)
+    without = np.arange(NODES) % featureless == 0
+    assert ((placement.slot == NO_FEATURES) == without).all()
+    lists = (placement.device_ids, placement.host_ids, segments.cache_ids, segments.packed_ids)
+    assert not any(without[ids].any() for ids in lists)
+    num_rows = NODES - int(without.sum())
+    assert len(placement.device_ids) == num_rows // 20 and len(placement.host_ids) == num_rows // 10
+    assert recount(samples[3], found) == tuple(numbers[f"{name}_bytes"] for name in ("disk", "moved", "asked"))
+    inputs = [without[ids] for ids in batches_of(samples[3])]
+    assert numbers["num_inputs_without_features"] == sum(int(each.sum()) for each in inputs)
+    per_batch = [len(each) - int(each.sum()) for each in inputs]
+    assert np.asarray(found.array("tier_rows")).sum(axis=1).tolist() == per_batch
+    assert numbers["feature_bytes"] == num_rows * ROW_BYTES and all(c["passed"] for c in found.summary["checks"])
+
+
+def test_features_of_another_graph_are_refused(made, tmp_path):
+    samples, artifacts = made
+    others = random_graph_artifacts(tmp_path, num_nodes=NODES + 1, width=WIDTH).features
+    with pytest.raises(InputError, match=f"are about {NODES + 1} nodes, samples/.* about {NODES}"):
+        plan((samples, artifacts._replace(features=others)), home=tmp_path)
 
 
 @pytest.mark.parametrize(("device", "host"), [(0, 0), ("100%", 0), (0, "100%"), ("50%", "100%")])

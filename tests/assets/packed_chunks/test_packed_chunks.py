@@ -280,6 +280,16 @@ def test_values_out_of_range_are_refused(tmp_path: Path) -> None:
         PACKED_CHUNKS.parts({"features": bare.features, "cache_plan": bare.graph}, PackedConfig())
 
 
+def test_a_plan_for_other_features_is_refused(tmp_path: Path) -> None:
+    """Both are about the same nodes, but the plan knows of other nodes without a row."""
+    packed = build_packed(tmp_path, featureless=3)
+    others = random_graph_artifacts(tmp_path, width=300).features
+    inputs = {"features": others, "samples": packed.samples, "cache_plan": packed.cache_plan}
+    execution = PackedExecution(threads=1, memory="4MiB")
+    with pytest.raises(InputError, match=r"cache_plan/.* is not what is needed here:\n  input features: stored"):
+        materialize(Store(tmp_path), PACKED_CHUNKS, PackedConfig(), execution, inputs)
+
+
 def test_a_second_build_is_reused_and_lost_parts_are_packed_again(tmp_path: Path) -> None:
     packed = build_packed(tmp_path)
     inputs: dict[str, Artifact] = packed._asdict()

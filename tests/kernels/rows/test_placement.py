@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kernels.errors import InputError
 from kernels.hotness.ranking import rank
 from kernels.rows.placement import load_cache, place_bytes, place_rows
-from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, split_slots
+from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, NO_FEATURES, split_slots
 
 orders = st.integers(0, 60).flatmap(lambda n: st.permutations(range(n))).map(lambda order: np.array(order, np.int32))
 rows = st.integers(0, 70)
@@ -31,6 +31,35 @@ def test_every_node_is_in_the_tier_that_its_rank_gives_it(order, device_rows, ho
     assert tiers_of(placement.slot) == expected
     assert placement.device_ids.tolist() == order[:device_rows].tolist()
     assert placement.host_ids.tolist() == order[device_rows : device_rows + host_rows].tolist()
+
+
+@given(orders, rows, rows, st.integers(0, 2**32), st.sampled_from([np.int32, np.int64]))
+def test_nodes_without_features_take_no_space(order, device_rows, host_rows, seed, dtype):
+    """What is placed is what would be placed if the other nodes were not in the order."""
+    has = np.random.default_rng(seed).random(len(order)) < 0.6
+    row_of = np.where(has, np.cumsum(has) - 1, -1).astype(dtype)
+    placement, ranked = (
+        place_rows(order, device_rows, host_rows, row_of),
+        [node for node in order.tolist() if has[node]],
+    )
+    assert placement.device_ids.tolist() == ranked[:device_rows]
+    assert placement.host_ids.tolist() == ranked[device_rows : device_rows + host_rows]
+    expected = {node: (DEVICE, place) for place, node in enumerate(ranked[:device_rows])}
+    expected |= {node: (HOST, place) for place, node in enumerate(ranked[device_rows:][:host_rows])}
+    for node, found in enumerate(tiers_of(placement.slot)):
+        assert found == (expected.get(node, (ELSEWHERE, ELSEWHERE)) if has[node] else (NO_FEATURES, NO_FEATURES))
+    assert tiers_of(placement.prefix(0, 0).slot) == [(ELSEWHERE,) * 2 if each else (NO_FEATURES,) * 2 for each in has]
+
+
+def test_row_of_must_be_about_the_ranked_nodes():
+    with pytest.raises(InputError, match=r"row_of is int32\[4\], the order is of 3 nodes"):
+        place_rows(np.arange(3), 1, 1, np.arange(4, dtype=np.int32))
+
+
+def test_load_cache_takes_a_share_of_the_rows():
+    row_of = np.array([-1, 0, 1, -1, 2, 3, -1, -1])
+    placement = load_cache(np.arange(8), 0.5, row_of)
+    assert placement.device_ids.tolist() == [5, 4]
 
 
 @given(orders, rows, rows, rows, rows)

@@ -16,6 +16,7 @@ from assets.storage.store import Store
 from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from tests.assets.packed_chunks.packed import Packed, build_packed
+from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import TABLE, stored_rows, train_packed
 from trainers.config import TrainTable
 from trainers.devices.protocol import OverBudget
@@ -243,3 +244,11 @@ def test_without_packed_rows_or_with_other_samples_it_says_so(packed: Packed, tm
         run(whole, SamplingConfig(fanouts=(4, 2), batch_size=32, reuse=2))
     with pytest.raises(InputError, match="2 epochs"):
         run(whole, SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=0))
+
+
+def test_rows_of_other_features_are_refused(packed: Packed, tmp_path: Path) -> None:
+    """They have as many nodes and columns, so nothing but the version tells that the rows are not those of this training."""
+    others = random_graph_artifacts(tmp_path, width=300, dtype="float16").features
+    with pytest.raises(InputError, match=r"packed_chunks/.* is not what is needed here:\n  input features: stored"):
+        train_packed(packed._replace(features=others), tmp_path)
+    assert not [each for each in Store(tmp_path).artifacts() if each.stage == "model"]
