@@ -34,7 +34,9 @@ def differences(one: Path, other: Path) -> list[str]:
 
 def test_what_was_built_twice_is_equal(homes: tuple[Path, Path]) -> None:
     stages = dict(compare_homes(Home(homes[0], {}), Home(homes[1], {})))
-    assert {stage: outcome.counts["artifacts"] for stage, outcome in stages.items()} == dict.fromkeys(("features", "graph", "model"), 1)
+    assert {stage: outcome.counts["artifacts"] for stage, outcome in stages.items()} == dict.fromkeys(
+        ("features", "graph", "model"), 1
+    )
     assert differences(*homes) == []
 
 

@@ -110,6 +110,26 @@ def test_all_that_is_missing_is_named_at_once(prepared, capsys):
     assert f"remedy: build them: graphmill build {path}; or copy them" in said
 
 
+def test_a_home_of_an_older_version_is_answered_with_the_command_that_rebuilds_it(prepared, capsys, tmp_path):
+    path, _, built = prepared
+    old = Store(tmp_path / "old")
+    with old.writer("graph", "1" * 64) as writer:
+        for name in built.graph.files:
+            if name.endswith(".npy"):
+                writer.save(name.removesuffix(".npy"), built.graph.array(name.removesuffix(".npy")))
+        writer.save("features", built.table.open())
+        numbers = dict(built.graph.summary["numbers"])
+        writer.publish({}, {}, {"numbers": numbers, "checks": [], "figures": {}}, {}, code_version=1)
+    assert main([str(path), "sage", "--home", str(old.home)]) == 1
+    said = capsys.readouterr().err
+    assert "built by an older version of graphmill" in said and f"graphmill build {path}" in said
+    shutil.copytree(built.features.path, old.root / "features" / built.features.version)
+    named = ["--input", "graph=1111", "--input", f"features={built.features.version}"]
+    assert main([str(path), "sage", "--home", str(old.home), *named]) == 1
+    said = capsys.readouterr().err
+    assert "graph/111111111111 was built by an older version of graphmill" in said and "graphmill build" in said
+
+
 def test_features_of_another_graph_are_refused(prepared, tmp_path, capsys):
     path, home, _ = prepared
     (tmp_path / "other.toml").write_text(RECIPE.replace("nodes = 200", "nodes = 201"))
