@@ -239,7 +239,7 @@ def test_a_stage_ends_at_its_next_step_when_its_run_is_cancelled(tmp_path, monke
     from assets.graph.stage import GraphStage
     from jobs.runs import cancellation
 
-    def build(self, inputs, semantic, execution, writer, progress):
+    def build_from(self, opened, semantic, execution, writer, progress):
         with open_instance(tmp_path / "home") as instance:
             instance.report_run_canceling(instance.get_runs()[0])
         progress.start("endless", None, "turns")
@@ -249,10 +249,10 @@ def test_a_stage_ends_at_its_next_step_when_its_run_is_cancelled(tmp_path, monke
         raise AssertionError("nobody stopped it")
 
     monkeypatch.setattr(cancellation, "CANCEL_POLL_SECONDS", 0.0)
-    monkeypatch.setattr(GraphStage, "build", build)
+    monkeypatch.setattr(GraphStage, "build_from", build_from)
     with pytest.raises(KeyboardInterrupt):
         launch(Launch(pipeline=load_tiny(tmp_path), home=tmp_path / "home", selection="preprocess"))
-    _assert_sound(tmp_path / "home", [])
+    _assert_sound(tmp_path / "home", ["features"])
 
 
 def test_a_killed_launcher_leaves_no_process_and_the_next_one_ends_its_run(tmp_path):
