@@ -60,7 +60,8 @@ class GraphStage(SourceStage):
             schema = config_class(graph["source"])
         except InputError as error:
             return None, [tables.problem(("graph", "source"), f"{error.problem}; {error.remedy}")]
-        return tables.parse(schema, graph, ("graph",), {"seed": seed})
+        config, problems = tables.parse(schema, graph, ("graph",), {"seed": seed})
+        return None if config is None else config.without_unused(), problems
 
     def wanted(self, pipeline: Any) -> GraphConfig:
         """Every pipeline has a graph."""

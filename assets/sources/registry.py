@@ -17,7 +17,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -102,6 +102,17 @@ class GraphConfig:
     def weighted(self) -> bool:
         """Whether edges get weights."""
         return False
+
+    def brings_split(self) -> bool:
+        """Tells whether the source has a split of its own, as far as it can be told without reading it; otherwise one is drawn."""
+        return False
+
+    def without_unused(self) -> GraphConfig:
+        """Returns the configuration in which keys that decide nothing have their defaults, so that they re-version nothing."""
+        if not self.brings_split():
+            return self
+        unused = ("seed", "train_ratio", "valid_ratio")
+        return replace(self, **{each.name: each.default for each in fields(self) if each.name in unused})  # pyright: ignore[reportArgumentType]
 
     def feature_keys(self, table: TableConfig) -> dict[str, Any]:
         """Returns key -> value of everything in `[graph]` that decides the rows of a feature table.

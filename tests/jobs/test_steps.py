@@ -147,3 +147,16 @@ def test_generators_are_sources_without_raw_content():
 
     for source in GENERATORS:
         assert GRAPH.raw(config_class(source)(nodes=10, edges=10)) == {}
+
+
+@pytest.mark.parametrize(("arrays", "same"), [({"train": [0], "val": [1], "test": [2]}, True), ({}, False)])
+def test_the_seed_enters_a_graph_only_where_its_split_is_drawn(tmp_path, arrays, same):
+    np.savez(tmp_path / "g.npz", edge_index=np.array([[0, 1, 2], [1, 2, 0]]), y=np.array([0, 1, 0]), **arrays)
+    versions = []
+    for seed, ratio in ((0, 0.6), (1, 0.6), (1, 0.5)):
+        text = f'seed = {seed}\n[graph]\nsource = "npz"\npath = "g.npz"\ntrain_ratio = {ratio}\n'
+        (tmp_path / "g.toml").write_text(text)
+        steps = preprocessing_steps(load_pipeline(tmp_path / "g.toml"))
+        versions.append(tuple(Versions().only(step) for step in steps))
+    graphs, features = zip(*versions, strict=True)
+    assert len(set(graphs)) == (1 if same else 3) and len(set(features)) == 1

@@ -77,6 +77,10 @@ class Config(SpooledConfig):
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise InputError(f"delimiter = {self.delimiter!r} is not one character", 'give one, for example ";"')
 
+    def brings_split(self) -> bool:
+        """A column of splits is one."""
+        return self.split_column is not None
+
     def feature_keys(self, table: TableConfig) -> dict[str, Any]:
         """Returns what decides the rows; without node tables the edges decide which nodes there are."""
         found = super().feature_keys(table)

@@ -18,6 +18,8 @@ KNOWN = (
 """Arrays of the `edge_index` form."""
 
 FIX_FILE = "correct the file and run the command again"
+LISTS, MASKS = ("train", "val", "test"), ("train_masks", "val_masks", "test_masks")
+"""Names of the arrays that hold a split, as ids and as masks."""
 
 
 def refuse_strangers(archive: Archive) -> None:
@@ -146,8 +148,7 @@ def splits(split: int | None, archive: Archive, num_nodes: int) -> tuple[Array, 
     Raises:
         InputError: a part is missing, a mask has another shape or type, or there is no such row.
     """
-    lists, masks = ("train", "val", "test"), ("train_masks", "val_masks", "test_masks")
-    chosen = lists if split is None and any(name in archive for name in lists) else masks
+    chosen = LISTS if split is None and any(name in archive for name in LISTS) else MASKS
     missing = [name for name in chosen if name not in archive]
     if len(missing) == 3:
         if split is None:
@@ -159,10 +160,10 @@ def splits(split: int | None, archive: Archive, num_nodes: int) -> tuple[Array, 
         raise InputError(
             f"{archive.path}: the split lacks {', '.join(missing)}", "save all three parts, an empty one too"
         )
-    if chosen == lists:
-        train, valid, test = (integers(archive, name, 1) for name in lists)
+    if chosen == LISTS:
+        train, valid, test = (integers(archive, name, 1) for name in LISTS)
     else:
-        train, valid, test = (_mask(archive, name, split or 0, num_nodes) for name in masks)
+        train, valid, test = (_mask(archive, name, split or 0, num_nodes) for name in MASKS)
     return train, valid, test
 
 

@@ -32,6 +32,8 @@ from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.features import stored_type
 from assets.sources.npz.arrays import (
     FIX_FILE,
+    LISTS,
+    MASKS,
     check_indptr,
     class_names,
     endpoints,
@@ -72,6 +74,14 @@ class Config(GraphConfig):
         super().__post_init__()
         if self.split is not None and self.split < 0:
             raise InputError(f"split = {self.split} is negative", "give the row of the masks, from 0")
+
+    def brings_split(self) -> bool:
+        """The names of the arrays tell; an archive that cannot be read is reported when it is built."""
+        try:
+            with Archive(self.path) as archive:
+                return any(name in archive for name in (*LISTS, *MASKS))
+        except InputError:
+            return False
 
 
 def raw(config: Config) -> dict[str, str]:

@@ -23,3 +23,7 @@ class Config(SpooledConfig):
     path: Path
     # folder in split/, where there are several; "random" draws a stratified split instead
     split: str | None = None
+
+    def brings_split(self) -> bool:
+        """OGB's folders have splits; "random" draws one instead."""
+        return self.split != "random"
