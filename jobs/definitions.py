@@ -56,7 +56,15 @@ def build_defs(
         parts.append(dg.Definitions(assets=[_mistakes_spec(name, text) for name, text in mistakes.items()]))
     else:
         found = list(pipelines)
-    built = [_definitions_of(pipeline, around, children, threads) for pipeline in found]
+    built = []
+    for pipeline in found:
+        try:
+            built.append(_definitions_of(pipeline, around, children, threads))
+        except Exception as error:  # whatever it is: one file must not take the others out of the UI
+            if pipelines is not None:
+                raise
+            text = f"{pipeline.path} cannot be turned into assets:\n{type(error).__name__}: {error}"
+            parts.append(dg.Definitions(assets=[_mistakes_spec(pipeline.name, text)]))
     arguments: dict[str, Any] = {
         "assets": [asset for part in [*parts, *built] for asset in part.assets or ()],
         "jobs": [job for part in built for job in part.jobs or ()],

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from assets.features.config import MAIN, step_name
 from assets.pipeline.catalogue import stages
-from assets.pipeline.rules import impossible, mixed_features, parse_tables, parse_train, table_names
+from assets.pipeline.rules import NAME, impossible, mixed_features, parse_tables, parse_train, table_names
 from assets.pipeline.schema import NOT_BUILT, Problem, Tables
 from assets.pipeline.toml_lines import key_lines
 from assets.sampling.config import SamplingConfig
@@ -60,7 +60,7 @@ class Head:
     def __post_init__(self) -> None:
         """Checks the name and the range of the seed."""
         problems = []
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", self.name):
+        if not NAME.fullmatch(self.name):
             problems.append(f"name = {self.name!r} has other characters than letters, digits, - and _")
         if not 0 <= self.seed < 2**63:
             problems.append(f"seed = {self.seed} is not between 0 and 2^63 - 1")

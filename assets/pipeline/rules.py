@@ -6,6 +6,7 @@ problems that it found, with their lines.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,9 @@ from assets.pipeline.catalogue import stages
 from assets.pipeline.schema import Problem, Tables
 from assets.pipeline.toml_lines import KeyPath
 from assets.sampling.config import SamplingConfig
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+"""What pipelines, train tables and feature tables may be called: their names are parts of asset keys and of paths."""
 
 SAMPLING = "sampling"
 """The one table that configures no stage of its own: several read it."""
@@ -97,42 +101,72 @@ def _parse_entry(entry: Mapping[str, Any], tables: Tables, schema: type, where: 
 
 
 def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables) -> list[Problem]:
-    """Returns what no single table can see: repeated names, a missing [sampling], a depth that differs from the
+    """Returns what no single table can see: names that are taken, a missing [sampling], a depth that differs from the
     sampler's.
     """
+    problems = list(_impossible_names(raw, tables))
     entries = raw.get("train", [])
     if not isinstance(entries, list) or not entries:
-        return []
-    problems, first_of, sampling = [], {}, values["tables"].get(SAMPLING)
+        return problems
+    sampling = values["tables"].get(SAMPLING)
     needing = [value for value in values["train"] if "sampling" in _needs(value)]
     if "sampling" not in raw and needing:
         problems.append(tables.problem(("train",), "[[train]] needs a table [sampling] with fanouts and batch_size"))
     for index, (entry, value) in enumerate(zip(entries, values["train"], strict=False)):
-        where, name = ("train", index), entry.get("name")
-        if name is not None and first_of.setdefault(str(name), index) != index:
-            line = tables.problem(("train", first_of[str(name)], "name"), "").line
-            problems.append(
-                tables.problem((*where, "name"), f'name = "{name}" is taken by the [[train]] of line {line}')
-            )
+        where = ("train", index)
         layers = getattr(value, "layers", entry.get("layers"))
         if sampling is not None and type(layers) is int and layers != len(sampling.fanouts):
             text = (
                 f"layers = {layers}, but [sampling] has {len(sampling.fanouts)} fanouts: one is needed for each layer"
             )
             problems.append(tables.problem((*where, "layers"), text))
-        known = getattr(values["tables"].get("features"), "named", {})
-        chosen = getattr(value, "feature_table", "")
-        if chosen and "features" not in values["tables"]:
-            problems.append(
-                tables.problem((*where, "feature_table"), f"feature_table needs a table [features.{chosen}]")
-            )
-        elif chosen and values["tables"]["features"] is not None and chosen not in known:
-            others = ", ".join(known) or "(none)"
-            text = f'feature_table = "{chosen}" is not one of {others}: add a table [features.{chosen}]'
+        if text := _unknown_features(getattr(value, "feature_table", ""), values["tables"]):
             problems.append(tables.problem((*where, "feature_table"), text))
         if hasattr(value, "technique"):
             problems += [tables.problem((*where, key), text) for key, text in _lacking(raw, value, values)]
     return problems
+
+
+def _impossible_names(raw: Mapping[str, Any], tables: Tables) -> Iterator[Problem]:
+    """Yields names of train tables and feature tables that cannot name an asset, or that name two."""
+    reserved = {stage.name for stage in stages()} | {"raw", "measured", "mistakes"}
+    features = raw.get("features")
+    named = (
+        [name for name, keys in features.items() if isinstance(keys, Mapping)] if isinstance(features, Mapping) else []
+    )
+    given: list[tuple[KeyPath, Any]] = [(("features", name), name) for name in named]
+    entries = raw.get("train")
+    if isinstance(entries, list):
+        given += [(("train", n, "name"), entry["name"]) for n, entry in enumerate(entries) if _has_name(entry)]
+    first_of: dict[str, KeyPath] = {}
+    for where, name in given:
+        train = where[0] == "train"
+        same = re.sub(r"\W", "_", name) if train else f"features.{name}"
+        if not NAME.fullmatch(name):
+            text = f'"{name}" has other characters than letters, digits, - and _'
+        elif train and name in reserved:
+            text = f'"{name}" is the name of a stage'
+        elif (first := first_of.setdefault(same, where)) != where:
+            text = f'"{name}" is taken by the [[train]] of line {tables.problem(first, "").line}'
+        else:
+            continue
+        yield tables.problem(where, f"name = {text}; give another one")
+
+
+def _has_name(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and isinstance(entry.get("name"), str)
+
+
+def _unknown_features(chosen: str, tables: Mapping[str, Any]) -> str:
+    """Returns what is wrong with the feature table that a train table names, "" where nothing is."""
+    if not chosen:
+        return ""
+    if "features" not in tables:
+        return f"feature_table needs a table [features.{chosen}]"
+    known = getattr(tables["features"], "named", None)
+    if known is None or chosen in known:
+        return ""
+    return f'feature_table = "{chosen}" is not one of {", ".join(known) or "(none)"}: add a table [features.{chosen}]'
 
 
 def mixed_features(pipeline: Any, tables: Tables) -> list[Problem]:

@@ -13,7 +13,6 @@ from assets.definitions import Surroundings, asset_of, materialized
 from assets.pipeline.file import Pipeline
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs
 from jobs.runs.children import ChildProcesses
-from kernels.errors import InputError
 from trainers.config import model_configs
 from trainers.recipe import ModelRecipe
 
@@ -34,11 +33,6 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
         InputError: a table is named like a stage, or the pipeline does not say how to sample.
     """
     sources = {step.name: step for step in preprocessing}
-    outside = {step.external for step in preprocessing}
-    taken = [table.name for table in pipeline.train if table.name in {*sources, *outside, "raw", "measured"}]
-    if taken:
-        problem = f"{pipeline.path}: [[train]] tables are named like stages: {', '.join(taken)}"
-        raise InputError(problem, "give them other names")
     return [
         Step(
             pipeline=pipeline.name,

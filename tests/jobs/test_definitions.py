@@ -83,7 +83,7 @@ def test_a_file_with_mistakes_does_not_hide_the_others(tmp_path, monkeypatch):
     specs = _specs(build_defs())
     assert "good/sage" in specs and "bad/graph" not in specs
     assert "nods" in specs["bad/mistakes"].description and ":3:" in specs["bad/mistakes"].description
-    assert "named like stages: graph" in specs["taken/mistakes"].description
+    assert 'name = "graph" is the name of a stage' in specs["taken/mistakes"].description
 
 
 def test_two_files_with_one_name_are_a_mistake(tmp_path):
@@ -98,7 +98,7 @@ def test_a_given_pipeline_with_mistakes_is_refused(tmp_path):
     from assets.pipeline.file import load_pipeline
     from trainers.config import TrainTable
 
-    with pytest.raises(InputError, match="named like stages"):
+    with pytest.raises(InputError, match='name = "raw" is the name of a stage'):
         build_defs([load_pipeline(tmp_path / "tiny.toml", TrainTable)])
 
 
@@ -129,3 +129,23 @@ def test_definitions_validate_from_any_directory(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert list(tmp_path.iterdir()) == [], "loading definitions writes nothing"
+
+
+def test_a_pipeline_that_cannot_be_turned_into_assets_leaves_the_others(tmp_path, monkeypatch):
+    """Whatever it is that goes wrong with one."""
+    import jobs.definitions
+
+    for name in ("good", "odd"):
+        write_tiny(tmp_path, name)
+    whole = jobs.definitions.source_assets
+
+    def source_assets(steps, execution, around):
+        if steps[0].pipeline == "odd":
+            raise dg.DagsterInvalidDefinitionError("broken for the test")
+        return whole(steps, execution, around)
+
+    monkeypatch.setattr(jobs.definitions, "source_assets", source_assets)
+    monkeypatch.setenv("GRAPHMILL_PIPELINES", str(tmp_path))
+    specs = _specs(build_defs())
+    assert "good/sage" in specs and "odd/sage" not in specs
+    assert "broken for the test" in specs["odd/mistakes"].description

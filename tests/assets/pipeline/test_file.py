@@ -103,7 +103,7 @@ lr = "fast"
 def test_what_no_single_table_can_see(write):
     text = GOOD.replace('name = "b"', 'name = "a"\nlayers = 3')
     assert mistakes(write(text)) == [
-        '12: name = "a" is taken by the [[train]] of line 10',
+        '12: name = "a" is taken by the [[train]] of line 10; give another one',
         "13: layers = 3, but [sampling] has 2 fanouts: one is needed for each layer",
     ]
     assert mistakes(write(GOOD.replace("[10, 5]", "[10]"))) == [
@@ -193,3 +193,27 @@ def test_memory_is_sizes_shares_or_auto(write):
     assert mistakes(write(f"{head}[memory]\ndevise = 0\n")) == ["6: [memory] has no key devise (did you mean device?)"]
     (mistake,) = mistakes(write(f'{head}[memory]\ndevice = "1GiB"\nhost = "much"\ndisk = "5x"\n'))
     assert mistake.startswith("7: host = 'much': 'much' is not a size; write \"auto\", a size such as \"2GiB\"")
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("sage one", "has other characters than letters, digits, - and _"),
+        ("sage/one", "has other characters"),
+        ("-sage", "has other characters"),
+        ("", "has other characters"),
+        ("graph", "is the name of a stage"),
+        ("packed_chunks", "is the name of a stage"),
+        ("raw", "is the name of a stage"),
+        ("a_b", "is taken by the [[train]] of line 10"),
+    ],
+)
+def test_a_name_that_cannot_name_an_asset_is_refused_where_it_stands(write, name, problem):
+    text = GOOD.replace('name = "a"', 'name = "a-b"').replace('name = "b"', f'name = "{name}"')
+    (found,) = mistakes(write(text))
+    assert found.startswith(f'12: name = "{name}" {problem}')
+
+
+def test_a_feature_table_needs_a_name_that_can_be_part_of_one(write):
+    (found,) = mistakes(write(GOOD + '[features."my text"]\ndtype = "float16"\n'))
+    assert 'name = "my text" has other characters' in found
