@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 @click.option(
     "--home", type=click.Path(path_type=Path), help="Where artifacts are; default $GRAPHMILL_HOME or ./.graphmill."
 )
+@click.version_option(package_name="graphmill", prog_name="graphmill")
 @click.pass_context
 def graphmill(context: click.Context, home: Path | None) -> None:
     """Prepares graphs and trains graph neural networks on them.
@@ -133,7 +134,7 @@ def demo(home: Path | None, threads: int | None, resume: bool) -> None:
     """
     _launch(_load("python-environment"), "all", home=home, threads=threads, resume=resume)
     click.echo("\nmake ui (or graphmill ui) opens these runs, their figures and checks in the browser.")
-    click.echo("graphmill ls lists the artifacts; graphmill run cora trains on another graph.")
+    click.echo("graphmill ls lists the artifacts; graphmill run sbm trains on another graph.")
 
 
 @graphmill.command()
@@ -166,7 +167,7 @@ def init(home: Path | None) -> None:
 
 
 @graphmill.command()
-@click.option("--port", type=int, help="Port to listen on; default the first free one from 3000.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on; default the first free one from 3000.")
 @click.pass_obj
 def ui(home: Path | None, port: int | None) -> None:
     """Starts the web UI on this machine's loopback address, with the daemon that runs schedules.

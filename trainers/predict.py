@@ -118,6 +118,10 @@ def predict_table(
         InputError: there is no such table, seed, folder, graph or model, or what `predict` raises.
     """
     table, semantic = _recipe(pipeline, name, seed)
+    if out.suffix != ".parquet":
+        raise InputError(
+            f"{out} does not end with .parquet, the format that is written", f"--out {out.with_suffix('.parquet')}"
+        )
     if not out.absolute().parent.is_dir():
         raise InputError(f"the folder of {out} does not exist", "make it first")
     threads, workspace_bytes = threads or semantic.train.threads, parse_size(workspace)

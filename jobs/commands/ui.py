@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from assets.pipeline.file import FOLDER_VARIABLE
+from assets.storage.filesystem import take_lock
 from jobs.runs.children import ROOT
 from jobs.runs.dead_runs import fail_dead_runs
 from jobs.runs.instance import environment, init_home, open_instance
@@ -20,6 +21,8 @@ ADDRESS = "127.0.0.1"
 PORT = 3000
 PORTS_TRIED = 20
 WORKSPACE = ROOT / "workspace.yaml"
+LOCK = "ui.lock"
+LONGEST_ADDRESS = 64
 
 
 def serve(home: Path | None = None, port: int | None = None, report: Callable[[str], None] = print) -> None:
@@ -31,17 +34,37 @@ def serve(home: Path | None = None, port: int | None = None, report: Callable[[s
         report: gets the address.
 
     Raises:
-        InputError: the port is taken, or the home cannot be written.
+        InputError: a web UI of this home runs already, the port is taken, or the home cannot be written.
     """
     folder, _ = init_home(home)
+    lock = only_one(folder)
     with open_instance(folder) as instance:
         for run_id in fail_dead_runs(instance):
             report(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
     chosen = free_port(port)
     command = [sys.executable, "-m", "dagster", "dev", "-w", str(WORKSPACE), "-h", ADDRESS, "-p", str(chosen)]
-    report(f"the web UI is at http://{ADDRESS}:{chosen} in a few seconds; its history and artifacts are in {folder}")
+    address = f"http://{ADDRESS}:{chosen}"
+    os.pwrite(lock, address.encode().ljust(LONGEST_ADDRESS), 0)
+    report(f"the web UI is at {address} in a few seconds; its history and artifacts are in {folder}")
     sys.stdout.flush()
     os.execve(sys.executable, command, os.environ | server_environment(folder))
+
+
+def only_one(home: Path) -> int:
+    """Returns a descriptor that keeps other web UIs of a home from starting; it lives as long as the processes that inherit it.
+
+    Two daemons on one history would both launch what a schedule asks for.
+
+    Raises:
+        InputError: a web UI of this home runs; its address is named.
+    """
+    path = home / LOCK
+    lock = take_lock(path, create=True)
+    if lock is None:
+        address = path.read_text().strip() or "an address that it has not printed yet"
+        raise InputError(f"a web UI of {home} runs already, at {address}", "open that, or stop it first with Ctrl-C")
+    os.set_inheritable(lock, True)
+    return lock
 
 
 def server_environment(home: Path) -> dict[str, str]:

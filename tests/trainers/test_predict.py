@@ -138,6 +138,7 @@ def test_a_missing_artifact_is_named_with_what_brings_it(trained: Any, tmp_path:
         ({"seed": 9}, "has no seed 9"),
         ({"name": "other"}, "is not trained in .*\n.*graphmill train .* other"),
         ({"out": Path("/nowhere/x.parquet")}, "does not exist"),
+        ({"out": Path("x.csv")}, r"x.csv does not end with .parquet"),
         ({"workspace": "lots"}, "lots"),
     ],
 )
