@@ -99,7 +99,8 @@ def test_features_equal_their_reference_range_by_range(noise):
     labels = np.array([0, 2, -1, 1, 2, 0, 7], np.int32)
     out = np.full((7, 9), np.nan, np.float32)
     for lo in range(0, 7, 3):
-        generate.class_features(labels, 9, 5, noise, out, lo, min(7, lo + 3))
+        hi = min(7, lo + 3)
+        generate.class_features(labels, 9, 5, noise, out[lo:hi], lo, hi)
     np.testing.assert_array_equal(out, generate.class_features_reference(labels, 9, 5, noise))
     assert (out * 65536 == np.round(out.astype(np.float64) * 65536)).all()
     if noise == 0:
@@ -128,7 +129,7 @@ def test_impossible_requests_are_refused():
         lambda: generate.citation_edges(5, 5, 2, 0.5, 1.5, 0),
         lambda: generate.citation_labels(5, 0, 0),
         lambda: generate.class_features(labels, 2, 0, 61, out),
-        lambda: generate.class_features(labels, 2, 0, 1, out, 2, 4),
+        lambda: generate.class_features(labels, 2, 0, 1, out[:2], 2, 4),
         lambda: generate.class_features(labels, 3, 0, 1, out),
     ):
         with pytest.raises(InputError, match="remedy"):
