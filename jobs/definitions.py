@@ -16,7 +16,7 @@ import dagster as dg
 from assets.building.stage import OnePass, Silent
 from assets.definitions import OWNERS, Surroundings, group_of, key_of, raw_asset, source_assets, stage_asset
 from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline, parse_pipeline, pipeline_files
+from assets.pipeline.file import MissingDataError, Pipeline, parse_pipeline, pipeline_files
 from assets.pipeline.steps import Step
 from assets.storage.store import Store
 from jobs.runs.cancellation import CancelableProgress
@@ -26,7 +26,7 @@ from jobs.runs.training import training_asset, training_steps
 from kernels.errors import InputError
 from trainers.config import TrainTable
 
-MISTAKES = "mistakes"
+MISTAKES, NEEDS_DATA = "mistakes", "needs_data"
 
 
 def build_defs(
@@ -53,7 +53,7 @@ def build_defs(
     parts: list[dg.Definitions] = []
     if pipelines is None:
         found, mistakes = read_pipelines(pinned_files(_read_all))
-        parts.append(dg.Definitions(assets=[_mistakes_spec(name, text) for name, text in mistakes.items()]))
+        parts.append(dg.Definitions(assets=[_mistakes_spec(name, error) for name, error in mistakes.items()]))
     else:
         found = list(pipelines)
     built = []
@@ -64,7 +64,7 @@ def build_defs(
             if pipelines is not None:
                 raise
             text = f"{pipeline.path} cannot be turned into assets:\n{type(error).__name__}: {error}"
-            parts.append(dg.Definitions(assets=[_mistakes_spec(pipeline.name, text)]))
+            parts.append(dg.Definitions(assets=[_mistakes_spec(pipeline.name, InputError(text))]))
     arguments: dict[str, Any] = {
         "assets": [asset for part in [*parts, *built] for asset in part.assets or ()],
         "jobs": [job for part in built for job in part.jobs or ()],
@@ -78,10 +78,10 @@ def defs() -> dg.Definitions:
     return build_defs()
 
 
-def read_pipelines(files: Mapping[Path, bytes]) -> tuple[list[Pipeline], dict[str, str]]:
+def read_pipelines(files: Mapping[Path, bytes]) -> tuple[list[Pipeline], dict[str, InputError]]:
     """Returns the pipelines of files that can be turned into assets, and file name -> mistakes of the others."""
     found: dict[str, Pipeline] = {}
-    mistakes: dict[str, str] = {}
+    mistakes: dict[str, InputError] = {}
     for path, data in files.items():
         try:
             pipeline = parse_pipeline(path, data, TrainTable)
@@ -90,7 +90,7 @@ def read_pipelines(files: Mapping[Path, bytes]) -> tuple[list[Pipeline], dict[st
             if same is not pipeline:
                 raise InputError(f"{path} is named {pipeline.name}, and so is {same.path}", "rename one of them")
         except InputError as error:
-            mistakes[path.stem] = str(error)
+            mistakes[path.stem] = error
     return list(found.values()), mistakes
 
 
@@ -138,11 +138,12 @@ def _job(name: str, steps: list[Step], pipeline: Pipeline, selection: str) -> An
     )
 
 
-def _mistakes_spec(name: str, text: str) -> dg.AssetSpec:
-    """Returns an asset that nobody can build: it says why a pipeline file has no other assets."""
+def _mistakes_spec(name: str, error: InputError) -> dg.AssetSpec:
+    """Returns an asset that nobody can build: it says why a pipeline file has no other assets, and what to do."""
     group = "".join(letter if letter.isalnum() else "_" for letter in name)
+    what = NEEDS_DATA if isinstance(error, MissingDataError) else MISTAKES
     return dg.AssetSpec(
-        dg.AssetKey([name, MISTAKES]), group_name=group, owners=list(OWNERS), description=f"```\n{text}\n```"
+        dg.AssetKey([name, what]), group_name=group, owners=list(OWNERS), description=f"```\n{error}\n```"
     )
 
 

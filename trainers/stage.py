@@ -93,7 +93,7 @@ class Training:
     ):
         self.semantic, self.execution, self.progress = semantic, execution, progress
         self.inputs, self.reads, self.graph = inputs, reads, open_graph(inputs["graph"])
-        stored = open_features(inputs["features"])
+        stored = open_features(inputs["features"], verified=execution.features == "memory")
         if len(self.graph.train_ids) == 0:
             problem = f"graph {inputs['graph'].version[:12]} has no training nodes"
             raise InputError(problem, "give its source a training split")

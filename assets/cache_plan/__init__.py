@@ -19,7 +19,7 @@ a node without features has the slot -1 and is in none of them.
 Samples are read three times at most, one segment after the other, each batch verified. Peak memory with N nodes, T threads, R the bytes
 of a record, and P (batch, node) pairs from disk in the largest segment, of which m nodes cached, s its batches:
 
-    16 N (slots, working memory, visits; 28 N while nodes are ranked) + T R + 8 B min(B, 1024)
+    16 N (slots, working memory, visits; 28 N while nodes are ranked; 4 N more where some have no features) + T R + 8 B min(B, 1024)
     + ids of the segment 2 x 4 x (its inputs) + 12 P + m (16 ceil(s / 64) + 40)
 
 and with copies 40 P, of segments of 2^25 pairs, instead of the last two.

@@ -64,7 +64,7 @@ class CachePlanStage(Stage):
             InputError: the disk budget is smaller than one segment of all batches needs, or than copies do where they are asked
                 for, or a batch is damaged.
         """
-        table, budgets = open_features(inputs["features"]), open_budgets(inputs["budgets"])
+        table, budgets = open_features(inputs["features"], verified=True), open_budgets(inputs["budgets"])
         samples = open_samples(inputs["samples"])
         visits = np.asarray(samples.access_counts())
         require_nodes(table, len(visits), inputs["samples"].label)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from assets.storage.read_verified import read_vector
 from assets.storage.require import require
 from assets.storage.table import FeatureTable
 from kernels.errors import InputError
@@ -13,15 +14,21 @@ if TYPE_CHECKING:
     from assets.storage.artifact import Artifact
 
 
-def open_features(artifact: Artifact) -> FeatureTable:
+def open_features(artifact: Artifact, *, verified: bool = False) -> FeatureTable:
     """Opens a features artifact without reading a row.
 
+    Args:
+        artifact: the artifact.
+        verified: reads `row_of` into memory, where there is one, and compares every byte with its digest; otherwise it is mapped.
+
     Raises:
-        InputError: the artifact is of another stage, or lacks what the features stage writes.
+        InputError: the artifact is of another stage, lacks what the features stage writes, or `row_of` is damaged.
     """
     require(artifact, {"stage": "features", "arrays": {"rows": {"ndim": 2}}})
     table = artifact.table("rows")
-    return replace(table, row_of=artifact.array("row_of")) if "row_of.npy" in artifact.files else table
+    if "row_of.npy" not in artifact.files:
+        return table
+    return replace(table, row_of=read_vector(artifact, "row_of") if verified else artifact.array("row_of"))
 
 
 def require_nodes(table: FeatureTable, num_nodes: int, other: str) -> None:

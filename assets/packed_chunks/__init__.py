@@ -24,6 +24,7 @@ A slot on the staged tier is a row of the batch's own staging: packed rows first
 topology stays in the samples, which are laid out for the same kind of read.
 
 Peak memory of a part, N nodes, T threads: `memory` (ranges of the table, buffers and spans; assets/packed_chunks/distribute.py), or 2
-MiB and a page for each of its batches where that is more; 4 N bytes; 4 bytes for each stored row, 8 for those of caches and
-images, 8 for each page of a cache; and for each of T + 4 threads 4 MiB and a batch with 60 bytes for each input that comes from disk.
+MiB and a page for each of its batches where that is more; 4 N bytes, 8 N where some nodes have no features; 4 bytes for each stored
+row, 8 for those of caches and images, 8 for each page of a cache; and for each of T + 4 threads 4 MiB and a batch with 60 bytes for each
+input that comes from disk.
 """

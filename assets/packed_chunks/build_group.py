@@ -75,7 +75,7 @@ def build_group(
     Raises:
         InputError: the plan is not one of these samples, something that is read is damaged, or the disk is full.
     """
-    table, samples = open_features(inputs["features"]), open_samples(inputs["samples"])
+    table, samples = open_features(inputs["features"], verified=True), open_samples(inputs["samples"])
     plan = open_segment_plan(inputs["cache_plan"]).group(segments.low, segments.high)
     sizes = BufferSizes.of(memory_bytes)
     layout = _lay_out(plan, samples, table.row_bytes)

@@ -48,6 +48,10 @@ LATER_VALUES: Mapping[str, tuple[str, ...]] = {
 LATER_KEYS = ("ranks",)
 
 
+class MissingDataError(InputError):
+    """A pipeline file is sound, but an environment variable that says where its data are is not set."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Head:
     """The keys above the first table."""
@@ -167,7 +171,7 @@ def parse_pipeline(path: Path, data: bytes, train_schema: type | None = None, ca
         called: how the user named it, None for its path.
 
     Raises:
-        InputError: all that is wrong in it, each mistake with its line.
+        InputError: all that is wrong in it, each mistake with its line; a `MissingDataError` where only its data have no place yet.
     """
     try:
         text = data.decode("utf-8")
@@ -183,6 +187,13 @@ def parse_pipeline(path: Path, data: bytes, train_schema: type | None = None, ca
     if pipeline is not None and train_schema is not None:
         problems = mixed_features(pipeline, tables)
     if pipeline is None or problems:
+        unset = {problem.unset for problem in problems}
+        if "" not in unset:
+            variables = " and ".join(sorted(unset))
+            raise MissingDataError(
+                f"{path} needs data: {variables} is not set",
+                f"export {variables}=FOLDER, the folder of the files that it names, or write the paths out",
+            )
         listed = "".join(f"\n  {path}:{problem.line}: {problem.message}" for problem in sorted(set(problems)))
         count = "1 mistake" if len(problems) == 1 else f"{len(set(problems))} mistakes"
         raise InputError(

@@ -129,7 +129,7 @@ def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables
 
 def _impossible_names(raw: Mapping[str, Any], tables: Tables) -> Iterator[Problem]:
     """Yields names of train tables and feature tables that cannot name an asset, or that name two."""
-    reserved = {stage.name for stage in stages()} | {"raw", "measured", "mistakes"}
+    reserved = {stage.name for stage in stages()} | {"raw", "measured", "mistakes", "needs_data"}
     features = raw.get("features")
     named = (
         [name for name, keys in features.items() if isinstance(keys, Mapping)] if isinstance(features, Mapping) else []

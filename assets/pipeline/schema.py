@@ -16,7 +16,7 @@ import re
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,16 @@ NOT_BUILT = "is not built yet in this version"
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One mistake: the line it stands on and what is wrong."""
+    """One mistake: the line it stands on and what is wrong.
+
+    Attributes:
+        line, message: where and what.
+        unset: environment variable whose absence is all that is wrong, "" for any other mistake.
+    """
 
     line: int
     message: str
+    unset: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +180,7 @@ class Tables:
         if unset:
             names = " and ".join(f"${{{name}}}" for name in dict.fromkeys(unset))
             message = f"{_name(where)} = {_show(text)}: {names} is not set; export it or write the path out"
-            return None, [self.problem(where, message)]
+            return None, [replace(self.problem(where, message), unset=" and ".join(dict.fromkeys(unset)))]
         expanded = VARIABLE.sub(lambda match: os.environ[match[1]], text)
         return (self.folder / Path(expanded).expanduser()).absolute(), []
 

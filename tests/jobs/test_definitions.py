@@ -89,7 +89,7 @@ def test_a_file_with_mistakes_does_not_hide_the_others(tmp_path, monkeypatch):
 def test_two_files_with_one_name_are_a_mistake(tmp_path):
     paths = [write_tiny(tmp_path / "a"), write_tiny(tmp_path / "b")]
     found, mistakes = read_pipelines({path: path.read_bytes() for path in paths})
-    assert len(found) == 1 and "rename one of them" in mistakes["tiny"]
+    assert len(found) == 1 and "rename one of them" in str(mistakes["tiny"])
 
 
 def test_a_given_pipeline_with_mistakes_is_refused(tmp_path):
@@ -149,3 +149,17 @@ def test_a_pipeline_that_cannot_be_turned_into_assets_leaves_the_others(tmp_path
     specs = _specs(build_defs())
     assert "good/sage" in specs and "odd/sage" not in specs
     assert "broken for the test" in specs["odd/mistakes"].description
+
+
+def test_a_pipeline_whose_data_have_no_place_says_so_in_one_line(tmp_path, monkeypatch):
+    text = write_tiny(tmp_path, "sound").read_text()
+    start, end = text.index("[graph]"), text.index("[sampling]")
+    graph = '[graph]\nsource = "npz"\npath = "${SOME_DATA}/g.npz"\n'
+    (tmp_path / "lacking.toml").write_text(text[:start] + graph + text[end:])
+    (tmp_path / "wrong.toml").write_text(text[:start] + graph + text[end:].replace("fanouts", "fanuts"))
+    monkeypatch.setenv("GRAPHMILL_PIPELINES", str(tmp_path))
+    monkeypatch.delenv("SOME_DATA", raising=False)
+    specs = _specs(build_defs())
+    assert "sound/sage" in specs and "wrong/mistakes" in specs
+    said = specs["lacking/needs_data"].description
+    assert "needs data: SOME_DATA is not set" in said and "export SOME_DATA=FOLDER" in said and "mistake" not in said

@@ -200,3 +200,14 @@ def test_a_schedule_changes_the_steps_and_survives_a_restart_at_any_epoch(tmp_pa
 def test_impossible_settings_are_named(options: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         TrainTable(name="x", **options)
+
+
+def test_features_in_memory_are_verified_with_the_rows_that_nodes_have(tmp_path: Path) -> None:
+    artifacts = random_graph_artifacts(tmp_path, featureless=3)
+    path = artifacts.features.file("row_of.npy")
+    path.chmod(0o644)
+    data = bytearray(path.read_bytes())
+    data[5000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"row_of\.npy is damaged"):
+        train_table(Store(tmp_path), artifacts.inputs, TrainTable(name="x", hidden=4, features="memory"), SAMPLING, 5)

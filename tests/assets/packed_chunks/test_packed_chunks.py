@@ -169,6 +169,13 @@ def test_a_flipped_bit_in_the_features_is_found_before_it_is_packed(tmp_path: Pa
         build_packed(tmp_path, graph=graph)
 
 
+def test_a_flipped_bit_in_row_of_is_found_before_anything_is_planned_or_packed(tmp_path: Path) -> None:
+    graph = random_graph_artifacts(tmp_path, width=300, featureless=3)
+    damage(graph.features.file("row_of.npy"), 5000)
+    with pytest.raises(InputError, match="row_of"):
+        build_packed(tmp_path, graph=graph)
+
+
 def test_a_row_at_the_wrong_place_fails_the_check_of_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def careless(rows: np.ndarray, *more: Any) -> bool:
         return pack_range(rows[::-1].copy(), *more)
