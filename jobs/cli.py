@@ -67,6 +67,19 @@ def validate(pipeline: str) -> None:
 
 
 @graphmill.command()
+@pipeline_argument
+@click.pass_obj
+def status(home: Path | None, pipeline: str) -> None:
+    """Shows which artifacts of a pipeline are there, which a run would build, and why. Builds nothing.
+
+    Example: graphmill status cora
+    """
+    from jobs.commands.status import print_status
+
+    print_status(_load(pipeline), home, click.echo)
+
+
+@graphmill.command()
 @click.argument("source")
 def inspect(source: str) -> None:
     """Shows what SOURCE holds, what would be built from it, and the memory and disk that it takes. Builds nothing.

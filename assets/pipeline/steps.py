@@ -138,19 +138,19 @@ class Versions:
         Raises:
             InputError: raw content is missing or unreadable.
         """
-        inputs = {role: self._of_source(step, role) for role in step.inputs}
+        inputs = {role: self.read(step, role) for role in step.inputs}
         name, code_version = step.recipe.name, step.recipe.code_version
         return tuple(
             version_of(name, code_version, config, inputs, self.raw(step.recipe, config)) for config in step.configs
         )
 
-    def _of_source(self, step: Step, role: str) -> str:
+    def read(self, step: Step, role: str) -> str:
         """Returns the version of an input, or of the aspect of it that a step reads."""
         source, aspect = step.inputs[role], _aspect_read(step, role)
         if aspect is None:
             return self.only(source)
         recipe, (config,) = source.recipe, source.configs
-        inputs = {each: self._of_source(source, each) for each in source.inputs}
+        inputs = {each: self.read(source, each) for each in source.inputs}
         named = recipe.aspect(aspect, config, self.raw(recipe, config))
         return aspect_version(recipe.name, aspect, recipe.code_version, named[0], inputs, named[1])
 

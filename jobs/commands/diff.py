@@ -117,10 +117,17 @@ def print_difference(store: Store, one: str, other: str, write: Callable[[str], 
 
 
 def _recipe(artifact: Artifact) -> dict[str, Any]:
-    inputs = {f"input {role}": f"{each['stage']}/{short(each['version'])}" for role, each in artifact.inputs.items()}
+    inputs = {f"input {role}": _read(each) for role, each in artifact.inputs.items()}
     raw = {f"raw {name}": digest[:16] for name, digest in artifact.manifest["raw"].items()}
     head = {"stage": artifact.stage, "code version": artifact.manifest["code_version"]}
     return head | flattened(artifact.config) | inputs | raw
+
+
+def _read(entry: Mapping[str, str]) -> str:
+    """Returns what of an input decides: the artifact, or an aspect of it."""
+    if "aspect" in entry:
+        return f"{entry['stage']} {entry['aspect']} {short(entry['aspect_version'])}"
+    return f"{entry['stage']}/{short(entry['version'])}"
 
 
 def _checks(artifact: Artifact) -> dict[str, str]:
