@@ -126,8 +126,9 @@ class TrainExecution:
 
     # Threads that sample and gather ahead of the step; 0 = one less than the machine's cores, at least 1.
     samplers: int = 0
-    # Sampled mini-batches that may wait for the step, in bytes of their blocks and input rows.
-    queue: str = "1GiB"
+    # Sampled mini-batches that may wait for the step, in bytes of their blocks and input rows; auto = 1GiB, or two batches where these
+    # are larger.
+    queue: str = "auto"
     # memory = features are read into memory once; mapped = rows are read from the file as they are needed.
     features: Literal["mapped", "memory"] = "mapped"
     # Bytes that the device may hold in parameters, activations and inputs; None = no limit.
@@ -159,9 +160,9 @@ class TrainExecution:
             raise InputError(
                 f"io_window = {self.io_window!r} is not between 8 KiB and 1 GiB", 'give a size, like "1MiB"'
             )
-        for name in ("queue", "workspace"):
-            if getattr(self, name) is not None:
-                parse_size(getattr(self, name))
+        for size in (None if self.queue == "auto" else self.queue, self.workspace):
+            if size is not None:
+                parse_size(size)
 
 
 @dataclass(frozen=True, kw_only=True)

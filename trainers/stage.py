@@ -24,6 +24,7 @@ from assets.storage.artifact import Artifact
 from assets.storage.writer import Writer
 from kernels.errors import InputError
 from kernels.sampling.epoch_plan import EpochPlan
+from trainers.batches.queue import queue_bounds
 from trainers.batches.source import Batching
 from trainers.checkpoint import read_checkpoint
 from trainers.config import ModelConfig, TrainConfig, TrainExecution
@@ -141,6 +142,7 @@ class Training:
 
     def _build_loop(self, path: Path, version: str, progress: Progress) -> Loop:
         train, graph = self.semantic.train, self.graph
+        queue_bytes, most_queue_bytes = queue_bounds(self.execution.queue)
         batching = Batching(
             topology=graph.topology,
             labels=graph.labels,
@@ -149,7 +151,8 @@ class Training:
             transpose=self.model.transpose,
             ledger=self.ledger,
             timeline=self.timeline,
-            queue_bytes=parse_size(self.execution.queue),
+            queue_bytes=queue_bytes,
+            most_queue_bytes=most_queue_bytes,
             dtype=train.dtype,
         )
         run = Run(

@@ -10,6 +10,9 @@ from assets.sizes import parse_size
 from kernels.errors import InputError
 
 AUTO = "auto"
+AUTO_QUEUE = "1GiB"
+"""What a train table's `queue = "auto"` counts as: where it begins (trainers/batches/queue.py)."""
+
 LEVELS = ("device", "host", "disk")
 
 
@@ -77,4 +80,4 @@ def budgets_config(memory: MemoryConfig, tables: tuple[Any, ...]) -> BudgetsConf
 
 def _declared(table: Any, key: str) -> int:
     size = getattr(table, key, None)
-    return parse_size(size) if size is not None else 0
+    return parse_size(AUTO_QUEUE if size == AUTO else size) if size is not None else 0

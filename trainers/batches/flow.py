@@ -66,7 +66,11 @@ class Task:
 
 
 def flow(
-    planned: Sequence[PlannedBatch], tasks: Sequence[Task], queue_bytes: int, timeline: Timeline
+    planned: Sequence[PlannedBatch],
+    tasks: Sequence[Task],
+    queue_bytes: int,
+    timeline: Timeline,
+    most_bytes: int | None = None,
 ) -> Generator[tuple[PlannedBatch, tuple[Any, ...]], None, None]:
     """Yields every planned batch with the results of the tasks that no other task takes, in the order of both lists.
 
@@ -78,20 +82,30 @@ def flow(
         tasks: each after those that it names.
         queue_bytes: bound on all results that wait or are being used.
         timeline: gets the spans of all lanes, and of the step while it waits.
+        most_bytes: bound up to which that grows where a result is larger than its part of it; None for no growth.
 
     Raises:
         BaseException: what a task failed with.
     """
     if planned:
-        yield from _Flow(planned, tasks, queue_bytes, timeline).run()
+        yield from _Flow(planned, tasks, queue_bytes, timeline, most_bytes).run()
 
 
 class _Flow:
-    def __init__(self, planned: Sequence[PlannedBatch], tasks: Sequence[Task], queue_bytes: int, timeline: Timeline):
+    def __init__(
+        self,
+        planned: Sequence[PlannedBatch],
+        tasks: Sequence[Task],
+        queue_bytes: int,
+        timeline: Timeline,
+        most_bytes: int | None,
+    ):
         self.planned, self.tasks, self.timeline = planned, tasks, timeline
         first = planned[0].position
         self.queues: dict[str, OrderedByteQueue[Any]] = {
-            task.name: OrderedByteQueue(queue_bytes, first=first, most_items=task.most_waiting, share=len(tasks))
+            task.name: OrderedByteQueue(
+                queue_bytes, first=first, most_items=task.most_waiting, share=len(tasks), most_bytes=most_bytes
+            )
             for task in tasks
         }
         self.asked = _Asked(first - 1)

@@ -20,7 +20,7 @@ from kernels.rows.aligned import BufferPool
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.own_sampling import AnySampler
 from trainers.batches.batch import MiniBatch, attach_weights, batch_bytes, block_bytes, count_batch, planned_batch
-from trainers.batches.flow import Task, Work, flow
+from trainers.batches.flow import Task, Work
 from trainers.batches.source import Batching
 from trainers.devices.malloc import lent_rows
 from trainers.record.ledger import Ledger
@@ -49,7 +49,7 @@ class OnlineSource:
         """
         batching = self.batching
         planned = list(batching.plan.batches(epoch, start_position))
-        with closing(flow(planned, self._tasks(epoch), batching.queue_bytes, batching.timeline)) as prepared:
+        with closing(batching.flow(planned, self._tasks(epoch))) as prepared:
             for _, ((batch, moved),) in prepared:
                 batching.ledger.merge(moved)
                 yield batch

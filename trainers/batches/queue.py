@@ -2,17 +2,37 @@
 
 Workers finish mini-batches in any order; the step takes them in order. A worker asks for the bytes of its batch before it gathers the
 rows, and is let in only in order and only when they fit beside what waits already. So the bound holds at every moment, at any number of
-workers, and the batch that the step waits for can never be locked out by later ones.
+workers, and the batch that the step waits for can never be locked out by later ones. Where the bound may grow (`queue = "auto"`), it grows
+once to two batches of the largest size, so that one can be prepared while another is trained on.
 """
 
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Generic, TypeVar
 
+from assets.budgets.measured import measure
+from assets.sizes import parse_size
 from trainers.devices.protocol import OverBudget
 
 Item = TypeVar("Item")
+
+
+AUTO = "auto"
+AUTO_BYTES = 1 << 30
+"""Where a queue of "auto" begins."""
+
+
+def queue_bounds(queue: str) -> tuple[int, int]:
+    """Returns (bytes of the queues of a run, bytes up to which they grow where a batch is larger) of the key `queue`.
+
+    A given size is both. "auto" begins with 1 GiB and has room for two batches of any size, within half of the machine's memory: a
+    batch of that size has to be held to be trained on anyway.
+    """
+    if queue != AUTO:
+        return parse_size(queue), parse_size(queue)
+    return AUTO_BYTES, max(AUTO_BYTES, measure(Path.cwd()).memory_bytes // 2)
 
 
 class Closed(Exception):
@@ -27,10 +47,19 @@ class OrderedByteQueue(Generic[Item]):
         first: number of the first item.
         most_items: bound on the number of items that were admitted and not yet taken, None for none.
         share: so many queues share the capacity, each an equal part.
+        most_bytes: bound up to which the capacity grows, for two items of the largest size; None for the capacity itself.
     """
 
-    def __init__(self, capacity_bytes: int, first: int = 0, most_items: int | None = None, share: int = 1):
+    def __init__(
+        self,
+        capacity_bytes: int,
+        first: int = 0,
+        most_items: int | None = None,
+        share: int = 1,
+        most_bytes: int | None = None,
+    ):
         self.capacity_bytes, self.most_items, self._share = capacity_bytes // share, most_items, share
+        self._most_bytes = max(capacity_bytes, most_bytes or 0) // share
         self._num_waiting = 0
         self.used_bytes = 0
         self.peak_bytes = 0
@@ -44,14 +73,16 @@ class OrderedByteQueue(Generic[Item]):
         """Waits for the item's turn and for its bytes.
 
         Raises:
-            OverBudget: the item alone exceeds the capacity.
+            OverBudget: the item alone exceeds what the capacity may grow to.
             Closed: the consumer has gone.
         """
-        if num_bytes > self.capacity_bytes:
+        if num_bytes > self._most_bytes:
             least = num_bytes * self._share
             remedy = f"set `queue` to {least:,} bytes or more, or lower `batch_size` or `fanouts`"
-            raise OverBudget(num_bytes, self.capacity_bytes, f"batch {number} in the queue", remedy)
+            raise OverBudget(num_bytes, self._most_bytes, f"batch {number} in the queue", remedy)
         with self._changed:
+            if num_bytes > self.capacity_bytes:
+                self.capacity_bytes = min(2 * num_bytes, self._most_bytes)
             self._changed.wait_for(lambda: self._closed or (number == self._turn and self._fits(num_bytes)))
             if self._closed:
                 raise Closed

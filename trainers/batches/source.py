@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
-from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.epoch_plan import EpochPlan, PlannedBatch
 from kernels.sampling.sample import Transposes
 from kernels.types import Array, Topology
 from trainers.batches.batch import MiniBatch
+from trainers.batches.flow import Task, flow
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import Timeline
 
@@ -36,6 +37,7 @@ class Batching:
         edge_weight: what the model wants on the edges of blocks, see `attach_weights`; or None.
         transpose: which blocks get a transpose.
         queue_bytes: bound on batches that wait or are being trained on.
+        most_queue_bytes: bound up to which that grows where a batch is larger; None for no growth.
         ledger: gets rows, edges and bytes of every batch that the step took.
         timeline: gets the spans of every thread, and of the step while it waits for a batch.
         dtype: NumPy name of the type of gathered input rows.
@@ -46,7 +48,14 @@ class Batching:
     plan: EpochPlan
     edge_weight: str | None
     queue_bytes: int
+    most_queue_bytes: int | None = None
     transpose: Transposes = "hidden"
     ledger: Ledger = field(default_factory=Ledger)
     timeline: Timeline = field(default_factory=Timeline)
     dtype: str = "float32"
+
+    def flow(
+        self, planned: Sequence[PlannedBatch], tasks: Sequence[Task]
+    ) -> Generator[tuple[PlannedBatch, tuple[Any, ...]], None, None]:
+        """Yields planned batches with the results of their tasks, within the run's bounds; see `trainers.batches.flow.flow`."""
+        return flow(planned, tasks, self.queue_bytes, self.timeline, self.most_queue_bytes)

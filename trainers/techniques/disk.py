@@ -33,7 +33,7 @@ from kernels.rows.aligned import BufferPool, space_for
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.types import Block
 from trainers.batches.batch import MiniBatch, attach_weights, block_bytes, count_batch, planned_batch
-from trainers.batches.flow import Task, Work, flow
+from trainers.batches.flow import Task, Work
 from trainers.batches.source import Batching
 from trainers.batches.stored import StoredSampler
 from trainers.devices.malloc import lent_rows
@@ -114,7 +114,7 @@ class DiskSource:
         # The flow ends before the files close: its threads read them.
         with (
             closing(self.rows),
-            closing(flow(planned, self._tasks(epoch), batching.queue_bytes, batching.timeline)) as prepared,
+            closing(batching.flow(planned, self._tasks(epoch))) as prepared,
         ):
             for _, (graph, ready) in prepared:
                 batch, read = graph

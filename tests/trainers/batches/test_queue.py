@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainers.batches.queue import Closed, OrderedByteQueue
+from trainers.batches.queue import Closed, OrderedByteQueue, queue_bounds
 from trainers.devices.protocol import OverBudget
 
 
@@ -91,3 +91,30 @@ def test_close_lets_workers_go() -> None:
     queue.close()
     with pytest.raises(Closed):
         queue.admit(0, 1)
+
+
+def test_a_queue_that_may_grow_has_room_for_two_of_the_largest_items() -> None:
+    queue: OrderedByteQueue[int] = OrderedByteQueue(10, most_bytes=100, share=2)
+    queue.admit(0, 5)
+    assert queue.capacity_bytes == 5
+    queue.put(0, 0, 5)
+    queue.release(queue.take(0)[1])
+    queue.admit(1, 20)
+    assert queue.capacity_bytes == 40
+    queue.put(1, 1, 20)
+    queue.release(queue.take(1)[1])
+    queue.admit(2, 45)
+    assert queue.capacity_bytes == 50  # its part of what it may grow to
+    with pytest.raises(OverBudget, match="set `queue` to 102 bytes or more"):
+        queue.admit(3, 51)
+
+
+def test_a_given_size_is_kept_to_and_auto_begins_with_one_gibibyte(monkeypatch: pytest.MonkeyPatch) -> None:
+    from assets.budgets.measured import MachineBytes
+
+    assert queue_bounds("3MiB") == (3 << 20, 3 << 20)
+    for installed, most in ((1 << 40, 1 << 39), (1 << 20, 1 << 30)):
+        monkeypatch.setattr(
+            "trainers.batches.queue.measure", lambda _, n=installed: MachineBytes(memory_bytes=n, disk_bytes=0)
+        )
+        assert queue_bounds("auto") == (1 << 30, most)

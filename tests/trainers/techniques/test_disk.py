@@ -17,7 +17,7 @@ from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.trainers.graphs import random_graph_artifacts
-from tests.trainers.runs import TABLE, stored_rows, train_packed
+from tests.trainers.runs import TABLE, content, stored_rows, train_packed
 from trainers.config import TrainTable
 from trainers.devices.protocol import OverBudget
 from trainers.rows.packed import ChunkLoader, PackedRows, Staged
@@ -252,3 +252,17 @@ def test_rows_of_other_features_are_refused(packed: Packed, tmp_path: Path) -> N
     with pytest.raises(InputError, match=r"packed_chunks/.* is not what is needed here:\n  input features: stored"):
         train_packed(packed._replace(features=others), tmp_path)
     assert not [each for each in Store(tmp_path).artifacts() if each.stage == "model"]
+
+
+@pytest.mark.parametrize("trainer", ["disk", "minibatch"])
+def test_a_queue_of_auto_makes_room_for_batches_that_are_larger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: str
+) -> None:
+    """Wide rows, or a large batch: the default trains where a given size of the same bytes stops."""
+    packed = build_packed(tmp_path / "packed")
+    plain = content(train_packed(packed, tmp_path / "plain", trainer))
+    monkeypatch.setattr("trainers.batches.queue.AUTO_BYTES", 3000)
+    small = content(train_packed(packed, tmp_path / "small", trainer))
+    assert small["weights.safetensors"] == plain["weights.safetensors"]
+    with pytest.raises(OverBudget, match="set `queue` to"):
+        train_packed(packed, tmp_path / "given", trainer, queue="3000")
