@@ -31,6 +31,11 @@ class MemoryConfig:
         """Checks that each is a size."""
         for name in LEVELS:
             value = getattr(self, name)
+            if isinstance(value, str) and value.strip().isdigit() and int(value) > 0:
+                problem = f'{name} = "{value}" has no unit: as it stands it is {int(value):,} bytes'
+                raise InputError(
+                    problem, f'write "{value}GiB", "{value}%" of the features, or for bytes {value} without quotes'
+                )
             if value != AUTO:
                 try:
                     parse_size(value, 0)

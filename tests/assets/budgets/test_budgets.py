@@ -143,3 +143,9 @@ def test_damaged_measurements_are_named(tmp_path, text):
 def test_sizes_are_checked(value):
     with pytest.raises(InputError, match=rf"host = {value!r}: (.|\n)*remedy: write .auto."):
         MemoryConfig(host=value)
+
+
+def test_a_text_without_a_unit_is_questioned():
+    with pytest.raises(InputError, match='device = "10" has no unit: as it stands it is 10 bytes'):
+        MemoryConfig(device="10")
+    assert MemoryConfig(device="0", host=10).host == 10
