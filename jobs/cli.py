@@ -20,6 +20,8 @@ EXIT_INPUT, EXIT_INTERRUPTED = 1, 130
 
 pipeline_argument = click.argument("pipeline")
 threads_option = click.option("--threads", type=int, help="Threads that build the data; default all cores, 8 at most.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print no line about epochs.")
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print a line about every epoch; else about 100.")
 resume_option = click.option("--resume", is_flag=True, help="Go on from the last checkpoint where there is one.")
 
 
@@ -112,40 +114,47 @@ def build(home: Path | None, pipeline: str, threads: int | None) -> None:
 @pipeline_argument
 @click.argument("names", nargs=-1)
 @resume_option
+@quiet_option
+@verbose_option
 @click.pass_obj
-def train(home: Path | None, pipeline: str, names: tuple[str, ...], resume: bool) -> None:
+def train(home: Path | None, pipeline: str, names: tuple[str, ...], resume: bool, quiet: bool, verbose: bool) -> None:
     """Trains the [[train]] tables NAMES of a pipeline, or all, on artifacts that are built already.
 
     Example: graphmill train python-environment sage --resume
     """
-    _launch(_load(pipeline), "train", home=home, names=names, resume=resume)
+    _launch(_load(pipeline), "train", home=home, names=names, resume=resume, epoch_lines=_lines(quiet, verbose))
 
 
 @graphmill.command()
 @pipeline_argument
 @threads_option
 @resume_option
+@quiet_option
+@verbose_option
 @click.pass_obj
-def run(home: Path | None, pipeline: str, threads: int | None, resume: bool) -> None:
+def run(home: Path | None, pipeline: str, threads: int | None, resume: bool, quiet: bool, verbose: bool) -> None:
     """Builds whatever is missing, trains, and prints the leaderboard.
 
     Example: graphmill run cora
     """
-    _launch(_load(pipeline), "all", home=home, threads=threads, resume=resume)
+    _launch(_load(pipeline), "all", home=home, threads=threads, resume=resume, epoch_lines=_lines(quiet, verbose))
 
 
 @graphmill.command()
 @threads_option
 @resume_option
+@quiet_option
+@verbose_option
 @click.pass_obj
-def demo(home: Path | None, threads: int | None, resume: bool) -> None:
+def demo(home: Path | None, threads: int | None, resume: bool, quiet: bool, verbose: bool) -> None:
     """Runs the shipped python-environment pipeline: which package does a module belong to?
 
     Its graph is this machine's installed Python modules and their imports.
 
     Example: graphmill demo
     """
-    _launch(_load("python-environment"), "all", home=home, threads=threads, resume=resume)
+    lines = _lines(quiet, verbose)
+    _launch(_load("python-environment"), "all", home=home, threads=threads, resume=resume, epoch_lines=lines)
     click.echo("\nmake ui (or graphmill ui) opens these runs, their figures and checks in the browser.")
     click.echo("graphmill ls lists the artifacts; graphmill run sbm trains on another graph.")
 
@@ -229,6 +238,11 @@ def _launch(loaded: Pipeline, selection: Selection, **options: Any) -> None:
         if table.name in outcome.artifacts
     ]
     print_leaderboard(loaded.name, entries)
+
+
+def _lines(quiet: bool, verbose: bool) -> str:
+    """Returns which epochs get a line."""
+    return "none" if quiet else "all" if verbose else "some"
 
 
 def _load(pipeline: str) -> Pipeline:

@@ -31,6 +31,7 @@ from jobs.runs.interrupts import InterruptWatch
 from jobs.runs.training import training_steps
 from kernels.errors import InputError
 from trainers.config import TrainTable
+from trainers.record.epoch_lines import Lines
 
 Selection = Literal["preprocess", "train", "all"]
 
@@ -58,6 +59,8 @@ class Launch:
     threads: int | None = None
     # Trainings go on from a checkpoint where there is one.
     resume: bool = False
+    # Which epochs of trainings a line is printed about.
+    epoch_lines: Lines = "some"
     # False gives each step a process; None decides by the size of the graph.
     in_process: bool | None = None
     # Gets a line about each artifact; None prints it.
@@ -202,7 +205,7 @@ def _run_config(order: Launch, steps: list[Step]) -> dict[str, Any]:
     training = {step.name for step in training_steps(order.pipeline, preprocessing_steps(order.pipeline))}
     ops = {key_of(step).to_python_identifier(): step for step in steps if step.name in training}
     return {
-        "ops": {name: {"config": {"resume": order.resume}} for name in ops},
+        "ops": {name: {"config": {"resume": order.resume, "epoch_lines": order.epoch_lines}} for name in ops},
         # The history has every event; on the terminal stand the lines of this program.
         "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
     }

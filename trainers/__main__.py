@@ -14,8 +14,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from kernels.errors import InputError
 from trainers.config import TrainTable
+from trainers.record.epoch_lines import Lines
 
 EXIT_INPUT, EXIT_INTERRUPTED = 1, 130
 
@@ -42,6 +43,10 @@ class Order:
     inputs: Mapping[str, str] = field(default_factory=dict)
     # Goes on from a checkpoint where there is one.
     resume: bool
+    # Which epochs a line is printed about.
+    epoch_lines: Lines = "some"
+    # Gets these lines as well; None for standard error alone.
+    tell: Callable[[str], None] | None = None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,7 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path = find_pipeline(options.pipeline)
         pipeline = parse_pipeline(path, path.read_bytes(), TrainTable, options.pipeline)
         given = dict(options.input)
-        train(Order(pipeline=pipeline, table=options.name, home=options.home, inputs=given, resume=options.resume))
+        lines = "none" if options.quiet else "all" if options.verbose else "some"
+        order = Order(pipeline=pipeline, table=options.name, home=options.home, inputs=given, resume=options.resume)
+        train(replace(order, epoch_lines=lines))
         return 0
     except InputError as error:
         print(f"python -m trainers: {error}", file=sys.stderr)
@@ -87,7 +94,8 @@ def train(order: Order) -> Sequence[Artifact]:
         pipeline.seed,
         reads=found.reads,
         resume=order.resume,
-        progress=open_progress(),
+        epoch_lines=order.epoch_lines,
+        progress=open_progress(title=f"{table.name}: ", also=order.tell),
     )
 
 
@@ -104,6 +112,8 @@ def _train_for_dagster() -> int:
                 home=Path(extras["home"]),
                 inputs=extras["inputs"],
                 resume=extras["resume"],
+                epoch_lines=extras.get("epoch_lines", "some"),
+                tell=pipes.log.info,
             )
             models = train(order)
         except InputError as error:
@@ -136,6 +146,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="STAGE=VERSION",
         help="version of an artifact, or its beginning; default: computed from the recipe and the raw content. An artifact names what it "
         "was made from, so packed_chunks=VERSION is enough for samples and cache_plan",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print no line about epochs")
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="print a line about every epoch; else about a hundred"
     )
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint where there is one")
     return parser

@@ -22,6 +22,7 @@ from trainers.config import TrainConfig
 from trainers.executor import Executor
 from trainers.learning_rate import rate_factor
 from trainers.models.own import Model
+from trainers.record.epoch_lines import EpochLines
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import STEP, Timeline
 
@@ -46,6 +47,7 @@ class Loop:
         ledger: filled by the executor; saved and restored here.
         progress: shows epochs.
         timeline: gets the spans of the update; the executor shares it.
+        lines: says how each epoch went, None for silence.
         checkpoint_path, version, checkpoint_steps: where checkpoints go, whose they are, and how often inside an epoch.
     """
 
@@ -63,6 +65,7 @@ class Loop:
         version: str,
         checkpoint_steps: int = 0,
         timeline: Timeline | None = None,
+        lines: EpochLines | None = None,
     ):
         self.model, self.executor, self.config, self.timeline = model, executor, config, timeline or Timeline()
         self.plan, self.evaluate, self.ledger, self.progress = plan, evaluate, ledger, progress
@@ -70,7 +73,7 @@ class Loop:
         self.optimiser = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
         self.state = RunState()
         self.best: dict[str, Tensor] = {}
-        self.timing = Timing()
+        self.timing, self.lines = Timing(), lines or EpochLines(None, "", config.epochs)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Goes on from a checkpoint instead of the beginning."""
@@ -87,6 +90,9 @@ class Loop:
             self._train_epoch()
             self.timing.train_seconds.append(round(time.perf_counter() - started, 4))
             self._finish_epoch()
+            state = self.state
+            best = None if state.best_score is None else (state.best_score, state.best_epoch)
+            self.lines.epoch(state.history[-1], time.perf_counter() - started, best, last=state.done)
         if self.best:
             self.model.load_state_dict(self.best)
 

@@ -12,6 +12,7 @@ from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.version import short
 from trainers.config import TrainTable, model_configs
+from trainers.record.epoch_lines import Lines
 from trainers.stage import ModelStage, RunExecution, checkpoint_path
 
 
@@ -24,6 +25,7 @@ def train_table(
     *,
     reads: Mapping[str, Artifact] | None = None,
     resume: bool = False,
+    epoch_lines: Lines = "some",
     progress: Progress | None = None,
     report: Callable[[str], None] = print,
 ) -> Sequence[Artifact]:
@@ -34,6 +36,7 @@ def train_table(
         inputs: stage -> artifact, of those that decide weights; `graph` and `features` are among them.
         table, sampling, seed: the recipe.
         reads: stage -> artifact, of those that only change how the training runs.
+        epoch_lines: which epochs a line is printed about, by a `progress` that tells lines.
         resume: go on from a checkpoint where there is one; otherwise a checkpoint is replaced.
         progress: shows epochs.
         report: gets a line about each model.
@@ -44,7 +47,7 @@ def train_table(
     # A writer sweeps as well, but where everything is reused there is none.
     store.sweep()
     stage, folder, models = ModelStage(), store.home / "checkpoints", []
-    execution = RunExecution(**asdict(table.execution), resume=resume, checkpoints=folder)
+    execution = RunExecution(**asdict(table.execution), resume=resume, checkpoints=folder, epoch_lines=epoch_lines)
     versions = {stage_version(stage, config, inputs): config for config in model_configs(table, sampling, seed)}
     read = [*inputs.values(), *(reads or {}).values()]
     # Held for the whole table: between two seeds nothing else keeps what it reads and the finished models from collection.

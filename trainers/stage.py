@@ -36,6 +36,7 @@ from trainers.loop import Loop
 from trainers.models.build import build_model
 from trainers.open_rows import open_rows
 from trainers.recipe import ModelRecipe
+from trainers.record.epoch_lines import EpochLines, Lines
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import Timeline
 from trainers.scores import score
@@ -50,6 +51,8 @@ class RunExecution(TrainExecution):
     resume: bool = False
     # Folder of checkpoints.
     checkpoints: Path
+    # Which epochs a line is printed about.
+    epoch_lines: Lines = "some"
 
 
 class ModelStage(ModelRecipe):
@@ -179,6 +182,12 @@ class Training:
             version=version,
             checkpoint_steps=self.execution.checkpoint_steps,
             timeline=self.timeline,
+            lines=EpochLines(
+                getattr(progress, "tell", None),
+                f"seed {self.semantic.seed}, ",
+                train.epochs,
+                self.execution.epoch_lines,
+            ),
         )
 
     def _require_scores(self) -> None:

@@ -24,6 +24,8 @@ class TrainingRun(dg.Config):
 
     # Goes on from the last checkpoint, where there is one.
     resume: bool = False
+    # Which epochs get a line in the log: some (about a hundred), all or none.
+    epoch_lines: str = "some"
 
 
 def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
@@ -82,6 +84,7 @@ def training_asset(
                     "home": str(around.store.home),
                     "inputs": {role: artifact.version for role, artifact in found.items()},
                     "resume": config.resume,
+                    "epoch_lines": config.epoch_lines,
                 },
             )
             reported = dict(invocation.get_materialize_result().metadata or {})

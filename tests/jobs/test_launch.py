@@ -68,6 +68,13 @@ def test_a_run_builds_and_trains_and_the_history_knows_it(first, home):
     assert tags["dagster/input_data_version/tiny/graph"] == graph.version
 
 
+def test_the_epochs_of_a_training_are_in_the_event_log(first, home):
+    with open_instance(home) as instance:
+        said = [entry.user_message for entry in instance.all_logs(first[1].run_id) if "epoch " in entry.user_message]
+    lines = [line for line in said if line.startswith(("sage: seed 0, epoch ", "gcn: seed 0, epoch "))]
+    assert len(lines) == 4 and all("loss" in line and "best" in line for line in lines)
+
+
 def test_metadata_has_numbers_figures_and_the_learning_curve(first, home):
     events = _materializations(home, first[1].run_id)
     graph = events["tiny/graph"].metadata

@@ -55,6 +55,15 @@ def test_it_trains_and_then_reuses(prepared, capsys):
     assert [each.stage for each in Store(home).artifacts()] == ["features", "graph", "model"]
 
 
+@pytest.mark.parametrize(("flag", "lines"), [("-q", 0), ("-v", 130), ("", 66)])
+def test_epochs_are_told_as_often_as_asked_for(prepared, capsys, flag, lines):
+    path, home, _ = prepared
+    path.write_text(RECIPE.replace("epochs = 1", "epochs = 130"))
+    assert main([str(path), "sage", "--home", str(home), *filter(None, [flag])]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "sage: seed 0, epoch " in line]
+    assert len(said) == lines
+
+
 def test_a_copied_graph_is_named_by_its_version(prepared, tmp_path, monkeypatch):
     """On a machine that has the artifact and not what it was built from; the orchestrator is not needed there."""
     path, home, built = prepared

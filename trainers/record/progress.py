@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import TextIO
-
-from assets.building.stage import Progress
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -14,8 +13,15 @@ SECONDS_BETWEEN_LINES = 10.0
 class LineProgress:
     """Prints a line when a phase has taken a while, and then every few seconds; for logs and pipes."""
 
-    def __init__(self, stream: TextIO | None = None, every_seconds: float = SECONDS_BETWEEN_LINES):
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        every_seconds: float = SECONDS_BETWEEN_LINES,
+        title: str = "",
+        also: Callable[[str], None] | None = None,
+    ):
         self.stream, self.every_seconds = stream or sys.stderr, every_seconds
+        self._title, self._also = title, also
         self._label, self._unit, self._total, self._count = "", "", None, 0
         self._printed = self._started = 0.0
 
@@ -35,6 +41,12 @@ class LineProgress:
     def done(self) -> None:
         """The phase is over."""
 
+    def tell(self, line: str) -> None:
+        """Prints a line."""
+        print(f"  {self._title}{line}", file=self.stream, flush=True)
+        if self._also is not None:
+            self._also(f"{self._title}{line}")
+
     def _left(self) -> str:
         """Returns how long the rest takes at the pace so far, in words; nothing where that is not known."""
         if not self._total or not 0 < self._count < self._total:
@@ -46,7 +58,8 @@ class LineProgress:
 class BarProgress:
     """A bar that is redrawn in place and removed when its phase ends; for terminals."""
 
-    def __init__(self, stream: TextIO | None = None):
+    def __init__(self, stream: TextIO | None = None, title: str = "", also: Callable[[str], None] | None = None):
+        self._title, self._also = title, also
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
@@ -79,8 +92,22 @@ class BarProgress:
             self._bar.stop()
             self._task = None
 
+    def tell(self, line: str) -> None:
+        """Prints a line above the bar."""
+        self._bar.console.print(f"  {self._title}{line}", highlight=False, markup=False, soft_wrap=True)
+        if self._also is not None:
+            self._also(f"{self._title}{line}")
 
-def open_progress(stream: TextIO | None = None) -> Progress:
-    """Returns a bar when the stream (standard error by default) is a terminal, lines otherwise."""
+
+def open_progress(
+    stream: TextIO | None = None, title: str = "", also: Callable[[str], None] | None = None
+) -> BarProgress | LineProgress:
+    """Returns a bar when the stream (standard error by default) is a terminal, lines otherwise.
+
+    Args:
+        stream: where progress is shown.
+        title: what every told line begins with.
+        also: gets every told line as well.
+    """
     chosen: TextIO = sys.stderr if stream is None else stream
-    return BarProgress(chosen) if chosen.isatty() else LineProgress(chosen)
+    return BarProgress(chosen, title, also) if chosen.isatty() else LineProgress(chosen, title=title, also=also)

@@ -1,0 +1,72 @@
+"""What a training says of its epochs, to whom, and how often."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from tests.trainers.runs import train_small
+from trainers.record.epoch_lines import EpochLines
+from trainers.record.progress import BarProgress, LineProgress, open_progress
+
+
+def said(epochs: int, lines: str = "some", stop: int | None = None) -> list[str]:
+    found: list[str] = []
+    listener = EpochLines(found.append, "", epochs, lines)  # pyright: ignore[reportArgumentType]
+    for epoch in range(stop or epochs):
+        last = epoch + 1 == (stop or epochs)
+        listener.epoch({"epoch": epoch, "loss": 1.0}, 0.5, None, last=last)
+    return [line.split(":")[0] for line in found]
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 99, 100, 101, 250, 3000])
+def test_about_a_hundred_lines_with_the_first_and_the_last(epochs: int) -> None:
+    lines = said(epochs)
+    assert lines[0] == f"epoch 1/{epochs}" and lines[-1] == f"epoch {epochs}/{epochs}"
+    assert len(lines) == len(set(lines)) and min(epochs, 50) <= len(lines) <= 102
+    assert len(said(epochs, "all")) == epochs and said(epochs, "none") == []
+
+
+def test_an_early_stop_is_said() -> None:
+    assert said(1000, stop=333)[-1] == "epoch 333/1000"
+
+
+def test_a_line_has_loss_score_and_the_best_so_far() -> None:
+    found: list[str] = []
+    listener = EpochLines(found.append, "seed 3, ", 20)
+    listener.epoch({"epoch": 4, "loss": 0.125, "valid": 0.8765}, 1.25, (0.9, 1), last=False)
+    assert found == ["seed 3, epoch 5/20: loss 0.1250, valid 87.65 (best 90.00 in epoch 2), 1.25 s"]
+
+
+def test_lines_come_in_a_pipe_and_beside_a_bar(tmp_path: Path) -> None:
+    also: list[str] = []
+    stream = io.StringIO()
+    assert isinstance(open_progress(stream), LineProgress)
+    plain = train_small(tmp_path / "plain")
+    for kind in (LineProgress, BarProgress):
+        stream = io.StringIO()
+        model = train_small(tmp_path / kind.__name__, progress=kind(stream, title="sage: ", also=also.append))
+        lines = [line for line in stream.getvalue().splitlines() if "epoch" in line and "loss" in line]
+        assert [line.strip().split(":")[1].strip() for line in lines] == [f"seed 5, epoch {n}/3" for n in (1, 2, 3)]
+        assert all("valid" in line and line.endswith(" s") for line in lines)
+        # Nothing of it is content.
+        assert (model.version, model.files) == (plain.version, plain.files)
+    assert len(also) == 6 and also[0].startswith("sage: seed 5, epoch 1/3: loss ")
+
+
+def test_a_resumed_run_goes_on_counting(tmp_path: Path) -> None:
+    class Stopping(LineProgress):
+        count = 0
+
+        def advance(self, n: int) -> None:
+            super().advance(n)
+            self.count += n
+            if self.count > 8:
+                raise KeyboardInterrupt
+
+    stream = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        train_small(tmp_path, progress=Stopping(stream))
+    train_small(tmp_path, resume=True, progress=LineProgress(stream))
+    numbers = [line.split("epoch ")[1].split("/")[0] for line in stream.getvalue().splitlines() if "loss" in line]
+    assert numbers == ["1", "2", "3"]

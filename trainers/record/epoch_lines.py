@@ -1,0 +1,47 @@
+"""What a training says of its epochs: one line for each, thinned to about a hundred per run.
+
+Whoever shows progress may have a method `tell(line)` besides those of `Progress`; without one nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+Lines = Literal["some", "all", "none"]
+"""About a hundred lines per run, one for every epoch, or none."""
+
+MOST_LINES = 100
+
+
+class EpochLines:
+    """Says how each epoch of a run went.
+
+    Args:
+        tell: gets the lines, None for silence.
+        title: what the lines begin with: whose epochs they are.
+        epochs: number of epochs of the run.
+        lines: how many of them get a line.
+    """
+
+    def __init__(self, tell: Callable[[str], None] | None, title: str, epochs: int, lines: Lines = "some"):
+        self.tell, self.title, self.epochs = (None if lines == "none" else tell), title, epochs
+        self.every = 1 if lines == "all" else -(-epochs // MOST_LINES)
+        self._said_any = False
+
+    def epoch(self, row: Mapping[str, Any], seconds: float, best: tuple[float, int] | None, *, last: bool) -> None:
+        """Says a line about a finished epoch, unless it is thinned out.
+
+        Args:
+            row: epoch (from 0), loss, and the validation score where there is one.
+            seconds: that it took, evaluation included.
+            best: best validation score so far and its epoch (from 0), None before the first.
+            last: whether the run ends with it; the first and the last epoch always get a line.
+        """
+        number = int(row["epoch"]) + 1
+        if self.tell is None or not (last or not self._said_any or number % self.every == 0):
+            return
+        self._said_any = True
+        valid = f", valid {100 * row['valid']:.2f}" if "valid" in row else ""
+        found = f" (best {100 * best[0]:.2f} in epoch {best[1] + 1})" if best is not None else ""
+        self.tell(f"{self.title}epoch {number}/{self.epochs}: loss {row['loss']:.4f}{valid}{found}, {seconds:.2f} s")
