@@ -154,3 +154,44 @@ def test_features_that_are_not_finite_leave_the_graph_to_be_built_alone(tables):
     config = config_class("edges")(**keys)
     materialize(Store(folder / "home"), GRAPH, config, GraphExecution(threads=1), {})
     assert [each.stage for each in Store(folder / "home").artifacts()] == ["graph"]
+
+
+def test_two_tables_of_a_file_of_dgl_come_from_one_reading(tmp_path, monkeypatch):
+    import torch
+
+    from assets.sources.dgl import source
+    from tests.assets.sources.own_data import write_dgl
+
+    graph = Drawn()
+    keys = write_dgl(tmp_path, graph)
+    import dgl
+
+    (made,), _ = dgl.load_graphs(str(keys["path"]))
+    made.ndata["more"] = torch.arange(60).float()
+    dgl.save_graphs(str(keys["path"]), [made])
+    read, readings = source._run_reader, []
+    monkeypatch.setattr(source, "_run_reader", lambda *arguments: readings.append(1) or read(*arguments))
+    config = config_class("dgl")(**keys)
+    asked = [(FEATURES, features_config(config, TableConfig(columns=name))) for name in ("more", None)]
+    more, usual, stored = materialize_together(
+        Store(tmp_path / "home"), [*asked, (GRAPH, config)], GraphExecution(threads=1)
+    )
+    assert len(readings) == 1 and stored.stage == "graph"
+    assert np.array_equal(more.array("rows"), np.arange(60)[:, None]) and np.array_equal(usual.array("rows"), graph.x)
+    with pytest.raises(InputError, match="no node type has ndata 'less'"):
+        build(tmp_path / "home", "dgl", table=TableConfig(columns="less"), **keys)
+
+
+def test_more_rows_of_features_may_be_more_nodes(tmp_path):
+    """In a folder of arrays the features of a type say how many nodes it has, so their number is the graph's business too."""
+    from tests.assets.sources.test_own_data import PAPER_X, write_typed_arrays
+
+    folder, keys = write_typed_arrays(tmp_path), {"undirected": False}
+    path = folder / "processed/paper/node_feat.npy"
+    build(tmp_path / "home", "ogb", path=folder, **keys)
+    np.save(path, PAPER_X + 1)
+    assert build(tmp_path / "home", "ogb", path=folder, **keys).reused == (True, False)
+    np.save(path, np.concatenate([PAPER_X, PAPER_X[:1]]))
+    np.save(folder / "processed/paper/node_label.npy", np.zeros(11, np.float32))
+    grown = build(tmp_path / "home", "ogb", path=folder, **keys)
+    assert grown.reused == (False, False) and grown.opened.topology.num_nodes == 16 == grown.table.num_nodes
