@@ -28,6 +28,7 @@ from jobs.runs.children import ROOT, ChildProcesses
 from jobs.runs.dead_runs import fail_dead_runs
 from jobs.runs.instance import environment, open_instance, reporting_full_history
 from jobs.runs.interrupts import InterruptWatch
+from jobs.runs.listed import listed_in_ui
 from jobs.runs.training import training_steps
 from kernels.errors import InputError
 from trainers.config import TrainTable
@@ -97,7 +98,7 @@ def launch(order: Launch) -> Outcome:
         in_process = not is_big(order.pipeline) if order.in_process is None else order.in_process
         execute = _execute_here if in_process else _execute_in_processes
         # Held from the first step to the last: a collection must not take what a later step reads.
-        with store.lease(*_addresses(steps, versions)):
+        with store.lease(*_addresses(steps, versions)), listed_in_ui(instance, _job_name(order)):
             success, run_id, events = execute(order, steps, store, versions, instance)
         run = instance.get_run_by_id(run_id)
         if watch.noticed() or (run is not None and run.status == dg.DagsterRunStatus.CANCELED):

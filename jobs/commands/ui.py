@@ -1,18 +1,25 @@
 """Starts the web UI with its daemon and its code server, on this machine only.
 
-The open-source web server asks nobody who they are and accepts changes from other web pages, so it listens on the loopback address. To
+The open-source web server has no login and accepts changes from other web pages, so it listens on the loopback address. To
 reach it from elsewhere, put a proxy with authentication before it, or forward the port: `ssh -L 3000:127.0.0.1:3000 HOST`.
 """
 
 import os
+import signal
 import socket
+import subprocess
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from assets.building.child import start_child
 from assets.pipeline.file import FOLDER_VARIABLE
 from assets.storage.filesystem import take_lock
-from jobs.runs.children import ROOT
+from assets.storage.home import ROOT
+from jobs.runs import guard
 from jobs.runs.dead_runs import fail_dead_runs
 from jobs.runs.instance import environment, init_home, open_instance
 from kernels.errors import InputError
@@ -23,18 +30,32 @@ PORTS_TRIED = 20
 WORKSPACE = ROOT / "workspace.yaml"
 LOCK = "ui.lock"
 LONGEST_ADDRESS = 64
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, `kill`, and a terminal that is closed."""
+STOP_SECONDS = 60.0
+"""What the web server, the daemon and the code server get to end by themselves."""
+SUPERSEDED = "ignore:Function `dev_command`"
+"""Dagster's warning that `dg dev` will come after `dagster dev`, which is no news for who uses `graphmill ui`."""
+END_WITH_PARENT = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+"""Has the kernel interrupt a process when its parent is gone, killed with SIGKILL for example."""
 
 
 def serve(home: Path | None = None, port: int | None = None, report: Callable[[str], None] = print) -> None:
-    """Replaces this process by the web UI, its daemon and its code server; Ctrl-C ends them.
+    """Runs the web UI, its daemon and its code server until Ctrl-C or SIGTERM, and ends all of them and their runs then.
 
     Args:
         home: home of store and history, None for the default.
         port: None for 3000, or the next free one.
-        report: gets the address.
+        report: gets the address, and a line at the end.
 
     Raises:
-        InputError: a web UI of this home runs already, the port is taken, or the home cannot be written.
+        InputError: a web UI of this home runs already, the port is taken, or the home cannot be written; or the servers ended by
+            themselves.
     """
     folder, _ = init_home(home)
     lock = only_one(folder)
@@ -42,12 +63,56 @@ def serve(home: Path | None = None, port: int | None = None, report: Callable[[s
         for run_id in fail_dead_runs(instance):
             report(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
     chosen = free_port(port)
-    command = [sys.executable, "-m", "dagster", "dev", "-w", str(WORKSPACE), "-h", ADDRESS, "-p", str(chosen)]
+    dagster = ["-m", "dagster", "dev", "-w", str(WORKSPACE), "-h", ADDRESS, "-p", str(chosen)]
     address = f"http://{ADDRESS}:{chosen}"
     os.pwrite(lock, address.encode().ljust(LONGEST_ADDRESS), 0)
     report(f"the web UI is at {address} in a few seconds; its history and artifacts are in {folder}")
     sys.stdout.flush()
-    os.execve(sys.executable, command, os.environ | server_environment(folder))
+    with _stop_signals() as stop:
+        command = [sys.executable, "-c", END_WITH_PARENT, "-W", SUPERSEDED, *dagster]
+        servers = start_child(command, os.environ | server_environment(folder), pass_fds=[lock])
+        try:
+            while servers.poll() is None and not stop.is_set():
+                stop.wait(guard.POLL_SECONDS)
+            asked = stop.is_set()
+        finally:
+            stop.clear()
+            _end(servers, stop)
+    if not asked:
+        raise InputError(
+            f"the web UI ended by itself, with exit code {servers.returncode}",
+            "its last lines are above; start it again",
+        )
+    report("the web UI has stopped")
+
+
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """Yields an event that the signals of `STOPPING` set, even in the background of a script, where a shell has them ignored."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in STOPPING}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(servers: subprocess.Popen, now: threading.Event) -> None:
+    """Interrupts the leading process, which ends the others in order, then whatever of its group is left, runs included.
+
+    An interrupt of the whole group would make each of them print a traceback.
+
+    Args:
+        servers: leads its process group.
+        now: ends the waiting.
+    """
+    if servers.poll() is None:
+        servers.send_signal(signal.SIGINT)
+    limit = time.monotonic() + STOP_SECONDS
+    while servers.poll() is None and time.monotonic() < limit and not now.is_set():
+        now.wait(guard.POLL_SECONDS)
+    guard.end_group(servers.pid, lambda: servers.poll() is not None and not guard.group_members(servers.pid))
 
 
 def only_one(home: Path) -> int:
