@@ -82,6 +82,25 @@ def status(home: Path | None, pipeline: str) -> None:
 
 
 @graphmill.command()
+@pipeline_argument
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON; scores as fractions, bytes per epoch.")
+@click.pass_obj
+def leaderboard(home: Path | None, pipeline: str, as_json: bool) -> None:
+    """Prints the leaderboard of the models that a pipeline has. Trains nothing.
+
+    Example: graphmill leaderboard showcase
+    """
+    from jobs.commands.leaderboard import leaderboard_json, print_leaderboard, stored_entries
+
+    loaded = _load(pipeline)
+    entries = stored_entries(loaded, home)
+    if as_json:
+        click.echo(leaderboard_json(loaded.name, entries))
+    else:
+        print_leaderboard(loaded.name, entries)
+
+
+@graphmill.command()
 @click.argument("source")
 def inspect(source: str) -> None:
     """Shows what SOURCE holds, what would be built from it, and the memory and disk that it takes. Builds nothing.

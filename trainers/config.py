@@ -18,6 +18,8 @@ from trainers.techniques import DEFAULT, LATER, TECHNIQUES, Technique, find_tech
 
 Part = TypeVar("Part")
 MODELS = ("sage", "gcn", "gat", "gin")
+CACHE_STAGES = ("hotness", "budgets")
+"""What a training reads to cache rows, and only for that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +103,8 @@ class TrainConfig(Architecture):
     eval_every: int = 1
     # Memory of an exact evaluation, in bytes; what does not fit goes to a file. The cut decides how its matrix products round.
     eval_workspace: str = "512MiB"
+    # A word of your choice that makes this model one of its own: trained and measured apart from equal recipes, with equal weights.
+    trial: str = field(default="", metadata={"hashed": "unless default"})
     # The technique's own settings, from the sub-table [train.NAME]; None where the table has none.
     settings: Any = field(default=None, metadata={"key": False, "hashed": "unless default"})
 
@@ -126,6 +130,8 @@ class TrainExecution:
 
     # Threads that sample and gather ahead of the step; 0 = one less than the machine's cores, at least 1.
     samplers: int = 0
+    # auto = rows are cached where the pipeline has [memory] and [hotness]; none = every row comes from the table.
+    cache: Literal["auto", "none"] = "auto"
     # Sampled mini-batches that may wait for the step, in bytes of their blocks and input rows; auto = 1GiB, or two batches where these
     # are larger.
     queue: str = "auto"
@@ -184,6 +190,9 @@ class TrainTable(TrainConfig, TrainExecution):
             raise InputError(
                 f"seeds = {list(self.seeds)} repeats a seed or has a negative one", "give distinct seeds >= 0"
             )
+        if self.cache == "none" and not {*CACHE_STAGES} <= {*self.technique.reads}:
+            problem = f'cache = "none", but trainer = "{self.trainer}" has no cache that could be left out'
+            raise InputError(problem, "remove the key")
 
     @classmethod
     def sub_table(cls, entry: Mapping[str, Any]) -> tuple[str, type] | None:
@@ -208,7 +217,12 @@ class TrainTable(TrainConfig, TrainExecution):
     @property
     def reads(self) -> tuple[str, ...]:
         """Stages that the training reads where the pipeline has them, and that change none of its weights."""
-        return tuple(dict.fromkeys((*self.technique.reads, *(("samples",) if self.stored else ()))))
+        own = (
+            self.technique.reads
+            if self.cache == "auto"
+            else tuple(name for name in self.technique.reads if name not in CACHE_STAGES)
+        )
+        return tuple(dict.fromkeys((*own, *(("samples",) if self.stored else ()))))
 
     @property
     def config(self) -> TrainConfig:

@@ -38,6 +38,7 @@ from trainers.open_rows import open_rows
 from trainers.recipe import ModelRecipe
 from trainers.record.epoch_lines import EpochLines, Lines
 from trainers.record.ledger import Ledger
+from trainers.record.memory import PeakMemory
 from trainers.record.timeline import Timeline
 from trainers.scores import score
 from trainers.techniques import find_technique
@@ -78,9 +79,13 @@ class ModelStage(ModelRecipe):
             decide = self.inputs(semantic)
             reads = {role: artifact for role, artifact in inputs.items() if role not in decide}
             inputs = {role: inputs[role] for role in decide}
-            run = Training(inputs, reads, semantic, execution, writer.version, progress)
-            run.train()
-            return run.write(writer)
+            memory = PeakMemory()
+            with memory.watched():
+                run = Training(inputs, reads, semantic, execution, writer.version, progress)
+                run.train()
+                summary = run.write(writer)
+            writer.note(peak_memory_bytes=memory.bytes)
+            return summary
 
 
 class Training:

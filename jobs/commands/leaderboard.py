@@ -1,14 +1,44 @@
-"""The leaderboard: the models of a pipeline, best validation score first."""
+"""The leaderboard: the models of a pipeline, best validation score first, with what each of them cost."""
 
 from __future__ import annotations
 
+import json
 import statistics
-from collections.abc import Sequence
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from assets.pipeline.data_steps import preprocessing_steps
+from assets.pipeline.file import Pipeline
+from assets.pipeline.steps import Versions, find_all
+from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
+from assets.storage.home import home_folder
+from assets.storage.store import Store
 from assets.storage.version import short
+from kernels.errors import InputError
 from trainers.config import TrainTable
+from trainers.record.ledger import LINKS, Ledger
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+PIPE_WIDTH = 160
+"""Columns of text where the output is no terminal: a row must not be folded in a log."""
+
+LINK_MEANINGS = {
+    "disk": "read from disk past the page cache",
+    "mapped": "asked of a mapped file",
+    "h2d": "host to device",
+    "d2h": "device to host",
+    "d2d": "inside the device, from its cache",
+    "rank": "between processes",
+}
+RESULT_FILES = ("weights.safetensors", "metrics.jsonl")
+"""What two models have in common that were trained alike: the weights, and loss and scores of every epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,38 +49,190 @@ class Entry:
     models: Sequence[Artifact]
 
     def scores(self, split: str) -> list[float]:
-        """The table's metric on a split, one value a seed; empty where the graph has no such split."""
+        """The table's metric on a split, one value per seed; empty where the graph has no such split."""
         name = f"{split}_{self.table.metric}"
         return [model.summary["numbers"][name] for model in self.models if name in model.summary["numbers"]]
 
-    def epoch_seconds(self) -> float:
+    def best_epochs(self) -> list[int]:
+        """The epoch whose weights each model has, from 1."""
+        return [model.summary["numbers"]["best_epoch"] + 1 for model in self.models]
+
+    def epoch_seconds(self) -> float | None:
         """Median seconds of a training epoch over all seeds, as recorded when the models were trained."""
         seconds = [s for model in self.models for s in model.run_record().get("epoch_seconds", {}).get("train", [])]
-        return statistics.median(seconds) if seconds else float("nan")
+        return statistics.median(seconds) if seconds else None
+
+    def bytes_per_epoch(self) -> dict[str, int]:
+        """Link -> bytes that crossed it in a training epoch, the mean over all epochs and seeds; see `LINK_MEANINGS`."""
+        sums: Counter[str] = Counter()
+        for model in self.models:
+            sums.update(Ledger.from_rows(json.loads(model.file("ledger.json").read_text())).bytes_by_link())
+        epochs = sum(model.summary["numbers"]["epochs_run"] for model in self.models)
+        return {link: round(sums[link] / max(1, epochs)) for link in LINKS if link in sums}
+
+    def peak_memory_bytes(self) -> int | None:
+        """The largest of the trainings' peaks (trainers/record/memory.py); None where none was recorded."""
+        peaks = [model.run_record().get("peak_memory_bytes") for model in self.models]
+        return max((peak for peak in peaks if peak is not None), default=None)
+
+    def results(self) -> tuple[Any, ...]:
+        """Digests of weights and of losses and scores, by seed: entries that trained to the same end have the same."""
+        return tuple(
+            (model.config["seed"], *(model.files[name]["digest"] for name in RESULT_FILES)) for model in self.models
+        )
+
+
+def stored_entries(pipeline: Pipeline, home: Path | None) -> list[Entry]:
+    """Returns an entry for each train table whose models the store has; trains nothing.
+
+    Raises:
+        InputError: raw content is missing, or nothing is trained.
+    """
+    from jobs.runs.training import training_steps
+
+    store, versions = Store(home), Versions()
+    steps = training_steps(pipeline, preprocessing_steps(pipeline, home_folder(home)))
+    found = {step.name: find_all(store, step, versions) for step in steps}
+    entries = [Entry(table=table, models=models) for table in pipeline.train if (models := found[table.name])]
+    if not entries:
+        raise InputError(
+            f"{store.root} has no trained model of {pipeline.name} as its file stands",
+            f"graphmill run {pipeline.reference} trains them",
+        )
+    return entries
+
+
+def leaderboard_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Returns a JSON-ready row for each entry, best mean validation score first.
+
+    Scores are fractions, one per seed; seconds and bytes are per training epoch.
+    """
+    return [
+        {
+            "name": entry.table.name,
+            "model": entry.table.model,
+            "trainer": entry.table.trainer,
+            "metric": entry.table.metric,
+            "seeds": [model.config["seed"] for model in entry.models],
+            "valid": entry.scores("valid"),
+            "test": entry.scores("test"),
+            "best_epochs": entry.best_epochs(),
+            "epoch_seconds": entry.epoch_seconds(),
+            "bytes_per_epoch": entry.bytes_per_epoch(),
+            "peak_memory_bytes": entry.peak_memory_bytes(),
+            "versions": [model.version for model in entry.models],
+        }
+        for entry in _ranked(entries)
+    ]
+
+
+def leaderboard_json(pipeline_name: str, entries: Sequence[Entry]) -> str:
+    """Returns the rows, and the groups of tables with equal models, as JSON text."""
+    found = {
+        "pipeline": pipeline_name,
+        "rows": leaderboard_rows(entries),
+        "equal_to_the_bit": equal_models(entries),
+        "one_model": shared_models(entries),
+    }
+    return json.dumps(found, indent=2)
+
+
+def equal_models(entries: Sequence[Entry]) -> list[list[str]]:
+    """Returns groups of names of tables that were trained apart and ended with equal bits: weights, losses and scores."""
+    first_of_version = {entry.models[0].version: entry for entry in reversed(entries)}
+    apart = [entry for entry in entries if first_of_version[entry.models[0].version] is entry]
+    return _groups(apart, Entry.results)
+
+
+def shared_models(entries: Sequence[Entry]) -> list[list[str]]:
+    """Returns groups of names of tables that mean one and the same model, which was trained once."""
+    return _groups(entries, lambda entry: tuple(model.version for model in entry.models))
 
 
 def print_leaderboard(pipeline_name: str, entries: Sequence[Entry]) -> None:
-    """Prints a row a train table: scores on each split (mean and deviation over seeds), epochs, time and versions."""
+    """Prints a row per train table: scores on each split (mean and deviation over seeds), epochs, time, bytes, memory and versions.
+
+    A terminal that is too narrow for that gets the costs as a second table.
+    """
     from rich.console import Console
+    from rich.measure import Measurement
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPE_WIDTH)
+    entries = _ranked(entries)
+    title = f"{pipeline_name}: leaderboard"
+    whole = _table(title, entries, _scores(entries) | _costs(entries) | _versions(entries))
+    if Measurement.get(console, console.options.update(width=sys.maxsize), whole).maximum <= console.width:
+        console.print(whole)
+    else:
+        console.print(_table(title, entries, _scores(entries) | _versions(entries)))
+        console.print(_table("what it cost", entries, _costs(entries)))
+    for line in _remarks(entries):
+        console.print(line, highlight=False, markup=False, soft_wrap=not console.is_terminal)
+
+
+def _ranked(entries: Sequence[Entry]) -> list[Entry]:
+    return sorted(entries, key=lambda entry: -_mean(entry.scores("valid")))
+
+
+def _table(title: str, entries: Sequence[Entry], columns: dict[str, list[str]]) -> Table:
     from rich.table import Table
 
-    table = Table(title=f"{pipeline_name}: leaderboard", title_justify="left")
-    for heading in ("name", "model", "trainer", "valid", "test", "best epoch", "s / epoch", "models"):
-        table.add_column(heading, justify="left" if heading in ("name", "model", "trainer", "models") else "right")
-    for entry in sorted(entries, key=lambda entry: -_mean(entry.scores("valid"))):
-        table.add_row(
-            entry.table.name,
-            entry.table.model,
-            entry.table.trainer,
-            _spread(entry.scores("valid")),
-            _spread(entry.scores("test")),
-            ", ".join(str(model.summary["numbers"]["best_epoch"] + 1) for model in entry.models[:3]),
-            f"{entry.epoch_seconds():.2f}",
-            ", ".join(short(model.version) for model in entry.models[:1]) + _more(len(entry.models) - 1),
+    table = Table(title=title, title_justify="left")
+    table.add_column("name", no_wrap=True)
+    for heading in columns:
+        text = heading in ("model", "trainer", "models")
+        # A heading may be folded, a value may not.
+        table.add_column(
+            heading.replace("\n", " ") if text else heading, justify="left" if text else "right", no_wrap=True
         )
-    # A pipe has no width; a row must not be folded in a log because of that.
-    console = Console()
-    Console(width=None if console.is_terminal else 140).print(table)
+    for entry, *row in zip(entries, *columns.values(), strict=True):
+        table.add_row(entry.table.name, *row)
+    return table
+
+
+def _scores(entries: Sequence[Entry]) -> dict[str, list[str]]:
+    return {
+        "model": [entry.table.model for entry in entries],
+        "trainer": [entry.table.trainer for entry in entries],
+        "valid": [_spread(entry.scores("valid")) for entry in entries],
+        "test": [_spread(entry.scores("test")) for entry in entries],
+        "best\nepoch": [", ".join(map(str, entry.best_epochs()[:3])) for entry in entries],
+    }
+
+
+def _costs(entries: Sequence[Entry]) -> dict[str, list[str]]:
+    moved = [entry.bytes_per_epoch() for entry in entries]
+    links = [link for link in LINKS if any(each.get(link) for each in moved)]
+    return {
+        "s /\nepoch": [_or_dash(entry.epoch_seconds(), "{:.2f}".format) for entry in entries],
+        **{f"{link} /\nepoch": [_or_dash(each.get(link), format_bytes) for each in moved] for link in links},
+        "peak\nmemory": [_or_dash(entry.peak_memory_bytes(), format_bytes) for entry in entries],
+    }
+
+
+def _versions(entries: Sequence[Entry]) -> dict[str, list[str]]:
+    return {"models": [short(entry.models[0].version) + _more(len(entry.models) - 1) for entry in entries]}
+
+
+def _remarks(entries: Sequence[Entry]) -> Iterator[str]:
+    """Yields what the columns mean and which of the models are equal."""
+    links = dict.fromkeys(link for entry in entries for link, n in entry.bytes_per_epoch().items() if n)
+    if links:
+        yield f"Bytes: {'; '.join(f'{link} = {LINK_MEANINGS[link]}' for link in LINKS if link in links)}."
+    for group in equal_models(entries):
+        yield f"Equal to the bit, weights and every epoch's loss: {' = '.join(group)}."
+    for group in shared_models(entries):
+        yield f"One model, trained once: {' = '.join(group)}. They differ only in how they run; `trial` in one of them sets it apart."
+
+
+def _groups(entries: Iterable[Entry], key: Callable[[Entry], Any]) -> list[list[str]]:
+    """Returns the names of entries with the same key, groups of two and more."""
+    groups: dict[Any, list[str]] = {}
+    for entry in entries:
+        groups.setdefault(key(entry), []).append(entry.table.name)
+    return [names for names in groups.values() if len(names) > 1]
 
 
 def _mean(scores: list[float]) -> float:
@@ -66,3 +248,7 @@ def _spread(scores: list[float]) -> str:
 
 def _more(count: int) -> str:
     return f" + {count} more" if count > 0 else ""
+
+
+def _or_dash(value: Any, write: Callable[[Any], str]) -> str:
+    return "-" if value is None else write(value)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any
 
 from assets.storage.artifact import Artifact
+from trainers.record.ledger import Ledger
 
 TIERS = ("hits_device", "hits_host", "misses")
 """Counts that a cache keeps: rows by where they came from."""
@@ -19,9 +19,7 @@ def traffic_metadata(model: Artifact) -> dict[str, Any]:
         model: a trained model; the numbers are of all its epochs.
     """
     ledger = json.loads(model.file("ledger.json").read_text())
-    moved: Counter[str] = Counter()
-    for row in ledger["moves"]:
-        moved[f"{row['link']}_bytes"] += row["asked_bytes" if row["link"] == "mapped" else "moved_bytes"]
+    moved = {f"{link}_bytes": n for link, n in Ledger.from_rows(ledger).bytes_by_link().items()}
     rows = {row["name"]: row["n"] for row in ledger["counts"] if row["name"] in TIERS}
     shown: dict[str, Any] = dict(sorted(moved.items())) | rows
     if sum(rows.values()):

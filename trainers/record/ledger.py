@@ -61,6 +61,14 @@ class Ledger:
         with self._lock:
             return sum(row[2] for line, row in self._moves.items() if line.link == link)
 
+    def bytes_by_link(self) -> dict[str, int]:
+        """Returns link -> bytes that crossed it, in the order of `LINKS`; for "mapped", whose pages nobody counts, the asked bytes."""
+        sums: Counter[str] = Counter()
+        with self._lock:
+            for line, (_, asked, moved) in self._moves.items():
+                sums[line.link] += asked if line.link == "mapped" else moved
+        return {link: sums[link] for link in LINKS if link in sums}
+
     def merge(self, other: Ledger) -> None:
         """Adds another ledger's rows to this one (threads, ranks, resume)."""
         for line, (requests, asked, moved) in list(other._moves.items()):

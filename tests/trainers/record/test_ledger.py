@@ -57,3 +57,11 @@ def test_rows_are_sums_in_a_fixed_order() -> None:
         ],
         "counts": [{"name": "edges", "layer": 0, "n": 5}, {"name": "edges", "layer": 1, "n": 7}],
     }
+
+
+def test_bytes_by_link_are_what_moved_and_for_mapped_files_what_was_asked() -> None:
+    ledger = Ledger()
+    ledger.move(Line("mapped", "feature"), requests=1, asked_bytes=10, moved_bytes=0)
+    ledger.move(Line("disk", "feature"), requests=1, asked_bytes=4, moved_bytes=6)
+    ledger.move(Line("disk", "ids"), requests=2, asked_bytes=1, moved_bytes=1)
+    assert list(ledger.bytes_by_link().items()) == [("disk", 7), ("mapped", 10)]

@@ -21,6 +21,7 @@ from tests.trainers.runs import TABLE, content, stored_rows, train_packed
 from trainers.config import TrainTable
 from trainers.devices.protocol import OverBudget
 from trainers.rows.packed import ChunkLoader, PackedRows, Staged
+from trainers.record.memory import WATCHER
 from trainers.run import train_table
 from trainers.techniques.disk import NUM_LOADERS, DiskSource
 
@@ -153,16 +154,19 @@ def test_stages_overlap_on_the_time_line(packed: Packed, tmp_path: Path) -> None
 def test_an_abandoned_epoch_closes_the_files_after_the_threads_that_read_them(
     packed: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def at_work() -> int:
+        return sum(thread.name != WATCHER for thread in threading.enumerate())
+
     sources, alive, close = [], [], PackedRows.close
     monkeypatch.setattr(DiskSource, "__init__", lambda self, *given: sources.append(self) or made(self, *given))
-    monkeypatch.setattr(PackedRows, "close", lambda rows: alive.append(threading.active_count()) or close(rows))
+    monkeypatch.setattr(PackedRows, "close", lambda rows: alive.append(at_work()) or close(rows))
     train(packed, tmp_path, epochs=1)
-    before = threading.active_count()
+    before = at_work()
     for position, batch in enumerate(sources[0].batches(0)):
         del batch
         if position == 2:
             break
-    assert alive == [before, before] and threading.active_count() == before
+    assert alive == [before, before] and at_work() == before
 
 
 def test_every_graph_is_asked_for_once_ahead_of_its_rows(

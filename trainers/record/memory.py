@@ -1,0 +1,61 @@
+"""The peak memory of a training: anonymous pages, which the kernel cannot drop.
+
+Pages of mapped files are left out. They lie in the page cache, which the kernel empties when memory is short, so they tell how much memory
+was free and not how much was needed. The kernel keeps no peak of anonymous pages alone, hence the sampling.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+STATM = Path("/proc/self/statm")
+INTERVAL_SECONDS = 0.02
+WATCHER = "peak memory"
+"""Name of the thread that samples."""
+
+
+class PeakMemory:
+    """Samples the memory of this process.
+
+    Attributes:
+        bytes: the largest sample so far; None on a system without /proc.
+    """
+
+    def __init__(self):
+        self.bytes: int | None = None
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Samples on a thread of its own while the block runs, at its start and at its end."""
+        ended = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(ended,), name=WATCHER, daemon=True)
+        self._sample()
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+            self._sample()
+
+    def _watch(self, ended: threading.Event) -> None:
+        while not ended.wait(INTERVAL_SECONDS):
+            self._sample()
+
+    def _sample(self) -> None:
+        now = anonymous_bytes()
+        if now is not None:
+            self.bytes = max(now, self.bytes or 0)
+
+
+def anonymous_bytes() -> int | None:
+    """Returns the bytes of this process's anonymous pages that are in memory; None on a system without /proc."""
+    try:
+        _, resident, shared, *_ = map(int, STATM.read_text().split())
+    except OSError:
+        return None
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
