@@ -20,8 +20,8 @@ from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import TABLE, content, stored_rows, train_packed
 from trainers.config import TrainTable
 from trainers.devices.protocol import OverBudget
-from trainers.rows.packed import ChunkLoader, PackedRows, Staged
 from trainers.record.memory import WATCHER
+from trainers.rows.packed import ChunkLoader, PackedRows, Staged
 from trainers.run import train_table
 from trainers.techniques.disk import NUM_LOADERS, DiskSource
 
