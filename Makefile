@@ -5,19 +5,27 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# The same with what tests, checks and benchmarks need besides: a demo downloads none of it.
+READY_DEV := $(VENV)/.ready-dev
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+SOURCES := pyproject.toml constraints.txt setup.py
 NATIVE := $(wildcard kernels/native/*/*.cpp kernels/native/*/*.h)
 # A process a core, which takes whole files of tests: tests of a file share what they prepare.
 PYTEST_ARGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup demo ui test check bench clean
-setup: $(READY)
+setup: $(READY_DEV)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(READY): $(BIN)/python pyproject.toml constraints.txt setup.py $(NATIVE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,dgl]"
+$(READY): $(BIN)/python $(SOURCES) $(NATIVE)
+	$(INSTALL) -e .
 	touch $(READY)
+
+$(READY_DEV): $(BIN)/python $(SOURCES) $(NATIVE)
+	$(INSTALL) -e ".[dev,dgl]"
+	touch $(READY) $(READY_DEV)
 
 demo: $(READY)
 	$(BIN)/graphmill demo
@@ -25,15 +33,15 @@ demo: $(READY)
 ui: $(READY)
 	$(BIN)/graphmill ui
 
-test: $(READY)
+test: $(READY_DEV)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-check: $(READY)
+check: $(READY_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-bench: $(READY)
+bench: $(READY_DEV)
 	$(BIN)/python -m benchmarks --quick
 
 clean:
