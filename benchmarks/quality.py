@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from assets.pipeline.file import load_pipeline
 from assets.storage.store import Store
@@ -92,9 +93,9 @@ def scores(store: Store, each: Published, quick: bool) -> tuple[list[float], lis
 
 
 def train(
-    store: Store, name: str, table_name: str, seeds: Sequence[int], split: int
+    store: Store, name: str, table_name: str, seeds: Sequence[int], split: int, **keys: Any
 ) -> list[tuple[dict[str, float], str]]:
-    """Trains a table of a shipped pipeline with other seeds, on a split of its graph. Returns (numbers, metric) of each model."""
+    """Trains a table of a shipped pipeline with other seeds and keys, on a split of its graph. Returns (numbers, metric) of each model."""
     from trainers.run import train_table
 
     pipeline = load_pipeline(name, TrainTable)
@@ -102,6 +103,6 @@ def train(
     graph = build_graph(store, config)
     table = next(each for each in pipeline.train if each.name == table_name)
     assert pipeline.sampling is not None
-    table = replace(table, seeds=tuple(seeds))
+    table = replace(table, seeds=tuple(seeds), **keys)
     models = train_table(store, graph.inputs, table, pipeline.sampling, pipeline.seed, report=lambda line: None)
     return [(dict(model.summary["numbers"]), table.metric) for model in models]

@@ -24,7 +24,7 @@ CACHE_STAGES = ("hotness", "budgets")
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """What is trained: the model, its depth and width, and what follows each convolution."""
+    """What is trained: the model, its depth and width, its two ends, and what follows each convolution."""
 
     # One of `MODELS`, see trainers/models; or "module:name" of one's own, see trainers/models/own.py.
     model: Literal["sage", "gcn", "gat", "gin"] | str = "sage"
@@ -32,7 +32,13 @@ class Architecture:
     layers: int = 2
     # Width of the hidden layers.
     hidden: int = 256
-    # Attention heads of `gat`: side by side in hidden layers (each hidden / heads wide), averaged in the last.
+    # linear = the features pass a linear map to `hidden` columns, and dropout, before the first convolution.
+    input: Literal["none", "linear"] = field(default="none", metadata={"hashed": "unless default"})
+    # convolution = the last layer gives the logits; linear = all layers are hidden layers, and one linear map gives the logits.
+    head: Literal["convolution", "linear"] = field(default="convolution", metadata={"hashed": "unless default"})
+    # What a linear head reads, from jumping knowledge: none = the last layer's output; or the sum, the maximum or all layers side by side.
+    jk: Literal["none", "sum", "max", "cat"] = field(default="none", metadata={"hashed": "unless default"})
+    # Attention heads of `gat`: side by side in hidden layers (each hidden / heads wide), averaged in a layer that gives logits.
     heads: int = 1
     # Between a hidden layer's convolution and its activation; batch = the mini-batch's own statistics.
     norm: Literal["none", "layer", "batch"] = "none"
@@ -53,7 +59,18 @@ class Architecture:
             for name in ("dropout", "input_dropout", "attention_dropout")
             if not 0 <= getattr(self, name) < 1
         ]
+        if self.jk != "none" and self.head != "linear":
+            found.append(
+                f'jk = {self.jk!r} is read by a linear head, and head = {self.head!r}: write head = "linear" too'
+            )
         if is_reference(self.model):
+            ends = {"input": "none", "head": "convolution"}
+            given = [f"{name} = {getattr(self, name)!r}" for name, none in ends.items() if getattr(self, name) != none]
+            if given:
+                found.append(
+                    f"{' and '.join(given)}: for the models of graphmill, not for {self.model}, which brings its own: leave it out and "
+                    "return LayeredModel(layers, projection=..., readout=...) (docs/own-models.md)"
+                )
             return found
         if self.model not in MODELS:
             found.append(f"model = {self.model!r} is not one of {', '.join(MODELS)}, nor a reference module:name")
@@ -64,7 +81,7 @@ class Architecture:
                 for name, default in unused.items()
                 if getattr(self, name) != default
             ]
-        elif self.layers > 1 and self.hidden % max(1, self.heads):
+        elif (self.layers > 1 or self.head == "linear") and self.hidden % max(1, self.heads):
             found.append(f"hidden = {self.hidden} is not a multiple of heads = {self.heads}")
         return found
 

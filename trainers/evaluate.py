@@ -6,8 +6,12 @@ Exact inference computes one layer for all nodes before the next begins, in rang
     W / 2   for one range: input rows of its edges, the layer's own intermediates and its output
 
 plus 8 bytes per node for the sampler's map and what is mapped of the topology for one range. The neighbourhood of a single node is never
-cut, so a node with more than W / 2 bytes of input rows exceeds it. A user's module over DGL blocks shows no layers: it gets the whole
-neighbourhood of a batch at once, and its memory is that neighbourhood's.
+cut, so a node with more than W / 2 bytes of input rows exceeds it.
+
+A projection of the features is a pass of its own over all nodes before the first layer, which reads its rows like those of a layer. A head
+runs on each range of the last layer. One that reads the outputs of all layers carries them in folded rows (trainers/models/ends.py), which
+are made anew with every layer: then four sets of rows are alive, of W / 8 each. A user's module over DGL blocks shows no layers: it gets
+the whole neighbourhood of a batch at once, and its memory is that neighbourhood's.
 """
 
 from __future__ import annotations
@@ -60,14 +64,36 @@ class ExactRange:
 
     Attributes:
         low, high: node ids.
-        logits: f32[high - low, num_classes].
+        logits: float[high - low, num_classes].
         inputs: what the last layer read, rows of all nodes; None where the model shows no layers.
+        head_inputs: what a linear head read of the range, float[high - low, H]; None where the model has none.
     """
 
     low: int
     high: int
     logits: Tensor
-    inputs: Rows | None
+    inputs: Rows | None = None
+    head_inputs: Tensor | None = None
+
+    def embeddings(self, low: int, high: int) -> Tensor:
+        """Returns what the last map to the logits read of nodes low to high: float[high - low, H]; the logits of a model without layers."""
+        if self.head_inputs is None and self.inputs is not None:
+            return self.inputs.read(low, high)
+        rows = self.logits if self.head_inputs is None else self.head_inputs
+        return rows[low - self.low : high - self.low]
+
+
+class _Made:
+    """A place for rows that come range by range; made when the first come, for their width is known then."""
+
+    def __init__(self, num_rows: int, memory_bytes: int, folder: Path | None):
+        self.num_rows, self.memory_bytes, self.folder = num_rows, memory_bytes, folder
+        self.rows: MemoryRows | SpilledRows | None = None
+
+    def write(self, low: int, rows: Tensor) -> None:
+        if self.rows is None:
+            self.rows = layer_rows(self.num_rows, rows.shape[1], self.memory_bytes, self.folder, rows.dtype)
+        self.rows.write(low, rows)
 
 
 @torch.no_grad()
@@ -77,20 +103,25 @@ def exact_ranges(model: Model, topology: Topology, features: FeatureSource, boun
         yield from _whole_neighbourhoods(model, topology, features, bounds)
         return
     sampler = Sampler(topology, (-1,), seed=0, threads=bounds.threads)
-    rows: Rows = input_rows(features, bounds.workspace_bytes // 4, dtype_of(model))
-    for index in range(len(model.layers)):
-        ranges = _layer_ranges(model, index, topology, sampler, rows, bounds)
-        if index + 1 == len(model.layers):
-            yield from (ExactRange(low=low, high=high, logits=out, inputs=rows) for low, high, out in ranges)
-            return
-        made: MemoryRows | SpilledRows | None = None
-        for low, _, out in ranges:
-            made = made or layer_rows(
-                topology.num_nodes, out.shape[1], bounds.workspace_bytes // 4, bounds.folder, out.dtype
-            )
+    share, num_nodes = bounds.workspace_bytes // (8 if model.jumps else 4), topology.num_nodes
+    rows = _first_rows(model, features, num_nodes, share, bounds)
+    carried: Rows | None = None  # the outputs of the layers so far as the head folds them, where it reads them all
+    for index in range(len(model.layers) - 1):
+        made, folded = (_Made(num_nodes, share, bounds.folder) for _ in range(2))
+        for low, high, out in _layer_ranges(model, index, topology, sampler, rows, carried, bounds):
             made.write(low, out)
-        assert made is not None
-        rows = made
+            if carried is not None:
+                folded.write(low, _fold(model, carried, low, high, out))
+        assert made.rows is not None
+        rows = made.rows
+        if model.jumps:
+            carried = folded.rows or rows
+    for low, high, out in _layer_ranges(model, len(model.layers) - 1, topology, sampler, rows, carried, bounds):
+        if model.readout is None:
+            yield ExactRange(low=low, high=high, logits=out, inputs=rows)
+        else:
+            read = _fold(model, carried, low, high, out)
+            yield ExactRange(low=low, high=high, logits=model.readout(read), inputs=rows, head_inputs=read)
 
 
 def infer_exact(
@@ -166,8 +197,8 @@ def infer_sampled(
 
 
 def num_passes(model: Model) -> int:
-    """How many times exact inference goes over all nodes: once a layer, once for a model that shows no layers."""
-    return len(model.layers) if isinstance(model, LayeredModel) else 1
+    """How many times exact inference goes over all nodes: once per layer or projection, once for a model that shows no layers."""
+    return len(model.layers) + (model.projection is not None) if isinstance(model, LayeredModel) else 1
 
 
 def row_ranges(indptr: Array, budget: int, edge_cost: int = 1, node_cost: int = 1) -> Iterator[tuple[int, int]]:
@@ -189,11 +220,40 @@ def row_ranges(indptr: Array, budget: int, edge_cost: int = 1, node_cost: int = 
         low = high
 
 
+def _first_rows(model: LayeredModel, features: FeatureSource, num_nodes: int, share: int, bounds: Bounds) -> Rows:
+    """Returns what the first layer reads: the features, or their projections, computed range by range."""
+    rows = input_rows(features, share, dtype_of(model))
+    if model.projection is None:
+        return rows
+    made, value = _Made(num_nodes, share, bounds.folder), dtype_of(model).itemsize
+    # Input rows with a window's copy, projected rows, and the order in which rows are read.
+    cost = value * (3 * rows.width + 2 * model.projection.linear.out_features) + 48
+    step = max(1, bounds.workspace_bytes // 2 // cost)
+    for low in range(0, num_nodes, step):
+        node_ids = np.arange(low, min(low + step, num_nodes))
+        made.write(low, model.input(rows.gather(node_ids, bounds.threads), node_ids, _EVALUATION))
+        bounds.progress.advance(len(node_ids))
+    assert made.rows is not None
+    return made.rows
+
+
+def _fold(model: LayeredModel, carried: Rows | None, low: int, high: int, out: Tensor) -> Tensor:
+    """Folds a layer's output for nodes low to high into what is carried of the layers below."""
+    assert model.readout is not None
+    return model.readout.jump(None if carried is None else carried.read(low, high), out)
+
+
 def _layer_ranges(
-    model: LayeredModel, index: int, topology: Topology, sampler: Sampler, rows: Rows, bounds: Bounds
+    model: LayeredModel,
+    index: int,
+    topology: Topology,
+    sampler: Sampler,
+    rows: Rows,
+    carried: Rows | None,
+    bounds: Bounds,
 ) -> Iterator[tuple[int, int, Tensor]]:
     """Computes one layer for all nodes, range by range."""
-    edge_cost, node_cost = _range_costs(model, index, rows.width)
+    edge_cost, node_cost = _range_costs(model, index, rows.width, 0 if carried is None else carried.width)
     for low, high in row_ranges(topology.indptr, bounds.workspace_bytes // 2, edge_cost, node_cost):
         seeds = np.arange(low, high, dtype=topology.indices.dtype)
         (block,) = sampler.sample(BatchKey(Stream.EVAL, 0, 0), seeds, transpose="none")
@@ -203,18 +263,23 @@ def _layer_ranges(
         bounds.progress.advance(high - low)
 
 
-def _range_costs(model: LayeredModel, index: int, width: int) -> tuple[int, int]:
+def _range_costs(model: LayeredModel, index: int, width: int, carried: int) -> tuple[int, int]:
     """Bytes that an edge and a destination of a range need at most.
 
     An edge: its local ids in the block and while it is made, its weight, an input row with the order it was read in, and in a layer
     that projects before it aggregates the projected row and the attention weights. A destination: its aggregate and a few rows as wide
-    as the layer's widest parameter.
+    as the layer's widest parameter; its carried row with the pages it is read through, and the row that is folded of it; logits.
     """
     layer = model.layers[index]
     widest = max((max(parameter.shape) for parameter in layer.parameters() if parameter.dim()), default=1)
     value = dtype_of(model).itemsize  # the factors below count values of 4 bytes
     edge = value * width + 48 + (0 if layer.cacheable else 6 * widest * value // 4)
-    return edge, value * width + 4 * value * widest + edge
+    node = value * width + 4 * value * widest + edge
+    if carried:
+        node += value * (3 * carried + widest)
+    if model.readout is not None and index + 1 == len(model.layers):
+        node += 2 * value * model.readout.linear.out_features
+    return edge, node
 
 
 def _whole_neighbourhoods(
@@ -229,5 +294,5 @@ def _whole_neighbourhoods(
         blocks = sampler.sample(BatchKey(Stream.EVAL, 0, 0), seeds, transpose="none")
         x = torch.empty((blocks[0].num_src, features.width), dtype=dtype_of(model))
         features.gather(RowIds(blocks[0].src_ids), x, Ledger())
-        yield ExactRange(low=low, high=high, logits=model(blocks, x, _EVALUATION), inputs=None)
+        yield ExactRange(low=low, high=high, logits=model(blocks, x, _EVALUATION))
         bounds.progress.advance(high - low)

@@ -3,7 +3,8 @@
     node_id       what the node was called outside: nodes.parquet's original_id
     class         name of the most probable class
     probability   f32, of that class
-    embedding     array of f32, what the last layer reads; the logits where a user's module shows no layers
+    embedding     array of f32, what the last layer reads, or the linear head where there is one; the logits where a user's module shows no
+                  layers
 
 Inference is exact and layer by layer (trainers/evaluate.py); the table is written in row groups as the last layer's ranges come out, so
 neither it nor any layer is ever held whole. Memory: the workspace of exact inference, plus a few row groups that Polars encodes.
@@ -185,7 +186,7 @@ def _frames(ranges: Iterator[ExactRange], nodes: Path, class_names: tuple[str, .
             high = min(low + ROW_GROUP, each.high)
             logits = each.logits[low - each.low : high - each.low]
             probability, place = logits.softmax(dim=1).max(dim=1)
-            embedding = logits if each.inputs is None else each.inputs.read(low, high)
+            embedding = each.embeddings(low, high)
             yield (
                 original.slice(low, high - low)
                 .collect()

@@ -16,6 +16,7 @@ from tests.trainers.graphs import random_graph
 from trainers.config import TrainConfig
 from trainers.evaluate import Bounds, exact_ranges, infer_exact, infer_sampled, row_ranges
 from trainers.models.build import build_model
+from trainers.models.layer import LayeredModel
 from trainers.rows.source import MappedSource, MemorySource
 from trainers.rows.windows import MappedRows, SpilledRows
 
@@ -33,8 +34,11 @@ def dense_logits(graph: Graph, model: torch.nn.Module, name: str) -> torch.Tenso
     adjacency[torch.from_numpy(dst), torch.from_numpy(np.array(graph.topology.indices)).long()] = 1
     h = torch.from_numpy(np.array(graph.features.open()))
     d_in, d_out = adjacency.sum(1), adjacency.sum(0)
-    layers = list(model.layers)  # pyright: ignore
-    for index, layer in enumerate(layers):
+    assert isinstance(model, LayeredModel)
+    outputs: list[torch.Tensor] = []
+    h = h if model.projection is None else model.projection.linear(h)
+    for index, layer in enumerate(model.layers):
+        below = h
         if name == "sage":
             agg = adjacency @ h / d_in.clamp(min=1)[:, None]
             h = layer.own(h) + layer.neighbours(agg)
@@ -45,8 +49,21 @@ def dense_logits(graph: Graph, model: torch.nn.Module, name: str) -> torch.Tenso
             h = layer.mlp((1 + layer.eps) * h + adjacency @ h)
         else:
             h = dense_attention(layer, adjacency + torch.eye(n), h)
-        h = h.relu() if index + 1 < len(layers) else h
-    return h
+        finish = layer.finish
+        if finish.options.residual:
+            h = h + (below if finish.skip is None else finish.skip(below))
+        if model.readout is not None or index + 1 < len(model.layers):
+            h = (h if finish.norm is None else finish.norm(h)).relu()
+        outputs.append(h)
+    if model.readout is None:
+        return h
+    jumped = {
+        "none": h,
+        "sum": torch.stack(outputs).sum(0),
+        "max": torch.stack(outputs).amax(0),
+        "cat": torch.cat(outputs, dim=1),
+    }
+    return model.readout.linear(jumped[model.readout.jk])
 
 
 def dense_attention(layer: Any, linked: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
@@ -58,12 +75,24 @@ def dense_attention(layer: Any, linked: torch.Tensor, h: torch.Tensor) -> torch.
     return out.mean(1) if layer.average else out.flatten(1)
 
 
+ENDS: list[dict[str, Any]] = [
+    {},
+    {"input": "linear"},
+    {"head": "linear"},
+    {"input": "linear", "head": "linear", "norm": "layer", "residual": True},
+    *({"input": "linear", "head": "linear", "jk": jk} for jk in ("sum", "max", "cat")),
+]
+
+
+@pytest.mark.parametrize("ends", ENDS, ids=str)
 @pytest.mark.parametrize("workspace_bytes", [1, 40_000, 2**30])
 @pytest.mark.parametrize("name", ["sage", "gcn", "gat", "gin"])
-def test_exact_inference_equals_a_dense_pass(graph: Graph, name: str, workspace_bytes: int, tmp_path: Path) -> None:
+def test_exact_inference_equals_a_dense_pass(
+    graph: Graph, name: str, workspace_bytes: int, ends: dict[str, Any], tmp_path: Path
+) -> None:
     """In one range, in a few, and node by node with every layer in a file and the features read by windows."""
     heads = 2 if name == "gat" else 1
-    config = TrainConfig(model=name, layers=3, hidden=8, heads=heads, dropout=0.5, input_dropout=0.5)
+    config = TrainConfig(model=name, layers=3, hidden=8, heads=heads, dropout=0.5, input_dropout=0.5, **ends)
     model = build_model(config, graph.features.width, graph.num_classes, seed=0)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from assets.storage.user_code import is_reference
+from trainers.models.ends import LinearHead, Projection
 from trainers.models.finish import LayerOptions
 from trainers.models.gat import GatLayer
 from trainers.models.gcn import GcnLayer
@@ -41,16 +42,22 @@ def build_model(config: TrainConfig, in_width: int, num_classes: int, seed: int)
 def _build(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> Model:
     if is_reference(config.model):
         return build_own_model(config, in_width, num_classes, seed)
-    widths = [in_width] + [config.hidden] * (config.layers - 1) + [num_classes]
-    layer, last = LAYERS[config.model], config.layers - 1
-    layers = [layer(widths[i], widths[i + 1], layer_options(config, last=i == last)) for i in range(config.layers)]
-    model = LayeredModel(layers, config.input_dropout)
+    depth, hidden, linear_head = config.layers, config.hidden, config.head == "linear"
+    first, last = (hidden if config.input == "linear" else in_width), (hidden if linear_head else num_classes)
+    widths = [first] + [hidden] * (depth - 1) + [last]
+    options = [layer_options(config, last=i + 1 == depth and not linear_head) for i in range(depth)]
+    model = LayeredModel(
+        [LAYERS[config.model](widths[i], widths[i + 1], options[i]) for i in range(depth)],
+        config.input_dropout,
+        projection=Projection(in_width, hidden, config.dropout) if config.input == "linear" else None,
+        readout=LinearHead(depth, hidden, num_classes, config.jk) if linear_head else None,
+    )
     initialise(model, seed)
     return model
 
 
 def layer_options(config: TrainConfig, *, last: bool) -> LayerOptions:
-    """Returns what a train table says about a hidden layer, or the last one."""
+    """Returns what a train table says about a hidden layer, or about a last one that gives the logits."""
     return LayerOptions(
         dropout=config.dropout,
         norm=config.norm,

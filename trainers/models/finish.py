@@ -1,4 +1,4 @@
-"""What every layer does after its convolution: residual, norm, activation, dropout. The last layer has the residual only."""
+"""What every layer does after its convolution: residual, norm, activation, dropout. One that gives logits has the residual only."""
 
 from __future__ import annotations
 

@@ -1,15 +1,17 @@
 """The two halves of a layer, and a model as a list of layers.
 
 Every executor calls the halves apart: full-graph training keeps the aggregate of one chunk while it recomputes another, and history
-pruning replaces rows between them. A model that is a list of such layers runs in every trainer.
+pruning replaces rows between them. A model that is a list of such layers runs in every trainer. What stands before the first layer and
+after the last is row-wise and called apart from both (trainers/models/ends.py).
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +24,14 @@ from kernels.sampling.sample import Transposes
 from kernels.types import Array, Block, Stream
 from trainers.ops import dropout
 
+if TYPE_CHECKING:
+    from trainers.models.ends import LinearHead, Projection
+
 EDGES = -1
 """The word that sets the masks of a layer's edges apart from those of its rows."""
+
+FEATURES, PROJECTED = 0, -1
+"""Layer words of the masks of the features and of their projection. That of the output of layer l is l + 1; the head draws no mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,7 @@ class StepRandom:
     training: bool = True
 
     def layer(self, index: int, node_ids: Array) -> LayerRandom:
-        """Returns the masks of layer `index` for rows that belong to `node_ids` (global)."""
+        """Returns the masks of a layer word for rows that belong to `node_ids` (global)."""
         key = rng_key(self.seed, Stream.DROPOUT, self.train_epoch, self.position, index)
         return LayerRandom(key, node_ids, self.training)
 
@@ -71,7 +79,7 @@ class Layer(Protocol):
 
     Attributes:
         cacheable: `aggregate` has no parameters and keeps nothing for its backward pass, so its output may be cached instead of
-            recomputed, and as a first layer it needs no gradient of its input rows.
+            recomputed, and as a first layer on the features themselves it needs no gradient of its input rows.
         edge_weight: "gcn" when the blocks must carry GCN coefficients, "sum" for the factors that make a sampled sum unbiased, or None.
     """
 
@@ -88,17 +96,27 @@ class Layer(Protocol):
 
 
 class LayeredModel(nn.Module):
-    """A model that is a list of layers.
+    """A model that is a list of layers, between a projection of the features and a head where it has them.
 
     Args:
-        layers: modules with the two halves of `Layer`, from the features to the logits.
+        layers: modules with the two halves of `Layer`, from the features (or their projection) to the logits (or what the head reads).
         input_dropout: probability that an input feature is dropped while training.
+        projection: what the features pass before the first layer; None for nothing.
+        readout: what makes logits of the layers' outputs; None where the last layer gives them.
     """
 
-    def __init__(self, layers: list[nn.Module], input_dropout: float = 0.0):
+    def __init__(
+        self,
+        layers: list[nn.Module],
+        input_dropout: float = 0.0,
+        *,
+        projection: Projection | None = None,
+        readout: LinearHead | None = None,
+    ):
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.input_dropout = input_dropout
+        self.projection, self.readout = projection, readout
         wanted = {str(layer.edge_weight) for layer in layers if layer.edge_weight}
         if len(wanted) > 1:
             raise InputError(
@@ -112,29 +130,69 @@ class LayeredModel(nn.Module):
 
     @property
     def transpose(self) -> Transposes:
-        """Which blocks need a transpose: all where the first layer sends gradients to its input rows."""
-        return "hidden" if self.layers[0].cacheable else "all"
+        """Which blocks need a transpose: all where gradients leave the first layer downwards, for its own or a projection's parameters."""
+        return "hidden" if self.layers[0].cacheable and self.projection is None else "all"
+
+    @property
+    def jumps(self) -> bool:
+        """Whether the head reads the outputs of all layers."""
+        return self.readout is not None and self.readout.jumps
 
     def forward(self, blocks: tuple[Block, ...], x: Tensor, rng: StepRandom) -> Tensor:
         """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F]."""
-        h = x
+        h, outputs = self.input(x, blocks[0].src_ids, rng), []
         for index, block in enumerate(blocks):
             h = self.forward_layer(index, block, h, rng)
-        return h
+            if self.jumps or index + 1 == len(blocks):
+                outputs.append(seed_rows(h, blocks[index + 1 :]))
+        return self.head(outputs)
+
+    def input(self, x: Tensor, node_ids: Array, rng: StepRandom) -> Tensor:
+        """Returns what the first layer reads of nodes: float[n, H] from their features x: float[n, F]. Row-wise."""
+        if self.input_dropout:
+            x = rng.layer(FEATURES, node_ids).dropout(x, self.input_dropout)
+        return x if self.projection is None else self.projection(x, rng.layer(PROJECTED, node_ids))
 
     def forward_layer(self, index: int, block: Block, h_src: Tensor, rng: StepRandom) -> Tensor:
         """Runs layer `index` alone: float[num_dst, H] from h_src: float[num_src, F]."""
-        if index == 0 and self.input_dropout:
-            # Layer numbers of the masks: 0 is the input, l + 1 the output of layer l.
-            h_src = rng.layer(0, block.src_ids).dropout(h_src, self.input_dropout)
         layer = self.layers[index]
         masks = rng.layer(index + 1, block.dst_ids)
         return layer.update(layer.aggregate(block, h_src, masks), own_rows(h_src, block), masks)  # pyright: ignore[reportCallIssue]
+
+    def head(self, outputs: Sequence[Tensor]) -> Tensor:
+        """Returns the logits of nodes: float[n, num_classes]. Row-wise.
+
+        Args:
+            outputs: float[n, H] of the same nodes: the output of every layer in order where the model `jumps`, else that of the last.
+        """
+        if self.readout is None:
+            return outputs[-1]
+        rows = None
+        for h in outputs:
+            rows = self.readout.jump(rows, h)
+        return self.readout(rows)
 
 
 def own_rows(h_src: Tensor, block: Block) -> Tensor:
     """Returns the destinations' rows among the sources' rows: float[num_dst, ...]."""
     return h_src[: block.num_dst] if block.dst_pos is None else h_src[torch.from_numpy(block.dst_pos).long()]
+
+
+def seed_rows(h: Tensor, above: Sequence[Block]) -> Tensor:
+    """Returns the seeds' rows among the rows of a layer's output; a copy, so that the others need not stay in memory.
+
+    Args:
+        h: float[num_dst, ...] of the layer's block, the sources of above[0].
+        above: the blocks of the layers above, the last of which ends at the seeds.
+    """
+    if not above:
+        return h
+    if all(block.dst_pos is None for block in above):
+        return h[: above[-1].num_dst].clone()
+    places = torch.arange(above[-1].num_dst)
+    for block in reversed(above):
+        places = places if block.dst_pos is None else torch.from_numpy(block.dst_pos).long()[places]
+    return h[places]
 
 
 def initialise(model: nn.Module, seed: int) -> None:

@@ -2,7 +2,8 @@
 
 `name` is a class or function that is called with (in_width, num_classes, config), where config is the whole `TrainConfig`, and returns
 
-- a list of `Layer`s (or a `LayeredModel`): modules with the halves `aggregate` and `update`. It runs in every trainer.
+- a list of `Layer`s: modules with the halves `aggregate` and `update`. It runs in every trainer. A `LayeredModel` of them may have a
+  projection of the features and a linear head besides.
 - any `torch.nn.Module` whose forward(blocks, x) takes DGL blocks, `config.layers` of them, and the input rows. It runs in the trainers that
   train on mini-batches; others cut a layer in its two halves, which such a module does not show.
 
@@ -86,10 +87,11 @@ def build_own_model(config: TrainConfig, in_width: int, num_classes: int, seed: 
         except Exception as error:
             problem = f"{name}({in_width}, {num_classes}, config) failed: {type(error).__name__}: {error}"
             raise InputError(problem, "it is called with in_width, num_classes and the train table's config") from error
+    ends: dict[str, Any] = {}
     if isinstance(made, LayeredModel):
-        made = list(made.layers)
+        made, ends = list(made.layers), {"projection": made.projection, "readout": made.readout}
     if isinstance(made, list | tuple):
-        return OwnLayers(_checked(list(made), config, name), config.input_dropout)
+        return OwnLayers(_checked(list(made), config, name), config.input_dropout, **ends)
     if isinstance(made, nn.Module):
         return DglModel(made, name, config.layers)
     problem = f"{name} made {type(made).__name__}, not a model"

@@ -33,7 +33,20 @@ def blocks_of(topology: Topology, seeds: np.ndarray, model: LayeredModel, fanout
     return blocks
 
 
-@pytest.mark.parametrize("options", [{}, {"norm": "layer", "residual": True}, {"norm": "batch", "dropout": 0.4}])
+ENDS = {"input": "linear", "head": "linear"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"norm": "layer", "residual": True},
+        {"norm": "batch", "dropout": 0.4},
+        ENDS | {"norm": "layer", "residual": True, "dropout": 0.4},
+        *(ENDS | {"jk": jk} for jk in ("sum", "max", "cat")),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_match_finite_differences(name: str, options: dict[str, Any]) -> None:
     topology = random_topology(num_nodes=12, num_edges=40, seed=3)
@@ -91,7 +104,11 @@ def test_a_nodes_mask_does_not_depend_on_its_place() -> None:
     assert torch.equal(straight[torch.from_numpy(order).long()], shuffled)
 
 
-@pytest.mark.parametrize("options", [{}, {"norm": "layer", "residual": True}, {"norm": "batch"}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"norm": "layer", "residual": True}, {"norm": "batch"}, ENDS | {"jk": "cat", "residual": True}],
+    ids=str,
+)
 @pytest.mark.parametrize("name", MODELS)
 def test_renaming_nodes_leaves_outputs_equal_without_sampling(name: str, options: dict[str, Any]) -> None:
     topology = random_topology(num_nodes=60, num_edges=300, seed=4)

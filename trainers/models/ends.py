@@ -1,0 +1,85 @@
+"""What may stand before the first layer and after the last one: a projection of the features, and a linear head (Luo, Shi, Wu, 2024).
+
+The usual form of tuned GNNs, "Classic GNNs are Strong Baselines" (NeurIPS 2024), is
+
+    h_0 = dropout(W x + b)                                 the projection; without it h_0 = x
+    h_l = dropout(act(norm(conv_l(h_(l-1)) + residual)))   for every l of 1..L, the last one included
+    logits = W' jump(h_1, ..., h_L) + b'                   the head; jump is the last, the sum, the maximum, or all side by side
+
+Both ends are row-wise: a row of their result depends on rows of one node. So they are not part of a layer, whose two halves meet at a
+block and whose output is what executors cache, spill and exchange. An executor that runs layers apart calls `LayeredModel.input` on any
+rows of the features and `LayeredModel.head` on any rows of the outputs, in chunks of its choice, and each layer stays the function of a
+block and the rows below it that it was. Jumping knowledge (Xu et al., 2018) needs the outputs of all layers, of the head's own rows alone;
+none of its three ways cares how the layers are grouped, so `jump` folds them one by one, and no more than the folded rows have to be
+carried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from trainers.models.layer import LayerRandom
+
+Jump = Literal["none", "sum", "max", "cat"]
+FOLDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sum": torch.add,
+    "max": torch.maximum,
+    "cat": lambda carried, h: torch.cat([carried, h], dim=1),
+}
+
+
+class Projection(nn.Module):
+    """A linear map of the input rows, and keyed dropout. No activation follows: the first layer brings its own.
+
+    Args:
+        in_width, out_width: of the feature rows and of what the first layer reads.
+        dropout: probability that a projected value is dropped.
+    """
+
+    def __init__(self, in_width: int, out_width: int, dropout: float = 0.0):
+        super().__init__()
+        self.linear, self.dropout = nn.Linear(in_width, out_width), dropout
+
+    def forward(self, x: Tensor, rng: LayerRandom) -> Tensor:
+        """Returns float[n, out_width] from x: float[n, in_width]."""
+        return rng.dropout(self.linear(x), self.dropout)
+
+
+class LinearHead(nn.Module):
+    """One linear layer from the outputs of the layers to the logits.
+
+    Args:
+        num_layers, width: of the layers whose outputs it reads.
+        num_classes: logits.
+        jk: how the outputs become one row: the last alone, their sum, their maximum, or all side by side.
+    """
+
+    def __init__(self, num_layers: int, width: int, num_classes: int, jk: Jump = "none"):
+        super().__init__()
+        self.jk: Jump = jk
+        self.linear = nn.Linear(width * num_layers if jk == "cat" else width, num_classes)
+
+    @property
+    def jumps(self) -> bool:
+        """Whether it reads the outputs of all layers, not that of the last alone."""
+        return self.jk != "none"
+
+    def jump(self, carried: Tensor | None, h: Tensor) -> Tensor:
+        """Folds the output of one more layer into those of the layers below.
+
+        Args:
+            carried: what this returned for the layer below, of the same nodes; None for the first layer.
+            h: float[n, width], the layer's output.
+
+        Returns:
+            float[n, width]; with "cat" one width more than `carried` has.
+        """
+        return h if carried is None or not self.jumps else FOLDS[self.jk](carried, h)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Returns float[n, num_classes] from what `jump` made of all layers."""
+        return self.linear(rows)
