@@ -22,8 +22,8 @@ NAMES = (
     "step",
     "typed",
 )
-ON_DEMAND = ("disk_quality", "gather_cuda", "quality")
-"""In need of a GPU, or of graphs that the project does not contain; "quality" takes longer than a minute even when quick."""
+ON_DEMAND = ("disk_quality", "ends", "gather_cuda", "quality")
+"""In need of a GPU, or of graphs that the project does not contain; "ends" and "quality" take longer than a minute even when quick."""
 
 
 def main() -> None:
