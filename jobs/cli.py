@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,19 @@ EXIT_INPUT, EXIT_INTERRUPTED = 1, 130
 
 pipeline_argument = click.argument("pipeline")
 threads_option = click.option("--threads", type=int, help="Threads that build the data; default all cores, 8 at most.")
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print no line about epochs.")
-verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print a line about every epoch; else about 100.")
-resume_option = click.option("--resume", is_flag=True, help="Go on from the last checkpoint where there is one.")
+TRAINING_OPTIONS = (
+    click.option("--resume", is_flag=True, help="Go on from the last checkpoint where there is one."),
+    click.option("--retrain", is_flag=True, help="Train again what is trained already, and replace it."),
+    click.option("-q", "--quiet", is_flag=True, help="Print no line about epochs."),
+    click.option("-v", "--verbose", is_flag=True, help="Print a line about every epoch; else about 100."),
+)
+
+
+def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command the options of every training; `_training` reads them."""
+    for option in reversed(TRAINING_OPTIONS):
+        command = option(command)
+    return command
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -132,48 +142,41 @@ def build(home: Path | None, pipeline: str, threads: int | None) -> None:
 @graphmill.command()
 @pipeline_argument
 @click.argument("names", nargs=-1)
-@resume_option
-@quiet_option
-@verbose_option
+@training_options
 @click.pass_obj
-def train(home: Path | None, pipeline: str, names: tuple[str, ...], resume: bool, quiet: bool, verbose: bool) -> None:
+def train(home: Path | None, pipeline: str, names: tuple[str, ...], **training: bool) -> None:
     """Trains the [[train]] tables NAMES of a pipeline, or all, on artifacts that are built already.
 
     Example: graphmill train python-environment sage --resume
     """
-    _launch(_load(pipeline), "train", home=home, names=names, resume=resume, epoch_lines=_lines(quiet, verbose))
+    _launch(_load(pipeline), "train", home=home, names=names, **_training(**training))
 
 
 @graphmill.command()
 @pipeline_argument
 @threads_option
-@resume_option
-@quiet_option
-@verbose_option
+@training_options
 @click.pass_obj
-def run(home: Path | None, pipeline: str, threads: int | None, resume: bool, quiet: bool, verbose: bool) -> None:
+def run(home: Path | None, pipeline: str, threads: int | None, **training: bool) -> None:
     """Builds whatever is missing, trains, and prints the leaderboard.
 
     Example: graphmill run cora
     """
-    _launch(_load(pipeline), "all", home=home, threads=threads, resume=resume, epoch_lines=_lines(quiet, verbose))
+    _launch(_load(pipeline), "all", home=home, threads=threads, **_training(**training))
 
 
 @graphmill.command()
 @threads_option
-@resume_option
-@quiet_option
-@verbose_option
+@training_options
 @click.pass_obj
-def demo(home: Path | None, threads: int | None, resume: bool, quiet: bool, verbose: bool) -> None:
+def demo(home: Path | None, threads: int | None, **training: bool) -> None:
     """Runs the shipped python-environment pipeline: which package does a module belong to?
 
     Its graph is this machine's installed Python modules and their imports.
 
     Example: graphmill demo
     """
-    lines = _lines(quiet, verbose)
-    _launch(_load("python-environment"), "all", home=home, threads=threads, resume=resume, epoch_lines=lines)
+    _launch(_load("python-environment"), "all", home=home, threads=threads, **_training(**training))
     click.echo("\nmake ui (or graphmill ui) opens these runs, their figures and checks in the browser.")
     click.echo("graphmill ls lists the artifacts; graphmill run sbm trains on another graph.")
 
@@ -259,9 +262,10 @@ def _launch(loaded: Pipeline, selection: Selection, **options: Any) -> None:
     print_leaderboard(loaded.name, entries)
 
 
-def _lines(quiet: bool, verbose: bool) -> str:
-    """Returns which epochs get a line."""
-    return "none" if quiet else "all" if verbose else "some"
+def _training(resume: bool, retrain: bool, quiet: bool, verbose: bool) -> dict[str, Any]:
+    """Returns what `training_options` say, as a `Launch` has it."""
+    lines = "none" if quiet else "all" if verbose else "some"
+    return {"resume": resume, "retrain": retrain, "epoch_lines": lines}
 
 
 def _load(pipeline: str) -> Pipeline:

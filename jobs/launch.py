@@ -60,6 +60,8 @@ class Launch:
     threads: int | None = None
     # Trainings go on from a checkpoint where there is one.
     resume: bool = False
+    # Trainings of models that are there already are done again.
+    retrain: bool = False
     # Which epochs of trainings a line is printed about.
     epoch_lines: Lines = "some"
     # False gives each step a process; None decides by the size of the graph.
@@ -205,8 +207,9 @@ def _job_name(order: Launch) -> str:
 def _run_config(order: Launch, steps: list[Step]) -> dict[str, Any]:
     training = {step.name for step in training_steps(order.pipeline, preprocessing_steps(order.pipeline))}
     ops = {key_of(step).to_python_identifier(): step for step in steps if step.name in training}
+    config = {"resume": order.resume, "retrain": order.retrain, "epoch_lines": order.epoch_lines}
     return {
-        "ops": {name: {"config": {"resume": order.resume, "epoch_lines": order.epoch_lines}} for name in ops},
+        "ops": {name: {"config": config} for name in ops},
         # The history has every event; on the terminal stand the lines of this program.
         "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
     }

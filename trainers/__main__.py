@@ -1,6 +1,6 @@
 """Trains one `[[train]]` table of a pipeline: the whole of what a machine without the orchestrator needs.
 
-    python -m trainers PIPELINE NAME [--home HOME] [--input STAGE=VERSION ...] [--resume]
+    python -m trainers PIPELINE NAME [--home HOME] [--input STAGE=VERSION ...] [--resume] [--retrain]
 
 PIPELINE is a name or the path of a TOML file. The artifacts that it reads (trainers/inputs.py) must be in the home. `--input graph=VERSION`
 and `--input features=VERSION` name graph and features on a machine that has the artifacts and not the raw files they were built from; other
@@ -43,6 +43,8 @@ class Order:
     inputs: Mapping[str, str] = field(default_factory=dict)
     # Goes on from a checkpoint where there is one.
     resume: bool
+    # Trains again what is trained already.
+    retrain: bool = False
     # Which epochs a line is printed about.
     epoch_lines: Lines = "some"
     # Gets these lines as well; None for standard error alone.
@@ -60,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = dict(options.input)
         lines = "none" if options.quiet else "all" if options.verbose else "some"
         order = Order(pipeline=pipeline, table=options.name, home=options.home, inputs=given, resume=options.resume)
-        train(replace(order, epoch_lines=lines))
+        train(replace(order, retrain=options.retrain, epoch_lines=lines))
         return 0
     except InputError as error:
         print(f"python -m trainers: {error}", file=sys.stderr)
@@ -94,6 +96,7 @@ def train(order: Order) -> Sequence[Artifact]:
         pipeline.seed,
         reads=found.reads,
         resume=order.resume,
+        retrain=order.retrain,
         epoch_lines=order.epoch_lines,
         progress=open_progress(title=f"{table.name}: ", also=order.tell),
     )
@@ -112,6 +115,7 @@ def _train_for_dagster() -> int:
                 home=Path(extras["home"]),
                 inputs=extras["inputs"],
                 resume=extras["resume"],
+                retrain=extras.get("retrain", False),
                 epoch_lines=extras.get("epoch_lines", "some"),
                 tell=pipes.log.info,
             )
@@ -152,6 +156,7 @@ def _parser() -> argparse.ArgumentParser:
         "-v", "--verbose", action="store_true", help="print a line about every epoch; else about a hundred"
     )
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint where there is one")
+    parser.add_argument("--retrain", action="store_true", help="train again what is trained already, in its place")
     return parser
 
 

@@ -13,6 +13,9 @@ from assets.storage.user_code import code_digests
 from trainers.config import ModelConfig
 from trainers.techniques import find_technique
 
+REUSED = ": the same recipe is trained already (--retrain trains it again)"
+"""Why nothing was trained, after the name of a model."""
+
 
 class ModelRecipe(Stage):
     """The half of the `model` stage that decides versions."""

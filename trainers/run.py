@@ -12,6 +12,7 @@ from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.version import short
 from trainers.config import TrainTable, model_configs
+from trainers.recipe import REUSED
 from trainers.record.epoch_lines import Lines
 from trainers.stage import ModelStage, RunExecution, checkpoint_path
 
@@ -25,6 +26,7 @@ def train_table(
     *,
     reads: Mapping[str, Artifact] | None = None,
     resume: bool = False,
+    retrain: bool = False,
     epoch_lines: Lines = "some",
     progress: Progress | None = None,
     report: Callable[[str], None] = print,
@@ -38,6 +40,8 @@ def train_table(
         reads: stage -> artifact, of those that only change how the training runs.
         epoch_lines: which epochs a line is printed about, by a `progress` that tells lines.
         resume: go on from a checkpoint where there is one; otherwise a checkpoint is replaced.
+        retrain: train models that the store has as well, and put the new ones in their places. Their weights are equal, unless the
+            machine or a library computes otherwise than it did; their times and ledgers are those of the new training.
         progress: shows epochs.
         report: gets a line about each model.
 
@@ -54,12 +58,26 @@ def train_table(
     with store.lease(*((each.stage, each.version) for each in read), *((stage.name, version) for version in versions)):
         for version, config in versions.items():
             path = checkpoint_path(folder, version)
-            if path.exists() and not resume and store.find(stage.name, version) is None:
+            before = store.find(stage.name, version)
+            if path.exists() and not resume and (before is None or retrain):
                 report(f"{table.name}: starts over; --resume would go on from {path}")
-            model = materialize(store, stage, config, execution, inputs, progress, reads=reads)
+            # Read before the new model takes its place.
+            old = None if before is None else before.files["weights.safetensors"]["digest"]
+            model = materialize(store, stage, config, execution, inputs, progress, reads=reads, anew=retrain)
             # Only now is the model safe; a kill before this line costs nothing but the file.
             path.unlink(missing_ok=True)
             how = "reused" if model.reused else "trained"
-            report(f"{table.name}: {how} {model.label} (seed {config.seed}, {short(inputs['graph'].version)})")
+            named = f"(seed {config.seed}, {short(inputs['graph'].version)})"
+            report(f"{table.name}: {how} {model.label} {named}{_compared(model, old)}")
             models.append(model)
     return models
+
+
+def _compared(model: Artifact, old: str | None) -> str:
+    """Returns what there is to say of a model that was there before: `old` is the digest of its weights then, None if it was not."""
+    if old is None:
+        return ""
+    if model.reused:
+        return REUSED
+    same = model.files["weights.safetensors"]["digest"] == old
+    return ", with the same weights to the bit" if same else ", with other weights than the same recipe gave before"

@@ -33,6 +33,7 @@ class Build:
         inputs: role -> artifact, as `stage.inputs(semantic)` names them; hashed by their versions, or by that of the aspect that is read.
         reads: role -> artifact of what only decides how it is built; leased and recorded in run.json, never hashed.
         raw: name -> SHA-256 of the external content; None asks the stage.
+        anew: builds it though the store has it, and puts the new one in its place.
         version: of the artifact, 64 hex digits; known before it is built.
     """
 
@@ -43,6 +44,7 @@ class Build:
     inputs: Mapping[str, Artifact]
     reads: Mapping[str, Artifact] = field(default_factory=dict)
     raw: Mapping[str, str] | None = None
+    anew: bool = False
     version: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -124,7 +126,7 @@ class Build:
             return self._seal(writer, summary, clock, more)
 
     def _writer(self, part: str | None = None) -> Writer:
-        return self.store.writer(*self.address(part), threads=min(4, os.cpu_count() or 1))
+        return self.store.writer(*self.address(part), threads=min(4, os.cpu_count() or 1), replaces=self.anew)
 
     def _seal(self, writer: Writer, summary: Summary, clock: _Clock, more: Mapping[str, Any]) -> Artifact:
         """Publishes what a writer holds, with the record of how it came to be."""

@@ -38,11 +38,12 @@ def materialize(
     *,
     reads: Mapping[str, Artifact] | None = None,
     raw: Mapping[str, str] | None = None,
+    anew: bool = False,
 ) -> Artifact:
     """Returns the stage's artifact, building it only when the store does not have it, sound, already.
 
     Args:
-        store, stage, semantic, execution, inputs, reads, raw: as in `Build`.
+        store, stage, semantic, execution, inputs, reads, raw, anew: as in `Build`; a fan-out stage cannot be built anew.
         progress: listener, None for silence.
 
     What is read and what is built are leased while it builds, so that no garbage collector takes them away; the leases end
@@ -55,11 +56,11 @@ def materialize(
         InputError: an input is missing, removed meanwhile or of the wrong stage, a blocking check failed, or the disk
         is full. Nothing is published.
     """
-    build = Build(
-        store=store, stage=stage, semantic=semantic, execution=execution, inputs=inputs, reads=reads or {}, raw=raw
-    )
+    assert not (anew and isinstance(stage, FanOut)), f"parts of {stage.name} would be reused"
+    given = {"store": store, "stage": stage, "semantic": semantic, "execution": execution, "inputs": inputs}
+    build = Build(**given, reads=reads or {}, raw=raw, anew=anew)
     found = build.find()
-    if found is not None:
+    if found is not None and not anew:
         return replace(found, reused=True)
     read = [*build.inputs.values(), *build.reads.values()]
     with store.lease(build.address(), *((artifact.stage, artifact.version) for artifact in read)):

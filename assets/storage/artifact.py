@@ -263,6 +263,26 @@ def read_artifact(path: Path) -> Artifact:
         FileNotFoundError: there is no such directory.
         ValueError: it is damaged; the text says how.
     """
+    while True:
+        folder = _identity(path)
+        try:
+            return _read_artifact(path)
+        except (FileNotFoundError, ValueError):
+            # Files of two artifacts are seen where one is replaced by another at that moment: then another folder stands there now.
+            if folder in (None, _identity(path)):
+                raise
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Returns what tells a folder from one that takes its place; None for none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _read_artifact(path: Path) -> Artifact:
     if not path.is_dir():
         raise FileNotFoundError(path)
     manifest = unseal(path / MANIFEST)

@@ -7,6 +7,7 @@ owner.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -29,6 +30,9 @@ FULL = {
         "raise the file size limit (`ulimit -f`) or use a file system without it",
     ),
 }
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+"""Of renameat2(2), which Python does not have."""
 
 
 def full_errno(error: BaseException | None) -> int | None:
@@ -101,6 +105,23 @@ def write_durably(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def exchange_folders(first: Path, second: Path) -> bool:
+    """Exchanges two folders in one step: at no moment is either name without a folder.
+
+    Returns:
+        Whether it was done; False where the system or the file system cannot.
+    """
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    failed = renameat2(
+        AT_FDCWD, os.fsencode(first.absolute()), AT_FDCWD, os.fsencode(second.absolute()), RENAME_EXCHANGE
+    )
+    if failed and ctypes.get_errno() not in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(first), None, str(second))
+    return not failed
 
 
 def replace_atomically(path: Path, data: bytes) -> None:

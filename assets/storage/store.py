@@ -112,9 +112,9 @@ class Store:
             )
         return self.open(matches[0].parent.name, matches[0].name)
 
-    def writer(self, stage: str, version: str, threads: int = 1) -> Writer:
+    def writer(self, stage: str, version: str, threads: int = 1, *, replaces: bool = False) -> Writer:
         """Returns a writer for one artifact, to be used as a context manager; see `Writer`."""
-        return Writer(self.root, stage, version, threads)
+        return Writer(self.root, stage, version, threads, replaces=replaces)
 
     def lease(self, *addresses: Address) -> AbstractContextManager[None]:
         """Keeps artifacts, present or not yet, from being collected while a block runs; see `Leases.hold`.

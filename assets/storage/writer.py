@@ -6,7 +6,8 @@ A writer works in a staging folder of its own (assets/storage/staging.py). The o
     -> rename to <stage>/<version> -> parent directory synced
 
 so a crash at any point, SIGKILL and power loss included, leaves a whole artifact or none. rename(2) refuses to
-replace a directory that is not empty: of two writers of one version the first wins and the other discards its own.
+replace a directory that is not empty: of two writers of one version the first wins and the other discards its own. A writer that is to
+replace what is there exchanges the two folders in one step instead.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from assets.storage.artifact import FORMAT, MANIFEST, OWN_FILES, RUN, WORDS, Art
 from assets.storage.digests import block_digests, words_digest
 from assets.storage.direct_array import DirectArray
 from assets.storage.filesystem import (
+    exchange_folders,
     full_disk,
     full_errno,
     make_folder,
@@ -52,14 +54,15 @@ class Writer:
         root: the store's folder.
         stage, version: the address to publish at.
         threads: number of threads that compute the digests.
+        replaces: takes the place of a sound artifact of this version, too. Who has one of its files open keeps that file.
     """
 
-    def __init__(self, root: Path, stage: str, version: str, threads: int = 1):
+    def __init__(self, root: Path, stage: str, version: str, threads: int = 1, *, replaces: bool = False):
         assert stage and not stage.startswith(".") and "/" not in stage, f"{stage!r} cannot name a stage"
         assert len(version) == 64 and not version.strip("0123456789abcdef"), f"{version!r} is no version"
         self.stage, self.version, self.threads = stage, version, threads
         self.target = root / stage / version
-        self._root = root
+        self._root, self._replaces = root, replaces
         self._mapped: list[np.memmap[Any, Any]] = []
         self._direct: dict[Path, DirectArray] = {}
         self._notes: dict[str, Any] = {}
@@ -198,19 +201,21 @@ class Writer:
     def _rename_into_place(self) -> bool:
         make_folder(self.target.parent)
         while not rename_folder(self._staging.folder, self.target):
-            if _is_sound(self.target):
+            if _is_sound(self.target) and not self._replaces:
                 return False
-            self._set_damaged_aside()
+            if self._replaces and exchange_folders(self._staging.folder, self.target):
+                break  # what was there goes with the staging folder
+            self._set_aside()
         sync_path(self.target.parent)
         return True
 
-    def _set_damaged_aside(self) -> None:
+    def _set_aside(self) -> None:
         lock = None
         while lock is None:
             lock = take_lock(self._root / REPLACE_LOCK, create=True, wait=True)
         try:
-            # Again under the lock: another writer may have replaced the damaged artifact by a sound one meanwhile.
-            if self.target.exists() and not _is_sound(self.target):
+            # Again under the lock: another writer may have replaced a damaged artifact by a sound one meanwhile.
+            if self.target.exists() and (self._replaces or not _is_sound(self.target)):
                 os.rename(self.target, self._staging.second_folder())
         finally:
             release_lock(lock)

@@ -14,7 +14,7 @@ from assets.pipeline.file import Pipeline
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs
 from jobs.runs.children import ChildProcesses
 from trainers.config import model_configs
-from trainers.recipe import ModelRecipe
+from trainers.recipe import REUSED, ModelRecipe
 
 POOL = "gpu"
 
@@ -24,6 +24,8 @@ class TrainingRun(dg.Config):
 
     # Goes on from the last checkpoint, where there is one.
     resume: bool = False
+    # Trains again what is trained already; the new models take the places of the old ones.
+    retrain: bool = False
     # Which epochs get a line in the log: some (about a hundred), all or none.
     epoch_lines: str = "some"
 
@@ -69,9 +71,10 @@ def training_asset(
     def body(context: dg.AssetExecutionContext, config: TrainingRun) -> Iterator[Any]:
         versions = around.make_versions()
         models, reported = find_all(around.store, step, versions), {}
+        models = None if config.retrain else models
         reused = models is not None
         for model in models or ():
-            around.report(f"{step.name}: reused {model.label}")
+            around.report(f"{step.name}: reused {model.label}{REUSED}")
         if models is None:
             found = find_inputs(around.store, step, versions)
             invocation = children.run(
@@ -84,6 +87,7 @@ def training_asset(
                     "home": str(around.store.home),
                     "inputs": {role: artifact.version for role, artifact in found.items()},
                     "resume": config.resume,
+                    "retrain": config.retrain,
                     "epoch_lines": config.epoch_lines,
                 },
             )

@@ -24,6 +24,7 @@ def train_small(
     sampling: SamplingConfig = SAMPLING,
     memory: dict[str, Any] | None = None,
     resume: bool = False,
+    retrain: bool = False,
     progress: Progress | None = None,
     report: Any = lambda line: None,
     **options: Any,
@@ -37,7 +38,7 @@ def train_small(
     store = Store(home)
     artifacts = random_graph_artifacts(home)
     table = TrainTable(**(TABLE | options))
-    run: dict[str, Any] = {"resume": resume, "progress": progress, "report": report}
+    run: dict[str, Any] = {"resume": resume, "retrain": retrain, "progress": progress, "report": report}
     reads = {} if memory is None else cache_inputs(home, artifacts, **memory)
     return train_table(store, artifacts.inputs, table, sampling, 5, reads=reads, **run)[0]
 

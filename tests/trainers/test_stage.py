@@ -101,6 +101,21 @@ def test_patience_stops_early_and_keeps_the_best(tmp_path: Path) -> None:
     assert model.summary["numbers"]["valid_accuracy"] == rows[best]["valid"]
 
 
+def test_a_model_is_trained_again_and_replaced_when_it_is_asked_for(tmp_path: Path) -> None:
+    lines: list[str] = []
+    first = train_small(tmp_path, report=lines.append)
+    reused = train_small(tmp_path, report=lines.append)
+    assert reused.reused and reused.run_record() == first.run_record()
+    again = train_small(tmp_path, report=lines.append, retrain=True, features="memory")
+    assert not again.reused and again.version == first.version and again.verify() == []
+    assert again.run_record()["execution"]["features"] == "memory"
+    links = {row["link"] for row in json.loads(again.file("ledger.json").read_text())["moves"]}
+    assert links == {"h2d"}, "the ledger is that of the new training"
+    assert lines[0].endswith(")") and "trained" in lines[0]
+    assert lines[1].endswith("the same recipe is trained already (--retrain trains it again)")
+    assert lines[2].endswith(", with the same weights to the bit")
+
+
 def test_eval_every_skips_epochs_but_never_the_last(tmp_path: Path) -> None:
     rows = rows_of(train_small(tmp_path, epochs=5, eval_every=2))
     assert [row["epoch"] for row in rows if "valid" in row] == [1, 3, 4]

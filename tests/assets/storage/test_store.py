@@ -1,4 +1,5 @@
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +122,44 @@ def test_a_sound_artifact_is_never_set_aside(store, monkeypatch):
     monkeypatch.setattr("assets.storage.writer.take_lock", slow_lock)
     late = publish(store, value=8)
     assert late.reused and late.array("values").tolist() == [[7, 7]] * 3
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_writer_that_replaces_takes_the_place_of_a_sound_artifact(store, monkeypatch, exchanges):
+    """Also where the file system cannot exchange two folders; whoever reads the old one goes on reading it."""
+    if not exchanges:
+        monkeypatch.setattr("assets.storage.writer.exchange_folders", lambda first, second: False)
+    old = publish(store, value=7).array("values")
+    with store.writer("toy", version(0), replaces=True) as writer:
+        writer.save("values", np.full((3, 2), 8, np.int32))
+        new = writer.publish({"number": 0}, {}, {"numbers": {"value": 8}}, {"seconds": 2.5})
+    assert not new.reused and new.verify() == [] and new.run_record()["seconds"] == 2.5
+    assert store.open("toy", version(0)).array("values").tolist() == [[8, 8]] * 3 and old.tolist() == [[7, 7]] * 3
+    assert os.listdir(store.root / STAGING) == []
+
+
+def test_an_artifact_that_is_replaced_is_there_at_every_moment(store):
+    """A reader that opens it over and over while it is replaced finds the old or the new one, whole."""
+    publish(store, value=0)
+    stop, seen, failed = threading.Event(), set(), []
+
+    def read():
+        while not stop.is_set():
+            found = store.find("toy", version(0))
+            if found is None:
+                failed.append("absent")
+            else:
+                seen.add(found.summary["numbers"]["value"])
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for value in range(1, 30):
+        with store.writer("toy", version(0), replaces=True) as writer:
+            writer.save("values", np.full((3, 2), value, np.int32))
+            writer.publish({"number": 0}, {}, {"numbers": {"value": value}}, {"seconds": 1.5})
+    stop.set()
+    reader.join()
+    assert not failed and len(seen) > 1
 
 
 def test_arrays_are_closed_for_writing_by_publication(store):
