@@ -69,11 +69,11 @@ def graphmill(context: click.Context, home: Path | None) -> None:
 @graphmill.command()
 @pipeline_argument
 def validate(pipeline: str) -> None:
-    """Checks a pipeline file and reports all its mistakes at once.
+    """Checks a pipeline file, and that the files which it names are there; reports all mistakes at once.
 
     Example: graphmill validate cora
     """
-    loaded = _load(pipeline)
+    loaded = _load(pipeline, files=True)
     names = ", ".join(table.name for table in loaded.train) or "nothing"
     click.echo(f"{loaded.path} is valid: graph from {loaded.graph.source}, trains {names}")
 
@@ -268,11 +268,11 @@ def _training(resume: bool, retrain: bool, quiet: bool, verbose: bool) -> dict[s
     return {"resume": resume, "retrain": retrain, "epoch_lines": lines}
 
 
-def _load(pipeline: str) -> Pipeline:
+def _load(pipeline: str, *, files: bool = False) -> Pipeline:
     from assets.pipeline.file import load_pipeline
     from trainers.config import TrainTable
 
-    return load_pipeline(pipeline, train_schema=TrainTable)
+    return load_pipeline(pipeline, train_schema=TrainTable, files=files)
 
 
 for command in STORE_COMMANDS:

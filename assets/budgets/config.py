@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,6 +37,9 @@ class MemoryConfig:
                 raise InputError(
                     problem, f'write "{value}GiB", "{value}%" of the features, or for bytes {value} without quotes'
                 )
+            if name != "disk" and (more := _more_than_all(value)):
+                problem = f"{name} = {value!r} is {more} of the features, and there are no more than all of them"
+                raise InputError(problem, 'write at most "100%", or a size such as "2GiB"')
             if value != AUTO:
                 try:
                     parse_size(value, 0)
@@ -86,3 +90,9 @@ def budgets_config(memory: MemoryConfig, tables: tuple[Any, ...]) -> BudgetsConf
 def _declared(table: Any, key: str) -> int:
     size = getattr(table, key, None)
     return parse_size(AUTO_QUEUE if size == AUTO else size) if size is not None else 0
+
+
+def _more_than_all(value: int | str) -> str:
+    """Returns a share of the features as it is written where it is more than all of them, else ""."""
+    share = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%|x)\s*", value) if isinstance(value, str) else None
+    return value.strip() if share and float(share[1]) > {"%": 100, "x": 1}[share[2]] else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,7 +60,8 @@ class GraphStage(SourceStage):
         try:
             schema = config_class(graph["source"])
         except InputError as error:
-            return None, [tables.problem(("graph", "source"), f"{error.problem}; {error.remedy}")]
+            unknown = [tables.problem(("graph", "source"), f"{error.problem}; {error.remedy}")]
+            return None, unknown + _unknown_everywhere(graph, tables)
         config, problems = tables.parse(schema, graph, ("graph",), {"seed": seed})
         return None if config is None else config.without_unused(), problems
 
@@ -181,3 +183,16 @@ def _draw(topology: Topology, numbers: Mapping[str, Any], writer: Writer) -> dic
         class_balance(writer.path("classes.png"), numbers["class_names"], counts, unknown)
         figures["classes"] = "classes.png"
     return figures
+
+
+def _unknown_everywhere(graph: Mapping[str, Any], tables: Any) -> list[Any]:
+    """Returns the keys of a `[graph]` with an unknown source that no source has, and what is wrong with those that all have."""
+    shared = {field.name for field in fields(GraphConfig)}
+    known = shared.union(*({field.name for field in fields(config_class(name))} for name in SOURCES))
+    strange = [
+        tables.problem(("graph", key), f"[graph] has no key {key}, whatever the source")
+        for key in graph
+        if key not in known
+    ]
+    common = {key: value for key, value in graph.items() if key in shared}
+    return strange + tables.parse(GraphConfig, common, ("graph",), {"seed": 0})[1]

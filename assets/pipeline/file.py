@@ -143,12 +143,15 @@ class Pipeline:
         return self.path.stem if named else str(self.path)
 
 
-def load_pipeline(path_or_name: str | os.PathLike[str], train_schema: type | None = None) -> Pipeline:
+def load_pipeline(
+    path_or_name: str | os.PathLike[str], train_schema: type | None = None, *, files: bool = False
+) -> Pipeline:
     """Reads and checks a pipeline file.
 
     Args:
         path_or_name: a path to a TOML file, or the name of one that `pipeline_files` finds.
         train_schema: the dataclass of a `[[train]]` table; None leaves those tables unchecked.
+        files: a file that it names and that is not there is a mistake, too.
 
     Raises:
         InputError: no such file, or all that is wrong in it, each mistake with its line.
@@ -158,16 +161,18 @@ def load_pipeline(path_or_name: str | os.PathLike[str], train_schema: type | Non
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}", "correct the path or its permissions") from error
-    return parse_pipeline(path, data, train_schema, called=os.fspath(path_or_name))
+    return parse_pipeline(path, data, train_schema, called=os.fspath(path_or_name), files=files)
 
 
-def parse_pipeline(path: Path, data: bytes, train_schema: type | None = None, called: str | None = None) -> Pipeline:
+def parse_pipeline(
+    path: Path, data: bytes, train_schema: type | None = None, called: str | None = None, *, files: bool = False
+) -> Pipeline:
     """Checks the content of a pipeline file without reading the file: what was launched stays what it was.
 
     Args:
         path: where the content stood; relative paths in it start in this file's folder.
         data: the content.
-        train_schema: as in `load_pipeline`.
+        train_schema, files: as in `load_pipeline`.
         called: how the user named it, None for its path.
 
     Raises:
@@ -181,7 +186,8 @@ def parse_pipeline(path: Path, data: bytes, train_schema: type | None = None, ca
         raise InputError(
             f"{place}: not valid TOML: {error}", "correct the line; toml.io explains the language"
         ) from error
-    tables = Tables(lines=key_lines(text), folder=path.parent, later=LATER_VALUES, later_keys=LATER_KEYS)
+    known = {"lines": key_lines(text), "folder": path.parent, "later": LATER_VALUES, "later_keys": LATER_KEYS}
+    tables = Tables(**known, files=files)
     values, problems = _parse(raw, tables, path.stem, train_schema)
     pipeline = None if problems else Pipeline(path=path, text=text, **values)
     if pipeline is not None and train_schema is not None:

@@ -10,6 +10,7 @@ with `metadata={"key": False}` is set by the program and is no key; one with `me
 from __future__ import annotations
 
 import dataclasses
+import glob
 import math
 import os
 import re
@@ -59,12 +60,14 @@ class Tables:
         folder: what relative paths are relative to.
         later: key -> values that are known and not built yet.
         later_keys: keys that are known and not built yet.
+        files: a path that leads to no file, folder or, as a pattern, match is a mistake.
     """
 
     lines: dict[KeyPath, int] = field(default_factory=dict)
     folder: Path = Path()
     later: Mapping[str, Collection[str]] = field(default_factory=dict)
     later_keys: Collection[str] = ()
+    files: bool = False
 
     def problem(self, path: KeyPath, message: str) -> Problem:
         """Returns a problem at the line of a key."""
@@ -95,12 +98,18 @@ class Tables:
                 problems += found
             elif key.default is dataclasses.MISSING and key.default_factory is dataclasses.MISSING:
                 problems.append(self.problem(where, f"{_title(where)} lacks the key {name} ({describe(hints[name])})"))
-        if problems:
-            return None, problems
+        # What the values of sound keys have against each other shows beside the others' mistakes, as long as no key is missing.
+        wrong = {name for name in keys if name in raw and values.get(name) is None}
+        sound = {name: value for name, value in values.items() if name not in wrong}
         try:
-            return cls(**values), []
+            made = cls(**sound)
         except InputError as error:
-            return None, list(self._located(error, raw, where))
+            return None, problems + [each for each in self._located(error, raw, where) if not wrong & _words(each)]
+        except TypeError:
+            if not problems:
+                raise
+            return None, problems
+        return (None, problems) if problems else (made, [])
 
     def _chosen(self, key: dataclasses.Field[Any]) -> Tables:
         """Returns tables that know which values of a field are not built."""
@@ -108,7 +117,7 @@ class Tables:
         return self if later is None else dataclasses.replace(self, later={**self.later, key.name: later})
 
     def convert(self, wanted: Any, value: Any, where: KeyPath) -> tuple[Any, list[Problem]]:
-        """Returns (the value as the annotated type, []) or (None, problems)."""
+        """Returns (the value as the annotated type, []) or (None, problems); (the path, problems) for one that leads nowhere."""
         origin, args = typing.get_origin(wanted), typing.get_args(wanted)
         if wanted is Any:
             return value, []
@@ -143,6 +152,10 @@ class Tables:
                 return result, []
         if len(tried) == 1:
             return tried[0]
+        # A value that is of the right type, and wrong for another reason.
+        for result, found in tried:
+            if result is not None:
+                return result, found
         wanted = " or ".join(describe(option) for option in options)
         return None, [self.problem(where, f"{_name(where)} = {_show(value)} is not {wanted}")]
 
@@ -173,7 +186,8 @@ class Tables:
             text = f"{_name(where)} = {_show(values)} has {len(values)} entries, expected {len(item_types)}"
             return None, [self.problem(where, text)]
         items = [self.convert(t, v, (*where, i)) for i, (t, v) in enumerate(zip(item_types, values, strict=True))]
-        return tuple(item for item, _ in items), [problem for _, found in items for problem in found]
+        values, problems = tuple(item for item, _ in items), [problem for _, found in items for problem in found]
+        return (None if None in values else values), problems
 
     def _convert_path(self, text: str, where: KeyPath) -> tuple[Any, list[Problem]]:
         unset = [name for name in VARIABLE.findall(text) if not os.environ.get(name)]
@@ -182,7 +196,11 @@ class Tables:
             message = f"{_name(where)} = {_show(text)}: {names} is not set; export it or write the path out"
             return None, [replace(self.problem(where, message), unset=" and ".join(dict.fromkeys(unset)))]
         expanded = VARIABLE.sub(lambda match: os.environ[match[1]], text)
-        return (self.folder / Path(expanded).expanduser()).absolute(), []
+        path = (self.folder / Path(expanded).expanduser()).absolute()
+        if self.files and not path.exists() and not glob.glob(str(path), recursive=True):
+            what = "matches no file" if glob.has_magic(str(path)) else "is not there"
+            return path, [self.problem(where, f"{_name(where)} = {_show(text)}: {path} {what}")]
+        return path, []
 
     def _unknown(self, key: str, keys: Collection[str], where: KeyPath) -> Problem:
         if key in self.later_keys:
@@ -218,6 +236,11 @@ def describe(wanted: Any) -> str:
     if origin in (tuple, list):
         return "a list, each " + describe(args[0])
     return TYPE_NAMES.get(wanted, "a table")
+
+
+def _words(problem: Problem) -> set[str]:
+    """Returns the words of a problem, the names of keys among them."""
+    return set(re.findall(r"\w+", problem.message))
 
 
 def _hint(key: dataclasses.Field[Any], hints: Mapping[str, Any]) -> Any:

@@ -6,6 +6,7 @@ import pytest
 from assets.pipeline.file import SHIPPED, find_pipeline, load_pipeline, pipeline_files
 from assets.sampling.config import SamplingConfig
 from kernels.errors import InputError
+from trainers.config import TrainTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,3 +218,21 @@ def test_a_name_that_cannot_name_an_asset_is_refused_where_it_stands(write, name
 def test_a_feature_table_needs_a_name_that_can_be_part_of_one(write):
     (found,) = mistakes(write(GOOD + '[features."my text"]\ndtype = "float16"\n'))
     assert 'name = "my text" has other characters' in found
+
+
+def test_mistakes_of_all_kinds_are_reported_together(tmp_path):
+    """An unknown source hides neither the keys beside it nor the other tables; a missing file is one mistake of many."""
+    path = tmp_path / "wrong.toml"
+    graph = '[graph]\nsource = "{}"\npath = "gone.npz"\ntrain_ratio = 3.0\n{}\n'
+    rest = '[memory]\nhost = "130%"\n[[train]]\nname = "a"\nlr = -1\nepochs = "x"\n'
+    for source, key, told in (
+        ("npzz", "nodse = 1", ("'npzz' is not known", "[graph] has no key nodse, whatever the source")),
+        ("npz", "", (f"{tmp_path / 'gone.npz'} is not there",)),
+    ):
+        path.write_text(graph.format(source, key) + rest)
+        with pytest.raises(InputError) as caught:
+            load_pipeline(path, TrainTable, files=True)
+        said = str(caught.value)
+        assert said.count(f"{path}:") == len(told) + 5, said  # [sampling] is missing as well
+        for text in (*told, "train_ratio = 3.0", "host = '130%' is 130% of the features", "lr = -1.0", 'epochs = "x"'):
+            assert text in said

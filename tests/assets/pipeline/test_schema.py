@@ -143,3 +143,29 @@ def test_paths_expand_variables(monkeypatch):
     tables = Tables(folder=Path("/base"))
     assert tables.convert(Path, "${SOME_DATA}/x.npz", ())[0] == Path("/data/x.npz")
     assert tables.convert(Path, "../x.npz", ())[0] == Path("/base/../x.npz")
+
+
+def test_ranges_are_checked_beside_a_type_error():
+    """A mistake of one kind does not hide those of another; what is said of a key with a wrong value is left out."""
+    value, problems = parse_table(Schema, {"count": -1, "ratio": "x", "flag": 3}, {}, ("t",))
+    texts = sorted(problem.message for problem in problems)
+    assert value is None and len(texts) == 3
+    assert texts[0] == "count = -1 is below 0; raise it" and texts[1].startswith("flag = 3 is not true or false")
+    assert texts[2].startswith('ratio = "x" is not a number')
+    value, problems = parse_table(Schema, {"count": "x", "ratio": -1}, {}, ("t",))
+    assert value is None and [problem.message for problem in problems] == ['count = "x" is not a whole number']
+
+
+def test_paths_are_looked_for_where_that_is_asked_for(tmp_path: Path):
+    (tmp_path / "there-1.csv").touch()
+    tables = Tables(folder=tmp_path, files=True)
+    for given in ("there-1.csv", "there-*.csv", "."):
+        assert tables.parse(Schema, {"count": 1, "path": given}, ("t",))[1] == []
+    for given, what in {"gone.csv": "is not there", "gone-*.csv": "matches no file"}.items():
+        value, problems = tables.parse(Schema, {"count": -1, "path": given}, ("t",))
+        assert value is None
+        assert {each.message for each in problems} == {
+            f'path = "{given}": {tmp_path / given} {what}',
+            "count = -1 is below 0; raise it",
+        }
+    assert Tables(folder=tmp_path).parse(Schema, {"count": 1, "path": "gone.csv"}, ("t",))[1] == []
