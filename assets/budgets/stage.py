@@ -125,8 +125,14 @@ def _resolve(name: str, semantic: BudgetsConfig, feature_bytes: int, memory: Mac
 
 
 def _fits(numbers: Mapping[str, Any], memory: MachineBytes | None) -> Check:
-    """Tests that what would be held is in the memory; nothing is known where nothing was measured."""
-    held = (numbers["device_rows"] + numbers["host_rows"]) * numbers["row_bytes"]
-    whole = memory.memory_bytes if memory else None
-    detail = f"{format_bytes(held)} of rows" + (f" in {format_bytes(whole)}" if whole is not None else "")
-    return Check(name=FITS, passed=whole is None or held <= whole, detail=detail)
+    """Tests that what would be held is in the memory; where nothing was measured, that it is in the given budgets."""
+    rows = numbers["device_rows"] + numbers["host_rows"]
+    held = rows * numbers["row_bytes"]
+    bound = memory.memory_bytes if memory else numbers["device_bytes"] + numbers["host_bytes"]
+    of_what = "the machine's memory" if memory else "the two given budgets; the memory of the machine was not asked for"
+    return Check(
+        name=FITS,
+        passed=held <= bound,
+        detail=f"{format_bytes(held)} of rows ({rows:,} of {numbers['row_bytes']:,} bytes) in {format_bytes(bound)} of {of_what}",
+        numbers={"rows held on device and host, bytes": held, "memory, bytes" if memory else "budgets, bytes": bound},
+    )

@@ -22,8 +22,10 @@ class Check:
     name: str
     # Whether it holds.
     passed: bool
-    # The numbers behind it: what was found, where.
+    # A sentence with the numbers behind it: what was found, where, and what it was held against.
     detail: str = ""
+    # Label with its unit -> number: what was measured, and the bound that it was held against.
+    numbers: Mapping[str, int | float] = field(default_factory=dict)
     # Whether nothing may be published when it fails.
     blocking: bool = True
 

@@ -79,16 +79,34 @@ def plan_checks(
     rows_fit = stored <= choice.full_rows if totals.order == "copies" else stored == choice.rows
     sound = short == 0 and rows_fit and places == num_rows == len(placement.slot) - without
     fits = held[0] <= budgets.device_bytes and held[1] <= budgets.host_bytes
-    details = (
-        (sound, f"{short} batches have other rows than inputs; {stored:,} rows stored, {choice.rows:,} counted"),
-        (totals.overlaps == 0, f"{totals.overlaps} rows"),
-        (fits, f"{format_bytes(held[0])} and {format_bytes(held[1])}"),
+    given = [budgets.device_bytes, budgets.host_bytes]
+    details: tuple[tuple[bool, str, dict[str, int]], ...] = (
+        (
+            sound,
+            f"{short:,} of {len(num_inputs):,} batches have other rows than inputs; {stored:,} rows stored, {choice.rows:,} counted; "
+            f"{places:,} rows have a place, the table has {num_rows:,}",
+            {"batches with other rows": short, "rows with a place": places, "rows of the table": num_rows},
+        ),
+        (
+            totals.overlaps == 0,
+            f"{totals.overlaps:,} rows lie in a batch's chunk and in the disk cache that it reads, "
+            f"of {int(totals.tier_rows[:, 2:].sum()):,} from disk",
+            {"rows read twice": totals.overlaps, "allowed twice": 0},
+        ),
+        (
+            fits,
+            f"{format_bytes(held[0])} of {format_bytes(given[0])} on the device, "
+            f"{format_bytes(held[1])} of {format_bytes(given[1])} on the host",
+            {"device, bytes": held[0], "device budget, bytes": given[0], "host, bytes": held[1], "host budget, bytes": given[1]},
+        ),
         (
             totals.disk_bytes <= budgets.disk_bytes,
-            f"{format_bytes(totals.disk_bytes)} of {format_bytes(budgets.disk_bytes)}",
+            f"{format_bytes(totals.disk_bytes)} of {format_bytes(budgets.disk_bytes)} on disk, "
+            f"{format_bytes(choice.full_rows * choice.row_bytes)} if every row were packed with every batch",
+            {"disk, bytes": totals.disk_bytes, "disk budget, bytes": budgets.disk_bytes},
         ),
-    )
+    )  # fmt: skip
     return [
-        Check(name=name, passed=passed, detail=detail)
-        for name, (passed, detail) in zip(CACHE_PLAN_CHECKS, details, strict=True)
+        Check(name=name, passed=passed, detail=detail, numbers=numbers)
+        for name, (passed, detail, numbers) in zip(CACHE_PLAN_CHECKS, details, strict=True)
     ]

@@ -141,4 +141,10 @@ def _write(rankings: Any, writer: Writer) -> Array:
 def _is_permutation(order: Array) -> Check:
     seen = np.zeros(len(order), bool)
     seen[order] = True
-    return Check(name="the ranking holds every node once", passed=bool(seen.all()), detail=f"{len(order):,} nodes")
+    held = int(np.count_nonzero(seen))
+    return Check(
+        name="the ranking holds every node once",
+        passed=held == len(order),
+        detail=f"the {len(order):,} places of the ranking hold {held:,} different nodes",
+        numbers={"different nodes ranked": held, "nodes": len(order)},
+    )

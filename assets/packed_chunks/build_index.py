@@ -69,11 +69,32 @@ def _numbers(index: Mapping[str, Array], parts: Sequence[Artifact], plan: Artifa
 
 
 def _checks(index: Mapping[str, Array], parts: Sequence[Artifact], plan: Artifact) -> list[Check]:
-    segment_of = np.asarray(plan.array("segment_of"))
-    compared = all(check["passed"] for part in parts for check in part.summary["checks"])
-    aligned = not (index["offsets"] % PAGE_BYTES).any() and not (index["num_bytes"] % PAGE_BYTES).any()
+    """Tests the index; the rows themselves were compared in each part."""
+    planned, chunks = len(plan.array("segment_of")), len(index["offsets"])
+    made = [check for part in parts for check in part.summary["checks"]]
+    counts = {
+        name: sum(check.get("numbers", {}).get(name, 0) for check in made)
+        for name in ("rows compared", "rows that differ", "rows")
+    }
+    ragged = int(np.count_nonzero((index["offsets"] % PAGE_BYTES != 0) | (index["num_bytes"] % PAGE_BYTES != 0)))
     return [
-        Check(name="one chunk a batch", passed=len(index["offsets"]) == len(segment_of), detail=f"{len(segment_of)} batches"),
-        Check(name="chunks begin on pages", passed=aligned, detail=f"of {PAGE_BYTES} bytes"),
-        Check(name="rows are the features", passed=compared, detail="tested in each part"),
-    ]  # fmt: skip
+        Check(
+            name="one chunk a batch",
+            passed=chunks == planned,
+            detail=f"{chunks:,} chunks are packed, the plan has {planned:,} batches",
+            numbers={"chunks": chunks, "batches": planned},
+        ),
+        Check(
+            name="chunks begin on pages",
+            passed=ragged == 0,
+            detail=f"{ragged:,} of {chunks:,} chunks begin or end inside a page of {PAGE_BYTES:,} bytes",
+            numbers={"chunks off the pages": ragged, "allowed off the pages": 0, "page, bytes": PAGE_BYTES},
+        ),
+        Check(
+            name="rows are the features",
+            passed=all(check["passed"] for check in made),
+            detail=f"{counts['rows compared']:,} drawn rows of {counts['rows']:,} were compared with the table byte by byte, "
+            f"in each of {len(parts):,} parts; {counts['rows that differ']:,} differ",
+            numbers=counts,
+        ),
+    ]
