@@ -93,7 +93,8 @@ class BudgetsStage(Stage):
         numbers |= {"automatic": list(semantic.automatic)}
         if memory is not None:
             numbers |= {"device_total_bytes": _device_total(memory), "memory_bytes": memory.memory_bytes}
-        return Summary(numbers=numbers, checks=[_fits(numbers, memory)])
+        figures = _draw(numbers, semantic, memory, writer)
+        return Summary(numbers=numbers, checks=[_fits(numbers, memory)], figures=figures)
 
 
 BUDGETS = BudgetsStage()
@@ -122,6 +123,40 @@ def _resolve(name: str, semantic: BudgetsConfig, feature_bytes: int, memory: Mac
     work = semantic.host_work_bytes
     words = f"auto: half of {whole}, less {format_bytes(device)} of the logical device, less {format_bytes(work)} of queue and evaluation"
     return max(0, memory.memory_bytes // 2 - device - work), words
+
+
+def _draw(
+    numbers: Mapping[str, Any], semantic: BudgetsConfig, memory: MachineBytes | None, writer: Writer
+) -> dict[str, str]:
+    """Draws the figure and returns title -> file."""
+    from assets.figures.budgets import Level, budget_bars
+
+    row_bytes, features = numbers["row_bytes"], numbers["feature_bytes"]
+    held = {name: numbers[f"{name}_rows"] * row_bytes for name in ("device", "host")}
+    rows = [("rows on the device", held["device"]), ("rows on the host", held["host"])]
+    levels = [Level("features", [*rows, ("rows in the feature file alone", features - sum(held.values()))])]
+    for name in ("device", "host", "disk"):
+        automatic, budget = name in semantic.automatic and memory is not None, numbers[f"{name}_bytes"]
+        if name == "disk":
+            parts = [("packed rows", budget)]
+            whole = memory.disk_bytes if automatic and memory else budget
+        else:
+            parts = [(f"rows on the {name}", held[name]), ("budget that no row needs", budget - held[name])]
+            whole = budget
+        if automatic and memory and name == "device":
+            whole = _device_total(memory)
+            parts.append(("work of the training", min(semantic.device_work_bytes, whole)))
+        if automatic and memory and name == "host":
+            whole, device = memory.memory_bytes, _device_total(memory)
+            parts += [
+                ("work of the training", min(semantic.host_work_bytes, whole - device - budget)),
+                ("the logical device", device),
+            ]
+        parts.append(("not given to graphmill", whole - sum(size for _, size in parts)))
+        levels.append(Level(f"{name}\n{'auto' if automatic else getattr(semantic.memory, name)}", parts))
+    title = f"{format_bytes(features)} of features, and what each level of the memory may hold of them"
+    budget_bars(writer.path("budgets.png"), levels, title)
+    return {"memory by level": "budgets.png"}
 
 
 def _fits(numbers: Mapping[str, Any], memory: MachineBytes | None) -> Check:

@@ -12,7 +12,7 @@ NOT_TESTED = "not tested: {} was built before this check was made"
 
 
 def join_checks(artifacts: Sequence[Artifact], declared: Sequence[str], *, reused: bool) -> list[Check]:
-    """Returns the checks that artifacts hold, one per name: of several artifacts all have to pass, and each has its sentence and its numbers.
+    """Returns the checks that artifacts hold, one per name. Of several artifacts all have to pass.
 
     Args:
         artifacts: those of one step, one per seed where there are several.

@@ -106,7 +106,7 @@ def place_visited(visits: Array, table: FeatureTable, budgets: Budgets) -> Place
 
 def _draw(totals: PlanTotals, writer: Writer) -> dict[str, str]:
     """Draws the figures and returns title -> file."""
-    from assets.figures import page_curves, tier_shares
+    from assets.figures.tiers import page_curves, tier_shares
 
     tier_shares(writer.path("tiers.png"), totals.tier_rows)
     page_curves(

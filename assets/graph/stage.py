@@ -171,7 +171,7 @@ def _write_nodes(raw: RawGraph, writer: Writer) -> None:
 
 def _draw(topology: Topology, numbers: Mapping[str, Any], writer: Writer) -> dict[str, str]:
     """Draws the figures and returns title -> file."""
-    from assets.figures import class_balance, degree_histogram
+    from assets.figures.graph import class_balance, degree_histogram
 
     degree_histogram(writer.path("degree.png"), topology.in_degree, topology.out_degree)
     figures = {"degrees": "degree.png"}

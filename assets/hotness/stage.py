@@ -89,7 +89,7 @@ class HotnessStage(Stage):
             InputError: the graph has no training nodes, or a batch cannot be sampled.
         """
         from assets.hotness.epochs import Epochs
-        from assets.hotness.rankings import Rankings, evaluate
+        from assets.hotness.rankings import Rankings, evaluate, expect
 
         graph, table = open_graph(inputs["graph"]), semantic.hotness
         epochs = Epochs(graph, semantic, execution.threads, progress)
@@ -99,13 +99,17 @@ class HotnessStage(Stage):
         evaluated = epochs.evaluate() if table.evaluate_epochs else None
         after_epochs = time.perf_counter()
         rankings = Rankings(graph, semantic, presampled, evaluated, execution.threads)
-        order, numbers = _write(rankings, writer), {"num_nodes": graph.topology.num_nodes}
-        figures = {}
+        order, score = _write(rankings, writer)
+        numbers: dict[str, Any] = {"num_nodes": graph.topology.num_nodes}
+        figures: dict[str, str] = {}
         for name, counted in (("presample", presampled), ("evaluate", evaluated)):
             if counted is not None:
                 numbers |= counted.numbers(name)
         if evaluated is not None:
             found, figures = evaluate(rankings, evaluated.visits, writer)
+            numbers |= found
+        elif presampled is not None:
+            found, figures = expect(rankings, order, score, writer)
             numbers |= found
         writer.note(
             presample_seconds=round(after_rounds - started, 3),
@@ -119,8 +123,8 @@ class HotnessStage(Stage):
 HOTNESS = HotnessStage()
 
 
-def _write(rankings: Any, writer: Writer) -> Array:
-    """Writes the arrays of the configured policy; returns the order."""
+def _write(rankings: Any, writer: Writer) -> tuple[Array, Array | None]:
+    """Writes the arrays of the configured policy; returns the order and the score."""
     policy, counter = rankings.config.hotness.policy, rankings.counter
     score = rankings.score(policy)
     order = rankings.order(policy, score)
@@ -135,7 +139,7 @@ def _write(rankings: Any, writer: Writer) -> Array:
         writer.save("layer_visits", counter.layer_visits)
         if stored == "inputs":
             writer.save("layer_inputs", counter.layer_inputs)
-    return order
+    return order, score
 
 
 def _is_permutation(order: Array) -> Check:

@@ -30,7 +30,8 @@ def build_index(inputs: Mapping[str, Artifact], names: Sequence[str], writer: Wr
     index = _index(parts)
     for name, values in index.items():
         writer.save(name, values)
-    return Summary(numbers=_numbers(index, parts, plan, table.row_bytes), checks=_checks(index, parts, plan))
+    numbers = _numbers(index, parts, plan, table.row_bytes)
+    return Summary(numbers=numbers, checks=_checks(index, parts, plan), figures=_draw(index, numbers, plan, writer))
 
 
 def _index(parts: Sequence[Artifact]) -> dict[str, Array]:
@@ -66,6 +67,27 @@ def _numbers(index: Mapping[str, Array], parts: Sequence[Artifact], plan: Artifa
         "host_rows": len(plan.array("host_ids")),
         "largest_chunk_bytes": int(index["num_bytes"].max(initial=0)),
     }
+
+
+def _draw(index: Mapping[str, Array], numbers: Mapping[str, Any], plan: Artifact, writer: Writer) -> dict[str, str]:
+    """Draws the figure and returns title -> file."""
+    from assets.figures.tiers import packing_figure
+
+    row_bytes, planned = numbers["row_bytes"], plan.summary["numbers"]
+    packed = np.diff(np.asarray(plan.array("packed_ptr"))) * row_bytes
+    rows, caches = numbers["packed_rows"] * row_bytes, numbers["cached_rows"] * row_bytes
+    space = {
+        "packed rows": rows,
+        "disk caches": caches,
+        "addresses and padding": numbers["chunk_bytes"] + numbers["cache_bytes"] - rows - caches,
+        "full packing": planned["full_packing_bytes"],
+        "features": planned["feature_bytes"],
+        "budget": planned["disk_budget_bytes"],
+    }
+    pages = np.asarray(plan.array("pages")) * PAGE_BYTES
+    read = {"packed rows": packed, "disk caches": pages, "addresses and padding": index["num_bytes"] - packed}
+    packing_figure(writer.path("packing.png"), space, read)
+    return {"space and bytes per batch": "packing.png"}
 
 
 def _checks(index: Mapping[str, Array], parts: Sequence[Artifact], plan: Artifact) -> list[Check]:

@@ -51,7 +51,7 @@ def build_index(
     writer.save("visits", visits)
     num_batches = len(index["offsets"]) // semantic.epochs
     curve = access_curve(visits)
-    from assets.figures import access_figure
+    from assets.figures.visits import access_figure
 
     access_figure(writer.path("access.png"), *curve)
     return Summary(

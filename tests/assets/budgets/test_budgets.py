@@ -105,7 +105,9 @@ def test_a_refresh_while_budgets_are_resolved_publishes_nothing(tmp_path, graph,
 
 def test_budgets_beyond_the_memory_are_refused(tmp_path, graph):
     write_measured(tmp_path, 10_000)
-    with pytest.raises(InputError, match=r"device and host fit the memory: 18.8 KiB of rows .* in 9.8 KiB of the machine"):
+    with pytest.raises(
+        InputError, match=r"device and host fit the memory: 18.8 KiB of rows .* in 9.8 KiB of the machine"
+    ):
         resolve(tmp_path, graph, device="60%", host="60%", disk="auto")
 
 

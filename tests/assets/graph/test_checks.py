@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.figures import class_balance, degree_histogram
+from assets.figures.graph import class_balance, degree_histogram
 from assets.graph import checks
 from assets.graph.checks import homophily, node_checks, row_slices, topology_checks
 from kernels.types import Topology
