@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from assets.building.stage import Stage
 from assets.storage.user_code import code_digests
+from trainers.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS
 from trainers.config import ModelConfig
 from trainers.techniques import find_technique
 
@@ -20,11 +21,16 @@ class ModelRecipe(Stage):
     name = "model"
     code_version = 1
     Semantic = ModelConfig
-    checks = ("weights are finite",)
+    checks = MODEL_CHECKS
 
     def inputs(self, semantic: ModelConfig) -> Mapping[str, str]:
         """Training reads a graph and its features, and what decides the weights of its technique."""
         return {name: name for name in ("graph", "features", *find_technique(semantic.train.trainer).inputs)}
+
+    def expected_checks(self, semantic: ModelConfig) -> tuple[str, ...]:
+        """The ledger is tested where the technique predicts it."""
+        predicts = find_technique(semantic.train.trainer).predicts
+        return (*self.checks, LEDGER_EQUALS_PLAN) if predicts else self.checks
 
     def raw(self, semantic: ModelConfig) -> Mapping[str, str]:
         """The user's own code enters besides artifacts; see `model_code`."""

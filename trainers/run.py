@@ -61,5 +61,8 @@ def train_table(
             path.unlink(missing_ok=True)
             how = "reused" if model.reused else "trained"
             report(f"{table.name}: {how} {model.label} (seed {config.seed}, {short(inputs['graph'].version)})")
+            for check in model.summary["checks"]:
+                if not check["passed"]:
+                    report(f"{table.name}: check failed: {check['name']}: {check['detail']}")
             models.append(model)
     return models

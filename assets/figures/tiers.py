@@ -99,10 +99,10 @@ def packing_figure(path: Path, space: Mapping[str, int], read_bytes: Mapping[str
     _draw_reads(lower, read_bytes)
     handles = lower.get_legend_handles_labels()[0]
     names = [
-        f"{name}: {format_bytes(space[name])} stored,\n{format_bytes(int(read_bytes[name].sum()))} read"
+        f"{name}:\n{format_bytes(space[name])} stored, {format_bytes(int(read_bytes[name].sum()))} read"
         for name in PACKED_PARTS
     ]
-    figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     save(figure, path)
 
 

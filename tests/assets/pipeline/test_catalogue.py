@@ -30,8 +30,8 @@ from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.sources.own_data import build_config
-from tests.trainers.runs import train_packed
-from trainers.config import TrainTable
+from tests.trainers.runs import TABLE, train_packed
+from trainers.config import TrainTable, model_configs
 from trainers.recipe import ModelRecipe
 
 RECIPE = '[graph]\nsource = "sbm"\nnodes = 60\nedges = 240\n[degrees]\nleast = 2\n'
@@ -164,7 +164,9 @@ def test_every_stage_makes_the_checks_that_it_declares(packed: Packed, tmp_path:
         seen.add(stage.name)
         if stage.name in ("samples", "cache_plan", "packed_chunks"):
             declared(stage, getattr(packed, stage.name), None)
-    declared(ModelRecipe(), train_packed(packed, tmp_path / "models"), None)
+    table = TrainTable(**(TABLE | {"trainer": "disk"}))
+    (model,) = model_configs(table, sampling, 5)
+    declared(ModelRecipe(), train_packed(packed, tmp_path / "models"), model)
     assert seen == {"graph", "features", "hotness", "budgets", "samples", "cache_plan", "packed_chunks", "model"}
 
 
