@@ -127,7 +127,7 @@ def _draw_space(axes: Any, space: Mapping[str, int]) -> None:
         axes.text(max(num_bytes / size, budget * (place == 0 and drawn)), place, said, va="center", fontsize=9)
     if drawn:
         axes.plot([budget, budget], [-0.5, 0.5], color=BLACK, linestyle="--", linewidth=1.5)
-    axes.set_xlim(0, 1.2 * longest)
+    axes.set_xlim(0, 1.2 * max(1e-9, longest))
     axes.set_yticks(range(3), list(bars))
     axes.set_ylim(2.5, -0.6)
     axes.set_xlabel(f"space on disk, {unit}")

@@ -21,7 +21,7 @@ def curve_metadata(models: Sequence[Artifact]) -> dict[str, Any]:
     """Returns the figure and the table of the models' epochs."""
     histories = [read_history(model) for model in models]
     records = [
-        dg.TableRecord({"model": model.label, **{name: _plain(value) for name, value in row.items()}})
+        dg.TableRecord({"model": model.label, **{name: _plain(value) for name, value in counted_from_one(row).items()}})
         for model, history in zip(models, histories, strict=True)
         for row in history
     ]
@@ -37,8 +37,13 @@ def curve_metadata(models: Sequence[Artifact]) -> dict[str, Any]:
 
 
 def read_history(model: Artifact) -> list[dict[str, Any]]:
-    """Returns one row per epoch: epoch, loss, and the validation score where it was evaluated."""
+    """Returns one row per epoch: epoch (from 0), loss, and the validation score where it was evaluated."""
     return [json.loads(line) for line in model.file("metrics.jsonl").read_text().splitlines()]
+
+
+def counted_from_one(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row of a model's metrics, whose epochs count from 0, as people count."""
+    return {**row, "epoch": row["epoch"] + 1}
 
 
 def seed_of(model: Artifact) -> str:

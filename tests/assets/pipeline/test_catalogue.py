@@ -139,9 +139,14 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
 
 
 def declared(stage: Any, artifact: Artifact, semantic: Any) -> None:
-    """The checks that an artifact made are those that its stage declares for its config, each once."""
+    """The checks that an artifact made are those that its stage declares for its config, each once, with numbers and a sentence."""
     made = [check["name"] for check in artifact.summary["checks"]]
     assert sorted(made) == sorted(stage.expected_checks(semantic)), stage.name
+    for check in artifact.summary["checks"]:
+        assert len(check["numbers"]) >= 2, f"{check['name']}: what was measured, and the bound that it was held against"
+        assert all(isinstance(value, int | float) for value in check["numbers"].values())
+        said = check["detail"]
+        assert len(said.split()) > 4 and any(letter.isdigit() for letter in said) and said != check["name"]
 
 
 def test_every_stage_makes_the_checks_that_it_declares(packed: Packed, tmp_path: Path) -> None:
