@@ -64,9 +64,10 @@ def class_balance(path: Path, class_names: Sequence[str], class_counts: Array, n
     figure = new_figure(1.2 + 0.23 * max(4, len(named)) + 0.2 * bool(len(others)))
     axes = figure.subplots()
     numbered = all(name.isdigit() for name in class_names)
+    names = [f"class {class_names[int(c)]}" if numbered else clip(class_names[int(c)]) for c in named]
     places = np.arange(len(named))
     axes.barh(places, class_counts[named], color=BLUE)
-    axes.set_yticks(places, [f"class {class_names[c]}" if numbered else clip(class_names[c]) for c in named.tolist()])
+    axes.set_yticks(places, names)
     axes.set_ylim(len(named) - 0.4, -0.6)
     for place, count in enumerate(class_counts[named].tolist()):
         axes.text(count, place, f" {count:,} ({100 * count / max(1, total):.1f} %)", va="center", fontsize=8)
