@@ -176,7 +176,12 @@ def asset_of(
         specs=[_spec(step, kinds, skippable=len(steps) > 1) for step in steps],
         can_subset=len(steps) > 1,
         check_specs=[
-            dg.AssetCheckSpec(check_name(name), asset=key_of(step), description=name, blocking=True)
+            dg.AssetCheckSpec(
+                check_name(name),
+                asset=key_of(step),
+                description=step.recipe.says.get(name, name),
+                blocking=name not in step.recipe.warnings,
+            )
             for step in steps
             for name in step.checks
         ],

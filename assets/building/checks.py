@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from assets.building.stage import Check
 from assets.storage.artifact import Artifact
@@ -42,6 +42,18 @@ def _joined(named: Sequence[tuple[str, Check]]) -> Check:
         name=first.name,
         passed=all(check.passed for _, check in named),
         detail="; ".join(f"{title}: {check.detail or 'passed'}" for title, check in named),
-        numbers={f"{label}, {title}": value for title, check in named for label, value in check.numbers.items()},
+        numbers=_joined_numbers([(title, check.numbers) for title, check in named]),
         blocking=any(check.blocking and not check.passed for _, check in named) or all(c.blocking for _, c in named),
     )
+
+
+def _joined_numbers(named: Sequence[tuple[str, Mapping[str, int | float]]]) -> dict[str, int | float]:
+    """Returns the numbers of several artifacts: one that all of them agree on stands once, others with the title of their artifact."""
+    found: dict[str, int | float] = {}
+    for label in dict.fromkeys(label for _, numbers in named for label in numbers):
+        values = [numbers.get(label) for _, numbers in named]
+        if values[0] is not None and values.count(values[0]) == len(values):
+            found[label] = values[0]
+        else:
+            found |= {f"{label}, {title}": numbers[label] for title, numbers in named if label in numbers}
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,13 @@ class FeaturesStage(SourceStage):
     Semantic = FeaturesConfig
     Execution = FeaturesExecution
     checks = ("values are finite", "rows are in the order of their nodes")
+    says = MappingProxyType(
+        {
+            "values are finite": "No feature is NaN or infinite, in the source or in the stored type.",
+            "rows are in the order of their nodes": "Each node with features has one row, and rows stand in the order of their "
+            "nodes.",
+        }
+    )
 
     def parse(self, raw: Mapping[str, Any], tables: Any, seed: int) -> tuple[Any, list[Any]]:
         """Checks `[features]`, whose tables are other feature tables and whose keys are those of the main one."""

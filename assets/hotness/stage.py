@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,18 @@ class HotnessStage(Stage):
     Semantic = HotnessConfig
     Execution = HotnessExecution
     checks = ("the ranking holds every node once",)
+    says = MappingProxyType(
+        {
+            "visits add up to the inputs": "Visits counted by node and inputs counted by trial batch have the same "
+            "sum.",
+            "every training node is visited in every round": "A round has each training node as a seed, and a seed is among the "
+            "inputs of its batch.",
+            "every training node is a seed once a round": "The counts of the seeds' layer are one per training node and "
+            "round.",
+            "the ranking holds every node once": "The ranking is a permutation of the nodes, so any prefix of it is the "
+            "content of a cache.",
+        }
+    )
 
     def wanted(self, pipeline: Any) -> HotnessConfig | None:
         """Nodes are ranked as [hotness] says, or by its defaults where only [memory] asks for a cache."""

@@ -61,7 +61,7 @@ def _seconds(run: Mapping[str, Any]) -> dict[str, float]:
     mean = sum(train) / len(train)
     return {
         "training steps": mean * (1 - waited),
-        "waiting for batches": mean * waited,
+        "waiting": mean * waited,
         "evaluation": sum(evaluate) / len(train),
     }
 
@@ -86,7 +86,7 @@ def draw_cost(cost: Mapping[str, Mapping[str, float]], name: str) -> bytes:
     links = cost["bytes"]
     drawing = new_figure(3.6 + 0.3 * len(links))
     seconds, rows, moved = drawing.subplots(3, 1, height_ratios=(1, 1, 0.5 + 0.5 * max(1, len(links))))
-    phases = {"training steps": PURPLE, "waiting for batches": LIGHT, "evaluation": YELLOW}
+    phases = {"training steps": PURPLE, "waiting": LIGHT, "evaluation": YELLOW}
     _shares(seconds, [(what, value, phases[what]) for what, value in cost["seconds"].items()], "{:,.2f} s")
     _shares(rows, [(what, value, LEVELS[what]) for what, value in cost["rows"].items()], "{:,.0f}")
     seconds.set_xlabel("share of the seconds of an epoch, %", fontsize=9)
@@ -113,7 +113,8 @@ def _shares(axes: Any, parts: list[tuple[str, float, str]], shown: str) -> None:
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right", "left"]].set_visible(False)
     if labelled:
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False, fontsize=8)
+        place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 3, "frameon": False}
+        axes.legend(fontsize=8, handlelength=1.2, columnspacing=1.2, **place)
 
 
 def _draw_links(axes: Any, links: Mapping[str, float]) -> None:

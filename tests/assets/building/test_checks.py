@@ -20,13 +20,17 @@ def test_the_checks_of_one_artifact_are_its_own(tmp_path: Path) -> None:
 
 def test_of_several_artifacts_each_says_its_own(tmp_path: Path) -> None:
     made = [
-        artifact(tmp_path, seed, Check(name="low", passed=seed < 2, detail=f"{seed} found", numbers={"found": seed}))
+        artifact(
+            tmp_path,
+            seed,
+            Check(name="low", passed=seed < 2, detail=f"{seed} found", numbers={"found": seed, "bound": 1}),
+        )
         for seed in (1, 2)
     ]
     (check,) = join_checks(made, ["low"], reused=False)
     assert not check.passed and check.blocking
     assert check.detail == "seed 1: 1 found; seed 2: 2 found"
-    assert check.numbers == {"found, seed 1": 1, "found, seed 2": 2}
+    assert check.numbers == {"found, seed 1": 1, "found, seed 2": 2, "bound": 1}
 
 
 def test_a_check_that_is_younger_than_a_reused_artifact_is_a_warning(tmp_path: Path) -> None:

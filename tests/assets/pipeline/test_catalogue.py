@@ -142,7 +142,10 @@ def declared(stage: Any, artifact: Artifact, semantic: Any) -> None:
     """The checks that an artifact made are those that its stage declares for its config, each once, with numbers and a sentence."""
     made = [check["name"] for check in artifact.summary["checks"]]
     assert sorted(made) == sorted(stage.expected_checks(semantic)), stage.name
+    for name in stage.expected_checks(semantic):
+        assert len(stage.says[name].split()) > 5, f"{stage.name} does not say what {name} tests"
     for check in artifact.summary["checks"]:
+        assert check["blocking"] == (check["name"] not in stage.warnings)
         assert len(check["numbers"]) >= 2, f"{check['name']}: what was measured, and the bound that it was held against"
         assert all(isinstance(value, int | float) for value in check["numbers"].values())
         said = check["detail"]

@@ -39,7 +39,7 @@ def test_without_a_cache_every_row_is_one_of_the_feature_file(tmp_path: Path) ->
 def test_seconds_are_the_means_of_the_run(tmp_path: Path) -> None:
     model = train_small(tmp_path, eval_every=2)
     run, seconds = model.run_record()["epoch_seconds"], epoch_cost(model)["seconds"]
-    assert seconds["training steps"] + seconds["waiting for batches"] == pytest.approx(sum(run["train"]) / 3)
+    assert seconds["training steps"] + seconds["waiting"] == pytest.approx(sum(run["train"]) / 3)
     assert seconds["evaluation"] == pytest.approx(sum(run["evaluate"]) / 3)
 
 
