@@ -16,6 +16,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets.building.checks import join_checks
 from assets.building.materialize import materialize, materialize_together
 from assets.building.stage import Check, ChecksFailedError, Progress, Silent
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs, joint_version, recipe_hash
@@ -175,7 +176,12 @@ def asset_of(
         specs=[_spec(step, kinds, skippable=len(steps) > 1) for step in steps],
         can_subset=len(steps) > 1,
         check_specs=[
-            dg.AssetCheckSpec(check_name(name), asset=key_of(step), description=name, blocking=True)
+            dg.AssetCheckSpec(
+                check_name(name),
+                asset=key_of(step),
+                description=step.recipe.says.get(name, name),
+                blocking=name not in step.recipe.warnings,
+            )
             for step in steps
             for name in step.checks
         ],
@@ -253,7 +259,7 @@ def materialized(
     if step.external:
         raw = versions.raw(step.recipe, step.configs[0])
         tags[f"{INPUT_TAG}{raw_key(step).to_user_string()}"] = _raw_version(raw)
-    checks = [Check(**check) for artifact in artifacts for check in artifact.summary["checks"]]
+    checks = join_checks(artifacts, step.checks, reused=reused)
     labels = ", ".join(artifact.label for artifact in artifacts)
     return dg.MaterializeResult(
         asset_key=key_of(step),
@@ -313,7 +319,9 @@ def _figure_or_path(title: str, path: Path) -> dg.MetadataValue:
 
 
 def _check_results(step: Step, checks: Sequence[Check], *, whole: bool = True) -> Iterator[dg.AssetCheckResult]:
-    """Yields one result for each check that the step declares; one that several artifacts made passes when all passed.
+    """Yields one result for each check that the step declares, with its sentence and its numbers.
+
+    One that does not block is a warning where it failed, and what is built from the artifact goes on.
 
     Args:
         step: declares them.
@@ -337,7 +345,9 @@ def _check_results(step: Step, checks: Sequence[Check], *, whole: bool = True) -
             asset_key=key_of(step),
             check_name=check_name(name),
             passed=all(check.passed for check in found),
+            severity=dg.AssetCheckSeverity.ERROR if any(c.blocking for c in found) else dg.AssetCheckSeverity.WARN,
             description="; ".join(check.detail for check in found if check.detail) or "passed",
+            metadata={label: value for check in found for label, value in check.numbers.items()},
         )
 
 

@@ -7,9 +7,11 @@ trainer, which imports torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from assets.building.stage import Stage
 from assets.storage.user_code import code_digests
+from trainers.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS
 from trainers.config import ModelConfig
 from trainers.techniques import find_technique
 
@@ -23,11 +25,27 @@ class ModelRecipe(Stage):
     name = "model"
     code_version = 1
     Semantic = ModelConfig
-    checks = ("weights are finite",)
+    checks = MODEL_CHECKS
+    warnings = MODEL_WARNINGS
+    says = MappingProxyType(
+        {
+            "weights are finite": "No weight of the model is NaN or infinite; such a model is not published.",
+            "score above chance": "The kept weights score better on the validation nodes than an answer that does not look at the "
+            "node.",
+            "loss fell": "The mean loss of the last epoch is below that of the first one, and all are finite.",
+            "ledger equals plan": "What the training counted and moved is what the recipe, the stored samples and the cache plan "
+            "predict, to the last byte.",
+        }
+    )
 
     def inputs(self, semantic: ModelConfig) -> Mapping[str, str]:
         """Training reads a graph and its features, and what decides the weights of its technique."""
         return {name: name for name in ("graph", "features", *find_technique(semantic.train.trainer).inputs)}
+
+    def expected_checks(self, semantic: ModelConfig) -> tuple[str, ...]:
+        """The ledger is tested where the technique predicts it."""
+        predicts = find_technique(semantic.train.trainer).predicts
+        return (*self.checks, LEDGER_EQUALS_PLAN) if predicts else self.checks
 
     def raw(self, semantic: ModelConfig) -> Mapping[str, str]:
         """The user's own code enters besides artifacts; see `model_code`."""

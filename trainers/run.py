@@ -69,6 +69,9 @@ def train_table(
             how = "reused" if model.reused else "trained"
             named = f"(seed {config.seed}, {short(inputs['graph'].version)})"
             report(f"{table.name}: {how} {model.label} {named}{_compared(model, old)}")
+            for check in model.summary["checks"]:
+                if not check["passed"]:
+                    report(f"{table.name}: check failed: {check['name']}: {check['detail']}")
             models.append(model)
     return models
 

@@ -27,6 +27,7 @@ from kernels.sampling.epoch_plan import EpochPlan
 from trainers.batches.queue import queue_bounds
 from trainers.batches.source import Batching
 from trainers.checkpoint import read_checkpoint
+from trainers.checks import chance_check, ledger_check, ledger_numbers, loss_check, weights_check
 from trainers.config import ModelConfig, TrainConfig, TrainExecution
 from trainers.devices.malloc import keep_freed_memory
 from trainers.devices.torch_threads import torch_threads
@@ -113,6 +114,7 @@ class Training:
         self.class_weights = class_weights(semantic.train, self.graph)
         self._require_scores()
         path = checkpoint_path(execution.checkpoints, version)
+        self.run = self._build_run()
         self.loop = self._build_loop(path, version, progress)
         checkpoint = read_checkpoint(path, version) if execution.resume else None
         if checkpoint is not None:
@@ -144,11 +146,29 @@ class Training:
             numbers |= {name: value for name, value in values.items() if value is not None}
         numbers |= {"epochs_run": state.epoch, "best_epoch": state.best_epoch, "loss": state.history[-1]["loss"]}
         numbers |= {"parameters": sum(parameter.numel() for parameter in self.model.parameters())}
-        finite = all(bool(torch.isfinite(tensor).all()) for tensor in self.model.state_dict().values())
-        check = Check(name="weights are finite", passed=finite, detail="lower `lr`" if not finite else "")
-        return Summary(numbers=numbers, checks=[check])
+        return Summary(numbers=numbers, checks=self._checks(numbers))
 
-    def _build_loop(self, path: Path, version: str, progress: Progress) -> Loop:
+    def _checks(self, numbers: Mapping[str, Any]) -> list[Check]:
+        """Tests the trained model."""
+        metric, graph = self.semantic.train.metric, self.graph
+        # Without validation nodes the training nodes are what there is.
+        split, words, ids = ("valid", "validation", graph.valid_ids)
+        if not len(ids):
+            split, words, ids = ("train", "training", graph.train_ids)
+        checks = [
+            weights_check(self.model.state_dict()),
+            chance_check(
+                metric, words, numbers.get(f"{split}_{metric}"), graph.labels[np.array(ids)], graph.class_names
+            ),
+            loss_check(self.loop.state.history),
+        ]
+        technique = find_technique(self.semantic.train.trainer)
+        if technique.predicts:
+            planned = technique.load().predicted(self.run, self.loop.state.epoch)
+            checks.append(ledger_check(ledger_numbers(self.ledger.rows()), planned))
+        return checks
+
+    def _build_run(self) -> Run:
         train, graph = self.semantic.train, self.graph
         queue_bytes, most_queue_bytes = queue_bounds(self.execution.queue)
         batching = Batching(
@@ -163,7 +183,7 @@ class Training:
             most_queue_bytes=most_queue_bytes,
             dtype=train.dtype,
         )
-        run = Run(
+        return Run(
             graph=graph,
             inputs=self.inputs,
             reads=self.reads,
@@ -175,12 +195,15 @@ class Training:
             class_weights=self.class_weights,
             batching=batching,
         )
+
+    def _build_loop(self, path: Path, version: str, progress: Progress) -> Loop:
+        train = self.semantic.train
         return Loop(
             model=self.model,
-            executor=find_technique(train.trainer).load().open_executor(run),
+            executor=find_technique(train.trainer).load().open_executor(self.run),
             config=train,
             plan=self.plan,
-            evaluate=self._valid_score if len(graph.valid_ids) else None,
+            evaluate=self._valid_score if len(self.graph.valid_ids) else None,
             ledger=self.ledger,
             progress=progress,
             checkpoint_path=path,

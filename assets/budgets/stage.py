@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
@@ -36,6 +37,12 @@ class BudgetsStage(Stage):
     Semantic = BudgetsConfig
     Execution = BudgetsExecution
     checks = (FITS,)
+    says = MappingProxyType(
+        {
+            "device and host fit the memory": "The rows that the device and the host would hold fit the memory of "
+            "the machine, or the given budgets where it was not measured.",
+        }
+    )
     of_one_feature_table = True
 
     def __init__(self, home: Path | None = None):
@@ -93,7 +100,8 @@ class BudgetsStage(Stage):
         numbers |= {"automatic": list(semantic.automatic)}
         if memory is not None:
             numbers |= {"device_total_bytes": _device_total(memory), "memory_bytes": memory.memory_bytes}
-        return Summary(numbers=numbers, checks=[_fits(numbers, memory)])
+        figures = _draw(numbers, semantic, memory, writer)
+        return Summary(numbers=numbers, checks=[_fits(numbers, memory)], figures=figures)
 
 
 BUDGETS = BudgetsStage()
@@ -124,9 +132,49 @@ def _resolve(name: str, semantic: BudgetsConfig, feature_bytes: int, memory: Mac
     return max(0, memory.memory_bytes // 2 - device - work), words
 
 
+def _draw(
+    numbers: Mapping[str, Any], semantic: BudgetsConfig, memory: MachineBytes | None, writer: Writer
+) -> dict[str, str]:
+    """Draws the figure and returns title -> file."""
+    from assets.figures.budgets import Level, budget_bars
+
+    row_bytes, features = numbers["row_bytes"], numbers["feature_bytes"]
+    held = {name: numbers[f"{name}_rows"] * row_bytes for name in ("device", "host")}
+    rows = [("rows on the device", held["device"]), ("rows on the host", held["host"])]
+    levels = [Level("features", [*rows, ("rows in the feature file alone", features - sum(held.values()))])]
+    for name in ("device", "host", "disk"):
+        automatic, budget = name in semantic.automatic and memory is not None, numbers[f"{name}_bytes"]
+        if name == "disk":
+            parts = [("packed rows", budget)]
+            whole = memory.disk_bytes if automatic and memory else budget
+        else:
+            parts = [(f"rows on the {name}", held[name]), ("budget that no row needs", budget - held[name])]
+            whole = budget
+        if automatic and memory and name == "device":
+            whole = _device_total(memory)
+            parts.append(("work of the training", min(semantic.device_work_bytes, whole)))
+        if automatic and memory and name == "host":
+            whole, device = memory.memory_bytes, _device_total(memory)
+            parts += [
+                ("work of the training", min(semantic.host_work_bytes, whole - device - budget)),
+                ("the logical device", device),
+            ]
+        parts.append(("not given to graphmill", whole - sum(size for _, size in parts)))
+        levels.append(Level(f"{name}\n{'auto' if automatic else getattr(semantic.memory, name)}", parts))
+    title = f"{format_bytes(features)} of features, and what each level of the memory may hold of them"
+    budget_bars(writer.path("budgets.png"), levels, title)
+    return {"memory by level": "budgets.png"}
+
+
 def _fits(numbers: Mapping[str, Any], memory: MachineBytes | None) -> Check:
-    """Tests that what would be held is in the memory; nothing is known where nothing was measured."""
-    held = (numbers["device_rows"] + numbers["host_rows"]) * numbers["row_bytes"]
-    whole = memory.memory_bytes if memory else None
-    detail = f"{format_bytes(held)} of rows" + (f" in {format_bytes(whole)}" if whole is not None else "")
-    return Check(name=FITS, passed=whole is None or held <= whole, detail=detail)
+    """Tests that what would be held is in the memory; where nothing was measured, that it is in the given budgets."""
+    rows = numbers["device_rows"] + numbers["host_rows"]
+    held = rows * numbers["row_bytes"]
+    bound = memory.memory_bytes if memory else numbers["device_bytes"] + numbers["host_bytes"]
+    of_what = "the machine's memory" if memory else "the two given budgets; the memory of the machine was not asked for"
+    return Check(
+        name=FITS,
+        passed=held <= bound,
+        detail=f"{format_bytes(held)} of rows ({rows:,} of {numbers['row_bytes']:,} bytes) in {format_bytes(bound)} of {of_what}",
+        numbers={"rows held on device and host, bytes": held, "memory, bytes" if memory else "budgets, bytes": bound},
+    )

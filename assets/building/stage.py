@@ -22,8 +22,10 @@ class Check:
     name: str
     # Whether it holds.
     passed: bool
-    # The numbers behind it: what was found, where.
+    # A sentence with the numbers behind it: what was found, where, and what it was held against.
     detail: str = ""
+    # Label with its unit -> number: what was measured, and the bound that it was held against.
+    numbers: Mapping[str, int | float] = field(default_factory=dict)
     # Whether nothing may be published when it fails.
     blocking: bool = True
 
@@ -88,6 +90,8 @@ class Stage:
         code_version: raised by hand when the same config would build other bytes.
         Semantic, Execution: the dataclasses of its two configs.
         checks: names of what every artifact of the stage tests; the UI lists checks before they have run.
+        says: name of a check -> what it tests, in a sentence.
+        warnings: names of the checks that block nothing where they fail.
         aspects: names of parts of its artifact that other stages may read apart from the rest. An aspect has a version of its own, so what
             reads it stays valid while only the rest changes.
         table: name of its table in the pipeline file; "" where it has none.
@@ -101,6 +105,8 @@ class Stage:
     Semantic: type
     Execution: type
     checks: tuple[str, ...] = ()
+    says: Mapping[str, str] = MappingProxyType({})
+    warnings: tuple[str, ...] = ()
     aspects: tuple[str, ...] = ()
     table: str = ""
     Table: type | None = None

@@ -35,6 +35,18 @@ class CachePlanStage(Stage):
     Semantic = CachePlanConfig
     Execution = CachePlanExecution
     checks = CACHE_PLAN_CHECKS
+    says = MappingProxyType(
+        {
+            "every row is in exactly one tier": "Each row of each batch comes from one tier: as many rows as inputs, "
+            "counted by the sampler and by the plan.",
+            "no batch reads a row twice": "No batch finds a row both in the disk cache that it reads and in its own "
+            "chunk.",
+            "device and host fit their budgets": "The rows of the static tiers take no more bytes than [memory] gives "
+            "them.",
+            "disk fits its budget": "Disk caches and packed rows take no more bytes than [memory] gives them; addresses are not "
+            "counted.",
+        }
+    )
     of_one_feature_table = True
     needs = MappingProxyType({"samples": " to lay out the rows of stored batches", "memory": " with the budgets"})
 
@@ -106,7 +118,7 @@ def place_visited(visits: Array, table: FeatureTable, budgets: Budgets) -> Place
 
 def _draw(totals: PlanTotals, writer: Writer) -> dict[str, str]:
     """Draws the figures and returns title -> file."""
-    from assets.figures import page_curves, tier_shares
+    from assets.figures.tiers import page_curves, tier_shares
 
     tier_shares(writer.path("tiers.png"), totals.tier_rows)
     page_curves(

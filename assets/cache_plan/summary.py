@@ -69,26 +69,49 @@ def plan_checks(
         num_inputs: i64[B], inputs of each batch.
         num_rows: rows of the feature table.
     """
-    short = int(np.count_nonzero(totals.tier_rows.sum(axis=1) + totals.without_features != num_inputs))
-    short += int(np.count_nonzero(totals.tier_rows[:, 2:].sum(axis=1) != choice.pairs))
-    stored = totals.num_cached + int(totals.tier_rows[:, 3].sum())
-    on_disk = int(np.count_nonzero(placement.slot == ELSEWHERE))
-    without = int(np.count_nonzero(placement.slot == NO_FEATURES))
     held = [len(ids) * choice.row_bytes for ids in (placement.device_ids, placement.host_ids)]
+    given, used, budget = [budgets.device_bytes, budgets.host_bytes], totals.disk_bytes, budgets.disk_bytes
+    details: tuple[tuple[bool, str, dict[str, int]], ...] = (
+        _covered(totals, placement, choice, num_inputs, num_rows),
+        (
+            totals.overlaps == 0,
+            f"{totals.overlaps:,} rows lie in a batch's chunk and in the disk cache that it reads, "
+            f"of {int(totals.tier_rows[:, 2:].sum()):,} from disk",
+            {"rows read twice": totals.overlaps, "allowed twice": 0},
+        ),
+        (
+            held[0] <= given[0] and held[1] <= given[1],
+            f"{format_bytes(held[0])} of {format_bytes(given[0])} on the device, "
+            f"{format_bytes(held[1])} of {format_bytes(given[1])} on the host",
+            {"device, bytes": held[0], "device budget, bytes": given[0], "host, bytes": held[1], "host budget, bytes": given[1]},
+        ),
+        (
+            used <= budget,
+            f"{format_bytes(used)} of {format_bytes(budget)} on disk, "
+            f"{format_bytes(choice.full_rows * choice.row_bytes)} if every row were packed with every batch",
+            {"disk, bytes": used, "disk budget, bytes": budget},
+        ),
+    )  # fmt: skip
+    return [
+        Check(name=name, passed=passed, detail=detail, numbers=numbers)
+        for name, (passed, detail, numbers) in zip(CACHE_PLAN_CHECKS, details, strict=True)
+    ]
+
+
+def _covered(
+    totals: PlanTotals, placement: Placement, choice: SegmentChoice, num_inputs: Array, num_rows: int
+) -> tuple[bool, str, dict[str, int]]:
+    """Tests that every row of every batch and of the table has its place: (whether, sentence, numbers)."""
+    other = totals.tier_rows.sum(axis=1) + totals.without_features != num_inputs
+    wrong = int(np.count_nonzero(other | (totals.tier_rows[:, 2:].sum(axis=1) != choice.pairs)))
+    stored = totals.num_cached + int(totals.tier_rows[:, 3].sum())
+    without = int(np.count_nonzero(placement.slot == NO_FEATURES))
+    on_disk = int(np.count_nonzero(placement.slot == ELSEWHERE))
     places = len(placement.device_ids) + len(placement.host_ids) + on_disk
     rows_fit = stored <= choice.full_rows if totals.order == "copies" else stored == choice.rows
-    sound = short == 0 and rows_fit and places == num_rows == len(placement.slot) - without
-    fits = held[0] <= budgets.device_bytes and held[1] <= budgets.host_bytes
-    details = (
-        (sound, f"{short} batches have other rows than inputs; {stored:,} rows stored, {choice.rows:,} counted"),
-        (totals.overlaps == 0, f"{totals.overlaps} rows"),
-        (fits, f"{format_bytes(held[0])} and {format_bytes(held[1])}"),
-        (
-            totals.disk_bytes <= budgets.disk_bytes,
-            f"{format_bytes(totals.disk_bytes)} of {format_bytes(budgets.disk_bytes)}",
-        ),
+    sound = wrong == 0 and rows_fit and places == num_rows == len(placement.slot) - without
+    detail = (
+        f"{wrong:,} of {len(num_inputs):,} batches have other rows than inputs; {stored:,} rows stored, {choice.rows:,} counted; "
+        f"{places:,} rows have a place, the table has {num_rows:,}"
     )
-    return [
-        Check(name=name, passed=passed, detail=detail)
-        for name, (passed, detail) in zip(CACHE_PLAN_CHECKS, details, strict=True)
-    ]
+    return sound, detail, {"batches with other rows": wrong, "rows with a place": places, "rows of the table": num_rows}

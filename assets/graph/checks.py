@@ -37,46 +37,116 @@ def topology_checks(topology: Topology, *, merged: bool) -> list[Check]:
         topology: the graph.
         merged: whether duplicates were merged, so that each row must be strictly ascending.
     """
-    indptr, indices, num_nodes = topology.indptr, topology.indices, topology.num_nodes
-    falls = np.flatnonzero(np.diff(indptr) < 0)
-    monotone = not len(falls) and indptr[0] == 0 and indptr[-1] == len(indices)
+    indptr, num_edges = topology.indptr, len(topology.indices)
+    falls = int(np.count_nonzero(np.diff(indptr) < 0))
+    monotone = falls == 0 and indptr[0] == 0 and indptr[-1] == num_edges
     checks = [
-        Check(name="has edges", passed=len(indices) > 0, detail=f"{len(indices)} edges after loops and duplicates"),
-        Check(name="indptr is monotone", passed=bool(monotone), detail=f"{len(falls)} falls, ends at {indptr[-1]}"),
-    ]
+        Check(
+            name="has edges",
+            passed=num_edges > 0,
+            detail=f"{num_edges:,} edges after loops and duplicates, into {topology.num_nodes:,} nodes",
+            numbers={"edges": num_edges, "fewest allowed, edges": 1},
+        ),
+        Check(
+            name="indptr is monotone",
+            passed=bool(monotone),
+            detail=f"{falls:,} falls among {len(indptr):,} row starts, which begin at {indptr[0]:,} and end at {indptr[-1]:,} "
+            f"of {num_edges:,} edges",
+            numbers={"falls": falls, "falls allowed": 0, "last row ends at, edges": int(indptr[-1]), "stored, edges": num_edges},
+        ),
+    ]  # fmt: skip
     if not monotone:
         return checks
-    outside, unsorted, types = 0, 0, topology.edge_types
-    for low, high in row_slices(indptr):
-        row = indices[indptr[low] : indptr[high]]
-        outside += int(np.count_nonzero((row < 0) | (row >= num_nodes)))
-        wrong = row[1:] <= row[:-1] if merged else row[1:] < row[:-1]
+    return [*checks, *_row_checks(topology, merged)]
+
+
+class _Rows:
+    """What a pass over the rows of a topology finds.
+
+    Attributes:
+        outside, unsorted, overflowing: number of ids outside the graph, of entries out of order, and of weights that are not finite.
+        smallest, largest: ids.
+    """
+
+    def __init__(self, topology: Topology, merged: bool):
+        self.topology, self.merged = topology, merged
+        self.outside = self.unsorted = self.overflowing = 0
+        self.smallest, self.largest = topology.num_nodes, -1
+        for low, high in row_slices(topology.indptr):
+            if topology.indptr[low] < topology.indptr[high]:
+                self._look(low, high)
+
+    def _look(self, low: int, high: int) -> None:
+        indptr, types, weights = self.topology.indptr, self.topology.edge_types, self.topology.weights
+        row = self.topology.indices[indptr[low] : indptr[high]]
+        self.outside += int(np.count_nonzero((row < 0) | (row >= self.topology.num_nodes)))
+        self.smallest, self.largest = min(self.smallest, int(row.min())), max(self.largest, int(row.max()))
+        wrong = row[1:] <= row[:-1] if self.merged else row[1:] < row[:-1]
         if types is not None:
             kind = types[indptr[low] : indptr[high]]
             wrong = (kind[1:] < kind[:-1]) | ((kind[1:] == kind[:-1]) & wrong)
             forget_pages(types)
+        if weights is not None:
+            self.overflowing += int(np.count_nonzero(~np.isfinite(weights[indptr[low] : indptr[high]])))
         starts = np.zeros(len(row) + 1, bool)
         starts[indptr[low:high] - indptr[low]] = True
-        unsorted += int(np.count_nonzero(wrong & ~starts[1 : len(row)]))
-        forget_pages(indices)
-    checks.append(Check(name="ids are in range", passed=outside == 0, detail=f"{outside} ids outside [0, {num_nodes})"))
-    checks.append(Check(name="rows are sorted", passed=unsorted == 0, detail=f"{unsorted} entries out of order"))
+        self.unsorted += int(np.count_nonzero(wrong & ~starts[1 : len(row)]))
+        forget_pages(self.topology.indices)
+
+
+def _row_checks(topology: Topology, merged: bool) -> Iterator[Check]:
+    rows, num_nodes, num_edges = _Rows(topology, merged), topology.num_nodes, len(topology.indices)
+    largest = f"; the largest is {rows.largest:,}" if num_edges else ""
+    yield Check(
+        name="ids are in range",
+        passed=rows.outside == 0,
+        detail=f"every one of {num_edges:,} neighbour ids is below {num_nodes:,}, the number of nodes{largest}"
+        if rows.outside == 0
+        else f"{rows.outside:,} of {num_edges:,} neighbour ids are outside [0, {num_nodes:,}): "
+        f"they go from {rows.smallest:,} to {rows.largest:,}",
+        numbers={"largest id": rows.largest, "number of nodes": num_nodes, "ids outside": rows.outside},
+    )
+    order = "strictly ascending" if merged else "ascending"
+    yield Check(
+        name="rows are sorted",
+        passed=rows.unsorted == 0,
+        detail=f"the neighbours of each of {num_nodes:,} nodes are {order}: {rows.unsorted:,} of {num_edges:,} entries out of order"
+        if rows.unsorted == 0
+        else f"{rows.unsorted:,} of {num_edges:,} entries out of order, where the neighbours of each node must be {order}",
+        numbers={"entries out of order": rows.unsorted, "allowed out of order": 0},
+    )
     if topology.weights is not None:
-        finite = all(np.isfinite(topology.weights[indptr[a] : indptr[b]]).all() for a, b in row_slices(indptr))
-        checks.append(
-            Check(name="weights are finite", passed=finite, detail="" if finite else "a sum overflows float32")
+        yield Check(
+            name="weights are finite",
+            passed=rows.overflowing == 0,
+            detail=f"{rows.overflowing:,} of {num_edges:,} edge weights are NaN or infinite"
+            + (": a sum of duplicates overflows float32" if rows.overflowing else ""),
+            numbers={"weights not finite": rows.overflowing, "allowed not finite": 0},
         )
-    return checks
 
 
 def node_checks(labels: Array, num_classes: int, parts: tuple[Array, Array, Array]) -> list[Check]:
     """Tests labels i32[N] and the split."""
     outside = int(np.count_nonzero((labels < -1) | (labels >= num_classes)))
-    problems = list(split_problems(parts, labels))
+    unknown, largest = int(np.count_nonzero(labels == -1)), int(labels.max(initial=-1))
+    problems, sizes = list(split_problems(parts, labels)), [len(part) for part in parts]
+    split = f"{sizes[0]:,} training, {sizes[1]:,} validation and {sizes[2]:,} test nodes"
     return [
-        Check(name="labels are in range", passed=outside == 0, detail=f"{outside} labels outside [-1, {num_classes})"),
-        Check(name="splits are disjoint", passed=not problems, detail="; ".join(problems)),
-    ]
+        Check(
+            name="labels are in range",
+            passed=outside == 0,
+            detail=f"{len(labels) - unknown:,} of {len(labels):,} nodes have a label, each below {num_classes:,}, the number of classes"
+            if outside == 0
+            else f"{outside:,} of {len(labels):,} labels are outside [-1, {num_classes:,})",
+            numbers={"largest label": largest, "number of classes": num_classes, "labels outside": outside},
+        ),
+        Check(
+            name="splits are disjoint",
+            passed=not problems,
+            detail="; ".join(problems) or f"{split}: none is in two parts, twice in one or without a label",
+            numbers={"nodes of all parts": sum(sizes), "different nodes of all parts": len(np.unique(np.concatenate(parts)))},
+        ),
+    ]  # fmt: skip
 
 
 def homophily(topology: Topology, labels: Array) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,18 @@ class GraphStage(SourceStage):
         "rows are sorted",
         "labels are in range",
         "splits are disjoint",
+    )
+    says = MappingProxyType(
+        {
+            "has edges": "At least one edge is left after self-loops and duplicates were treated as [graph] says.",
+            "indptr is monotone": "The starts of the rows never fall, begin at 0 and end at the number of edges.",
+            "ids are in range": "Every neighbour id names a node of the graph.",
+            "rows are sorted": "The neighbours of each node are ascending, strictly so where duplicates are merged.",
+            "labels are in range": "Every label is -1 (unknown) or names a class.",
+            "splits are disjoint": "No node is in two of training, validation and test, twice in one of them, or there without a "
+            "label.",
+            "weights are finite": "No edge weight is NaN or infinite, sums of merged duplicates included.",
+        }
     )
 
     aspects = (SAMPLING,)
@@ -173,7 +186,7 @@ def _write_nodes(raw: RawGraph, writer: Writer) -> None:
 
 def _draw(topology: Topology, numbers: Mapping[str, Any], writer: Writer) -> dict[str, str]:
     """Draws the figures and returns title -> file."""
-    from assets.figures import class_balance, degree_histogram
+    from assets.figures.graph import class_balance, degree_histogram
 
     degree_histogram(writer.path("degree.png"), topology.in_degree, topology.out_degree)
     figures = {"degrees": "degree.png"}

@@ -5,7 +5,7 @@
     score         f64[N]      what the nodes are ranked by (policies that compute one)
     layer_visits  u32[L, N]   batches in which the node is a destination of blocks[l] (`layers` = "visits" or "inputs")
     layer_inputs  u64[L, N]   distinct inputs under it there, summed over batches (`layers` = "inputs")
-    hit_ratio.png             hit ratio against cache ratio, by policy (with `evaluate_epochs`)
+    hit_ratio.png             hit ratio against cache ratio, by policy (policies that count, or with `evaluate_epochs`)
 
 Policies: `presample` counts K whole epochs on a random stream of their own, so no batch of theirs is a training batch (PreSC#K). `bayes`
 blends these counts, layer by layer, with what a model without noise expects (kernels/hotness/bayes.py): the better ranking
@@ -14,6 +14,8 @@ at the same rounds. The model knows uniform sampling; for any other method `baye
 of the evaluated training epochs themselves, for comparison only.
 
 `evaluate_epochs` = E samples the first E epochs of training as well, and measures on them what a cache of each ratio would hold, by policy.
+Without it, a policy that counts says what it expects its caches to hold: from the rates of `bayes`, or with each trial batch left out of
+the counts that fill its cache.
 `layer_inputs` walks all edges under every destination, which takes about as long as sampling them; everything else costs a few percent.
 
 Peak memory with N nodes, L layers, T threads: 8 N T for the samplers, one batch per thread, and 4 N for visits; 8 N L for layer visits, 8

@@ -64,28 +64,31 @@ class Counted:
     def checks(self, graph: Graph) -> list[Check]:
         """Tests the counts against what is known without them."""
         train_ids, total = np.asarray(graph.train_ids), int(self.visits.sum(dtype=np.uint64))
-        fewest = int(self.visits[train_ids].min())
+        fewest, rounds, inputs = int(self.visits[train_ids].min()), self.num_epochs, self.tally.num_inputs
         found = [
             Check(
                 name="visits add up to the inputs",
-                passed=total == self.tally.num_inputs,
-                detail=f"{total:,} visits, {self.tally.num_inputs:,} inputs of {self.tally.num_batches:,} batches",
+                passed=total == inputs,
+                detail=f"{total:,} visits counted by node, {inputs:,} inputs of {self.tally.num_batches:,} trial batches counted by batch",
+                numbers={"visits": total, "inputs": inputs},
             ),
             Check(
                 name="every training node is visited in every round",
-                passed=fewest >= self.num_epochs,
-                detail=f"{len(train_ids):,} nodes, at least {fewest} visits in {self.num_epochs} rounds",
+                passed=fewest >= rounds,
+                detail=f"each of {len(train_ids):,} training nodes has at least {fewest:,} visits in {rounds:,} round{'s' * (rounds > 1)}",
+                numbers={"fewest visits of a training node": fewest, "rounds": rounds},
             ),
         ]
         if self.counter.layers != "none":
             top = self.counter.layer_visits[-1]
-            seeds = int(top.sum(dtype=np.uint64))
+            seeds, expected = int(top.sum(dtype=np.uint64)), len(train_ids) * rounds
             found.append(
                 Check(
                     name="every training node is a seed once a round",
-                    passed=bool((top[train_ids] == self.num_epochs).all())
-                    and seeds == len(train_ids) * self.num_epochs,
-                    detail=f"{seeds:,} seeds in {self.num_epochs} rounds",
+                    passed=bool((top[train_ids] == rounds).all()) and seeds == expected,
+                    detail=f"{seeds:,} seeds counted, {expected:,} are {len(train_ids):,} training nodes in {rounds:,} "
+                    f"round{'s' * (rounds > 1)}",
+                    numbers={"seeds": seeds, "training nodes times rounds": expected},
                 )
             )
         return found

@@ -11,7 +11,14 @@ from assets.hotness.config import HotnessConfig, Policy
 from assets.hotness.epochs import Counted
 from kernels.hotness.bayes import visit_rates
 from kernels.hotness.push import reverse_pagerank
-from kernels.hotness.ranking import cache_sizes, hit_ratios, random_ranking, rank
+from kernels.hotness.ranking import (
+    cache_sizes,
+    expected_hit_ratios,
+    held_out_hit_ratios,
+    hit_ratios,
+    random_ranking,
+    rank,
+)
 from kernels.hotness.visits import VisitCounter
 from kernels.types import Array
 
@@ -93,13 +100,55 @@ def evaluate(rankings: Rankings, visits: Array, writer: Writer) -> tuple[dict[st
         visits: u32[N] of the evaluated epochs.
         writer: writer of the artifact, which gets the figure.
     """
-    from assets.figures import hit_ratio_curves
-
     num_nodes, curves, numbers = len(visits), {}, {}
     for policy in get_args(Policy):
         order = rankings.order(policy, rankings.score(policy))
         curves[policy] = hit_ratios(order, visits, cache_sizes(CURVE, num_nodes))
         for ratio, hit in zip(RATIOS, hit_ratios(order, visits, cache_sizes(RATIOS, num_nodes)), strict=True):
             numbers[f"hit_ratio_{policy}_{round(100 * ratio)}_percent"] = round(float(hit), 6)
-    hit_ratio_curves(writer.path("hit_ratio.png"), CURVE, curves)
-    return numbers, {"hit ratio": "hit_ratio.png"}
+    epochs = rankings.config.hotness.evaluate_epochs
+    return numbers, _draw(rankings, curves, f"measured on the batches of {epochs:,} training epochs", writer)
+
+
+def expect(
+    rankings: Rankings, order: Array, score: Array | None, writer: Writer
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Returns (expected hit ratios of the chosen policy, figures): what its caches will hold, estimated from the trial batches alone.
+
+    No batch is sampled for this. Where `bayes` estimated how often a batch asks for each node, a hit ratio is a sum of these rates; else
+    each trial batch finds a cache that was filled by the counts of the others (kernels/hotness/ranking.py).
+
+    Args:
+        rankings: rankings of policies that counted trial batches.
+        order, score: those of the chosen policy.
+        writer: writer of the artifact, which gets the figure.
+    """
+    counted, chosen = rankings.presampled, rankings.config.hotness.policy
+    assert counted is not None, "trial batches were counted"
+    visits, num_batches = counted.visits, counted.tally.num_batches
+    sampling = rankings.config.sampling
+    blended = chosen == "bayes" and sampling is not None and sampling.method == "uniform"
+    weights = np.asarray(score if blended else visits, np.float64)
+    orders = {chosen: order, **{name: rankings.order(name, rankings.score(name)) for name in ("degree", "random")}}
+
+    def ratios(policy: str, sizes: Array) -> Array:
+        by_counts = policy == "presample" or (policy == "bayes" and not blended)
+        if by_counts:
+            return held_out_hit_ratios(visits, num_batches, sizes)
+        return expected_hit_ratios(orders[policy], weights, sizes)
+
+    sizes = {cut: cache_sizes(cut, len(visits)) for cut in (CURVE, RATIOS)}
+    curves = {policy: ratios(policy, sizes[CURVE]) for policy in (*orders, "presample")}
+    numbers = {
+        f"expected_hit_ratio_{round(100 * ratio)}_percent": round(float(hit), 6)
+        for ratio, hit in zip(RATIOS, ratios(chosen, sizes[RATIOS]), strict=True)
+    }
+    return numbers, _draw(rankings, curves, "expected, from the counts of trial batches", writer)
+
+
+def _draw(rankings: Rankings, curves: dict[str, Array], source: str, writer: Writer) -> dict[str, str]:
+    from assets.figures.visits import hit_ratio_curves
+
+    path = writer.path("hit_ratio.png")
+    hit_ratio_curves(path, CURVE, curves, chosen=rankings.config.hotness.policy, source=source)
+    return {"hit ratio": path.name}

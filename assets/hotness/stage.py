@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,18 @@ class HotnessStage(Stage):
     Semantic = HotnessConfig
     Execution = HotnessExecution
     checks = ("the ranking holds every node once",)
+    says = MappingProxyType(
+        {
+            "visits add up to the inputs": "Visits counted by node and inputs counted by trial batch have the same "
+            "sum.",
+            "every training node is visited in every round": "A round has each training node as a seed, and a seed is among the "
+            "inputs of its batch.",
+            "every training node is a seed once a round": "The counts of the seeds' layer are one per training node and "
+            "round.",
+            "the ranking holds every node once": "The ranking is a permutation of the nodes, so any prefix of it is the "
+            "content of a cache.",
+        }
+    )
 
     def wanted(self, pipeline: Any) -> HotnessConfig | None:
         """Nodes are ranked as [hotness] says, or by its defaults where only [memory] asks for a cache."""
@@ -89,7 +102,7 @@ class HotnessStage(Stage):
             InputError: the graph has no training nodes, or a batch cannot be sampled.
         """
         from assets.hotness.epochs import Epochs
-        from assets.hotness.rankings import Rankings, evaluate
+        from assets.hotness.rankings import Rankings, evaluate, expect
 
         graph, table = open_graph(inputs["graph"]), semantic.hotness
         epochs = Epochs(graph, semantic, execution.threads, progress)
@@ -99,13 +112,17 @@ class HotnessStage(Stage):
         evaluated = epochs.evaluate() if table.evaluate_epochs else None
         after_epochs = time.perf_counter()
         rankings = Rankings(graph, semantic, presampled, evaluated, execution.threads)
-        order, numbers = _write(rankings, writer), {"num_nodes": graph.topology.num_nodes}
-        figures = {}
+        order, score = _write(rankings, writer)
+        numbers: dict[str, Any] = {"num_nodes": graph.topology.num_nodes}
+        figures: dict[str, str] = {}
         for name, counted in (("presample", presampled), ("evaluate", evaluated)):
             if counted is not None:
                 numbers |= counted.numbers(name)
         if evaluated is not None:
             found, figures = evaluate(rankings, evaluated.visits, writer)
+            numbers |= found
+        elif presampled is not None:
+            found, figures = expect(rankings, order, score, writer)
             numbers |= found
         writer.note(
             presample_seconds=round(after_rounds - started, 3),
@@ -119,8 +136,8 @@ class HotnessStage(Stage):
 HOTNESS = HotnessStage()
 
 
-def _write(rankings: Any, writer: Writer) -> Array:
-    """Writes the arrays of the configured policy; returns the order."""
+def _write(rankings: Any, writer: Writer) -> tuple[Array, Array | None]:
+    """Writes the arrays of the configured policy; returns the order and the score."""
     policy, counter = rankings.config.hotness.policy, rankings.counter
     score = rankings.score(policy)
     order = rankings.order(policy, score)
@@ -135,10 +152,16 @@ def _write(rankings: Any, writer: Writer) -> Array:
         writer.save("layer_visits", counter.layer_visits)
         if stored == "inputs":
             writer.save("layer_inputs", counter.layer_inputs)
-    return order
+    return order, score
 
 
 def _is_permutation(order: Array) -> Check:
     seen = np.zeros(len(order), bool)
     seen[order] = True
-    return Check(name="the ranking holds every node once", passed=bool(seen.all()), detail=f"{len(order):,} nodes")
+    held = int(np.count_nonzero(seen))
+    return Check(
+        name="the ranking holds every node once",
+        passed=held == len(order),
+        detail=f"the {len(order):,} places of the ranking hold {held:,} different nodes",
+        numbers={"different nodes ranked": held, "nodes": len(order)},
+    )

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from assets.storage.artifact import Artifact
     from assets.storage.writer import Writer
 
+ROWS_CHECK = "rows are the features"
 CHECKED_LISTS, CHECKED_ROWS, CHECKED_BYTES = 64, 64, 1 << 20
 """Chunks, caches and images of a group that are compared with the table by another way, and rows and bytes of each at most."""
 
@@ -97,7 +98,7 @@ def build_group(
     packed = [
         _Region(chunk_file, int(start), 0, plan.packed(batch)) for batch, start in enumerate(layout.rows.tolist())
     ]
-    wrong = _compare(table, [*packed, *regions])
+    check = _compare(table, [*packed, *regions])
     seconds = np.diff([clock, distributed, reordered, time.perf_counter()]).tolist()
     writer.note(phase_seconds=dict(zip(("distribute", "reorder", "compare"), seconds, strict=True)))
     return Summary(
@@ -107,8 +108,8 @@ def build_group(
             "num_batches": len(chunks),
             "num_rows": len(distributor.lists.ids),
         },
-        checks=[Check(name="rows are the features", passed=not wrong, detail=wrong or "drawn rows compared byte by byte")],
-    )  # fmt: skip
+        checks=[check],
+    )
 
 
 def _save(writer: Writer, plan: SegmentPlan, layout: _Layout, chunks: Sequence[Streamed], cache_words: Array) -> None:
@@ -210,8 +211,21 @@ def _input_ids(samples: Samples, number: int) -> Array:
     return data[start : start + length * np.dtype(dtype).itemsize].view(dtype)
 
 
-def _compare(table: FeatureTable, regions: list[_Region]) -> str:
-    """Compares rows at drawn places with the table, found by the plan's lists alone. Returns what is wrong, or ""."""
+def _compare(table: FeatureTable, regions: list[_Region]) -> Check:
+    """Compares rows at drawn places with the table, found by the plan's lists alone."""
+    wrong, compared = _first_wrong(table, regions)
+    total = sum(len(region.node_ids) for region in regions)
+    return Check(
+        name=ROWS_CHECK,
+        passed=not wrong,
+        detail=wrong or f"{compared:,} drawn rows of {total:,} are those of the table, byte by byte",
+        numbers={"rows compared": compared, "rows that differ": int(bool(wrong)), "rows": total},
+    )
+
+
+def _first_wrong(table: FeatureTable, regions: list[_Region]) -> tuple[str, int]:
+    """Returns which of the drawn rows is another one, "" for none, and how many rows were compared."""
+    compared = 0
     regions = [each for each in regions if len(each.node_ids)]
     reader, row_bytes = table_reader(), table.row_bytes
     most = max(1, min(CHECKED_ROWS, CHECKED_BYTES // row_bytes))
@@ -224,8 +238,10 @@ def _compare(table: FeatureTable, regions: list[_Region]) -> str:
             expected, _ = reader.read_rows(features, table.rows_of(ids), row_bytes=row_bytes, offset=table.offset)
             with reader.open(region.file.path) as file:
                 found, _ = reader.read_rows(file, entries, row_bytes=row_bytes, offset=region.start)
+            compared += len(ids)
             different = np.flatnonzero((found != expected).any(axis=1))
             if len(different):
                 place = int(entries[different[0]])
-                return f"row {int(ids[different[0]])} is another one at byte {region.start + place * row_bytes} of {region.file.path.name}"
-    return ""
+                at = region.start + place * row_bytes
+                return f"row {int(ids[different[0]])} is another one at byte {at} of {region.file.path.name}", compared
+    return "", compared

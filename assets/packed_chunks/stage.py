@@ -31,6 +31,15 @@ class PackedStage(FanOut):
     Table = Semantic = PackedConfig
     Execution = PackedExecution
     checks = ("rows are the features", "one chunk a batch", "chunks begin on pages")
+    says = MappingProxyType(
+        {
+            "rows are the features": "Rows drawn from chunks, caches and images are those of the feature table, byte by "
+            "byte.",
+            "one chunk a batch": "There are as many chunks as batches in the cache plan.",
+            "chunks begin on pages": "Every chunk is whole pages of the disk, so that it can be read past the page "
+            "cache.",
+        }
+    )
     of_one_feature_table = True
     needs = MappingProxyType({"cache_plan": ", which says what is packed"})
 

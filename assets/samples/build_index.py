@@ -51,12 +51,12 @@ def build_index(
     writer.save("visits", visits)
     num_batches = len(index["offsets"]) // semantic.epochs
     curve = access_curve(visits)
-    from assets.figures import access_figure
+    from assets.figures.visits import access_figure
 
     access_figure(writer.path("access.png"), *curve)
     return Summary(
         numbers=_numbers(index, semantic, num_batches, parts, visits, curve),
-        checks=[*_joined(parts), _seeds_check(wrong, semantic.epochs, len(graph.train_ids))],
+        checks=[*_joined(parts, index), _seeds_check(wrong, semantic.epochs, len(graph.train_ids))],
         figures={"accesses": "access.png"},
     )
 
@@ -126,17 +126,33 @@ def _count(
     return wrong
 
 
-def _joined(parts: Sequence[Artifact]) -> list[Check]:
+SAYS = {
+    "blocks are sound": "every edge of {batches:,} batches leads to a source of its block, and the last block ends in the batch's seeds",
+    "input ids are unique": "no batch of {batches:,} has a node twice among its {inputs:,} inputs",
+}
+"""What the checks of the parts tested, by their names."""
+
+
+def _joined(parts: Sequence[Artifact], index: Mapping[str, Array]) -> list[Check]:
     """Returns the checks of the parts, each over all of them; a part with a failed one was not published."""
-    names = [check["name"] for check in parts[0].summary["checks"]]
-    return [Check(name=name, passed=True, detail=f"tested in each of {len(parts)} parts") for name in names]
+    found, counts = [], {"batches": len(index["offsets"]), "inputs": int(index["num_inputs"].sum())}
+    for name in (check["name"] for check in parts[0].summary["checks"]):
+        made = [check for part in parts for check in part.summary["checks"] if check["name"] == name]
+        failed = sum(check.get("numbers", {}).get("batches that fail", 0) for check in made)
+        detail = f"{SAYS[name].format(**counts)}; tested in each of {len(parts):,} parts"
+        numbers = {"batches that fail": failed, "batches": counts["batches"]}
+        found.append(Check(name=name, passed=all(check["passed"] for check in made), detail=detail, numbers=numbers))
+    return found
 
 
 def _seeds_check(wrong: int, epochs: int, num_seeds: int) -> Check:
-    detail = (
-        f"{num_seeds} seeds; {wrong} of {epochs} epochs have others" if wrong else f"{num_seeds} seeds, {epochs} epochs"
+    whole = f"the seeds of an epoch are the {num_seeds:,} training nodes, each once, in {epochs - wrong:,} of {epochs:,} sampling epochs"
+    return Check(
+        name="every seed once an epoch",
+        passed=wrong == 0,
+        detail=whole,
+        numbers={"epochs with other seeds": wrong, "allowed with other seeds": 0, "seeds per epoch": num_seeds},
     )
-    return Check(name="every seed once an epoch", passed=wrong == 0, detail=detail)
 
 
 def _numbers(

@@ -115,7 +115,12 @@ def build_part(
 
 def _check(name: str, failed: list[bool], batches: BatchRange) -> Check:
     where = f", first of step {batches.low + failed.index(True)}" if any(failed) else ""
-    return Check(name=name, passed=not any(failed), detail=f"{sum(failed)} of {len(failed)} batches not{where}")
+    return Check(
+        name=name,
+        passed=not any(failed),
+        detail=f"{sum(failed):,} of {len(failed):,} batches not{where}",
+        numbers={"batches that fail": sum(failed), "batches": len(failed)},
+    )
 
 
 def _in_order(

@@ -28,6 +28,14 @@ class SamplesStage(FanOut):
     Semantic = SamplesConfig
     Execution = SamplesExecution
     checks = ("blocks are sound", "input ids are unique", "every seed once an epoch")
+    says = MappingProxyType(
+        {
+            "blocks are sound": "Every edge of a stored block leads to one of its sources, and the last block ends in the seeds of "
+            "its batch.",
+            "input ids are unique": "No stored batch asks for the row of a node twice.",
+            "every seed once an epoch": "The seeds of each sampling epoch are the training nodes, each once.",
+        }
+    )
     needs = MappingProxyType({"sampling": " with fanouts and batch_size"})
 
     def wanted(self, pipeline: Any) -> SamplesConfig | None:

@@ -1,6 +1,5 @@
-"""The learning curves of a train table, drawn from the metrics that its models hold: one PNG and one table, not an event an epoch."""
+"""The learning curves of a train table, drawn from the metrics that its models hold: one PNG and one table, not one event per epoch."""
 
-import io
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +7,11 @@ from typing import Any
 import dagster as dg
 
 from assets.definitions import figure
+from assets.figures.style import MARKERS, SERIES
 from assets.storage.artifact import Artifact
+
+METRICS = {"roc_auc": "ROC AUC"}
+"""Metrics whose name is not a word."""
 
 MAX_ROWS = 200
 """A table is stored with every materialisation, so a long one keeps its last rows."""
@@ -18,41 +21,88 @@ def curve_metadata(models: Sequence[Artifact]) -> dict[str, Any]:
     """Returns the figure and the table of the models' epochs."""
     histories = [read_history(model) for model in models]
     records = [
-        dg.TableRecord({"model": model.label, **{name: _plain(value) for name, value in row.items()}})
+        dg.TableRecord({"model": model.label, **{name: _plain(value) for name, value in counted_from_one(row).items()}})
         for model, history in zip(models, histories, strict=True)
         for row in history
     ]
     columns = {name: value for record in records for name, value in record.data.items()}
     schema = dg.TableSchema([dg.TableColumn(name, _type(value)) for name, value in columns.items()])
     rows = [dg.TableRecord({name: record.data.get(name) for name in columns}) for record in records[-MAX_ROWS:]]
+    metric = models[0].config["train"]["metric"]
+    drawn = draw_curves(histories, [seed_of(model) for model in models], metric)
     return {
-        "learning curve": figure("learning curve", draw_curves(histories)),
+        "learning curve": figure("learning curve", drawn),
         "epochs": dg.MetadataValue.table(records=rows, schema=schema),
     }
 
 
 def read_history(model: Artifact) -> list[dict[str, Any]]:
-    """Returns one row per epoch: epoch, loss, and the validation score where it was evaluated."""
+    """Returns one row per epoch: epoch (from 0), loss, and the validation score where it was evaluated."""
     return [json.loads(line) for line in model.file("metrics.jsonl").read_text().splitlines()]
 
 
-def draw_curves(histories: Sequence[Sequence[dict[str, Any]]]) -> bytes:
-    """Returns a PNG of loss and validation score against the epoch, one line per model; under 100 kB."""
-    # A figure made without pyplot needs no display and leaves no global state.
-    from matplotlib.figure import Figure
+def counted_from_one(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row of a model's metrics, whose epochs count from 0, as people count."""
+    return {**row, "epoch": row["epoch"] + 1}
 
-    drawing = Figure(figsize=(7, 3), layout="constrained")
-    for axis, name in zip(drawing.subplots(1, 2), ("loss", "valid"), strict=True):
-        for history in histories:
-            rows = [row for row in history if name in row]
-            axis.plot([row["epoch"] + 1 for row in rows], [row[name] for row in rows], marker=".", linewidth=1)
-        axis.set_xlabel("epoch")
-        axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.set_title({"loss": "training loss", "valid": "validation score"}[name], fontsize=10)
-        axis.grid(alpha=0.3)
-    buffer = io.BytesIO()
-    drawing.savefig(buffer, format="png", dpi=90)
-    return buffer.getvalue()
+
+def seed_of(model: Artifact) -> str:
+    """Returns what a model is called among those of its table."""
+    return f"seed {model.config['seed']}"
+
+
+def draw_curves(histories: Sequence[Sequence[dict[str, Any]]], names: Sequence[str], metric: str = "accuracy") -> bytes:
+    """Returns a PNG of training loss and validation score over the epochs, which count from 1; under 100 kB.
+
+    A star marks the epoch whose weights a model keeps: the first one with the best validation score.
+
+    Args:
+        histories: rows of each model, as `read_history` returns them.
+        names: of the models, for the legend.
+        metric: what the validation score is.
+    """
+    from assets.figures.style import grid, new_figure, png
+
+    drawing = new_figure(3.4 if len(names) == 1 else 3.8)
+    losses, scores = drawing.subplots(1, 2)
+    for number, (history, name) in enumerate(zip(histories, names, strict=True)):
+        colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
+        _draw_model(losses, scores, history, name, {"color": colour, "marker": marker})
+    validation = f"validation {METRICS.get(metric, metric)}"
+    for axes, title, unit in ((losses, "training loss", "mean cross entropy, nats"), (scores, validation, "%")):
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("epoch")
+        axes.set_ylabel(unit)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        grid(axes)
+    losses.set_ylim(bottom=0)
+    if not any("valid" in row for history in histories for row in history):
+        scores.text(0.5, 0.5, "no validation nodes", ha="center", transform=scores.transAxes)
+    handles, labels = losses.get_legend_handles_labels()
+    if len(names) > 1:
+        drawing.legend(handles, labels, loc="outside lower center", ncols=min(6, len(names)), frameon=False, fontsize=9)
+    return png(drawing)
+
+
+def chosen_row(history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the row of the epoch whose weights were kept: the best validated one, the last one where nothing was validated."""
+    validated = [row for row in history if "valid" in row]
+    return max(validated, key=lambda row: row["valid"]) if validated else history[-1]
+
+
+def _draw_model(losses: Any, scores: Any, history: Sequence[dict[str, Any]], name: str, style: dict[str, str]) -> None:
+    best = chosen_row(history)
+    line = {**style, "markersize": 3.5 if len(history) <= 60 else 0, "linewidth": 1.3}
+    losses.plot([row["epoch"] + 1 for row in history], [row["loss"] for row in history], label=name, **line)
+    star = {"color": style["color"], "marker": "*", "markersize": 15, "markeredgecolor": "black", "linestyle": "none"}
+    losses.plot(best["epoch"] + 1, best["loss"], **star)
+    rows = [row for row in history if "valid" in row]
+    if not rows:
+        return
+    scores.plot([row["epoch"] + 1 for row in rows], [100 * row["valid"] for row in rows], **line)
+    label = f"{name}: {100 * best['valid']:.2f} % in epoch {best['epoch'] + 1}"
+    scores.plot(best["epoch"] + 1, 100 * best["valid"], label=label, **star)
+    scores.legend(frameon=False, fontsize=8, loc="lower right", title="kept weights", title_fontsize=8)
 
 
 def _plain(value: Any) -> Any:

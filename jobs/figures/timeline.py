@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -73,12 +72,11 @@ def timeline_metadata(model: Artifact) -> dict[str, Any]:
 
 
 def draw_timeline(record: Mapping[str, Any]) -> bytes:
-    """Returns a PNG with one row a lane and one bar a span, coloured by phase; under 100 kB."""
-    # A figure made without pyplot needs no display and leaves no global state.
-    from matplotlib.figure import Figure
+    """Returns a PNG with one row per lane and one bar per span, coloured by phase; under 100 kB."""
+    from assets.figures.style import new_figure, png
 
     rows = lanes(record["spans"])
-    drawing = Figure(figsize=(8, 1.2 + 0.4 * len(rows)), layout="constrained")
+    drawing = new_figure(1.2 + 0.35 * len(rows))
     axes = drawing.subplots()
     phases = sorted({span[1] for span in record["spans"]}, key=lambda phase: (phase == WAIT, phase))
     for number, phase in enumerate(phases):
@@ -95,9 +93,7 @@ def draw_timeline(record: Mapping[str, Any]) -> bytes:
     axes.set_xlabel(f"seconds in epoch {record['epoch'] + 1}")
     axes.set_title(_title(record), fontsize=10)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
-    buffer = io.BytesIO()
-    drawing.savefig(buffer, format="png", dpi=90)
-    return buffer.getvalue()
+    return png(drawing)
 
 
 def _title(record: Mapping[str, Any]) -> str:

@@ -36,23 +36,24 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
     Raises:
         InputError: a table is named like a stage, or the pipeline does not say how to sample.
     """
-    sources = {step.name: step for step in preprocessing}
+    sources, recipe = {step.name: step for step in preprocessing}, ModelRecipe()
     return [
         Step(
             pipeline=pipeline.name,
             name=table.name,
-            recipe=ModelRecipe(),
-            configs=tuple(model_configs(table, pipeline.sampling, pipeline.seed)),
+            recipe=recipe,
+            configs=configs,
             inputs={
                 name: sources[pipeline.step_of(name, table.feature_table)]
                 for name in ("graph", "features", *table.technique.inputs)
             },
             # Which rows are cached and where batches come from changes no weight: needed, recorded and no part of the version.
             reads={name: sources[name] for name in table.reads if name in sources},
-            checks=ModelRecipe.checks,
+            checks=recipe.expected_checks(configs[0]),
             command=f"graphmill train {pipeline.reference} {table.name}",
         )
         for table in pipeline.train
+        for configs in (tuple(model_configs(table, pipeline.sampling, pipeline.seed)),)
     ]
 
 
@@ -93,11 +94,13 @@ def training_asset(
             )
             reported = dict(invocation.get_materialize_result().metadata or {})
             models = _trained(around, step, versions)
+        from jobs.figures.cost import cost_metadata
         from jobs.figures.curves import curve_metadata
         from jobs.figures.ledger_numbers import traffic_metadata
         from jobs.figures.timeline import timeline_metadata
 
-        shown = curve_metadata(models) | timeline_metadata(models[-1]) | traffic_metadata(models[-1])
+        last = models[-1]
+        shown = curve_metadata(models) | cost_metadata(last) | timeline_metadata(last) | traffic_metadata(last)
         yield materialized(step, models, versions, reused=reused, extra=reported | shown)
 
     return asset_of([step], body, kinds={"pytorch"}, pool=POOL, config=TrainingRun)

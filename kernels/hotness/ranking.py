@@ -61,6 +61,41 @@ def hit_ratios(order: Array, visits: Array, sizes: Array) -> Array:
     return held[sizes] / max(1, int(held[-1]))
 
 
+def expected_hit_ratios(order: Array, rates: Array, sizes: Array) -> Array:
+    """Returns f64[n]: the share of visits that caches will hold where each node is visited at an estimated rate; 0 where all rates are 0.
+
+    Args:
+        order: ids[N], hottest first.
+        rates: f64[N], not negative: visits per batch.
+        sizes: i64[n] nodes in the cache, each in 0..N.
+    """
+    held = np.concatenate([[0.0], np.cumsum(rates[order])])
+    return held[sizes] / held[-1] if held[-1] > 0 else np.zeros(len(sizes))
+
+
+def held_out_hit_ratios(visits: Array, num_batches: int, sizes: Array) -> Array:
+    """Returns f64[n]: the share of visits that caches hold which are filled by the counts of all other batches (leave-one-out).
+
+    A ranking by counts does better on the batches that were counted than on any others, since each of them voted for its own nodes. Here
+    each batch finds the cache that the others alone would fill: its nodes stand where one visit less puts them. The average over all
+    batches needs only how many nodes have which count: a node with c visits is in a batch with probability c / B. Of nodes with equal
+    counts at the edge of a cache each has the same chance.
+
+    Args:
+        visits: [N] integers, batches that visit each node.
+        num_batches: B, the batches that were counted.
+        sizes: i64[n] nodes in the cache, each in 0..N.
+    """
+    counts = np.bincount(visits).astype(np.float64)  # nodes by their visits
+    level = np.arange(len(counts))
+    voted = level * counts  # visits of nodes with so many
+    lost = np.append(voted[1:], 0) / num_batches  # nodes that are in a batch and have so many visits without it
+    left = counts - voted / num_batches + lost
+    # From the hottest down: nodes, and visits that find so hot a node when their own does not count.
+    nodes, found = (np.concatenate([[0.0], np.cumsum(values[::-1])]) for values in (left, np.append(voted[1:], 0)))
+    return np.interp(sizes, nodes, found) / max(1.0, found[-1])
+
+
 def similarity(first: Array, second: Array, top: float = TOP) -> float:
     """Returns the similarity of two epochs' footprints, in [0, 1]: FGNN's formula above; 1 where the second is empty.
 

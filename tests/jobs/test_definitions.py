@@ -15,6 +15,7 @@ from jobs.definitions import build_defs, read_pipelines
 from jobs.runs.children import ROOT
 from kernels.errors import InputError
 from tests.jobs.recipes import load_tiny, write_tiny
+from trainers.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS
 from trainers.recipe import ModelRecipe
 
 
@@ -35,7 +36,15 @@ def test_assets_have_keys_groups_versions_owners_and_checks(tiny, tmp_path):
     assert all(list(spec.owners) == ["team:graph"] and spec.code_version and spec.kinds for spec in specs.values())
     assert [dep.asset_key.to_user_string() for dep in specs["ti-ny/sage"].deps] == ["ti-ny/graph", "ti-ny/features"]
     checks = {check.name for check in definitions.resolve_asset_graph().asset_check_keys}
-    assert checks == {check_name(name) for name in (*GRAPH.checks, *FEATURES.checks, *ModelRecipe.checks)}
+    assert checks == {check_name(name) for name in (*GRAPH.checks, *FEATURES.checks, *MODEL_CHECKS, LEDGER_EQUALS_PLAN)}
+    graph = definitions.resolve_asset_graph()
+    of_model = {
+        key.name: graph.get_check_spec(key) for key in graph.asset_check_keys if key.asset_key.path[-1] == "sage"
+    }
+    assert {name for name, spec in of_model.items() if not spec.blocking} == {
+        check_name(name) for name in MODEL_WARNINGS
+    }
+    assert of_model["loss_fell"].description == ModelRecipe.says["loss fell"]
     names = {f"ti_ny__{selection}" for selection in ("preprocess", "train", "all")}
     assert names <= {job.name for job in definitions.resolve_all_job_defs()}
     (training,) = [asset for asset in definitions.assets if dg.AssetKey(["ti-ny", "sage"]) in asset.keys]

@@ -79,11 +79,11 @@ def test_metadata_has_numbers_figures_and_the_learning_curve(first, home):
     events = _materializations(home, first[1].run_id)
     graph = events["tiny/graph"].metadata
     assert graph["num_nodes"].value == 300 and graph["reused"].value is False
-    for figure in (graph["degrees"], graph["classes"], events["tiny/sage"].metadata["learning curve"]):
+    sage = events["tiny/sage"].metadata
+    for figure in (graph["degrees"], graph["classes"], sage["learning curve"], sage["cost of an epoch"]):
         assert figure.value.startswith("![") and "data:image/png;base64,iVBOR" in figure.value
         assert len(figure.value) < 140_000
-    sage = events["tiny/sage"].metadata
-    assert [record.data["epoch"] for record in sage["epochs"].records] == [0, 1]
+    assert [record.data["epoch"] for record in sage["epochs"].records] == [1, 2]
     assert 0 <= sage["valid_accuracy"].value <= 1 and sage["trained_models"].value == 1
 
 
@@ -187,6 +187,42 @@ def test_failed_checks_are_recorded_and_no_graph_is_published(tmp_path, monkeypa
         found = {entry.dagster_event.event_specific_data.check_name: entry for entry in entries}
     assert found["has_edges"].dagster_event.event_specific_data.passed is False
     assert found["rows_are_sorted"].dagster_event.event_specific_data.passed is True
+
+
+def test_a_check_that_does_not_block_is_a_warning_with_numbers(tmp_path, monkeypatch):
+    """What needs the graph is built, and the history says what was measured."""
+    from assets.building.stage import Check
+    from assets.graph import stage
+
+    checks = stage.node_checks
+
+    def warn(*arguments):
+        odd = Check(
+            name="splits are disjoint", passed=False, detail="odd", numbers={"odd nodes": 3, "of": 7.5}, blocking=False
+        )
+        return [*checks(*arguments)[:1], odd]
+
+    monkeypatch.setattr(stage, "node_checks", warn)
+    pipeline = load_tiny(tmp_path)
+    (tmp_path / "tiny.toml").write_text(pipeline.text + '[hotness]\npolicy = "degree"\n')
+    from assets.pipeline.file import load_pipeline
+    from trainers.config import TrainTable
+
+    pipeline = load_pipeline(tmp_path / "tiny.toml", TrainTable)
+    launch(Launch(pipeline=pipeline, home=tmp_path / "home", selection="preprocess"))
+    assert {"graph", "hotness"} <= {each.stage for each in Store(tmp_path / "home").artifacts()}
+    with open_instance(tmp_path / "home") as instance:
+        (run,) = instance.get_runs()
+        entries = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+        found = {
+            entry.dagster_event.event_specific_data.check_name: entry.dagster_event.event_specific_data
+            for entry in entries
+        }
+    odd = found["splits_are_disjoint"]
+    assert not odd.passed and odd.severity == dg.AssetCheckSeverity.WARN and odd.description == "odd"
+    assert {name: value.value for name, value in odd.metadata.items()} == {"odd nodes": 3, "of": 7.5}
+    sound = found["ids_are_in_range"]
+    assert sound.passed and sound.metadata["number of nodes"].value == 300
 
 
 def test_only_large_graphs_get_a_process_for_each_step(tmp_path):

@@ -18,7 +18,8 @@ from kernels.errors import InputError
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Transposes
 from kernels.sampling.transpose import transpose as with_transpose
-from kernels.types import BatchKey, Block
+from kernels.types import Array, BatchKey, Block
+from trainers.checks import INPUTS, count_name
 
 
 class StoredSampler:
@@ -44,6 +45,36 @@ class StoredSampler:
             raise InputError(problem, "build the samples of this pipeline: graphmill build PIPELINE")
         kept = {"none": len(blocks), "hidden": 1, "all": 0}[transpose]
         return (*blocks[:kept], *(with_transpose(block) for block in blocks[kept:]))
+
+
+def planned_counts(plan: EpochPlan, epochs: int, samples: Samples | None = None) -> dict[str, int]:
+    """Returns what a ledger counts of the batches of a run, known before it: seeds and batches, and of stored batches inputs and edges.
+
+    Args:
+        plan: of the run.
+        epochs: number of training epochs.
+        samples: the stored batches that it trains on, None where it samples.
+    """
+    counts = {"batches": epochs * plan.num_batches, "seeds": epochs * len(plan.train_ids)}
+    if samples is None:
+        return counts
+    times = batch_uses(plan, epochs, samples)
+    edges = (np.asarray(samples.num_edges) * times[:, None]).sum(axis=0).tolist()
+    return {
+        INPUTS: int((np.asarray(samples.num_inputs) * times).sum()),
+        **counts,
+        **{count_name("edges", layer): n for layer, n in enumerate(edges)},
+    }
+
+
+def batch_uses(plan: EpochPlan, epochs: int, samples: Samples) -> Array:
+    """Returns i64[B]: how often a run of so many training epochs takes each stored batch.
+
+    Args:
+        plan, epochs, samples: as in `planned_counts`.
+    """
+    taken = [epoch % plan.reuse if plan.reuse else epoch for epoch in range(epochs)]
+    return np.repeat(np.bincount(taken, minlength=samples.num_epochs), samples.num_batches)
 
 
 def require_samples(samples: Samples, plan: EpochPlan, epochs: int, sampling: SamplingConfig, seed: int) -> None:

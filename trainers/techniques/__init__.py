@@ -27,6 +27,8 @@ class Technique:
         reads: stages that the training reads besides, where the pipeline has them; they change how it runs and none of its weights.
         asks: table -> key -> value that the technique needs in a stage's table, whatever the file says there.
         stored: the mini-batches come from the `samples` stage, whatever the key `samples` says.
+        predicts: its file has a function `predicted(run, epochs)`: numbers that the ledger has after so many epochs, name -> number
+            (trainers/checks.py). A check compares them.
         settings: dataclass of the sub-table `[train.NAME]` with the technique's own keys, None without one.
     """
 
@@ -37,6 +39,7 @@ class Technique:
     reads: tuple[str, ...] = ()
     asks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     stored: bool = False
+    predicts: bool = False
     settings: type | None = None
 
     def load(self) -> ModuleType:
@@ -57,6 +60,7 @@ TECHNIQUES: dict[str, Technique] = {
             module="trainers.techniques.minibatch",
             needs=("sampling",),
             reads=("hotness", "budgets"),
+            predicts=True,
         ),
         Technique(
             name="disk",
@@ -64,6 +68,7 @@ TECHNIQUES: dict[str, Technique] = {
             needs=("sampling", "samples", "memory", "cache_plan"),
             reads=("samples", "cache_plan", "packed_chunks"),
             stored=True,
+            predicts=True,
         ),
     )
 }

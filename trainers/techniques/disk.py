@@ -30,12 +30,14 @@ from assets.sizes import parse_size
 from assets.storage.require import require
 from kernels.errors import InputError
 from kernels.rows.aligned import BufferPool, space_for
+from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.types import Block
 from trainers.batches.batch import MiniBatch, attach_weights, block_bytes, count_batch, planned_batch
 from trainers.batches.flow import Task, Work
 from trainers.batches.source import Batching
-from trainers.batches.stored import StoredSampler
+from trainers.batches.stored import StoredSampler, batch_uses, planned_counts
+from trainers.checks import INPUTS, TO_DEVICE, count_name, move_name
 from trainers.devices.malloc import lent_rows
 from trainers.executor import BatchExecutor, Run
 from trainers.record.ledger import Ledger, Line
@@ -86,6 +88,37 @@ def open_executor(run: Run) -> BatchExecutor:
         ),
     )
     return BatchExecutor(run, DiskSource(run.batching, rows, sampler))
+
+
+def predicted(run: Run, epochs: int) -> dict[str, int]:
+    """Returns numbers that the run's ledger has after so many epochs (trainers/checks.py): those of the cache plan and the samples.
+
+    Args:
+        run: the run.
+        epochs: number of training epochs.
+    """
+    samples, row_bytes = open_stored(run).samples, run.features.stored.row_bytes
+    times = batch_uses(run.plan, epochs, samples)
+    plan, chunks = run.reads["cache_plan"], run.reads["packed_chunks"]
+    tier_rows = np.asarray(plan.array("tier_rows")).astype(np.int64)
+    device, host, cached, packed = (tier_rows * times[:, None]).sum(axis=0).tolist()
+    sections = padded_bytes(tier_rows[:, 3] * row_bytes)
+    pages = np.asarray(plan.array("pages")) * PAGE_BYTES
+    moved = {
+        move_name("disk", "feature"): sections + pages,
+        move_name("disk", "ids"): np.asarray(chunks.array("num_bytes")) - sections,
+        move_name("disk", "topology"): np.asarray(samples.num_bytes),
+    }
+    rows = {"hits_device": device, "hits_host": host, "hits_disk_cache": cached, "hits_packed": packed}
+    counts = planned_counts(run.plan, epochs, samples)
+    return {
+        INPUTS: counts[INPUTS],
+        **{name: int((num_bytes * times).sum()) for name, num_bytes in moved.items()},
+        **counts,
+        **{count_name(name, 0): n for name, n in rows.items()},
+        move_name("disk", "feature", "asked"): (cached + packed) * row_bytes,
+        TO_DEVICE: sum(rows.values()) * row_bytes,
+    }
 
 
 class DiskSource:

@@ -14,7 +14,8 @@ from assets.storage.require import require
 from kernels.errors import InputError
 from kernels.sampling.own_sampling import AnySampler
 from trainers.batches.online import OnlineSource
-from trainers.batches.stored import StoredSampler, require_samples
+from trainers.batches.stored import StoredSampler, planned_counts, require_samples
+from trainers.checks import INPUTS, TIER_ROWS, TO_DEVICE, count_name, ledger_numbers
 from trainers.executor import BatchExecutor, Run
 
 
@@ -27,6 +28,26 @@ def open_executor(run: Run) -> BatchExecutor:
     stored = run.execution.samples == "stored"
     samplers = stored_samplers(run) if stored else drawing_samplers(run)
     return BatchExecutor(run, OnlineSource(run.batching, run.features.source, samplers))
+
+
+def predicted(run: Run, epochs: int) -> dict[str, int]:
+    """Returns numbers that the run's ledger has after so many epochs (trainers/checks.py).
+
+    How many inputs a sampled batch has is only known when it is drawn. Then what the ledger says of rows and bytes follows from its count
+    of inputs, which is kept apart from them.
+
+    Args:
+        run: the run; its ledger is complete.
+        epochs: number of training epochs.
+    """
+    stored = run.execution.samples == "stored"
+    planned = planned_counts(run.plan, epochs, open_stored(run).samples if stored else None)
+    counted = ledger_numbers(run.ledger.rows())
+    rows = planned.get(INPUTS, counted.get(INPUTS, 0)) - counted.get(count_name("without_features", 0), 0)
+    planned[TO_DEVICE] = rows * run.features.stored.row_bytes
+    if run.features.record:  # a cache counts where rows come from
+        planned[TIER_ROWS] = rows
+    return planned
 
 
 def drawing_samplers(run: Run) -> list[AnySampler]:

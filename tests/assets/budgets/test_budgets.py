@@ -105,8 +105,43 @@ def test_a_refresh_while_budgets_are_resolved_publishes_nothing(tmp_path, graph,
 
 def test_budgets_beyond_the_memory_are_refused(tmp_path, graph):
     write_measured(tmp_path, 10_000)
-    with pytest.raises(InputError, match=r"device and host fit the memory: 18.8 KiB of rows in 9.8 KiB"):
+    with pytest.raises(
+        InputError, match=r"device and host fit the memory: 18.8 KiB of rows .* in 9.8 KiB of the machine"
+    ):
         resolve(tmp_path, graph, device="60%", host="60%", disk="auto")
+
+
+def test_the_check_and_the_picture_have_the_numbers_of_the_levels(tmp_path, graph, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("assets.figures.budgets.budget_bars", lambda path, levels, title: drawn.append((levels, title)))
+    write_measured(tmp_path, 16 * GB, 30 * GB)
+    artifact = resolve(tmp_path, graph, {"device_work_bytes": GB}, device="auto", host="25%", disk="auto")
+    levels = {level.name.split("\n")[0]: (level.num_bytes, dict(level.parts)) for level in drawn[0][0]}
+    assert levels["features"] == (
+        FEATURES, {"rows on the device": FEATURES, "rows on the host": 0, "rows in the feature file alone": 0}
+    )  # fmt: skip
+    assert levels["device"][0] == 4 * GB and levels["device"][1]["work of the training"] == GB
+    assert levels["device"][1]["rows on the device"] == FEATURES
+    assert levels["host"] == (FEATURES // 4, {
+        "rows on the host": 0, "budget that no row needs": FEATURES // 4, "not given to graphmill": 0
+    })  # fmt: skip
+    assert levels["disk"] == (30 * GB, {"packed rows": 15 * GB, "not given to graphmill": 15 * GB})
+    (check,) = artifact.summary["checks"]
+    assert check["numbers"] == {"rows held on device and host, bytes": FEATURES, "memory, bytes": 16 * GB}
+    whole = resolve(tmp_path, graph)
+    host = dict(drawn[1][0][2].parts)
+    assert host["the logical device"] == host["budget that no row needs"] == 4 * GB and whole.summary["figures"]
+
+
+def test_given_budgets_are_drawn_without_a_machine(tmp_path, graph):
+    artifact = resolve(tmp_path, graph, device="10%", host="20%", disk="2x")
+    (check,), (figure,) = artifact.summary["checks"], artifact.summary["figures"].values()
+    held = FEATURES // 10 // 48 * 48 + FEATURES // 5 // 48 * 48
+    assert check["numbers"] == {
+        "rows held on device and host, bytes": held,
+        "budgets, bytes": FEATURES // 10 + FEATURES // 5,
+    }
+    assert 1000 < artifact.file(figure).stat().st_size < 100_000 and artifact.verify() == []
 
 
 def test_first_measurements_at_once_agree(tmp_path, monkeypatch):

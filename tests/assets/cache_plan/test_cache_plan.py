@@ -85,6 +85,9 @@ def test_predictions_equal_a_recount_of_the_arrays(made, epochs, disk, order):
     assert numbers["order"] == order or (order == "auto" and numbers["order"] in ("filled", "copies"))
     assert numbers["num_batches"] == 7 * epochs and all(check["passed"] for check in found.summary["checks"])
     assert found.verify() == []
+    *_, held, stored = (check["numbers"] for check in found.summary["checks"])
+    assert stored == {"disk, bytes": numbers["disk_bytes"], "disk budget, bytes": numbers["disk_budget_bytes"]}
+    assert held["device, bytes"] == numbers["num_device_rows"] * ROW_BYTES <= held["device budget, bytes"]
     assert all((found.path / name).stat().st_size < 100_000 for name in found.summary["figures"].values())
 
 

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.figures import class_balance, degree_histogram
 from assets.graph import checks
 from assets.graph.checks import homophily, node_checks, row_slices, topology_checks
 from kernels.types import Topology
@@ -64,20 +63,30 @@ def test_homophily_counts_known_edges_only(monkeypatch):
     assert homophily(topology([0, 1, 2], [1, 0]), np.array([0, 1], np.int32)) == (0, 2)
 
 
-@pytest.mark.parametrize("classes", [1, 12, 400])
-def test_figures_are_small_pngs(tmp_path, classes):
-    rng = np.random.default_rng(0)
-    degree = rng.zipf(1.5, 100_000).clip(max=50_000).astype(np.int32)
-    degree_histogram(tmp_path / "degree.png", degree, degree[::-1])
-    names = ["$cost of a long name that goes on and on", *map(str, range(1, classes))]
-    class_balance(tmp_path / "classes.png", names, rng.integers(1, 900, classes), 3)
-    for path in tmp_path.iterdir():
-        content = path.read_bytes()
-        assert content.startswith(b"\x89PNG") and len(content) < 100_000
-    again = tmp_path / "again.png"
-    degree_histogram(again, degree, degree[::-1])
-    assert again.read_bytes() == (tmp_path / "degree.png").read_bytes()
+def test_checks_say_what_they_found_in_numbers():
+    whole = {
+        check.name: check
+        for check in topology_checks(topology([0, 2, 2, 3], np.array([1, 2, 0], np.int32)), merged=True)
+    }
+    assert whole["ids are in range"].numbers == {"largest id": 2, "number of nodes": 3, "ids outside": 0}
+    assert whole["ids are in range"].detail == (
+        "every one of 3 neighbour ids is below 3, the number of nodes; the largest is 2"
+    )
+    assert whole["has edges"].numbers == {"edges": 3, "fewest allowed, edges": 1}
+    broken = {
+        check.name: check for check in topology_checks(topology([0, 2, 3], np.array([7, -1, 0], np.int32)), merged=True)
+    }
+    assert broken["ids are in range"].detail == "2 of 3 neighbour ids are outside [0, 2): they go from -1 to 7"
+    assert broken["rows are sorted"].numbers == {"entries out of order": 1, "allowed out of order": 0}
+    assert broken["rows are sorted"].detail.startswith("1 of 3 entries out of order")
+    labels, split = node_checks(np.array([0, 1, -1], np.int32), 2, (np.array([0]), np.array([1]), np.array([1])))
+    assert labels.numbers == {"largest label": 1, "number of classes": 2, "labels outside": 0}
+    assert split.numbers == {"nodes of all parts": 3, "different nodes of all parts": 2}
+    assert split.detail == "valid and test overlap in 1 nodes: 1"
 
 
-def test_a_graph_without_edges_can_be_drawn(tmp_path):
-    degree_histogram(tmp_path / "degree.png", np.zeros(3, np.int32), np.zeros(3, np.int32))
+def test_weights_that_overflow_are_counted():
+    weighted = topology([0, 1, 2], np.array([1, 0], np.int32))
+    object.__setattr__(weighted, "weights", np.array([1.0, np.inf], np.float32))
+    (check,) = [each for each in topology_checks(weighted, merged=True) if each.name == "weights are finite"]
+    assert not check.passed and check.numbers == {"weights not finite": 1, "allowed not finite": 0}

@@ -126,6 +126,45 @@ def test_evaluation_measures_every_policy_on_training_epochs(graph, tmp_path):
     assert artifact.file("hit_ratio.png").stat().st_size < 100_000
 
 
+@pytest.mark.parametrize(("policy", "within"), [("bayes", 0.02), ("presample", 0.03)])
+def test_what_a_policy_expects_of_its_caches_is_near_what_training_measures(graph, tmp_path, policy, within):
+    artifact = build(graph, tmp_path, policy=policy, rounds=4)
+    measured = build(graph, tmp_path, policy=policy, rounds=4, evaluate_epochs=4).summary["numbers"]
+    for percent in (1, 5, 10, 20):
+        expected = artifact.summary["numbers"][f"expected_hit_ratio_{percent}_percent"]
+        assert expected == pytest.approx(measured[f"hit_ratio_{policy}_{percent}_percent"], abs=within)
+    assert artifact.summary["figures"] == {"hit ratio": "hit_ratio.png"}
+    assert 1000 < artifact.file("hit_ratio.png").stat().st_size < 100_000
+
+
+def test_the_picture_compares_the_chosen_policy_with_others(graph, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        "assets.figures.visits.hit_ratio_curves", lambda path, *given, **more: drawn.append((given, more))
+    )
+    build(graph, tmp_path / "a")
+    build(graph, tmp_path / "b", policy="presample", evaluate_epochs=1)
+    build(graph, tmp_path / "c", policy="degree", layers="visits")
+    build(graph, tmp_path / "d", policy="degree")
+    (_, expected), (_, measured), (_, counted) = drawn  # nothing was counted for the last one
+    assert [set(given[1]) for given, _ in drawn] == [
+        {"bayes", "presample", "degree", "random"}, set(get_args(Policy)), {"degree", "presample", "random"},
+    ]  # fmt: skip
+    assert [more["chosen"] for more in (expected, measured, counted)] == ["bayes", "presample", "degree"]
+    assert expected["source"].startswith("expected") and measured["source"].startswith("measured")
+
+
+def test_checks_have_the_numbers_of_the_counts(graph, tmp_path):
+    artifact = build(graph, tmp_path, rounds=2)
+    found = {check["name"]: check["numbers"] for check in artifact.summary["checks"]}
+    visits, train_ids = open_hotness(artifact).visits, open_graph(graph).train_ids
+    assert visits is not None
+    assert found["visits add up to the inputs"] == {"visits": visits.sum(), "inputs": visits.sum()}
+    fewest = found["every training node is visited in every round"]
+    assert fewest == {"fewest visits of a training node": visits[train_ids].min(), "rounds": 2}
+    assert found["the ranking holds every node once"] == {"different nodes ranked": 2000, "nodes": 2000}
+
+
 def test_a_user_s_own_sampling_function_is_presampled(graph, tmp_path):
     (tmp_path / "hotness_own.py").write_text(OWN)
     sampling = dataclasses.replace(SAMPLING, method=Reference("hotness_own:first_ones", tmp_path))

@@ -94,6 +94,37 @@ def test_every_row_of_every_batch_is_the_feature_row(tmp_path: Path, case: dict[
         assert sum(len(ids) - len(np.unique(ids)) for ids in caches) > 100  # there are copies
 
 
+def test_checks_and_picture_have_the_numbers_of_what_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    monkeypatch.setattr("assets.figures.tiers.packing_figure", lambda path, *given: drawn.append(given))
+    packed = build_packed(tmp_path)
+    made, plan = packed.packed_chunks, packed.cache_plan.summary["numbers"]
+    numbers, found = made.summary["numbers"], {check["name"]: check["numbers"] for check in made.summary["checks"]}
+    assert found["one chunk a batch"] == {"chunks": 7, "batches": 7}
+    assert found["chunks begin on pages"] == {
+        "chunks off the pages": 0,
+        "allowed off the pages": 0,
+        "page, bytes": 4096,
+    }
+    rows, images = found["rows are the features"], numbers["device_rows"] + numbers["host_rows"]
+    assert rows["rows"] == numbers["packed_rows"] + numbers["cached_rows"] + images
+    assert 0 < rows["rows compared"] <= rows["rows"] and rows["rows that differ"] == 0
+    space, reads = drawn[0]
+    names = ("packed rows", "disk caches", "addresses and padding")
+    assert sum(space[name] for name in names) == numbers["chunk_bytes"] + numbers["cache_bytes"]
+    assert space["packed rows"] == numbers["packed_rows"] * numbers["row_bytes"]
+    assert space["full packing"] == plan["full_packing_bytes"] and space["budget"] == plan["disk_budget_bytes"]
+    read = sum(int(reads[name].sum()) for name in names)
+    assert read == numbers["chunk_bytes"] + plan["num_pages"] * PAGE_BYTES
+    assert reads["disk caches"].tolist() == (np.asarray(packed.cache_plan.array("pages")) * PAGE_BYTES).tolist()
+
+
+def test_a_picture_is_drawn_by_default(tmp_path: Path) -> None:
+    made = build_packed(tmp_path).packed_chunks
+    (figure,) = made.summary["figures"].values()
+    assert 1000 < made.file(figure).stat().st_size < 100_000 and made.verify() == []
+
+
 def test_the_bytes_do_not_depend_on_how_they_are_built(tmp_path: Path) -> None:
     built = [
         build_packed(tmp_path / f"home-{number}", **how).packed_chunks

@@ -30,8 +30,8 @@ from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.sources.own_data import build_config
-from tests.trainers.runs import train_packed
-from trainers.config import TrainTable
+from tests.trainers.runs import TABLE, train_packed
+from trainers.config import TrainTable, model_configs
 from trainers.recipe import ModelRecipe
 
 RECIPE = '[graph]\nsource = "sbm"\nnodes = 60\nedges = 240\n[degrees]\nleast = 2\n'
@@ -139,9 +139,17 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
 
 
 def declared(stage: Any, artifact: Artifact, semantic: Any) -> None:
-    """The checks that an artifact made are those that its stage declares for its config, each once."""
+    """The checks that an artifact made are those that its stage declares for its config, each once, with numbers and a sentence."""
     made = [check["name"] for check in artifact.summary["checks"]]
     assert sorted(made) == sorted(stage.expected_checks(semantic)), stage.name
+    for name in stage.expected_checks(semantic):
+        assert len(stage.says[name].split()) > 5, f"{stage.name} does not say what {name} tests"
+    for check in artifact.summary["checks"]:
+        assert check["blocking"] == (check["name"] not in stage.warnings)
+        assert len(check["numbers"]) >= 2, f"{check['name']}: what was measured, and the bound that it was held against"
+        assert all(isinstance(value, int | float) for value in check["numbers"].values())
+        said = check["detail"]
+        assert len(said.split()) > 4 and any(letter.isdigit() for letter in said) and said != check["name"]
 
 
 def test_every_stage_makes_the_checks_that_it_declares(packed: Packed, tmp_path: Path) -> None:
@@ -164,7 +172,9 @@ def test_every_stage_makes_the_checks_that_it_declares(packed: Packed, tmp_path:
         seen.add(stage.name)
         if stage.name in ("samples", "cache_plan", "packed_chunks"):
             declared(stage, getattr(packed, stage.name), None)
-    declared(ModelRecipe(), train_packed(packed, tmp_path / "models"), None)
+    table = TrainTable(**(TABLE | {"trainer": "disk"}))
+    (model,) = model_configs(table, sampling, 5)
+    declared(ModelRecipe(), train_packed(packed, tmp_path / "models"), model)
     assert seen == {"graph", "features", "hotness", "budgets", "samples", "cache_plan", "packed_chunks", "model"}
 
 

@@ -89,6 +89,11 @@ def test_numbers_and_counts_are_exact(by_epochs, epochs):
         "input ids are unique": True,
         "every seed once an epoch": True,
     }
+    measured = {check["name"]: check["numbers"] for check in made.summary["checks"]}
+    assert measured["blocks are sound"] == {"batches that fail": 0, "batches": 7 * epochs}
+    seeds = measured["every seed once an epoch"]
+    assert seeds == {"epochs with other seeds": 0, "allowed with other seeds": 0, "seeds per epoch": 200}
+    assert f"among its {sum(inputs):,} inputs" in made.summary["checks"][1]["detail"]
     (figure,) = made.summary["figures"].values()
     assert 1000 < made.file(figure).stat().st_size < 100_000
 

@@ -1,0 +1,107 @@
+"""What all pictures share: their size, their colours, the words on their axes, and how they are saved.
+
+Only matplotlib's object interface is used: there is no global state and no display. The same numbers give the same bytes (no date, no
+version in the file) with one version of matplotlib. The web UI shows a picture in its own size, so each is 700 pixels wide.
+
+The colours are those of Paul Tol's "bright" scheme, which stay apart for readers who do not see red and green apart. One thing has one
+colour in every picture: what is near the computation is blue or cyan, what is far away is yellow or red.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTH, DPI = 7.0, 100
+"""Inches, and pixels per inch."""
+
+COLOURS = 128
+"""Of a picture's palette: a few, and their shades at the edges of letters and lines."""
+
+BLUE, CYAN, GREEN, YELLOW, RED, PURPLE, GREY = (
+    "#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#bbbbbb",
+)  # fmt: skip
+BLACK, LIGHT = "#222222", "#e4e4e4"
+SERIES = (BLUE, RED, GREEN, PURPLE, YELLOW, CYAN, BLACK)
+"""Of curves that are alike, such as one per seed."""
+
+MARKERS = "os^Dv*X"
+"""Of the same curves: colour is never the only difference."""
+
+LEVELS = {"device": BLUE, "host": CYAN, "disk cache": GREEN, "packed": YELLOW, "feature file": RED}
+"""Of the places that feature rows come from."""
+
+
+def new_figure(height: float) -> Figure:
+    """Returns an empty figure of the common width and a height in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
+
+
+def png(figure: Figure) -> bytes:
+    """Returns a figure as PNG with a palette of its own, a third of the bytes of one without."""
+    from PIL import Image
+
+    drawn, saved = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, dpi=DPI, format="png", metadata={"Software": None})
+    image = Image.open(drawn).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    image.save(saved, format="png", optimize=True)
+    return saved.getvalue()
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes a figure as PNG."""
+    path.write_bytes(png(figure))
+
+
+def grid(axes: Any, axis: str = "both") -> None:
+    """Draws thin lines behind what is drawn, and takes the frame away."""
+    axes.grid(axis=axis, color=LIGHT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def count_axis(axis: Any) -> None:
+    """Labels an axis of counts, after they are drawn: whole numbers with commas, on a long logarithmic axis at powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    if axis.get_scale() == "log":
+        low, high = axis.get_view_interval()
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,), numticks=9))
+        axis.set_minor_formatter(NullFormatter())
+    else:
+        axis.set_major_locator(MaxNLocator(nbins=7, integer=True))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def byte_unit(largest: float) -> tuple[int, str]:
+    """Returns the unit of an axis whose largest value is so many bytes: its bytes and its name."""
+    names = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    power = next((power for power in range(len(names)) if largest < 1024 ** (power + 1)), len(names) - 1)
+    return 1024**power, names[power]
+
+
+def stacked_bar(axes: Any, place: float, parts: list[tuple[str, float, str]], **more: Any) -> float:
+    """Draws a bar of several lengths side by side; returns their sum.
+
+    Args:
+        axes: where.
+        place: on the vertical axis.
+        parts: (label, length, colour) of each length, from the left.
+        more: options of `barh`.
+    """
+    start = 0.0
+    for label, length, colour in parts:
+        axes.barh(place, length, left=start, color=colour, label=label, edgecolor="white", linewidth=0.6, **more)
+        start += length
+    return start
+
+
+def clip(name: str, most: int = 28) -> str:
+    """Shortens a name, and keeps `$` from starting a formula."""
+    return (name if len(name) <= most else name[: most - 1] + "…").replace("$", r"\$")

@@ -1,0 +1,54 @@
+"""What an epoch cost: the numbers of the picture are those of the ledger and of the run."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jobs.figures.cost import cost_metadata, draw_cost, epoch_cost
+from tests.assets.packed_chunks.packed import build_packed
+from tests.trainers.runs import train_packed, train_small
+
+
+def counts_of(model):
+    return {
+        row["name"]: row["n"] for row in json.loads(model.file("ledger.json").read_text())["counts"] if not row["layer"]
+    }
+
+
+def test_rows_and_bytes_are_those_of_the_ledger_per_epoch(tmp_path: Path) -> None:
+    model = train_packed(build_packed(tmp_path / "packed", epochs=2), tmp_path / "home")
+    cost, counts = epoch_cost(model), counts_of(model)
+    assert cost["rows"] == {
+        "device": counts["hits_device"] / 3, "host": counts["hits_host"] / 3,
+        "disk cache": counts["hits_disk_cache"] / 3, "packed": counts["hits_packed"] / 3,
+    }  # fmt: skip
+    moves = json.loads(model.file("ledger.json").read_text())["moves"]
+    disk = sum(row["moved_bytes"] for row in moves if row["link"] == "disk")
+    assert cost["bytes"]["disk"] == disk / 3 and set(cost["bytes"]) == {"disk", "host to device", "within the device"}
+    assert "data:image/png" in cost_metadata(model)["cost of an epoch"].value
+
+
+def test_without_a_cache_every_row_is_one_of_the_feature_file(tmp_path: Path) -> None:
+    model = train_small(tmp_path)
+    cost, counts = epoch_cost(model), counts_of(model)
+    assert cost["rows"] == {"feature file": counts["inputs"] / 3}
+    assert cost["bytes"]["mapped file (asked for)"] == cost["bytes"]["host to device"] == 48 * counts["inputs"] / 3
+
+
+def test_seconds_are_the_means_of_the_run(tmp_path: Path) -> None:
+    model = train_small(tmp_path, eval_every=2)
+    run, seconds = model.run_record()["epoch_seconds"], epoch_cost(model)["seconds"]
+    assert seconds["training steps"] + seconds["waiting"] == pytest.approx(sum(run["train"]) / 3)
+    assert seconds["evaluation"] == pytest.approx(sum(run["evaluate"]) / 3)
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        {"seconds": {}, "rows": {}, "bytes": {}},
+        {"seconds": {"training steps": 1e-9}, "rows": {"packed": 1e12}, "bytes": {"disk": 1e15, "host to device": 0.0}},
+    ],
+)
+def test_it_is_drawn_where_little_is_known(cost) -> None:
+    assert draw_cost(cost, "seed 0").startswith(b"\x89PNG")

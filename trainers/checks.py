@@ -1,0 +1,176 @@
+"""What is tested of a trained model: its weights, its scores, its losses and its ledger.
+
+Only weights that are not finite keep a model from being published. What else failed is a warning: the model is there, and its page says
+what is odd about it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.building.stage import Check
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FINITE, ABOVE_CHANCE, LOSS_FELL = "weights are finite", "score above chance", "loss fell"
+MODEL_CHECKS = (FINITE, ABOVE_CHANCE, LOSS_FELL)
+"""What is tested of every model; the UI lists checks before they have run."""
+
+LEDGER_EQUALS_PLAN = "ledger equals plan"
+"""What is tested where a technique predicts what its ledger will say."""
+
+MODEL_WARNINGS = (ABOVE_CHANCE, LOSS_FELL, LEDGER_EQUALS_PLAN)
+"""What blocks nothing where it fails."""
+
+COUNTS = {
+    "hits_device": "rows from the device",
+    "hits_host": "rows from the host",
+    "hits_disk_cache": "rows from disk caches",
+    "hits_packed": "rows from packed chunks",
+    "misses": "rows from the feature file",
+    "without_features": "inputs without features",
+}
+"""Counts of the ledger in words, but for those of layers."""
+
+TIER_ROWS, TO_DEVICE, INPUTS = "rows of all tiers", "bytes of features to the device", "inputs of layer 0"
+
+NAMED = 3
+"""Numbers of the ledger that the sentence of its check names; all of them are compared."""
+
+
+def weights_check(weights: Mapping[str, Tensor]) -> Check:
+    """Tests that no parameter or buffer of a model is NaN or infinite."""
+    import torch
+
+    total = sum(tensor.numel() for tensor in weights.values())
+    wrong = sum(int((~torch.isfinite(tensor)).sum()) for tensor in weights.values())
+    return Check(
+        name=FINITE,
+        passed=wrong == 0,
+        detail=f"{wrong:,} of {total:,} weights are NaN or infinite" + ("; lower `lr`" if wrong else ""),
+        numbers={"weights not finite": wrong, "allowed not finite": 0, "weights": total},
+    )
+
+
+def chance_check(metric: str, split: str, score: float | None, labels: Array, class_names: Sequence[str]) -> Check:
+    """Tests that a score is better than that of an answer that does not look at the node.
+
+    For the accuracy that is the largest class of the split, for the area under the ROC curve one half.
+
+    Args:
+        metric: of the train table.
+        split: name of the split, in words.
+        score: of the model's kept weights; None where the split has no nodes or the metric is not defined.
+        labels: int[n] of the split.
+        class_names: C names.
+    """
+    if score is None or not len(labels):
+        return Check(name=ABOVE_CHANCE, passed=False, detail=f"no {split} node has a score", blocking=False)
+    counts = np.bincount(labels)
+    largest = int(counts.argmax())
+    chance = 0.5 if metric == "roc_auc" else float(counts[largest] / len(labels))
+    if metric == "roc_auc":
+        reached, said = f"{split} ROC AUC {100 * score:.2f} %", "what a score drawn at random reaches"
+    else:
+        reached = f"{split} accuracy {100 * score:.2f} %"
+        name = f"class {class_names[largest]}" if class_names[largest].isdigit() else class_names[largest]
+        said = f"what the answer {name} for each of {len(labels):,} nodes reaches"
+    passed = score > chance
+    return Check(
+        name=ABOVE_CHANCE,
+        passed=passed,
+        detail=f"{reached} is {'above' if passed else 'not above'} {100 * chance:.2f} %, {said}",
+        numbers={f"{split} {metric}, %": 100 * score, "chance, %": 100 * chance},
+        blocking=False,
+    )
+
+
+def loss_check(history: Sequence[Mapping[str, Any]]) -> Check:
+    """Tests that the losses of a training are finite and that the last epoch's is below the first one's, where there are two.
+
+    Args:
+        history: rows of the epochs (from 0), each with its `loss`.
+    """
+    losses = [float(row["loss"]) for row in history]
+    first, last, best = losses[0], losses[-1], min(range(len(losses)), key=lambda epoch: losses[epoch])
+    infinite = sum(not math.isfinite(loss) for loss in losses)
+    fell = len(losses) == 1 or last < first
+    if infinite:
+        detail = f"the loss of {infinite:,} of {len(losses):,} epochs is NaN or infinite; lower `lr`"
+    elif len(losses) == 1:
+        detail = f"the loss of the only epoch, {first:.4f}, is finite; there is no second one to compare it with"
+    else:
+        detail = (
+            f"the loss {'fell' if fell else 'did not fall'} from {first:.4f} in epoch 1 to {last:.4f} in epoch {len(losses)}; "
+            f"the lowest is {losses[best]:.4f} in epoch {best + 1}"
+        )
+    numbers = {
+        "loss of the last epoch, nats": last,
+        "loss of the first epoch, nats": first,
+        "lowest loss, nats": losses[best],
+    }
+    return Check(
+        name=LOSS_FELL,
+        passed=fell and not infinite,
+        detail=detail,
+        numbers={label: loss for label, loss in numbers.items() if math.isfinite(loss)},
+        blocking=False,
+    )  # fmt: skip
+
+
+def ledger_numbers(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, int]:
+    """Returns the numbers of a ledger by their names, and two sums: rows of all tiers, and bytes of features that reached the device.
+
+    Args:
+        rows: as `Ledger.rows` returns them.
+    """
+    found: dict[str, int] = {}
+    for row in rows["counts"]:
+        found[count_name(row["name"], row["layer"])] = row["n"]
+    for row in rows["moves"]:
+        for what in ("asked", "moved"):
+            label = move_name(row["link"], row["kind"], what)
+            found[label] = found.get(label, 0) + row[f"{what}_bytes"]
+    tiers = [row["n"] for row in rows["counts"] if row["name"].startswith("hits_") or row["name"] == "misses"]
+    moved = (found.get(move_name(link, "feature"), 0) for link in ("h2d", "d2d"))
+    return found | {TIER_ROWS: sum(tiers), TO_DEVICE: sum(moved)}
+
+
+def count_name(name: str, layer: int) -> str:
+    """Returns the name of a count of the ledger in words."""
+    return f"{name} of layer {layer}" if name in ("inputs", "edges") else COUNTS.get(name, name)
+
+
+def move_name(link: str, kind: str, what: str = "moved") -> str:
+    """Returns the name of bytes of the ledger in words: those that crossed a link, or those that were "asked" of it."""
+    return f"bytes of {kind} {what} over {link}"
+
+
+def ledger_check(counted: Mapping[str, int], planned: Mapping[str, int]) -> Check:
+    """Tests that a ledger says to the last byte what was known before the training.
+
+    Args:
+        counted: the ledger (`ledger_numbers`); what it lacks is 0.
+        planned: the numbers that are predicted, under the same names, the most telling first.
+    """
+    pairs = {name: (counted.get(name, 0), n) for name, n in planned.items()}
+    wrong = [f"{found:,} {name} instead of {n:,}" for name, (found, n) in pairs.items() if found != n]
+    named = ", ".join(f"{n:,} {name}" for name, n in list(planned.items())[:NAMED])
+    numbers = {"numbers that differ": len(wrong), "numbers compared": len(planned)}
+    for name, (found, n) in list(pairs.items())[:NAMED]:
+        numbers |= {f"{name}, counted": found, f"{name}, planned": n}
+    return Check(
+        name=LEDGER_EQUALS_PLAN,
+        passed=not wrong,
+        detail=f"{len(wrong):,} of {len(planned):,} numbers of the ledger differ from the plan: {'; '.join(wrong)}"
+        if wrong
+        else f"each of {len(planned):,} planned numbers is that of the ledger: {named}",
+        numbers=numbers,
+        blocking=False,
+    )
