@@ -34,7 +34,7 @@ class RunState:
         epoch, position: the training epoch in progress and the next batch of it.
         loss_sum: sum of the losses of this epoch's batches so far.
         history: one row per epoch: epoch, loss, and valid where it was evaluated.
-        best_score, best_epoch: the best validation score and the epoch that gave it; None and -1 before any.
+        best_score, best_epoch: the best validation score and the epoch (from 1) that gave it; None and 0 before any.
         waited: evaluations since then.
         done: training has ended.
     """
@@ -44,7 +44,7 @@ class RunState:
     loss_sum: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
     best_score: float | None = None
-    best_epoch: int = -1
+    best_epoch: int = 0
     waited: int = 0
     done: bool = False
 

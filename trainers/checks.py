@@ -95,7 +95,7 @@ def loss_check(history: Sequence[Mapping[str, Any]]) -> Check:
     """Tests that the losses of a training are finite and that the last epoch's is below the first one's, where there are two.
 
     Args:
-        history: rows of the epochs (from 0), each with its `loss`.
+        history: rows of the epochs, each with its `loss`.
     """
     losses = [float(row["loss"]) for row in history]
     first, last, best = losses[0], losses[-1], min(range(len(losses)), key=lambda epoch: losses[epoch])

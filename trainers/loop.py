@@ -101,7 +101,7 @@ class Loop:
         label = f"epoch {state.epoch + 1}/{self.config.epochs}"
         self.progress.start(label, self.plan.num_batches, "batches")
         self.progress.advance(state.position)
-        self.timeline.start(state.epoch)
+        self.timeline.start(state.epoch + 1)
         for done in self.executor.steps(state.epoch, state.position):
             state.loss_sum += done.loss_sum
             state.position = done.position + 1
@@ -132,7 +132,7 @@ class Loop:
 
     def _finish_epoch(self) -> None:
         state, config = self.state, self.config
-        row: dict[str, float | int] = {"epoch": state.epoch, "loss": state.loss_sum / len(self.plan.train_ids)}
+        row: dict[str, float | int] = {"epoch": state.epoch + 1, "loss": state.loss_sum / len(self.plan.train_ids)}
         last = state.epoch + 1 == config.epochs
         if self.evaluate and (last or (state.epoch + 1) % config.eval_every == 0):
             started = time.perf_counter()
@@ -147,7 +147,7 @@ class Loop:
     def _note_score(self, score: float) -> None:
         state = self.state
         if state.best_score is None or score > state.best_score:
-            state.best_score, state.best_epoch, state.waited = score, state.epoch, 0
+            state.best_score, state.best_epoch, state.waited = score, state.epoch + 1, 0
             self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
         else:
             state.waited += 1

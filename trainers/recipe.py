@@ -23,7 +23,7 @@ class ModelRecipe(Stage):
     """The half of the `model` stage that decides versions."""
 
     name = "model"
-    code_version = 1
+    code_version = 2
     Semantic = ModelConfig
     checks = MODEL_CHECKS
     warnings = MODEL_WARNINGS

@@ -54,8 +54,8 @@ class Entry:
         return [model.summary["numbers"][name] for model in self.models if name in model.summary["numbers"]]
 
     def best_epochs(self) -> list[int]:
-        """The epoch whose weights each model has, from 1."""
-        return [model.summary["numbers"]["best_epoch"] + 1 for model in self.models]
+        """The epoch whose weights each model has, from 1; 0 where no validation chose one and it has the last."""
+        return [model.summary["numbers"]["best_epoch"] for model in self.models]
 
     def epoch_seconds(self) -> float | None:
         """Median seconds of a training epoch over all seeds, as recorded when the models were trained."""
@@ -198,7 +198,7 @@ def _scores(entries: Sequence[Entry]) -> dict[str, list[str]]:
         "trainer": [entry.table.trainer for entry in entries],
         "valid": [_spread(entry.scores("valid")) for entry in entries],
         "test": [_spread(entry.scores("test")) for entry in entries],
-        "best\nepoch": [", ".join(map(str, entry.best_epochs()[:3])) for entry in entries],
+        "best\nepoch": [", ".join(str(epoch or "-") for epoch in entry.best_epochs()[:3]) for entry in entries],
     }
 
 

@@ -21,7 +21,7 @@ def curve_metadata(models: Sequence[Artifact]) -> dict[str, Any]:
     """Returns the figure and the table of the models' epochs."""
     histories = [read_history(model) for model in models]
     records = [
-        dg.TableRecord({"model": model.label, **{name: _plain(value) for name, value in counted_from_one(row).items()}})
+        dg.TableRecord({"model": model.label, **{name: _plain(value) for name, value in row.items()}})
         for model, history in zip(models, histories, strict=True)
         for row in history
     ]
@@ -37,13 +37,8 @@ def curve_metadata(models: Sequence[Artifact]) -> dict[str, Any]:
 
 
 def read_history(model: Artifact) -> list[dict[str, Any]]:
-    """Returns one row per epoch: epoch (from 0), loss, and the validation score where it was evaluated."""
+    """Returns one row per epoch: epoch (from 1), loss, and the validation score where it was evaluated."""
     return [json.loads(line) for line in model.file("metrics.jsonl").read_text().splitlines()]
-
-
-def counted_from_one(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns a row of a model's metrics, whose epochs count from 0, as people count."""
-    return {**row, "epoch": row["epoch"] + 1}
 
 
 def seed_of(model: Artifact) -> str:
@@ -93,15 +88,15 @@ def chosen_row(history: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _draw_model(losses: Any, scores: Any, history: Sequence[dict[str, Any]], name: str, style: dict[str, str]) -> None:
     best = chosen_row(history)
     line = {**style, "markersize": 3.5 if len(history) <= 60 else 0, "linewidth": 1.3}
-    losses.plot([row["epoch"] + 1 for row in history], [row["loss"] for row in history], label=name, **line)
+    losses.plot([row["epoch"] for row in history], [row["loss"] for row in history], label=name, **line)
     star = {"color": style["color"], "marker": "*", "markersize": 15, "markeredgecolor": "black", "linestyle": "none"}
-    losses.plot(best["epoch"] + 1, best["loss"], **star)
+    losses.plot(best["epoch"], best["loss"], **star)
     rows = [row for row in history if "valid" in row]
     if not rows:
         return
-    scores.plot([row["epoch"] + 1 for row in rows], [100 * row["valid"] for row in rows], **line)
-    label = f"{name}: {100 * best['valid']:.2f} % in epoch {best['epoch'] + 1}"
-    scores.plot(best["epoch"] + 1, 100 * best["valid"], label=label, **star)
+    scores.plot([row["epoch"] for row in rows], [100 * row["valid"] for row in rows], **line)
+    label = f"{name}: {100 * best['valid']:.2f} % in epoch {best['epoch']}"
+    scores.plot(best["epoch"], 100 * best["valid"], label=label, **star)
     scores.legend(frameon=False, fontsize=8, loc="lower right", title="kept weights", title_fontsize=8)
 
 

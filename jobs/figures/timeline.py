@@ -54,7 +54,7 @@ def write_timeline(model: Artifact, path: Path | None) -> Path:
 def print_timeline(model: Artifact) -> None:
     """Prints a line a lane: how long it did what in its last epoch; then how much of the preparation was hidden."""
     record = read_timeline(model)
-    print(f"{model.label}, epoch {record['epoch'] + 1}: {record['seconds']:.3f} s")
+    print(f"{model.label}, epoch {record['epoch']}: {record['seconds']:.3f} s")
     for lane, sums in sorted(record["busy_seconds"].items(), key=lambda item: lanes(record["spans"]).index(item[0])):
         phases = ", ".join(f"{phase} {seconds:.3f} s" for phase, seconds in sums.items())
         print(f"  {lane:12} {phases}")
@@ -90,7 +90,7 @@ def draw_timeline(record: Mapping[str, Any]) -> bytes:
             label = None
     axes.set_yticks(range(len(rows)), rows)
     axes.invert_yaxis()
-    axes.set_xlabel(f"seconds in epoch {record['epoch'] + 1}")
+    axes.set_xlabel(f"seconds in epoch {record['epoch']}")
     axes.set_title(_title(record), fontsize=10)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
     return png(drawing)

@@ -26,9 +26,9 @@ def rows_of(model) -> list[dict]:
 def test_a_model_learns_and_says_what_it_did(tmp_path: Path) -> None:
     model = train_small(tmp_path, epochs=15)
     rows, numbers = rows_of(model), model.summary["numbers"]
-    assert [row["epoch"] for row in rows] == list(range(15)) and rows[-1]["loss"] < 0.7 * rows[0]["loss"]
+    assert [row["epoch"] for row in rows] == list(range(1, 16)) and rows[-1]["loss"] < 0.7 * rows[0]["loss"]
     assert numbers["valid_accuracy"] == max(row["valid"] for row in rows)
-    assert rows[numbers["best_epoch"]]["valid"] == numbers["valid_accuracy"]
+    assert rows[numbers["best_epoch"] - 1]["valid"] == numbers["valid_accuracy"]
     assert numbers["test_accuracy"] > 0.45 and numbers["train_accuracy"] > 0.45  # chance is 0.25
     weights = load_file(model.file("weights.safetensors"))
     assert sum(tensor.numel() for tensor in weights.values()) == numbers["parameters"]
@@ -95,7 +95,7 @@ def test_sampling_enters_the_version(tmp_path: Path) -> None:
 
 def test_patience_stops_early_and_keeps_the_best(tmp_path: Path) -> None:
     model = train_small(tmp_path, epochs=60, patience=3, lr=0.1)
-    rows, best = rows_of(model), model.summary["numbers"]["best_epoch"]
+    rows, best = rows_of(model), model.summary["numbers"]["best_epoch"] - 1
     assert len(rows) == best + 4 < 60
     assert all(row["valid"] <= rows[best]["valid"] for row in rows)
     assert model.summary["numbers"]["valid_accuracy"] == rows[best]["valid"]
@@ -118,7 +118,7 @@ def test_a_model_is_trained_again_and_replaced_when_it_is_asked_for(tmp_path: Pa
 
 def test_eval_every_skips_epochs_but_never_the_last(tmp_path: Path) -> None:
     rows = rows_of(train_small(tmp_path, epochs=5, eval_every=2))
-    assert [row["epoch"] for row in rows if "valid" in row] == [1, 3, 4]
+    assert [row["epoch"] for row in rows if "valid" in row] == [2, 4, 5]
 
 
 def test_sampled_evaluation_scores_the_same_model_alike(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_graph_without_validation_nodes_keeps_the_last_weights(tmp_path: Path)
     table = TrainTable(name="x", hidden=4, epochs=2)
     (model,) = train_table(Store(tmp_path), graph.inputs, table, SAMPLING, 0, report=lambda line: None)
     numbers = model.summary["numbers"]
-    assert numbers["best_epoch"] == -1 and "valid_accuracy" not in numbers and "test_accuracy" in numbers
+    assert numbers["best_epoch"] == 0 and "valid_accuracy" not in numbers and "test_accuracy" in numbers
 
 
 def test_wrong_values_are_reported_together() -> None:

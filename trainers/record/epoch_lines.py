@@ -33,15 +33,15 @@ class EpochLines:
         """Says a line about a finished epoch, unless it is thinned out.
 
         Args:
-            row: epoch (from 0), loss, and the validation score where there is one.
+            row: epoch (from 1), loss, and the validation score where there is one.
             seconds: that it took, evaluation included.
-            best: best validation score so far and its epoch (from 0), None before the first.
+            best: best validation score so far and its epoch (from 1), None before the first.
             last: whether the run ends with it; the first and the last epoch always get a line.
         """
-        number = int(row["epoch"]) + 1
+        number = int(row["epoch"])
         if self.tell is None or not (last or not self._said_any or number % self.every == 0):
             return
         self._said_any = True
         valid = f", valid {100 * row['valid']:.2f}" if "valid" in row else ""
-        found = f" (best {100 * best[0]:.2f} in epoch {best[1] + 1})" if best is not None else ""
+        found = f" (best {100 * best[0]:.2f} in epoch {best[1]})" if best is not None else ""
         self.tell(f"{self.title}epoch {number}/{self.epochs}: loss {row['loss']:.4f}{valid}{found}, {seconds:.2f} s")

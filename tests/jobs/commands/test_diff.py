@@ -150,9 +150,9 @@ def test_models_are_compared_epoch_by_epoch(tmp_path):
         (None, losses[1][2]),
     ]
     text = printed(store, two_epochs.version[:12], three_epochs.version[:12])
-    assert "first epoch that differs: 0" in text and "weights.safetensors" in text
+    assert "first epoch that differs: 1" in text and "weights.safetensors" in text
     third = text.splitlines()[-2].split()
-    assert third[0] == "2" and third[1] == "-"
+    assert third[0] == "3" and third[1] == "-"
 
 
 def test_equal_metrics_say_so(tmp_path):

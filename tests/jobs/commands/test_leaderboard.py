@@ -57,7 +57,7 @@ def test_costs_are_those_of_an_epoch(home: Path, tmp_path: Path) -> None:
     assert rows["sage"]["bytes_per_epoch"]["mapped"] == inputs * row_bytes // epochs
     assert "mapped" not in rows["apart"]["bytes_per_epoch"]
     assert rows["sage"]["peak_memory_bytes"] > 10 << 20 and rows["sage"]["epoch_seconds"] > 0
-    assert rows["sage"]["best_epochs"] == [model.summary["numbers"]["best_epoch"] + 1]
+    assert rows["sage"]["best_epochs"] == [model.summary["numbers"]["best_epoch"]]
 
 
 def test_equal_models_are_told_from_one_model_with_two_names(home: Path, tmp_path: Path) -> None:

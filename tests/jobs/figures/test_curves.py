@@ -9,9 +9,9 @@ from jobs.figures.curves import chosen_row, curve_metadata, draw_curves, read_hi
 from tests.jobs.trained import trained_home
 
 ROWS = [
-    {"epoch": 0, "loss": 2.0, "valid": 0.5},
-    {"epoch": 1, "loss": 1.0, "valid": 0.75},
-    {"epoch": 2, "loss": 0.5, "valid": 0.75},
+    {"epoch": 1, "loss": 2.0, "valid": 0.5},
+    {"epoch": 2, "loss": 1.0, "valid": 0.75},
+    {"epoch": 3, "loss": 0.5, "valid": 0.75},
 ]
 
 
@@ -51,7 +51,7 @@ def test_without_validation_the_last_weights_are_kept(monkeypatch: pytest.Monkey
 
 
 def test_many_long_curves_are_a_small_picture() -> None:
-    history = [{"epoch": epoch, "loss": 1 / (epoch + 1), "valid": epoch / 500} for epoch in range(500)]
+    history = [{"epoch": epoch, "loss": 1 / epoch, "valid": epoch / 500} for epoch in range(1, 501)]
     assert len(draw_curves([history] * 12, [f"seed {seed}" for seed in range(12)])) < 100_000
 
 
@@ -60,6 +60,6 @@ def test_the_table_of_a_model_says_what_its_metrics_say(tmp_path: Path) -> None:
     models = [each for each in store.artifacts() if each.stage == "model" and each.config["train"]["epochs"] == 3]
     shown = curve_metadata(models)
     records = [record.data for record in shown["epochs"].records]
-    expected = [row | {"epoch": row["epoch"] + 1, "model": m.label} for m in models for row in read_history(m)]
+    expected = [row | {"model": m.label} for m in models for row in read_history(m)]
     assert records == expected and {seed_of(model) for model in models} == {"seed 1", "seed 2"}
     assert "data:image/png" in shown["learning curve"].value

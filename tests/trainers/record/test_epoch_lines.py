@@ -15,7 +15,7 @@ def said(epochs: int, lines: str = "some", stop: int | None = None) -> list[str]
     listener = EpochLines(found.append, "", epochs, lines)  # pyright: ignore[reportArgumentType]
     for epoch in range(stop or epochs):
         last = epoch + 1 == (stop or epochs)
-        listener.epoch({"epoch": epoch, "loss": 1.0}, 0.5, None, last=last)
+        listener.epoch({"epoch": epoch + 1, "loss": 1.0}, 0.5, None, last=last)
     return [line.split(":")[0] for line in found]
 
 
@@ -34,7 +34,7 @@ def test_an_early_stop_is_said() -> None:
 def test_a_line_has_loss_score_and_the_best_so_far() -> None:
     found: list[str] = []
     listener = EpochLines(found.append, "seed 3, ", 20)
-    listener.epoch({"epoch": 4, "loss": 0.125, "valid": 0.8765}, 1.25, (0.9, 1), last=False)
+    listener.epoch({"epoch": 5, "loss": 0.125, "valid": 0.8765}, 1.25, (0.9, 2), last=False)
     assert found == ["seed 3, epoch 5/20: loss 0.1250, valid 87.65 (best 90.00 in epoch 2), 1.25 s"]
 
 

@@ -93,7 +93,7 @@ def test_threads_share_a_timeline() -> None:
 def test_a_run_records_the_last_epoch_of_every_thread(tmp_path: Path) -> None:
     model = train_small(tmp_path, epochs=3, samplers=2)
     record = model.run_record()["timeline"]
-    assert record["epoch"] == 2 and lanes(record["spans"]) == [STEP, "sampler 0", "sampler 1"]
+    assert record["epoch"] == 3 and lanes(record["spans"]) == [STEP, "sampler 0", "sampler 1"]
     phases = {(lane, phase): {span[2] for span in record["spans"] if span[:2] == [lane, phase]}
               for lane, phase, *_ in record["spans"]}  # fmt: skip
     assert phases[STEP, "train"] == phases[STEP, WAIT] == set(range(7))
