@@ -20,6 +20,7 @@ from assets.building.checks import join_checks
 from assets.building.materialize import materialize, materialize_together
 from assets.building.stage import Check, ChecksFailedError, Progress, Silent
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs, joint_version, recipe_hash
+from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.version import canonical, canonical_json, short
@@ -115,7 +116,9 @@ def _finished(
     if step.external:
         yield _raw_observation(step, versions)
     (artifact,) = artifacts
-    around.report(f"{step.name}: {'reused' if reused else 'built'} {artifact.label}{_size(artifact)}")
+    took = "" if reused else f" in {artifact.run_record().get('seconds', 0.0):.1f} s"
+    size = format_bytes(artifact.total_bytes)
+    around.report(f"{step.name}: {'reused' if reused else 'built'} {artifact.label}{_size(artifact)}{took}, {size}")
     yield materialized(step, artifacts, versions, reused=reused)
 
 

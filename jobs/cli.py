@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobs.commands.store import STORE_COMMANDS
+from jobs.commands.store import STORE_COMMANDS, json_option
 from kernels.errors import InputError
 
 if TYPE_CHECKING:
@@ -80,20 +81,24 @@ def validate(pipeline: str) -> None:
 
 @graphmill.command()
 @pipeline_argument
+@json_option
 @click.pass_obj
-def status(home: Path | None, pipeline: str) -> None:
+def status(home: Path | None, pipeline: str, as_json: bool) -> None:
     """Shows which artifacts of a pipeline are there, which a run would build, and why. Builds nothing.
 
     Example: graphmill status cora
     """
-    from jobs.commands.status import print_status
+    from jobs.commands.status import print_status, status_json
 
-    print_status(_load(pipeline), home, click.echo)
+    if as_json:
+        click.echo(json.dumps(status_json(_load(pipeline), home), indent=2))
+    else:
+        print_status(_load(pipeline), home, click.echo)
 
 
 @graphmill.command()
 @pipeline_argument
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON; scores as fractions, bytes per epoch.")
+@json_option
 @click.pass_obj
 def leaderboard(home: Path | None, pipeline: str, as_json: bool) -> None:
     """Prints the leaderboard of the models that a pipeline has. Trains nothing.
@@ -112,7 +117,8 @@ def leaderboard(home: Path | None, pipeline: str, as_json: bool) -> None:
 
 @graphmill.command()
 @click.argument("source")
-def inspect(source: str) -> None:
+@json_option
+def inspect(source: str, as_json: bool) -> None:
     """Shows what SOURCE holds, what would be built from it, and the memory and disk that it takes. Builds nothing.
 
     SOURCE is a pipeline, or data: an .npz archive, Parquet or CSV tables (a pattern in quotes), an unzipped ogbn-* folder, a file of
@@ -120,9 +126,12 @@ def inspect(source: str) -> None:
 
     Example: graphmill inspect "edges-*.parquet"
     """
-    from jobs.commands.inspect_source import print_source
+    from jobs.commands.inspect_source import print_source, survey_of
 
-    print_source(source)
+    if as_json:
+        click.echo(json.dumps(survey_of(source).values(), indent=2))
+    else:
+        print_source(source)
 
 
 @graphmill.command()
@@ -225,7 +234,7 @@ def ui(home: Path | None, port: int | None) -> None:
 
 @graphmill.command()
 @pipeline_argument
-@click.argument("name")
+@click.argument("name", required=False)
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="The Parquet file; replaced when it exists."
 )
@@ -234,9 +243,11 @@ def ui(home: Path | None, port: int | None) -> None:
 @click.option("--threads", type=int, help="Default: the table's.")
 @click.pass_obj
 def predict(
-    home: Path | None, pipeline: str, name: str, out: Path, seed: int | None, workspace: str, threads: int | None
+    home: Path | None, pipeline: str, name: str | None, out: Path, seed: int | None, workspace: str, threads: int | None
 ) -> None:
     """Writes original id, class, probability and embedding of every node, by the trained model of [[train]] table NAME.
+
+    The two may be written as one, PIPELINE/NAME.
 
     Example: graphmill predict cora gcn --out cora.parquet
     """
@@ -244,6 +255,10 @@ def predict(
     from trainers.predict import predict_table
     from trainers.record.progress import open_progress
 
+    if name is None:
+        pipeline, slash, name = pipeline.rpartition("/")
+        if not slash:
+            raise InputError(f"{name} names no [[train]] table", f"write PIPELINE NAME or PIPELINE/NAME: {name} sage")
     options: dict[str, Any] = {"seed": seed, "workspace": workspace, "threads": threads, "progress": open_progress()}
     model, num_rows = predict_table(Store(home), _load(pipeline), name, out, **options)
     click.echo(f"{out}: {num_rows:,} nodes, by {model.label}")

@@ -97,6 +97,7 @@ def train(order: Order) -> Sequence[Artifact]:
         reads=found.reads,
         resume=order.resume,
         retrain=order.retrain,
+        asked_by=f"{pipeline.name}/{table.name}",
         epoch_lines=order.epoch_lines,
         progress=open_progress(title=f"{table.name}: ", also=order.tell),
     )

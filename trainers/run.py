@@ -27,6 +27,7 @@ def train_table(
     reads: Mapping[str, Artifact] | None = None,
     resume: bool = False,
     retrain: bool = False,
+    asked_by: str = "",
     epoch_lines: Lines = "some",
     progress: Progress | None = None,
     report: Callable[[str], None] = print,
@@ -42,6 +43,7 @@ def train_table(
         resume: go on from a checkpoint where there is one; otherwise a checkpoint is replaced.
         retrain: train models that the store has as well, and put the new ones in their places. Their weights are equal, unless the
             machine or a library computes otherwise than it did; their times and ledgers are those of the new training.
+        asked_by: PIPELINE/TABLE, for the record of the run.
         progress: shows epochs.
         report: gets a line about each model.
 
@@ -51,7 +53,8 @@ def train_table(
     # A writer sweeps as well, but where everything is reused there is none.
     store.sweep()
     stage, folder, models = ModelStage(), store.home / "checkpoints", []
-    execution = RunExecution(**asdict(table.execution), resume=resume, checkpoints=folder, epoch_lines=epoch_lines)
+    run = {"resume": resume, "checkpoints": folder, "epoch_lines": epoch_lines, "asked_by": asked_by}
+    execution = RunExecution(**asdict(table.execution), **run)
     versions = {stage_version(stage, config, inputs): config for config in model_configs(table, sampling, seed)}
     read = [*inputs.values(), *(reads or {}).values()]
     # Held for the whole table: between two seeds nothing else keeps what it reads and the finished models from collection.
@@ -67,7 +70,8 @@ def train_table(
             # Only now is the model safe; a kill before this line costs nothing but the file.
             path.unlink(missing_ok=True)
             how = "reused" if model.reused else "trained"
-            named = f"(seed {config.seed}, {short(inputs['graph'].version)})"
+            took = "" if model.reused else f" in {model.run_record().get('seconds', 0.0):.1f} s"
+            named = f"(seed {config.seed}, {short(inputs['graph'].version)}){took}"
             report(f"{table.name}: {how} {model.label} {named}{_compared(model, old)}")
             for check in model.summary["checks"]:
                 if not check["passed"]:

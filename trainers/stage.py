@@ -55,6 +55,8 @@ class RunExecution(TrainExecution):
     checkpoints: Path
     # Which epochs a line is printed about.
     epoch_lines: Lines = "some"
+    # PIPELINE/TABLE that asked for the model first; "" where nobody did by name.
+    asked_by: str = ""
 
 
 class ModelStage(ModelRecipe):

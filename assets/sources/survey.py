@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from assets.sizes import format_bytes
 from assets.sources.features import array_type
@@ -63,9 +64,18 @@ class Survey:
         missing = self.num_without_features
         return f"for {self.num_nodes - missing:,} of the nodes" if missing else "per node"
 
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes in the store, at most."""
+        return self.topology_bytes + self.table_bytes + 20 * self.num_nodes
+
+    def values(self) -> dict[str, Any]:
+        """Returns everything as JSON-ready values: the fields, and the bytes that follow from them."""
+        names = ("topology_bytes", "table_bytes", "stored_bytes")
+        return asdict(self) | {name: getattr(self, name) for name in names}
+
     def lines(self) -> list[str]:
         """Returns the report."""
-        stored = self.topology_bytes + self.table_bytes + 20 * self.num_nodes
         return [
             self.title,
             *[f"  {line}" for line in self.contents],
@@ -76,7 +86,7 @@ class Survey:
             f"  features  {self.num_features:,} {self.dtype} {self._per_node}, {format_bytes(self.table_bytes)}",
             "needs at most",
             f"  memory    {format_bytes(self.memory_bytes)}",
-            f"  disk      {format_bytes(stored)} in the store, and {format_bytes(self.scratch_bytes)} while building",
+            f"  disk      {format_bytes(self.stored_bytes)} in the store, and {format_bytes(self.scratch_bytes)} while building",
             *[f"note: {note}" for note in self.notes],
         ]
 

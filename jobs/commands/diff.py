@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
 from assets.storage.compare import ArrayDifference, compare_arrays
-from assets.storage.store import Store
 from assets.storage.version import short
 from jobs.commands.views import flattened, read_metrics
 
@@ -93,13 +92,37 @@ def difference(one: Artifact, other: Artifact) -> Difference:
     )
 
 
-def print_difference(store: Store, one: str, other: str, write: Callable[[str], Any] = print) -> None:
-    """Prints what differs between two artifacts, named by unique prefixes of their versions.
+def difference_json(one: Artifact, other: Artifact) -> dict[str, Any]:
+    """Returns what differs as a JSON-ready value: `Difference`, with stage and version in place of each artifact.
 
     Raises:
-        InputError: a prefix names no artifact or several, or an array cannot be mapped.
+        InputError: an array cannot be mapped.
     """
-    found = difference(store.resolve(one), store.resolve(other))
+    found = difference(one, other)
+    named = {"one": f"{one.stage}/{one.version}", "other": f"{other.stage}/{other.version}"}
+    epochs = [
+        {"epoch": epoch, **{name: {"one": left, "other": right} for name, (left, right) in values.items()}}
+        for epoch, values in found.epochs
+    ]
+    changes = {
+        name: [asdict(each) for each in getattr(found, name)] for name in ("recipe", "numbers", "checks", "files")
+    }
+    return {
+        **named,
+        **changes,
+        "num_equal_numbers": found.num_equal_numbers,
+        "equal_files": [*found.equal_files],
+        "epochs": epochs,
+    }
+
+
+def print_difference(one: Artifact, other: Artifact, write: Callable[[str], Any] = print) -> None:
+    """Prints what differs between two artifacts.
+
+    Raises:
+        InputError: an array cannot be mapped.
+    """
+    found = difference(one, other)
     write(f"A  {found.one.stage}/{found.one.version}\nB  {found.other.stage}/{found.other.version}")
     if found.one.path == found.other.path:
         write("A and B are the same artifact")

@@ -10,6 +10,7 @@ from kernels.errors import InputError
 
 if TYPE_CHECKING:
     from assets.pipeline.file import Pipeline
+    from assets.sources.survey import Survey
 
 DGL_MAGIC = bytes.fromhex("3fa1b446f04f2edd")
 """First bytes of a `dgl.save_graphs` file."""
@@ -29,13 +30,9 @@ def print_source(source: str) -> None:
         InputError: there is no such source, or it cannot be read.
     """
     from assets.pipeline.file import load_pipeline, pipeline_files
-    from assets.sources.registry import source_module
 
     if source in pipeline_files() or source.endswith(".toml"):
-        pipeline = load_pipeline(source)
-        survey = source_module(pipeline.graph.source).survey(pipeline.graph)
-        tables = pipeline.table("features")
-        survey = survey if tables is None else survey.stored_as(tables.main.dtype)
+        pipeline, survey = load_pipeline(source), survey_of(source)
         print("\n".join([*survey.lines(), *_hotness_lines(pipeline, survey.num_nodes)]))
         return
     kind, keys = recognise(Path(source).absolute())
@@ -45,9 +42,30 @@ def print_source(source: str) -> None:
         print("\n".join(survey_files([Path(source).absolute()])))
         print("no columns are named like the ends of edges; docs/own-data.md says how to name them in [graph]")
         return
-    module = source_module(kind)
-    print("\n".join(module.survey(module.Config(**keys)).lines()))
+    print("\n".join(survey_of(source).lines()))
     print(f"\nto build it, write into a pipeline file (docs/own-data.md):\n\n{table_text(kind, keys)}")
+
+
+def survey_of(source: str) -> Survey:
+    """Returns the survey of a pipeline's graph, or of data whose kind and columns can be told.
+
+    Raises:
+        InputError: there is no such source, it cannot be read, or it is a table of which no columns are named like the ends of edges.
+    """
+    from assets.pipeline.file import load_pipeline, pipeline_files
+    from assets.sources.registry import source_module
+
+    if source in pipeline_files() or source.endswith(".toml"):
+        pipeline = load_pipeline(source)
+        survey = source_module(pipeline.graph.source).survey(pipeline.graph)
+        tables = pipeline.table("features")
+        return survey if tables is None else survey.stored_as(tables.main.dtype)
+    kind, keys = recognise(Path(source).absolute())
+    if kind == "table":
+        problem = f"{source} has no columns that are named like the ends of edges"
+        raise InputError(problem, "name them in a [graph] table (docs/own-data.md), and inspect that pipeline file")
+    module = source_module(kind)
+    return module.survey(module.Config(**keys))
 
 
 def _hotness_lines(pipeline: Pipeline, num_nodes: int) -> list[str]:

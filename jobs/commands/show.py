@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.version import short
+from jobs.commands.names import find_artifact
 from kernels.errors import InputError
 
 LONGEST_LIST = 8
@@ -28,15 +30,52 @@ def print_artifacts(store: Store, stage: str | None) -> None:
         raise InputError(
             f"no artifact of stage {stage!r} in {store.root}", f"stages are: {', '.join(stages) or '(none)'}"
         )
-    for artifact in [artifact for artifact in found if stage or not _belongs(artifact, found)]:
+    listed = [artifact for artifact in found if stage or not _belongs(artifact, found)]
+    width = max((len(asked_by(artifact)) for artifact in listed), default=0)
+    for artifact in listed:
         run = artifact.run_record()
         parts = f"{len(artifact.parts)} parts  " if artifact.parts else ""
         inputs = parts + " ".join(f"{role}={short(entry['version'])}" for role, entry in artifact.inputs.items())
         built = f"{run.get('started', '?')}  {run.get('seconds', float('nan')):8.1f} s"
-        print(f"{artifact.label:32} {format_bytes(artifact.total_bytes):>10}  {built}  {inputs}".rstrip())
+        size = f"{format_bytes(artifact.total_bytes):>10}"
+        print(f"{artifact.label:32} {asked_by(artifact):{width}} {size}  {built}  {inputs}".rstrip())
     for path, reason in store.damaged().items():
         print(f"{path.parent.name}/{short(path.name)}  DAMAGED: {reason}")
-    print(f"{len(found)} artifacts, {format_bytes(sum(artifact.num_bytes for artifact in found))} in {store.root}")
+    inside = f", and {len(found) - len(listed)} parts of them" if len(found) > len(listed) else ""
+    size = format_bytes(sum(artifact.num_bytes for artifact in found))
+    print(f"{len(listed)} artifact{'s' if len(listed) != 1 else ''}{inside}, {size} in {store.root}")
+
+
+def asked_by(artifact: Artifact) -> str:
+    """Returns PIPELINE/TABLE of the training that made a model first; "" for other artifacts."""
+    return str(artifact.run_record().get("execution", {}).get("asked_by", ""))
+
+
+def artifacts_json(store: Store, stage: str | None) -> list[dict[str, Any]]:
+    """Returns a JSON-ready row for each artifact of a stage, or of all; parts are rows of their own."""
+    rows = []
+    for artifact in store.artifacts():
+        if stage in (None, artifact.stage):
+            run = artifact.run_record()
+            rows.append(
+                {
+                    "stage": artifact.stage,
+                    "version": artifact.version,
+                    "asked_by": asked_by(artifact) or None,
+                    "bytes": artifact.total_bytes,
+                    "started": run.get("started"),
+                    "seconds": run.get("seconds"),
+                    "inputs": {role: f"{each['stage']}/{each['version']}" for role, each in artifact.inputs.items()},
+                    "part_of": None if artifact.part_of is None else "/".join(artifact.part_of),
+                    "path": str(artifact.path),
+                }
+            )
+    return rows
+
+
+def artifact_json(artifact: Artifact) -> dict[str, Any]:
+    """Returns manifest and run record of an artifact as one JSON-ready value."""
+    return {"path": str(artifact.path), "manifest": dict(artifact.manifest), "run": artifact.run_record()}
 
 
 def print_artifact(artifact: Artifact) -> None:
@@ -67,26 +106,40 @@ def _belongs(artifact: Artifact, found: list[Artifact]) -> bool:
     return artifact.part_of is not None and any((each.stage, each.version) == artifact.part_of for each in found)
 
 
-def verify_artifacts(store: Store, prefixes: tuple[str, ...]) -> bool:
-    """Reads every byte of the named artifacts with their parts, or of all, prints a line each, and returns whether all are sound."""
-    named = [store.resolve(prefix) for prefix in prefixes]
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    """What reading every byte of an artifact found; `num_bytes` is None where it could not be opened."""
+
+    label: str
+    path: str
+    num_bytes: int | None
+    problems: list[str]
+
+
+def verify_artifacts(store: Store, names: tuple[str, ...]) -> Iterator[Verified]:
+    """Reads every byte of the named artifacts with their parts, or of all, and yields what was found, one after the other.
+
+    Raises:
+        InputError: a name means no artifact.
+    """
+    named = [find_artifact(store, name) for name in names]
     named += [artifact.open_part(name) for artifact in named for name in artifact.parts]
-    artifacts = named if prefixes else store.artifacts()
-    sound = True
-    for artifact in artifacts:
-        problems = artifact.verify(threads=2)
-        sound &= not problems
-        print(f"{artifact.label}: {'sound' if not problems else 'DAMAGED'} ({format_bytes(artifact.num_bytes)})")
-        for problem in problems:
-            print(f"  {problem}")
-        if problems:
-            print(f"  remedy: remove {artifact.path} and run the pipeline again: it will be rebuilt")
-    for path, reason in {} if prefixes else store.damaged().items():
-        sound = False
-        print(
-            f"{path.parent.name}/{short(path.name)}: DAMAGED\n  {reason}\n  remedy: remove {path} and run the pipeline again"
-        )
-    return sound
+    for artifact in named if names else store.artifacts():
+        about = {"label": artifact.label, "path": str(artifact.path), "num_bytes": artifact.num_bytes}
+        yield Verified(**about, problems=artifact.verify(threads=2))
+    for path, reason in {} if names else store.damaged().items():
+        label = f"{path.parent.name}/{short(path.name)}"
+        yield Verified(label=label, path=str(path), num_bytes=None, problems=[reason])
+
+
+def print_verified(found: Verified) -> None:
+    """Prints a line, and what is wrong with a remedy."""
+    size = "" if found.num_bytes is None else f" ({format_bytes(found.num_bytes)})"
+    print(f"{found.label}: {'sound' if not found.problems else 'DAMAGED'}{size}", flush=True)
+    for problem in found.problems:
+        print(f"  {problem}")
+    if found.problems:
+        print(f"  remedy: remove {found.path} and run the pipeline again: it will be rebuilt")
 
 
 def _input(entry: Mapping[str, str]) -> str:

@@ -29,12 +29,14 @@ class State:
     Attributes:
         step: name of the step.
         label: stage and version.
+        version: in full.
         artifact: what the store has, None where it would be built.
         reasons: what is new since the artifact of that stage which is most like it; empty where it is there, or nothing is like it.
     """
 
     step: str
     label: str
+    version: str
     artifact: Artifact | None
     reasons: tuple[str, ...] = ()
 
@@ -56,7 +58,7 @@ def pipeline_states(pipeline: Pipeline, home: Path | None) -> list[State]:
                 like = _most_like(canonical(config), [each for each in stored if each.stage == step.recipe.name])
                 reasons = () if like is None else tuple(_reasons(step, config, versions, like, missing))
             label = f"{step.recipe.name}/{short(version)}"
-            states.append(State(step=step.name, label=label, artifact=artifact, reasons=reasons))
+            states.append(State(step=step.name, label=label, version=version, artifact=artifact, reasons=reasons))
     return states
 
 
@@ -82,6 +84,25 @@ def print_status(pipeline: Pipeline, home: Path | None, write: Callable[[str], A
         if missing
         else "everything is there"
     )
+
+
+def status_json(pipeline: Pipeline, home: Path | None) -> list[dict[str, Any]]:
+    """Returns a JSON-ready row for each artifact that a pipeline asks for: whether it is there, its bytes, or why it would be built.
+
+    Raises:
+        InputError: raw content is missing or unreadable.
+    """
+    return [
+        {
+            "step": state.step,
+            "stage": state.label.partition("/")[0],
+            "version": state.version,
+            "is_there": state.artifact is not None,
+            "bytes": None if state.artifact is None else state.artifact.total_bytes,
+            "reasons": [*state.reasons],
+        }
+        for state in pipeline_states(pipeline, home)
+    ]
 
 
 def _most_like(config: Any, artifacts: list[Artifact]) -> Artifact | None:

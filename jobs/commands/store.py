@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,61 +16,92 @@ if TYPE_CHECKING:
 EXIT_DAMAGED = 1
 
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for a program.")
+
+
 @click.command()
 @click.argument("stage", required=False)
+@json_option
 @click.pass_obj
-def ls(home: Path | None, stage: str | None) -> None:
-    """Lists the artifacts in the store, of one STAGE or of all.
+def ls(home: Path | None, stage: str | None, as_json: bool) -> None:
+    """Lists the artifacts in the store, of one STAGE or of all; beside a model stands what asked for it first.
 
     Example: graphmill ls graph
     """
-    from jobs.commands.show import print_artifacts
-
-    print_artifacts(_store(home), stage)
-
-
-@click.command()
-@click.argument("version")
-@click.pass_obj
-def show(home: Path | None, version: str) -> None:
-    """Shows one artifact: recipe, inputs, checks, numbers, files. VERSION is any unique prefix, also as stage/prefix.
-
-    Example: graphmill show graph/3f2a
-    """
-    from jobs.commands.show import print_artifact
+    from jobs.commands.show import artifacts_json, print_artifacts
 
     store = _store(home)
-    print_artifact(store.resolve(version))
+    if as_json:
+        click.echo(json.dumps(artifacts_json(store, stage), indent=2))
+    else:
+        print_artifacts(store, stage)
 
 
 @click.command()
-@click.argument("versions", nargs=-1)
+@click.argument("name")
+@json_option
 @click.pass_obj
-def verify(home: Path | None, versions: tuple[str, ...]) -> None:
-    """Reads every byte of the artifacts VERSIONS, or of all, and compares it with the digests.
+def show(home: Path | None, name: str, as_json: bool) -> None:
+    """Shows one artifact: recipe, inputs, checks, numbers, files.
+
+    NAME is any unique beginning of a version, also as stage/beginning; or PIPELINE/STEP, and PIPELINE/STEP/SEED where a [[train]] table has
+    several seeds.
+
+    Example: graphmill show python-environment/sage
+    """
+    from jobs.commands.names import find_artifact
+    from jobs.commands.show import artifact_json, print_artifact
+
+    artifact = find_artifact(_store(home), name)
+    if as_json:
+        click.echo(json.dumps(artifact_json(artifact), indent=2, default=str))
+    else:
+        print_artifact(artifact)
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@json_option
+@click.pass_obj
+def verify(home: Path | None, names: tuple[str, ...], as_json: bool) -> None:
+    """Reads every byte of the artifacts NAMES (as for `show`), or of all, and compares it with the digests.
 
     Example: graphmill verify
     """
-    from jobs.commands.show import verify_artifacts
+    from jobs.commands.show import print_verified, verify_artifacts
 
-    if not verify_artifacts(_store(home), versions):
+    found = []
+    for each in verify_artifacts(_store(home), names):
+        found.append(each)
+        if not as_json:
+            print_verified(each)
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in found], indent=2))
+    if any(each.problems for each in found):
         sys.exit(EXIT_DAMAGED)
 
 
 @click.command()
 @click.argument("one", metavar="A")
 @click.argument("other", metavar="B")
+@json_option
 @click.pass_obj
-def diff(home: Path | None, one: str, other: str) -> None:
+def diff(home: Path | None, one: str, other: str, as_json: bool) -> None:
     """Shows what differs between two artifacts: recipe, numbers, arrays, files, and metrics epoch by epoch.
 
-    A and B are unique prefixes of versions, also as stage/prefix.
+    A and B are names as for `show`.
 
-    Example: graphmill diff model/3f2a model/91c0
+    Example: graphmill diff python-environment/sage python-environment/gcn
     """
-    from jobs.commands.diff import print_difference
+    from jobs.commands.diff import difference_json, print_difference
+    from jobs.commands.names import find_artifact
 
-    print_difference(_store(home), one, other, click.echo)
+    store = _store(home)
+    found = find_artifact(store, one), find_artifact(store, other)
+    if as_json:
+        click.echo(json.dumps(difference_json(*found), indent=2, default=str))
+    else:
+        print_difference(*found, click.echo)
 
 
 @click.command()
@@ -108,17 +141,18 @@ def gc(home: Path | None, keep: int, yes: bool, dry_run: bool) -> None:
 
 
 @click.command()
-@click.argument("version")
+@click.argument("name")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The PNG; default timeline-VERSION.png.")
 @click.pass_obj
-def timeline(home: Path | None, version: str, out: Path | None) -> None:
-    """Shows what each thread did in a model's last epoch, and draws it. VERSION is any unique prefix, also as model/prefix.
+def timeline(home: Path | None, name: str, out: Path | None) -> None:
+    """Shows what each thread did in the last epoch of a model, NAME as for `show`, and draws it.
 
-    Example: graphmill timeline model/3f2a
+    Example: graphmill timeline python-environment/sage
     """
+    from jobs.commands.names import find_artifact
     from jobs.figures.timeline import print_timeline, write_timeline
 
-    model = _store(home).resolve(version)
+    model = find_artifact(_store(home), name)
     print_timeline(model)
     click.echo(f"drawn in {write_timeline(model, out)}")
 

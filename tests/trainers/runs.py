@@ -25,6 +25,7 @@ def train_small(
     memory: dict[str, Any] | None = None,
     resume: bool = False,
     retrain: bool = False,
+    asked_by: str = "",
     progress: Progress | None = None,
     report: Any = lambda line: None,
     **options: Any,
@@ -38,7 +39,13 @@ def train_small(
     store = Store(home)
     artifacts = random_graph_artifacts(home)
     table = TrainTable(**(TABLE | options))
-    run: dict[str, Any] = {"resume": resume, "retrain": retrain, "progress": progress, "report": report}
+    run: dict[str, Any] = {
+        "resume": resume,
+        "retrain": retrain,
+        "asked_by": asked_by,
+        "progress": progress,
+        "report": report,
+    }
     reads = {} if memory is None else cache_inputs(home, artifacts, **memory)
     return train_table(store, artifacts.inputs, table, sampling, 5, reads=reads, **run)[0]
 

@@ -258,12 +258,17 @@ def test_versions_of_plain_stages_stay_what_they_are(store):
 
 def test_commands_show_parts(store, capsys):
     from jobs.commands.diff import difference
-    from jobs.commands.show import print_artifact, print_artifacts, verify_artifacts
+    from jobs.commands.show import artifacts_json, print_artifact, print_artifacts, verify_artifacts
 
     small, large = build(store, parts=2), build(store, parts=3)
     print_artifacts(store, None)
     out = capsys.readouterr().out
-    assert out.count("parted/") == 2 and "2 parts" in out and PARTS not in out and "7 artifacts" in out
+    assert out.count("parted/") == 2 and "2 parts" in out and PARTS not in out
+    assert out.splitlines()[-1].startswith("2 artifacts, and 5 parts of them, ")
+    assert [row["part_of"] for row in artifacts_json(store, "parted")] == [None, None]
+    assert {row["part_of"] for row in artifacts_json(store, PARTS)} == {
+        f"parted/{each.version}" for each in (small, large)
+    }
     print_artifacts(store, PARTS)
     assert capsys.readouterr().out.count(f"{PARTS}/") == 5
     print_artifact(large)
@@ -273,8 +278,8 @@ def test_commands_show_parts(store, capsys):
     found = difference(small, large)
     assert {"p0/values.npy", "p1/values.npy"} <= set(found.equal_files)
     assert {change.name for change in found.files} == {"sums.npy", "p2/values.npy"}
-    assert verify_artifacts(store, (small.version,)) and capsys.readouterr().out.count("sound") == 3
+    assert [found.problems for found in verify_artifacts(store, (small.version,))] == [[]] * 3
     with open(small.open_part("p1").path / "values.npy", "r+b") as file:
         file.seek(4100)
         file.write(b"x")
-    assert not verify_artifacts(store, (small.version,)) and "DAMAGED" in capsys.readouterr().out
+    assert [bool(found.problems) for found in verify_artifacts(store, (small.version,))] == [False, False, True]

@@ -22,7 +22,7 @@ def put(store, version, *, arrays, texts=(), config=None, numbers=None, inputs=N
 
 def printed(store, one, other):
     lines = []
-    print_difference(store, one, other, lines.append)
+    print_difference(store.resolve(one), store.resolve(other), lines.append)
     return "\n".join(lines)
 
 

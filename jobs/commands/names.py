@@ -1,0 +1,86 @@
+"""What a command calls an artifact: the beginning of its version, or the pipeline and the step that ask for it."""
+
+from __future__ import annotations
+
+import re
+
+from assets.pipeline.data_steps import preprocessing_steps
+from assets.pipeline.file import find_pipeline, load_pipeline
+from assets.pipeline.steps import Step, Versions
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from assets.storage.version import short
+from kernels.errors import InputError
+from trainers.config import TrainTable
+
+PREFIX = re.compile(r"(?:[a-z_]+(?:\.parts)?/)?[0-9a-f]+")
+"""What may be the beginning of a version, alone or as STAGE/PREFIX."""
+
+
+def find_artifact(store: Store, name: str) -> Artifact:
+    """Returns the artifact that a user names.
+
+    Args:
+        store: has it.
+        name: a unique beginning of its version, alone or as STAGE/PREFIX; or PIPELINE/STEP, as in `cora/gcn` and `cora/graph`, where
+            PIPELINE is a name or the path of a TOML file; or PIPELINE/STEP/SEED for one of several seeds.
+
+    Raises:
+        InputError: nothing or several things have that name, or what it names is not built.
+    """
+    pipeline, _, step = name.rpartition("/")
+    if PREFIX.fullmatch(name) and not (pipeline and _is_pipeline(pipeline)):
+        return store.resolve(name)
+    seed = None
+    if step.isdecimal() and not _is_pipeline(pipeline):
+        seed, (pipeline, _, step) = int(step), pipeline.rpartition("/")
+    if not pipeline:
+        raise InputError(
+            f"{name!r} is neither the beginning of a version nor PIPELINE/STEP",
+            "`graphmill ls` lists versions; `graphmill status PIPELINE` lists the steps of a pipeline",
+        )
+    return _artifact_of(store, pipeline, step, seed)
+
+
+def _is_pipeline(name: str) -> bool:
+    try:
+        find_pipeline(name)
+    except InputError:
+        return False
+    return True
+
+
+def _artifact_of(store: Store, pipeline_name: str, name: str, seed: int | None) -> Artifact:
+    from jobs.runs.training import training_steps
+
+    pipeline = load_pipeline(pipeline_name, TrainTable)
+    data = preprocessing_steps(pipeline, store.home)
+    steps = {step.name: step for step in [*data, *training_steps(pipeline, data)]}
+    if name not in steps:
+        raise InputError(f"{pipeline.path} has no step {name!r}", f"its steps are: {', '.join(steps)}")
+    step = steps[name]
+    version = _version(step, seed)
+    artifact = store.find(step.recipe.name, version)
+    if artifact is None:
+        which = "" if seed is None else f" with seed {seed}"
+        problem = (
+            f"{pipeline_name}/{name}{which} is {step.recipe.name}/{short(version)}, which {store.home} does not have"
+        )
+        raise InputError(problem, f"build it first: {step.command}")
+    return artifact
+
+
+def _version(step: Step, seed: int | None) -> str:
+    """Returns the version of a step's artifact of a seed, or of its only one."""
+    called = f"{step.pipeline}/{step.name}"
+    found = {
+        getattr(config, "seed", None): version
+        for config, version in zip(step.configs, Versions().of(step), strict=True)
+    }
+    seeds = ", ".join(map(str, found))
+    if seed is None and len(found) > 1:
+        problem = f"{called} is {len(found)} models, with the seeds {seeds}"
+        raise InputError(problem, f"name one: {called}/{next(iter(found))}")
+    if seed is not None and seed not in found:
+        raise InputError(f"{called} has no seed {seed}", f"its seeds are: {seeds}")
+    return next(iter(found.values())) if seed is None else found[seed]
