@@ -94,5 +94,6 @@ def _declared(table: Any, key: str) -> int:
 
 def _more_than_all(value: int | str) -> str:
     """Returns a share of the features as it is written where it is more than all of them, else ""."""
-    share = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%|x)\s*", value) if isinstance(value, str) else None
-    return value.strip() if share and float(share[1]) > {"%": 100, "x": 1}[share[2]] else ""
+    text = value.strip() if isinstance(value, str) else ""
+    share = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%|x)", text)
+    return text if share and float(share[1]) > {"%": 100, "x": 1}[share[2]] else ""

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -81,6 +82,7 @@ class Pipeline:
         path, text: the file and what stood in it.
         tables: name -> checked value of each table that the file has.
         train: one object of the train schema for each `[[train]]` table, or plain dicts where no schema was given.
+        settings: options of the command line that set keys in its text, "" where none did.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Pipeline:
     text: str
     tables: Mapping[str, Any]
     train: tuple[Any, ...]
+    settings: str = ""
 
     @property
     def graph(self) -> GraphConfig:
@@ -138,13 +141,17 @@ class Pipeline:
 
     @property
     def reference(self) -> str:
-        """What names it on a command line: the file's name where it can be found by it, otherwise its path."""
+        """What names it on a command line: the file's name where it can be found by it, otherwise its path; with the keys that were set."""
         named = pipeline_files().get(self.path.stem) == self.path
-        return self.path.stem if named else str(self.path)
+        return f"{self.path.stem if named else self.path} {self.settings}".rstrip()
 
 
 def load_pipeline(
-    path_or_name: str | os.PathLike[str], train_schema: type | None = None, *, files: bool = False
+    path_or_name: str | os.PathLike[str],
+    train_schema: type | None = None,
+    *,
+    files: bool = False,
+    settings: Sequence[str] = (),
 ) -> Pipeline:
     """Reads and checks a pipeline file.
 
@@ -152,6 +159,7 @@ def load_pipeline(
         path_or_name: a path to a TOML file, or the name of one that `pipeline_files` finds.
         train_schema: the dataclass of a `[[train]]` table; None leaves those tables unchecked.
         files: a file that it names and that is not there is a mistake, too.
+        settings: KEY=VALUE each, keys that are set in its text; see `with_settings`.
 
     Raises:
         InputError: no such file, or all that is wrong in it, each mistake with its line.
@@ -161,7 +169,22 @@ def load_pipeline(
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}", "correct the path or its permissions") from error
-    return parse_pipeline(path, data, train_schema, called=os.fspath(path_or_name), files=files)
+    called = os.fspath(path_or_name)
+    if not settings:
+        return parse_pipeline(path, data, train_schema, called, files=files)
+    return _parse_with(settings, path, data, train_schema, called, files=files)
+
+
+def _parse_with(settings: Sequence[str], path: Path, data: bytes, *rest: Any, files: bool) -> Pipeline:
+    """Returns the pipeline of a file with keys set; the lines of mistakes are those of its text with them."""
+    from assets.pipeline.settings import with_settings
+
+    text = with_settings(_text_of(path, data), settings)
+    given = " ".join(f"--set {shlex.quote(setting)}" for setting in settings)
+    try:
+        return replace(parse_pipeline(path, text.encode(), *rest, files=files), settings=given)
+    except InputError as error:
+        raise InputError(f"with {given}, {error.problem}", error.remedy) from error
 
 
 def parse_pipeline(
@@ -178,14 +201,8 @@ def parse_pipeline(
     Raises:
         InputError: all that is wrong in it, each mistake with its line; a `MissingDataError` where only its data have no place yet.
     """
-    try:
-        text = data.decode("utf-8")
-        raw = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        place = f"{path}:{_syntax_line(error, data)}"
-        raise InputError(
-            f"{place}: not valid TOML: {error}", "correct the line; toml.io explains the language"
-        ) from error
+    text = _text_of(path, data)
+    raw = tomllib.loads(text)
     known = {"lines": key_lines(text), "folder": path.parent, "later": LATER_VALUES, "later_keys": LATER_KEYS}
     tables = Tables(**known, files=files)
     values, problems = _parse(raw, tables, path.stem, train_schema)
@@ -206,6 +223,23 @@ def parse_pipeline(
             f"the pipeline file has {count}:{listed}", f"correct the file, then: graphmill validate {called or path}"
         )
     return pipeline
+
+
+def _text_of(path: Path, data: bytes) -> str:
+    """Returns the text of a file that is valid TOML.
+
+    Raises:
+        InputError: it is not.
+    """
+    try:
+        text = data.decode("utf-8")
+        tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        place = f"{path}:{_syntax_line(error, data)}"
+        raise InputError(
+            f"{place}: not valid TOML: {error}", "correct the line; toml.io explains the language"
+        ) from error
+    return text
 
 
 def pipeline_files() -> dict[str, Path]:

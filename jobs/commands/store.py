@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from jobs.commands.options import json_option
+
 if TYPE_CHECKING:
     from assets.storage.store import Store
 
 EXIT_DAMAGED = 1
-
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for a program.")
 
 
 @click.command()

@@ -1,0 +1,81 @@
+"""Keys of a pipeline file that a command line sets: `--set train.lr=0.01`.
+
+The text of the file is edited and what comes out is a pipeline file like any other: it is what is checked, and what every process of a run
+gets. So nothing that reads a pipeline knows about settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from kernels.errors import InputError
+
+TRAIN = "train"
+
+
+def with_settings(text: str, settings: Sequence[str]) -> str:
+    """Returns the text of a pipeline file with keys set.
+
+    Args:
+        text: valid TOML.
+        settings: `KEY=VALUE` each. KEY is a dotted path: `seed`, `graph.nodes`, `features.NAME.dtype`; `train.lr` is the key of every
+            `[[train]]` table, and `train.NAME.lr` that of the table of this name. VALUE is TOML, and a text where it is not.
+
+    Raises:
+        InputError: a setting is not of this form, or its path leads through something that is no table.
+    """
+    document = tomlkit.parse(text)
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        path = [part.strip() for part in key.split(".")]
+        if not equals or not all(path):
+            raise InputError(
+                f"--set {setting} is not KEY=VALUE", "write for example --set train.lr=0.01 or --set graph.nodes=1000"
+            )
+        for table, name in _places(document, path, setting):
+            table[name] = _value(value.strip())
+    return tomlkit.dumps(document)
+
+
+def _places(document: MutableMapping[str, Any], path: list[str], setting: str) -> Iterator[tuple[Any, str]]:
+    """Yields (table, key) of each place that a path means."""
+    if path[0] != TRAIN:
+        yield _inner(document, path[:-1], setting), path[-1]
+        return
+    tables = list(document.get(TRAIN, []))
+    if not tables:
+        raise InputError(f"--set {setting}, but the file has no [[train]] table", "add one")
+    rest = path[1:]
+    names = [str(table.get("name", "")) for table in tables]
+    if len(rest) > 1 and rest[0] in names:
+        tables, rest = [tables[names.index(rest[0])]], rest[1:]
+    elif len(rest) > 1 and not any(rest[0] in table for table in tables):
+        raise InputError(
+            f"--set {setting}: no [[train]] table is named {rest[0]}", f"their names are: {', '.join(names)}"
+        )
+    if not rest:
+        raise InputError(f"--set {setting} names no key", "write for example --set train.lr=0.01")
+    for table in tables:
+        yield _inner(table, rest[:-1], setting), rest[-1]
+
+
+def _inner(table: Any, path: list[str], setting: str) -> Any:
+    """Returns the table that a path leads to; one that is missing is added."""
+    for name in path:
+        if name not in table:
+            table[name] = tomlkit.table()
+        table = table[name]
+        if not isinstance(table, MutableMapping):
+            raise InputError(f"--set {setting}: {name} is no table", "give the path of a key: TABLE.KEY=VALUE")
+    return table
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomlkit.value(text)
+    except (TOMLKitError, ValueError):
+        return text

@@ -1,0 +1,100 @@
+"""`graphmill new NAME --from SOURCE`: a pipeline file with comments, to begin with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from assets.pipeline.file import FOLDER_VARIABLE
+from assets.pipeline.rules import NAME
+from assets.sources.registry import SOURCES
+from jobs.commands.inspect_source import recognise
+from kernels.errors import InputError
+
+FILES: dict[str, dict[str, Any]] = {
+    "npz": {"path": "graph.npz"},
+    "edges": {"edges": "edges.parquet", "nodes": "nodes.parquet"},
+    "ogb": {"path": "ogbn_arxiv"},
+    "dgl": {"path": "graph.dgl"},
+    "python-environment": {},
+}
+SIZES: dict[str, Any] = {"nodes": 20000, "edges": 160000, "features": 32, "classes": 8}
+"""Keys of `[graph]` to begin with: of sources that read files, and of generators."""
+
+TEXT = """\
+# {name}: docs/pipelines.md has every key. Check it with: graphmill validate {name}
+name = "{name}"
+seed = 0                     # every random decision is drawn from it
+
+[graph]
+{graph}undirected = true            # adds the reverse of every edge
+
+[sampling]
+fanouts = [15, 10]           # neighbours per node, from the seeds outwards: as many as the models have layers
+batch_size = 1024
+
+# Without these two tables every feature row is read from the file. With them the most requested rows are kept.
+# [hotness]
+# [memory]
+# device = "10%"             # of the features; or a size such as "2GiB"
+# host = "30%"
+
+[[train]]
+name = "sage"
+model = "sage"               # or gcn, gat, gin
+layers = 2
+hidden = 256
+dropout = 0.5
+epochs = 20
+lr = 0.003
+"""
+
+
+def write_pipeline(name: str, source: str) -> Path:
+    """Writes a pipeline file into the folder of named pipelines.
+
+    Args:
+        name: of the pipeline and its file.
+        source: a kind of source, or data whose kind can be told.
+
+    Raises:
+        InputError: the name has other characters than names may have, the file is there already, or nothing is known of the source.
+    """
+    if not NAME.fullmatch(name):
+        raise InputError(f"{name!r} has other characters than letters, digits, - and _", "give another name")
+    folder = Path(os.environ.get(FOLDER_VARIABLE) or "pipelines")
+    path = folder / f"{name}.toml"
+    if path.exists():
+        raise InputError(f"{path} is there already", "edit it, or give another name")
+    text = TEXT.format(name=name, graph=_graph_table(source, folder))
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(path, "x") as file:
+        file.write(text)
+    return path
+
+
+def _graph_table(source: str, folder: Path) -> str:
+    """Returns the lines of `[graph]` that name a source; a path is relative to the folder of the pipeline file."""
+    if source in SOURCES:
+        kind, keys = source, FILES.get(source, SIZES | ({} if source == "rmat" else {"p_in": 0.6}))
+        named = [f"{key} = {_toml(value)}" for key, value in keys.items()]
+        if any(isinstance(value, str) for value in keys.values()):
+            named[0] += "    # a path in quotes, relative to this file"
+        return "\n".join([f'source = "{kind}"', *named, ""])
+    data = Path(source).absolute()
+    if not data.exists() and not any(data.parent.glob(data.name)):
+        kinds = ", ".join(SOURCES)
+        raise InputError(f"{source} is neither data nor a kind of source", f"give a path, or one of: {kinds}")
+    kind, keys = recognise(data)
+    if kind == "table":
+        problem = f"no columns of {source} are named like the two ends of edges"
+        raise InputError(
+            problem, f"graphmill new NAME --from edges, then name them (graphmill inspect {source} lists the columns)"
+        )
+    paths = {key: os.path.relpath(value, folder) if isinstance(value, Path) else value for key, value in keys.items()}
+    return "\n".join([f'source = "{kind}"', *(f"{key} = {_toml(value)}" for key, value in paths.items()), ""])
+
+
+def _toml(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)

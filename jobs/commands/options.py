@@ -1,0 +1,103 @@
+"""Arguments and options that several commands have."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from assets.pipeline.file import Pipeline
+
+Command = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A pipeline as it was asked for: its name or path, and the keys that are set besides."""
+
+    name: str
+    settings: tuple[str, ...] = ()
+
+    def load(self, *, files: bool = False) -> Pipeline:
+        """Returns the checked pipeline; with `files`, a file that it names and that is not there is a mistake.
+
+        Raises:
+            InputError: no such file, or all that is wrong in it.
+        """
+        from assets.pipeline.file import load_pipeline
+        from trainers.config import TrainTable
+
+        return load_pipeline(self.name, TrainTable, files=files, settings=self.settings)
+
+
+def complete_pipelines(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Returns the names of pipelines that begin with what is typed, for the shell."""
+    from click.shell_completion import CompletionItem
+
+    from assets.pipeline.file import pipeline_files
+
+    names = [CompletionItem(name) for name in sorted(pipeline_files()) if name.startswith(begun)]
+    # Paths of TOML files are pipelines, too.
+    return names or [CompletionItem(begun, type="file")]
+
+
+def complete_tables(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Returns the names of the [[train]] tables of the pipeline that is typed before."""
+    from click.shell_completion import CompletionItem
+
+    from kernels.errors import InputError
+
+    try:
+        tables = Asked(context.params["pipeline"]).load().train
+    except InputError:
+        return []
+    return [CompletionItem(table.name) for table in tables if table.name.startswith(begun)]
+
+
+def pipeline_argument(command: Command) -> Command:
+    """Gives a command the argument PIPELINE and the option --set; it gets both as `pipeline: Asked`."""
+
+    @functools.wraps(command)
+    def with_pipeline(*given: Any, pipeline: str, settings: tuple[str, ...], **rest: Any) -> Any:
+        return command(*given, pipeline=Asked(pipeline, settings), **rest)
+
+    option = click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Set a key of the pipeline file for this command: train.lr=0.01 for every [[train]] table, train.NAME.lr=0.01 for one, "
+        "graph.nodes=1000. May be given several times.",
+    )
+    return click.argument("pipeline", shell_complete=complete_pipelines)(option(with_pipeline))
+
+
+TRAINING_OPTIONS = (
+    click.option("--resume", is_flag=True, help="Go on from the last checkpoint where there is one."),
+    click.option("--retrain", is_flag=True, help="Train again what is trained already, and replace it."),
+    click.option("-q", "--quiet", is_flag=True, help="Print no line about epochs."),
+    click.option("-v", "--verbose", is_flag=True, help="Print a line about every epoch; else about 100."),
+)
+
+
+def training_options(command: Command) -> Command:
+    """Gives a command the options of every training; it gets them as `training`, as a `Launch` has them."""
+
+    @functools.wraps(command)
+    def with_training(*given: Any, resume: bool, retrain: bool, quiet: bool, verbose: bool, **rest: Any) -> Any:
+        lines = "none" if quiet else "all" if verbose else "some"
+        return command(*given, training={"resume": resume, "retrain": retrain, "epoch_lines": lines}, **rest)
+
+    for option in reversed(TRAINING_OPTIONS):
+        with_training = option(with_training)
+    return with_training
+
+
+threads_option = click.option("--threads", type=int, help="Threads that build the data; default all cores, 8 at most.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for a program.")

@@ -1,0 +1,150 @@
+"""The commands about pipeline files: making and checking them, what they ask for, and what came of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jobs.commands.options import Asked, complete_pipelines, complete_tables, json_option, pipeline_argument
+from kernels.errors import InputError
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--from",
+    "source",
+    required=True,
+    help="What the graph is made from: data (an .npz archive, Parquet or CSV tables, an ogbn-* folder, a file of dgl.save_graphs), or a "
+    "kind of source: citation, dgl, edges, npz, ogb, python-environment, rmat, sbm.",
+)
+def new(name: str, source: str) -> None:
+    """Writes a pipeline file with comments, NAME.toml, into the folder where pipelines are found by name; overwrites nothing.
+
+    The folder is $GRAPHMILL_PIPELINES, or ./pipelines, which is made where it is missing. The web UI shows its pipelines.
+
+    Example: graphmill new mine --from mine.npz
+    """
+    from jobs.commands.new_pipeline import write_pipeline
+
+    path = write_pipeline(name, source)
+    click.echo(f"{path} is written\ngraphmill validate {name} checks it, graphmill run {name} builds and trains")
+
+
+@click.command()
+@pipeline_argument
+def validate(pipeline: Asked) -> None:
+    """Checks a pipeline file, and that the files which it names are there; reports all mistakes at once.
+
+    Example: graphmill validate cora
+    """
+    loaded = pipeline.load(files=True)
+    names = ", ".join(table.name for table in loaded.train) or "nothing"
+    click.echo(f"{loaded.path} is valid: graph from {loaded.graph.source}, trains {names}")
+
+
+@click.command()
+@pipeline_argument
+@json_option
+@click.pass_obj
+def status(home: Path | None, pipeline: Asked, as_json: bool) -> None:
+    """Shows which artifacts of a pipeline are there, which a run would build, and why. Builds nothing.
+
+    Example: graphmill status cora
+    """
+    from jobs.commands.status import print_status, status_json
+
+    if as_json:
+        click.echo(json.dumps(status_json(pipeline.load(), home), indent=2))
+    else:
+        print_status(pipeline.load(), home, click.echo)
+
+
+@click.command()
+@pipeline_argument
+@json_option
+@click.pass_obj
+def leaderboard(home: Path | None, pipeline: Asked, as_json: bool) -> None:
+    """Prints the leaderboard of the models that a pipeline has. Trains nothing.
+
+    Example: graphmill leaderboard showcase
+    """
+    from jobs.commands.leaderboard import leaderboard_json, print_leaderboard, stored_entries
+
+    loaded = pipeline.load()
+    entries = stored_entries(loaded, home)
+    if as_json:
+        click.echo(leaderboard_json(loaded.name, entries))
+    else:
+        print_leaderboard(loaded.name, entries)
+
+
+@click.command()
+@click.argument("source", shell_complete=complete_pipelines)
+@json_option
+def inspect(source: str, as_json: bool) -> None:
+    """Shows what SOURCE holds, what would be built from it, and the memory and disk that it takes. Builds nothing.
+
+    SOURCE is a pipeline, or data: an .npz archive, Parquet or CSV tables (a pattern in quotes), an unzipped ogbn-* folder, a file of
+    dgl.save_graphs.
+
+    Example: graphmill inspect "edges-*.parquet"
+    """
+    from jobs.commands.inspect_source import print_source, survey_of
+
+    if as_json:
+        click.echo(json.dumps(survey_of(source).values(), indent=2))
+    else:
+        print_source(source)
+
+
+@click.command()
+@click.argument("pipeline", required=False, shell_complete=complete_pipelines)
+@click.option("--refresh", is_flag=True, help="Measure the machine again.")
+@click.pass_obj
+def budgets(home: Path | None, pipeline: str | None, refresh: bool) -> None:
+    """Shows what each level of the memory may hold of a PIPELINE's features, and how that came about.
+
+    "auto" in [memory] is resolved from memory and disk as they were when they were first needed; only --refresh measures again.
+
+    Example: graphmill budgets cora --refresh
+    """
+    from jobs.commands.budgets import print_budgets
+
+    print_budgets(home, Asked(pipeline).load() if pipeline else None, again=refresh)
+
+
+@click.command()
+@pipeline_argument
+@click.argument("name", required=False, shell_complete=complete_tables)
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="The Parquet file; replaced when it exists."
+)
+@click.option("--seed", type=int, help="Which of the table's models; default its first.")
+@click.option("--workspace", default="1GiB", show_default=True, help="Memory for input rows and layers.")
+@click.option("--threads", type=int, help="Default: the table's.")
+@click.pass_obj
+def predict(home: Path | None, pipeline: Asked, name: str | None, out: Path, **options: Any) -> None:
+    """Writes original id, class, probability and embedding of every node, by the trained model of [[train]] table NAME.
+
+    The two may be written as one, PIPELINE/NAME.
+
+    Example: graphmill predict cora gcn --out cora.parquet
+    """
+    from assets.storage.store import Store
+    from trainers.predict import predict_table
+    from trainers.record.progress import open_progress
+
+    if name is None:
+        file, slash, name = pipeline.name.rpartition("/")
+        if not slash:
+            raise InputError(f"{name} names no [[train]] table", f"write PIPELINE NAME or PIPELINE/NAME: {name} sage")
+        pipeline = Asked(file, pipeline.settings)
+    model, num_rows = predict_table(Store(home), pipeline.load(), name, out, progress=open_progress(), **options)
+    click.echo(f"{out}: {num_rows:,} nodes, by {model.label}")
+
+
+RECIPE_COMMANDS = (new, validate, status, leaderboard, inspect, budgets, predict)

@@ -1,0 +1,86 @@
+"""The commands that build and train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jobs.commands.options import Asked, complete_tables, pipeline_argument, threads_option, training_options
+
+if TYPE_CHECKING:
+    from assets.pipeline.file import Pipeline
+    from jobs.launch import Selection
+
+
+@click.command()
+@pipeline_argument
+@threads_option
+@click.pass_obj
+def build(home: Path | None, pipeline: Asked, threads: int | None) -> None:
+    """Builds the artifacts of a pipeline without training.
+
+    Example: graphmill build python-environment
+    """
+    from jobs.launch import Launch, launch
+
+    launch(Launch(pipeline=pipeline.load(), selection="preprocess", home=home, threads=threads))
+
+
+@click.command()
+@pipeline_argument
+@click.argument("names", nargs=-1, shell_complete=complete_tables)
+@training_options
+@click.pass_obj
+def train(home: Path | None, pipeline: Asked, names: tuple[str, ...], training: dict[str, Any]) -> None:
+    """Trains the [[train]] tables NAMES of a pipeline, or all, on artifacts that are built already.
+
+    Example: graphmill train python-environment sage --resume
+    """
+    _launch(pipeline.load(), "train", home=home, names=names, **training)
+
+
+@click.command()
+@pipeline_argument
+@threads_option
+@training_options
+@click.pass_obj
+def run(home: Path | None, pipeline: Asked, threads: int | None, training: dict[str, Any]) -> None:
+    """Builds whatever is missing, trains, and prints the leaderboard.
+
+    Example: graphmill run sbm --set train.epochs=5
+    """
+    _launch(pipeline.load(), "all", home=home, threads=threads, **training)
+
+
+@click.command()
+@threads_option
+@training_options
+@click.pass_obj
+def demo(home: Path | None, threads: int | None, training: dict[str, Any]) -> None:
+    """Runs the shipped python-environment pipeline: which package does a module belong to?
+
+    Its graph is this machine's installed Python modules and their imports.
+
+    Example: graphmill demo
+    """
+    _launch(Asked("python-environment").load(), "all", home=home, threads=threads, **training)
+    click.echo("\nmake ui (or graphmill ui) opens these runs, their figures and checks in the browser.")
+    click.echo("graphmill ls lists the artifacts; graphmill run sbm trains on another graph.")
+
+
+RUN_COMMANDS = (build, train, run, demo)
+
+
+def _launch(pipeline: Pipeline, selection: Selection, **options: Any) -> None:
+    from jobs.commands.leaderboard import Entry, print_leaderboard
+    from jobs.launch import Launch, launch
+
+    outcome = launch(Launch(pipeline=pipeline, selection=selection, **options))
+    entries = [
+        Entry(table=table, models=outcome.artifacts[table.name])
+        for table in pipeline.train
+        if table.name in outcome.artifacts
+    ]
+    print_leaderboard(pipeline.name, entries)

@@ -1,0 +1,34 @@
+"""The shell completes commands, names of pipelines and of their [[train]] tables."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.jobs.recipes import write_tiny
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("graphmill lead", {"leaderboard"}),
+        ("graphmill run tin", {"tiny"}),
+        ("graphmill train tiny ", {"sage", "gcn"}),
+        ("graphmill predict tiny s", {"sage"}),
+    ],
+)
+def test_names_are_completed(tmp_path: Path, words: str, expected: set[str]) -> None:
+    write_tiny(tmp_path)
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_GRAPHMILL_COMPLETE": "bash_complete"}
+    answer = subprocess.run(
+        [sys.executable, "-c", "from jobs.cli import main; main()"],
+        env=os.environ | asked | {"GRAPHMILL_PIPELINES": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert {line.partition(",")[2] for line in answer.stdout.split()} == expected, answer.stderr

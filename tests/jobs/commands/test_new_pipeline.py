@@ -1,0 +1,67 @@
+"""Files that `graphmill new` writes are valid, never replace one, and are found by their name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from assets.pipeline.file import load_pipeline
+from assets.sources.registry import SOURCES
+from jobs.commands.new_pipeline import FILES, write_pipeline
+from kernels.errors import InputError
+from trainers.config import TrainTable
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GRAPHMILL_PIPELINES", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_kind_of_source_has_a_file_without_mistakes(kind: str) -> None:
+    assert write_pipeline(f"my-{kind}", kind) == Path(f"pipelines/my-{kind}.toml")
+    pipeline = load_pipeline(f"my-{kind}", TrainTable)
+    assert pipeline.graph.source == kind and [table.name for table in pipeline.train] == ["sage"]
+    if FILES.get(kind):
+        with pytest.raises(InputError, match="is not there"):
+            load_pipeline(f"my-{kind}", TrainTable, files=True)
+
+
+def test_data_are_recognised_and_named_from_where_the_file_is(folder: Path) -> None:
+    np.savez("graph.npz", edge_index=np.array([[0, 1], [1, 0]]), x=np.ones((2, 3)), y=np.array([0, 1]))
+    write_pipeline("archive", "graph.npz")
+    pipeline = load_pipeline("archive", TrainTable, files=True)
+    assert pipeline.graph.path.resolve() == folder / "graph.npz"  # pyright: ignore
+    assert 'path = "../graph.npz"' in pipeline.text
+    pl.DataFrame({"source": [0, 1], "target": [1, 0]}).write_parquet("edges-1.parquet")
+    write_pipeline("table", "edges-*.parquet")
+    table = load_pipeline("table", TrainTable, files=True)
+    assert table.graph.source_column == "source"  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "said"),
+    [
+        ("a b", "sbm", "other characters"),
+        ("mine", "nothing.npz", "neither data nor a kind of source"),
+        ("mine", "wide.csv", "no columns of wide.csv are named like the two ends of edges"),
+    ],
+)
+def test_what_cannot_be_written_says_why(folder: Path, name: str, source: str, said: str) -> None:
+    Path("wide.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match=said):
+        write_pipeline(name, source)
+    assert not (folder / "pipelines").exists()
+
+
+def test_a_file_that_is_there_stays(folder: Path) -> None:
+    path = write_pipeline("mine", "sbm")
+    path.write_text("mine")
+    with pytest.raises(InputError, match="is there already"):
+        write_pipeline("mine", "rmat")
+    assert path.read_text() == "mine"
