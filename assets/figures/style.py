@@ -32,6 +32,9 @@ SERIES = (BLUE, RED, GREEN, PURPLE, YELLOW, CYAN, BLACK)
 MARKERS = "os^Dv*X"
 """Of the same curves: colour is never the only difference."""
 
+MANY = 10_000_000
+"""An axis that reaches this count is labelled in millions."""
+
 LEVELS = {"device": BLUE, "host": CYAN, "disk cache": GREEN, "packed": YELLOW, "feature file": RED}
 """Of the places that feature rows come from."""
 
@@ -67,7 +70,9 @@ def grid(axes: Any, axis: str = "both") -> None:
 
 
 def count_axis(axis: Any) -> None:
-    """Labels an axis of counts, after they are drawn: whole numbers with commas, on a long logarithmic axis at powers of ten."""
+    """Labels an axis of counts, after they are drawn: whole numbers with commas, millions (M) where they are many, powers of ten where the
+    axis is logarithmic and long.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     if axis.get_scale() == "log":
@@ -75,8 +80,11 @@ def count_axis(axis: Any) -> None:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,), numticks=9))
         axis.set_minor_formatter(NullFormatter())
     else:
-        axis.set_major_locator(MaxNLocator(nbins=7, integer=True))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    million = axis.get_view_interval()[1] >= MANY
+    axis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value / 1e6:,g} M" if million and value >= 1e6 else f"{value:,.0f}")
+    )
 
 
 def byte_unit(largest: float) -> tuple[int, str]:

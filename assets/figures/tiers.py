@@ -119,18 +119,18 @@ def _draw_space(axes: Any, space: Mapping[str, int]) -> None:
     longest, budget = max(bars.values()) / size, space["budget"] / size
     drawn = budget <= 1.15 * longest
     for place, num_bytes in enumerate(bars.values()):
-        said = f" {format_bytes(num_bytes)}"
-        if place == 0:
-            rows = format_bytes(whole - space["addresses and padding"])
-            said += f", of it {rows} of rows; their budget: {format_bytes(space['budget'])}"
-            said += " (dashed)" if drawn else ""
-        axes.text(max(num_bytes / size, budget * (place == 0 and drawn)), place, said, va="center", fontsize=9)
+        end = max(num_bytes / size, budget) if place == 0 and drawn else num_bytes / size
+        axes.text(end, place, f" {format_bytes(num_bytes)}", va="center", fontsize=9)
     if drawn:
         axes.plot([budget, budget], [-0.5, 0.5], color=BLACK, linestyle="--", linewidth=1.5)
     axes.set_xlim(0, 1.2 * max(1e-9, longest))
     axes.set_yticks(range(3), list(bars))
     axes.set_ylim(2.5, -0.6)
     axes.set_xlabel(f"space on disk, {unit}")
+    rows, others = format_bytes(whole - space["addresses and padding"]), format_bytes(space["addresses and padding"])
+    dashed = ", dashed" if drawn else ""
+    title = f"packed: {rows} of rows (budget {format_bytes(space['budget'])}{dashed}) and {others} of addresses"
+    axes.set_title(title, fontsize=10)
     grid(axes, "x")
 
 

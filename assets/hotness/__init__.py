@@ -19,5 +19,5 @@ the counts that fill its cache.
 `layer_inputs` walks all edges under every destination, which takes about as long as sampling them; everything else costs a few percent.
 
 Peak memory with N nodes, L layers, T threads: 8 N T for the samplers, one batch per thread, and 4 N for visits; 8 N L for layer visits, 8
-N L more for inputs; ranking 28 N, by `bayes` 4 N L and 150 N; with evaluation or several rounds 16 N more.
+N L more for inputs; ranking 28 N, by `bayes` 4 N L and 150 N; where batches were counted 16 N more.
 """

@@ -106,9 +106,8 @@ def needed_bytes(config: HotnessConfig, num_nodes: int, threads: int) -> tuple[i
     memory, stored = 28, id_bytes
     if table.presamples:
         memory += (
-            8 * threads + 4 + 8 * layers * (table.counted_layers != "none") + 8 * layers * (table.layers == "inputs")
+            8 * threads + 20 + 8 * layers * (table.counted_layers != "none") + 8 * layers * (table.layers == "inputs")
         )
-        memory += 16 * (table.evaluate_epochs > 0 or table.rounds > 1)
         stored += 4 + 4 * layers * (table.layers != "none") + 8 * layers * (table.layers == "inputs")
     memory += (4 * layers + 150) * (table.policy == "bayes" or table.evaluate_epochs > 0)
     stored += 8 * (table.policy in ("bayes", "degree", "pagerank"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -123,30 +124,32 @@ def expect(
         order, score: those of the chosen policy.
         writer: writer of the artifact, which gets the figure.
     """
-    counted, chosen = rankings.presampled, rankings.config.hotness.policy
-    assert counted is not None, "trial batches were counted"
+    counted, table = rankings.presampled, rankings.config.hotness
+    assert counted is not None and rankings.config.sampling is not None, "trial batches were counted"
     visits, num_batches = counted.visits, counted.tally.num_batches
-    sampling = rankings.config.sampling
-    blended = chosen == "bayes" and sampling is not None and sampling.method == "uniform"
-    weights = np.asarray(score if blended else visits, np.float64)
-    orders = {chosen: order, **{name: rankings.order(name, rankings.score(name)) for name in ("degree", "random")}}
+    blended = table.policy == "bayes" and rankings.config.sampling.method == "uniform"
+    sizes = cache_sizes((*CURVE, *RATIOS), len(visits))
 
-    def ratios(policy: str, sizes: Array) -> Array:
-        by_counts = policy == "presample" or (policy == "bayes" and not blended)
-        if by_counts:
+    def ratios(policy: Policy) -> Array:
+        if policy == "presample" or (policy == "bayes" and not blended):
             return held_out_hit_ratios(visits, num_batches, sizes)
-        return expected_hit_ratios(orders[policy], weights, sizes)
+        # One ranking at a time: each takes memory.
+        ranked = order if policy == table.policy else rankings.order(policy, rankings.score(policy))
+        if blended and score is not None:
+            return expected_hit_ratios(ranked, score, sizes)
+        return hit_ratios(ranked, visits, sizes)
 
-    sizes = {cut: cache_sizes(cut, len(visits)) for cut in (CURVE, RATIOS)}
-    curves = {policy: ratios(policy, sizes[CURVE]) for policy in (*orders, "presample")}
+    names: tuple[Policy, ...] = (table.policy, "presample", "degree", "random")
+    found = {policy: ratios(policy) for policy in dict.fromkeys(names)}
     numbers = {
         f"expected_hit_ratio_{round(100 * ratio)}_percent": round(float(hit), 6)
-        for ratio, hit in zip(RATIOS, ratios(chosen, sizes[RATIOS]), strict=True)
+        for ratio, hit in zip(RATIOS, found[table.policy][len(CURVE) :], strict=True)
     }
+    curves = {policy: hits[: len(CURVE)] for policy, hits in found.items()}
     return numbers, _draw(rankings, curves, "expected, from the counts of trial batches", writer)
 
 
-def _draw(rankings: Rankings, curves: dict[str, Array], source: str, writer: Writer) -> dict[str, str]:
+def _draw(rankings: Rankings, curves: Mapping[Any, Array], source: str, writer: Writer) -> dict[str, str]:
     from assets.figures.visits import hit_ratio_curves
 
     path = writer.path("hit_ratio.png")

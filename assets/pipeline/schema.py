@@ -186,8 +186,8 @@ class Tables:
             text = f"{_name(where)} = {_show(values)} has {len(values)} entries, expected {len(item_types)}"
             return None, [self.problem(where, text)]
         items = [self.convert(t, v, (*where, i)) for i, (t, v) in enumerate(zip(item_types, values, strict=True))]
-        values, problems = tuple(item for item, _ in items), [problem for _, found in items for problem in found]
-        return (None if None in values else values), problems
+        made, problems = tuple(item for item, _ in items), [problem for _, found in items for problem in found]
+        return (None if None in made else made), problems
 
     def _convert_path(self, text: str, where: KeyPath) -> tuple[Any, list[Problem]]:
         unset = [name for name in VARIABLE.findall(text) if not os.environ.get(name)]

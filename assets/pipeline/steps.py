@@ -29,6 +29,16 @@ class Recipe(Protocol):
     code_version: int
     aspects: tuple[str, ...]
 
+    @property
+    def says(self) -> Mapping[str, str]:
+        """Name of a check -> what it tests."""
+        ...
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Names of the checks that block nothing where they fail."""
+        ...
+
     def reads_aspects(self, semantic: Any) -> Mapping[str, str]:
         """Returns role -> aspect of the inputs of which an aspect alone is read."""
         ...

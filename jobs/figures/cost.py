@@ -113,7 +113,8 @@ def _shares(axes: Any, parts: list[tuple[str, float, str]], shown: str) -> None:
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right", "left"]].set_visible(False)
     if labelled:
-        place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 3, "frameon": False}
+        columns = 3 if len(labelled) <= 3 else 2
+        place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": columns, "frameon": False}
         axes.legend(fontsize=8, handlelength=1.2, columnspacing=1.2, **place)
 
 

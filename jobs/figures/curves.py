@@ -13,6 +13,12 @@ from assets.storage.artifact import Artifact
 METRICS = {"roc_auc": "ROC AUC"}
 """Metrics whose name is not a word."""
 
+DASHES = ("-", "--", ":")
+"""Of the first models, and of those whose colours come again."""
+
+MOST_NAMED = 4
+"""Of more models than this the mean of their kept scores is said."""
+
 MAX_ROWS = 200
 """A table is stored with every materialisation, so a long one keeps its last rows."""
 
@@ -61,8 +67,9 @@ def draw_curves(histories: Sequence[Sequence[dict[str, Any]]], names: Sequence[s
     drawing = new_figure(3.4 if len(names) == 1 else 3.8)
     losses, scores = drawing.subplots(1, 2)
     for number, (history, name) in enumerate(zip(histories, names, strict=True)):
-        colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
-        _draw_model(losses, scores, history, name, {"color": colour, "marker": marker})
+        again, place = divmod(number, len(SERIES))
+        style = {"color": SERIES[place], "marker": MARKERS[place], "linestyle": DASHES[again % len(DASHES)]}
+        _draw_model(losses, scores, history, name, style)
     validation = f"validation {METRICS.get(metric, metric)}"
     for axes, title, unit in ((losses, "training loss", "mean cross entropy, nats"), (scores, validation, "%")):
         axes.set_title(title, fontsize=10)
@@ -73,6 +80,7 @@ def draw_curves(histories: Sequence[Sequence[dict[str, Any]]], names: Sequence[s
     losses.set_ylim(bottom=0)
     if not any("valid" in row for history in histories for row in history):
         scores.text(0.5, 0.5, "no validation nodes", ha="center", transform=scores.transAxes)
+    _say_kept(scores, histories)
     handles, labels = losses.get_legend_handles_labels()
     if len(names) > 1:
         drawing.legend(handles, labels, loc="outside lower center", ncols=min(6, len(names)), frameon=False, fontsize=9)
@@ -89,7 +97,7 @@ def _draw_model(losses: Any, scores: Any, history: Sequence[dict[str, Any]], nam
     best = chosen_row(history)
     line = {**style, "markersize": 3.5 if len(history) <= 60 else 0, "linewidth": 1.3}
     losses.plot([row["epoch"] for row in history], [row["loss"] for row in history], label=name, **line)
-    star = {"color": style["color"], "marker": "*", "markersize": 15, "markeredgecolor": "black", "linestyle": "none"}
+    star = {"color": style["color"], "marker": "*", "markersize": 13, "markeredgecolor": "black", "linestyle": "none"}
     losses.plot(best["epoch"], best["loss"], **star)
     rows = [row for row in history if "valid" in row]
     if not rows:
@@ -97,7 +105,18 @@ def _draw_model(losses: Any, scores: Any, history: Sequence[dict[str, Any]], nam
     scores.plot([row["epoch"] for row in rows], [100 * row["valid"] for row in rows], **line)
     label = f"{name}: {100 * best['valid']:.2f} % in epoch {best['epoch']}"
     scores.plot(best["epoch"], 100 * best["valid"], label=label, **star)
-    scores.legend(frameon=False, fontsize=8, loc="lower right", title="kept weights", title_fontsize=8)
+
+
+def _say_kept(scores: Any, histories: Sequence[Sequence[dict[str, Any]]]) -> None:
+    """Puts the kept scores into the legend, of many models their mean and range."""
+    handles, labels = scores.get_legend_handles_labels()
+    if not handles:
+        return
+    title = "kept weights"
+    if len(handles) > MOST_NAMED:
+        kept = [100 * chosen_row(history)["valid"] for history in histories if any("valid" in row for row in history)]
+        handles, labels = handles[:1], [f"mean {sum(kept) / len(kept):.2f} %, {min(kept):.2f} to {max(kept):.2f} %"]
+    scores.legend(handles, labels, frameon=False, fontsize=8, loc="lower right", title=title, title_fontsize=8)
 
 
 def _plain(value: Any) -> Any:

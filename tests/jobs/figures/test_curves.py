@@ -43,6 +43,13 @@ def test_each_seed_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"seed 0", "seed 7"} <= set(texts)
 
 
+def test_of_many_seeds_the_mean_of_what_was_kept_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine names, of which no two look alike, and one line of scores."""
+    _, texts = lines_of(monkeypatch, [ROWS, *[ROWS[:1]] * 8], [f"seed {seed}" for seed in range(9)])
+    assert {f"seed {seed}" for seed in range(9)} <= set(texts)
+    assert "mean 52.78 %, 50.00 to 75.00 %" in texts
+
+
 def test_without_validation_the_last_weights_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     history = [{"epoch": row["epoch"], "loss": row["loss"]} for row in ROWS]
     assert chosen_row(history) == history[-1]
