@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from assets.pipeline.notes import Origin
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.version import aspect_version, canonical, canonical_json, locations, short, version_of
@@ -59,6 +60,7 @@ class Step:
         checks: names of what its stage tests.
         external: name of the asset that stands for what it reads from outside the store; empty where it reads nothing.
         command: what builds it, for error messages.
+        origin: the table of the pipeline file that asks for it, and what the file says for its readers.
     """
 
     pipeline: str
@@ -70,6 +72,7 @@ class Step:
     checks: tuple[str, ...] = ()
     external: str = ""
     command: str = ""
+    origin: Origin = field(default=Origin(), compare=False)
 
     @property
     def key(self) -> tuple[str, str]:

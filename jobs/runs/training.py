@@ -11,6 +11,7 @@ import dagster as dg
 
 from assets.definitions import Surroundings, asset_of, materialized
 from assets.pipeline.file import Pipeline
+from assets.pipeline.notes import origin_of
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs
 from jobs.runs.children import ChildProcesses
 from trainers.config import model_configs
@@ -49,8 +50,9 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
             reads={name: sources[name] for name in table.reads if name in sources},
             checks=ModelRecipe.checks,
             command=f"graphmill train {pipeline.reference} {table.name}",
+            origin=origin_of(pipeline.path, pipeline.text, pipeline.notes, ("train", index)),
         )
-        for table in pipeline.train
+        for index, table in enumerate(pipeline.train)
     ]
 
 
