@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from assets.building.stage import Stage
 from assets.storage.user_code import code_digests
 from trainers.config import ModelConfig
+from trainers.page import MODEL_PAGE
 from trainers.techniques import find_technique
 
 
 class ModelRecipe(Stage):
     """The half of the `model` stage that decides versions."""
 
+    page = MODEL_PAGE
     name = "model"
     code_version = 1
     Semantic = ModelConfig

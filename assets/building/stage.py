@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from assets.building.page import Page
 from assets.storage.artifact import Artifact
 from assets.storage.writer import Writer
 from kernels.errors import InputError
@@ -85,6 +86,7 @@ class Stage:
 
     Attributes:
         name: the stage's folder in the store, and its asset in the UI.
+        page: what the UI says about its artifacts; None for a stage of a test.
         code_version: raised by hand when the same config would build other bytes.
         Semantic, Execution: the dataclasses of its two configs.
         checks: names of what every artifact of the stage tests; the UI lists checks before they have run.
@@ -97,6 +99,7 @@ class Stage:
     """
 
     name: str
+    page: Page | None = None
     code_version: int
     Semantic: type
     Execution: type
