@@ -1,4 +1,4 @@
-"""What the page of memory budgets says."""
+"""What the page of memory budgets says, and that of the measured numbers that they are computed from."""
 
 from __future__ import annotations
 
@@ -23,5 +23,13 @@ BUDGETS_PAGE = Page(
     docs="docs/stages/budgets.md",
     headline=headline,
     first=("device_bytes", "host_bytes", "disk_bytes", "device_rows", "host_rows", "feature_bytes"),
+    kinds=frozenset({"json"}),
+)
+
+MEASURED_PAGE = Page(
+    about="What was measured on this machine into the home: its memory, and the free space of its disk. "
+    'Budgets of "auto" are computed from these numbers, so that they are the same from run to run. '
+    "Observe this asset after the numbers were measured again, and see whether budgets are marked as stale.",
+    docs="docs/stages/budgets.md",
     kinds=frozenset({"json"}),
 )

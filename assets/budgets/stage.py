@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
 from assets.budgets.measured import MachineBytes, measured_bytes, measured_digest
-from assets.budgets.page import BUDGETS_PAGE
+from assets.budgets.page import BUDGETS_PAGE, MEASURED_PAGE
 from assets.building.materialize import stage_version
 from assets.building.stage import Check, Progress, Stage, Summary
 from assets.features.read import open_features
@@ -31,6 +31,7 @@ class BudgetsStage(Stage):
     """
 
     page = BUDGETS_PAGE
+    external_page = MEASURED_PAGE
     name = "budgets"
     code_version = 1
     table = "memory"

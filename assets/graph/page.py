@@ -1,8 +1,8 @@
-"""What the page of a graph says, and that of what a pipeline reads from outside."""
+"""What the page of a graph says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 
 from assets.building.page import Page
@@ -35,23 +35,3 @@ GRAPH_PAGE = Page(
     ),
     kinds=frozenset({"numpy"}),
 )
-
-EXTERNAL_PAGES: Mapping[str, Page] = MappingProxyType(
-    {
-        "raw": Page(
-            about="The files outside the store that the source reads, which nothing here builds. "
-            "They stand on the map of assets so that one sees which artifacts depend on them. "
-            "Observe this asset after the files changed: it digests them, and what was built from other content is marked as stale.",
-            docs="docs/own-data.md",
-            kinds=frozenset({"file"}),
-        ),
-        "measured": Page(
-            about="What was measured on this machine into the home: its memory, and the free space of its disk. "
-            'Budgets of "auto" are computed from these numbers, so that they are the same from run to run. '
-            "Observe this asset after the numbers were measured again, and see whether budgets are marked as stale.",
-            docs="docs/stages/budgets.md",
-            kinds=frozenset({"json"}),
-        ),
-    }
-)
-"""Name of an external asset -> its page; raw.NAME has that of raw."""

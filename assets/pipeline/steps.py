@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from assets.building.page import Page
 from assets.pipeline.notes import Origin
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
@@ -29,6 +30,8 @@ class Recipe(Protocol):
     name: str
     code_version: int
     aspects: tuple[str, ...]
+    page: Page | None
+    external_page: Page | None
 
     def reads_aspects(self, semantic: Any) -> Mapping[str, str]:
         """Returns role -> aspect of the inputs of which an aspect alone is read."""

@@ -98,7 +98,7 @@ def training_asset(
         shown = curve_metadata(models) | timeline_metadata(models[-1]) | traffic_metadata(models[-1])
         yield materialized(step, models, versions, reused=reused, extra=reported | shown)
 
-    return asset_of([step], body, kinds={"pytorch"}, pool=POOL, config=TrainingRun)
+    return asset_of([step], body, pool=POOL, config=TrainingRun)
 
 
 def _trained(around: Surroundings, step: Step, versions: Versions) -> list:
