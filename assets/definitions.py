@@ -207,7 +207,7 @@ def _spec(step: Step, *, skippable: bool) -> dg.AssetSpec:
         kinds=set(page.kinds) if page else None,
         owners=list(notes.owners or OWNERS),
         tags={**notes.tags, "graphmill/stage": step.recipe.name},
-        metadata={"recipe hash": recipe_hash(step), CONFIG: _config(step), **_code_references(step)},
+        metadata={"recipe hash": short(recipe_hash(step)), CONFIG: _config(step), **_code_references(step)},
         skippable=skippable,
     )
 
@@ -302,12 +302,16 @@ def _metadata(step: Step, artifacts: Sequence[Artifact], extra: dict[str, Any]) 
         extra: more numbers, figures and tables.
     """
     page, first = step.recipe.page, artifacts[0]
+    names = page.labels if page else {}
     figures = {name: value.value for name, value in extra.items() if _is_figure(value)}
     numbers: dict[str, Any] = {}
     for name in ordered(page, first.summary["numbers"]):
         label, value = labelled(name, _mean([artifact.summary["numbers"].get(name) for artifact in artifacts]))
-        numbers[label] = _shown(value)
-    numbers |= dict(labelled(name, value) for name, value in extra.items() if not _is_figure(value))
+        numbers[names.get(name, label)] = _shown(value)
+    for name, value in extra.items():
+        if not _is_figure(value):
+            label, value = labelled(name, value)
+            numbers[names.get(name, label)] = value
     numbers |= dict(
         [
             labelled("stored_bytes", sum(artifact.total_bytes for artifact in artifacts)),
@@ -319,9 +323,11 @@ def _metadata(step: Step, artifacts: Sequence[Artifact], extra: dict[str, Any]) 
             figures[title] = _figure_or_path(title, first.file(file_name))
     line = page.headline(artifacts) if page else ""
     headline = {"headline": line.replace("**", "")} if line else {}
-    summary = {SUMMARY: dg.MetadataValue.md("\n\n".join([line, *figures.values()]))} if line or figures else {}
+    folders = ", ".join(f"`{artifact.path}`" for artifact in artifacts)
+    summary = {SUMMARY: dg.MetadataValue.md("\n\n".join([line, *figures.values(), f"Files: {folders}"]))}
     scalars = {label: value for label, value in numbers.items() if not isinstance(value, dg.MetadataValue)}
-    places = {"dagster/uri": first.path.as_uri(), "path": dg.MetadataValue.path(str(first.path)), CONFIG: _config(step)}
+    # The path of an artifact is too long for the table, which would then cut what stands above it.
+    places = {"dagster/uri": first.path.as_uri(), CONFIG: _config(step)}
     return headline | summary | scalars | numbers | _table_metadata(page, first) | places
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from statistics import fmean, stdev
+from types import MappingProxyType
 
 from assets.building.page import Page
 from assets.storage.artifact import Artifact
@@ -32,17 +33,17 @@ def _score(models: Sequence[Artifact]) -> str:
     for split in ("test", "valid", "train"):
         if (name := f"{split}_{metric}") in numbers:
             values = [100 * model.summary["numbers"][name] for model in models]
-            seeds = f" ± {stdev(values):.1f} ({len(values)} seeds)" if len(values) > 1 else ""
+            spread, seeds = (f" ± {stdev(values):.1f}", f" ({len(values)} seeds)") if len(values) > 1 else ("", "")
             words = metric.replace("roc_auc", "ROC AUC").replace("_", " ")
-            return f"**{fmean(values):.1f}{seeds} % {split} {words}**"
+            return f"**{fmean(values):.1f}{spread} % {split} {words}**{seeds}"
     return ""
 
 
 def _epochs(models: Sequence[Artifact]) -> str:
     seconds = [each for model in models for each in model.run_record().get("epoch_seconds", {}).get("train", [])]
-    epochs = " and ".join(str(model.summary["numbers"]["epochs_run"]) for model in models[:3])
-    more = " and more" if len(models) > 3 else ""
-    return f"{epochs}{more} epochs" + (f" of {fmean(seconds):.2g} s" if seconds else "")
+    runs = sorted({model.summary["numbers"]["epochs_run"] for model in models})
+    epochs = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
+    return f"{epochs} epochs" + (f" of {fmean(seconds):.2g} s" if seconds else "")
 
 
 def _device_share(model: Artifact) -> float | None:
@@ -68,6 +69,23 @@ MODEL_PAGE = Page(
         "best_epoch",
         "loss",
         "parameters",
+    ),
+    labels=MappingProxyType(
+        {
+            "loss": "loss of the last epoch",
+            "epochs_run": "epochs",
+            "disk_bytes": "read from disk (MiB)",
+            "mapped_bytes": "asked of mapped files (MiB)",
+            "h2d_bytes": "moved from host to device (MiB)",
+            "d2h_bytes": "moved from device to host (MiB)",
+            "d2d_bytes": "moved within the device (MiB)",
+            "hits_device": "rows from the device",
+            "hits_host": "rows from the host",
+            "misses": "rows from the feature file",
+            "device_hit_ratio": "rows from the device (%)",
+            "cache_device_rows": "rows kept on the device",
+            "cache_host_rows": "rows kept on the host",
+        }
     ),
     kinds=frozenset({"pytorch"}),
 )

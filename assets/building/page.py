@@ -22,6 +22,7 @@ class Page:
         docs: path in the repository of the page of the docs that explains it.
         headline: the artifacts of an asset -> one line of Markdown, with what matters most between two pairs of asterisks.
         first: names of the numbers that matter most, in their order; the UI shows them before the others.
+        labels: name of a number -> what the UI calls it, its unit included, where the name alone says too little.
         columns: arrays of the artifact that are the columns of one table -> what each holds; empty where there is no table.
         kinds: with what it is made, as Dagster's icons name it.
     """
@@ -30,6 +31,7 @@ class Page:
     docs: str
     headline: Callable[[Sequence[Artifact]], str] = lambda artifacts: ""
     first: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     columns: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     kinds: frozenset[str] = frozenset()
 

@@ -30,6 +30,16 @@ CACHE_PLAN_PAGE = Page(
     docs="docs/stages/cache_plan.md",
     headline=headline,
     first=("moved_bytes", "asked_bytes", "amplification", "disk_bytes", "disk_budget_bytes", "num_segments", "order"),
+    labels=MappingProxyType(
+        {
+            "moved_bytes": "read from disk (MiB)",
+            "asked_bytes": "asked of the disk (MiB)",
+            "amplification": "bytes read per byte asked for",
+            "amplification_by_id": "bytes read per byte asked for, ordered by id",
+            "disk_bytes": "stored on disk (MiB)",
+            "order": "order of the disk cache",
+        }
+    ),
     columns=MappingProxyType(
         {
             "segment_of": "segment of the batch",

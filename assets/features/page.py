@@ -26,6 +26,13 @@ FEATURES_PAGE = Page(
     docs="docs/stages/features.md",
     headline=headline,
     first=("num_rows", "num_features", "feature_dtype", "feature_bytes", "num_without_features"),
+    labels=MappingProxyType(
+        {
+            "num_features": "values per row",
+            "feature_dtype": "type of a value",
+            "num_without_features": "nodes without a row",
+        }
+    ),
     columns=MappingProxyType({"rows": "the features of a node; bfloat16 is stored as uint16"}),
     kinds=frozenset({"numpy"}),
 )

@@ -26,6 +26,18 @@ GRAPH_PAGE = Page(
     docs="docs/stages/graph.md",
     headline=headline,
     first=("num_nodes", "num_edges", "num_classes", "num_train", "num_valid", "num_test", "homophily_ratio"),
+    labels=MappingProxyType(
+        {
+            "num_train": "training nodes",
+            "num_valid": "validation nodes",
+            "num_test": "test nodes",
+            "num_isolated": "nodes without edges",
+            "num_labelled": "labelled nodes",
+            "num_duplicates": "duplicate edges in the source",
+            "num_self_loops": "self loops in the source",
+            "homophily_ratio": "edges inside a class (%)",
+        }
+    ),
     columns=MappingProxyType(
         {
             "in_degree": "edges that end in the node",
