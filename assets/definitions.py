@@ -322,13 +322,14 @@ def _metadata(step: Step, artifacts: Sequence[Artifact], extra: dict[str, Any]) 
         for title, file_name in first.summary["figures"].items():
             figures[title] = _figure_or_path(title, first.file(file_name))
     line = page.headline(artifacts) if page else ""
-    headline = {"headline": line.replace("**", "")} if line else {}
-    folders = ", ".join(f"`{artifact.path}`" for artifact in artifacts)
-    summary = {SUMMARY: dg.MetadataValue.md("\n\n".join([line, *figures.values(), f"Files: {folders}"]))}
+    shown: dict[str, Any] = {SUMMARY: dg.MetadataValue.md("\n\n".join([line, *figures.values()]))}
+    if figures and line:
+        # Dagster hides a long text behind a button, so the line stands above it, too.
+        shown = {"headline": line.replace("**", "")} | shown
     scalars = {label: value for label, value in numbers.items() if not isinstance(value, dg.MetadataValue)}
     # The path of an artifact is too long for the table, which would then cut what stands above it.
     places = {"dagster/uri": first.path.as_uri(), CONFIG: _config(step)}
-    return headline | summary | scalars | numbers | _table_metadata(page, first) | places
+    return shown | scalars | numbers | _table_metadata(page, first) | places
 
 
 def _table_metadata(page: Page | None, artifact: Artifact) -> dict[str, Any]:

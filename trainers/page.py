@@ -73,7 +73,6 @@ MODEL_PAGE = Page(
     labels=MappingProxyType(
         {
             "loss": "loss of the last epoch",
-            "epochs_run": "epochs",
             "disk_bytes": "read from disk (MiB)",
             "mapped_bytes": "asked of mapped files (MiB)",
             "h2d_bytes": "moved from host to device (MiB)",

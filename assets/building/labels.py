@@ -23,12 +23,14 @@ def labelled(name: str, value: Any) -> tuple[str, Any]:
         name: of the number, such as "feature_bytes".
         value: the number, or a dict of numbers of one unit; anything else keeps its value.
     """
+    if name == "row_bytes":
+        return "row (B)", value
     if found := BYTES.fullmatch(name):
         rest = _words(f"{found[1] or 'size'}{found[2]}")
         return f"{rest} (MiB)", _each(value, lambda number: number / MIB)
     if found := HIT_RATIO.fullmatch(name):
-        policy = f" of {found[2]}" if found[2] else ""
-        return f"{_words(found[1] or '')}hit ratio{policy}, {found[3]} % of nodes cached (%)", _percent(value)
+        policy = f" {found[2]}" if found[2] else ""
+        return f"{_words(found[1] or '')}hit ratio{policy} at {found[3]} % (%)", _percent(value)
     if name.endswith(SHARES) and not isinstance(value, str):
         return f"{_words(name.removesuffix('_share'))} (%)", _percent(value)
     if name.endswith("_seconds"):

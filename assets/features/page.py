@@ -29,6 +29,7 @@ FEATURES_PAGE = Page(
     labels=MappingProxyType(
         {
             "num_features": "values per row",
+            "feature_bytes": "features (MiB)",
             "feature_dtype": "type of a value",
             "num_without_features": "nodes without a row",
         }

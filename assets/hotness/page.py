@@ -30,7 +30,9 @@ HOTNESS_PAGE = Page(
     "Look at the hit ratios by policy: how far the chosen policy is from `optimal`, and from `random`.",
     docs="docs/stages/hotness.md",
     headline=headline,
-    first=("num_nodes",),
+    first=tuple(
+        f"hit_ratio_{policy}_10_percent" for policy in ("optimal", "presample", "bayes", "degree", "pagerank", "random")
+    ),
     columns=MappingProxyType(
         {
             "order": "the node at this place of the ranking, hottest first",

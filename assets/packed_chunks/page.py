@@ -25,6 +25,7 @@ PACKED_CHUNKS_PAGE = Page(
     docs="docs/stages/packed_chunks.md",
     headline=headline,
     first=("num_batches", "chunk_bytes", "cache_bytes", "largest_chunk_bytes", "packed_rows", "cached_rows"),
+    labels=MappingProxyType({"chunk_bytes": "chunks (MiB)", "cache_bytes": "caches (MiB)"}),
     columns=MappingProxyType(
         {
             "part_of": "part that holds the chunk of the batch",
