@@ -17,16 +17,22 @@ from typing import Any
 import dagster as dg
 
 from assets.building.checks import join_checks
+from assets.building.labels import labelled
 from assets.building.materialize import materialize, materialize_together
+from assets.building.page import Page, ordered, table_of
 from assets.building.stage import Check, ChecksFailedError, Progress, Silent
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs, joint_version, recipe_hash
 from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
+from assets.storage.home import ROOT
 from assets.storage.store import Store
 from assets.storage.version import canonical, canonical_json, short
 from kernels.errors import InputError
 
 OWNERS = ("team:graph",)
+"""Of the assets of pipelines that name no owners."""
+
+CONFIG, SUMMARY = "config", "summary"
 FIGURE_BYTES = 100_000
 """A figure is stored about twice for every materialisation, so a larger one is named by its path."""
 
@@ -106,7 +112,7 @@ def source_assets(steps: Sequence[Step], execution: Any, around: Surroundings) -
             made = find_all(store, step, versions) or []
             yield from _finished(step, made, versions, around, reused=found[step.name] is not None)
 
-    return asset_of(steps, body, kinds={"numpy"})
+    return asset_of(steps, body)
 
 
 def _finished(
@@ -151,14 +157,13 @@ def stage_asset(step: Step, stage: Any, execution: Any, around: Surroundings) ->
             raise
         yield from _finished(step, [artifact], versions, around, reused=artifact.reused)
 
-    return asset_of([step], body, kinds={"numpy"})
+    return asset_of([step], body)
 
 
 def asset_of(
     steps: Sequence[Step],
     body: Body,
     *,
-    kinds: set[str],
     pool: str | None = None,
     config: type[dg.Config] | None = None,
 ) -> dg.AssetsDefinition:
@@ -169,14 +174,13 @@ def asset_of(
         body: called with the context and the run's config (None without `config`); yields events and the result. An
         `InputError`
             becomes a failure that shows only what a user needs.
-        kinds: shown in the UI as icons.
         pool: concurrency pool that it takes a slot of.
         config: what a run may set.
     """
 
     @dg.multi_asset(
         name=key_of(steps[0]).to_python_identifier(),
-        specs=[_spec(step, kinds, skippable=len(steps) > 1) for step in steps],
+        specs=[_spec(step, skippable=len(steps) > 1) for step in steps],
         can_subset=len(steps) > 1,
         check_specs=[
             dg.AssetCheckSpec(
@@ -200,20 +204,40 @@ def asset_of(
     return build
 
 
-def _spec(step: Step, kinds: set[str], *, skippable: bool) -> dg.AssetSpec:
+def _spec(step: Step, *, skippable: bool) -> dg.AssetSpec:
     deps = [key_of(source) for source in step.sources.values()]
+    notes, page = step.origin.notes, step.recipe.page
     return dg.AssetSpec(
         key_of(step),
         deps=[*deps, raw_key(step)] if step.external else deps,
-        description=_description(step),
+        description=_description(step, page, f"Command line: `{step.command}`"),
         group_name=group_of(step.pipeline),
         code_version=short(recipe_hash(step)),
-        kinds=kinds,
-        owners=list(OWNERS),
-        tags={"graphmill/stage": step.recipe.name},
-        metadata={"recipe": [canonical(each) for each in step.configs], "recipe hash": recipe_hash(step)},
+        kinds=set(page.kinds) if page else None,
+        owners=list(notes.owners or OWNERS),
+        tags={**notes.tags, "graphmill/stage": step.recipe.name},
+        metadata={"recipe hash": short(recipe_hash(step)), CONFIG: _config(step), **_code_references(step)},
         skippable=skippable,
     )
+
+
+def _config(step: Step) -> dg.MetadataValue:
+    """Returns the config of a step; of several, which differ in the seed alone, a list."""
+    configs = [canonical(each) for each in step.configs]
+    return dg.MetadataValue.json(configs[0] if len(configs) == 1 else configs)
+
+
+def _code_references(step: Step) -> dict[str, Any]:
+    """Returns the line of the pipeline file that asks for a step, as Dagster names it; nothing where there is no file."""
+    origin = step.origin
+    if origin.path is None:
+        return {}
+    label = f"{origin.path.name}:{origin.line}"
+    with warnings.catch_warnings():
+        # Code references are in beta; the versions of dagster that this was tried on are pinned.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        place = dg.LocalFileCodeReference(file_path=str(origin.path), line_number=origin.line, label=label)
+        return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[place])}
 
 
 def raw_key(step: Step) -> dg.AssetKey:
@@ -237,8 +261,8 @@ def raw_asset(step: Step, around: Surroundings) -> dg.SourceAsset:
         return dg.observable_source_asset(
             key=raw_key(step),
             group_name=group_of(step.pipeline),
-            description=f"What {'/'.join(step.key)} reads from outside. Observing it digests the content.",
-            tags={"graphmill/stage": step.external},
+            description=_description(step, step.recipe.external_page, f"Read by `{'/'.join(step.key)}`."),
+            tags={**step.origin.notes.tags, "graphmill/stage": step.external, **_kind_tags(step.recipe.external_page)},
         )(observe)
 
 
@@ -263,11 +287,11 @@ def materialized(
         raw = versions.raw(step.recipe, step.configs[0])
         tags[f"{INPUT_TAG}{raw_key(step).to_user_string()}"] = _raw_version(raw)
     checks = join_checks(artifacts, step.checks, reused=reused)
-    labels = ", ".join(artifact.label for artifact in artifacts)
+    shown = _metadata(step, artifacts, dict(extra or {}))
     return dg.MaterializeResult(
         asset_key=key_of(step),
         data_version=dg.DataVersion(joint_version(tuple(artifact.version for artifact in artifacts))),
-        metadata={"reused": reused, "artifacts": labels} | dict(extra or {}) | _metadata(artifacts),
+        metadata=shown | {"artifacts": ", ".join(artifact.label for artifact in artifacts), "reused": reused},
         tags=tags,
         check_results=list(_check_results(step, checks)),
     )
@@ -278,21 +302,52 @@ def figure(title: str, png: bytes) -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md(f"![{title}](data:image/png;base64,{base64.b64encode(png).decode()})")
 
 
-def _metadata(artifacts: Sequence[Artifact]) -> dict[str, Any]:
-    """Returns what the UI shows: of one artifact everything, of several what identifies them and the means of their numbers."""
-    shown: dict[str, Any] = {}
+def _metadata(step: Step, artifacts: Sequence[Artifact], extra: dict[str, Any]) -> dict[str, Any]:
+    """Returns what the UI shows, what matters most first: a headline, numbers, one summary with all figures, then lists and places.
+
+    Args:
+        step: what was asked for.
+        artifacts: what the store has of it; of several, numbers are means.
+        extra: more numbers, figures and tables.
+    """
+    page, first = step.recipe.page, artifacts[0]
+    names = page.labels if page else {}
+    figures = {name: value.value for name, value in extra.items() if _is_figure(value)}
+    numbers: dict[str, Any] = {}
+    for name in ordered(page, first.summary["numbers"]):
+        label, value = labelled(name, _mean([artifact.summary["numbers"].get(name) for artifact in artifacts]))
+        numbers[names.get(name, label)] = _shown(value)
+    for name, value in extra.items():
+        if not _is_figure(value):
+            label, value = labelled(name, value)
+            numbers[names.get(name, label)] = value
+    numbers |= dict(
+        [
+            labelled("stored_bytes", sum(artifact.total_bytes for artifact in artifacts)),
+            labelled("build_seconds", sum(artifact.run_record().get("seconds", 0.0) for artifact in artifacts)),
+        ]
+    )
     if len(artifacts) == 1:
-        for title, file_name in artifacts[0].summary["figures"].items():
-            shown[title] = _figure_or_path(title, artifacts[0].file(file_name))
-    for name in artifacts[0].summary["numbers"]:
-        shown[name] = _number([artifact.summary["numbers"].get(name) for artifact in artifacts])
-    seconds = [artifact.run_record().get("seconds", 0.0) for artifact in artifacts]
-    return shown | {
-        "stored_bytes": sum(artifact.total_bytes for artifact in artifacts),
-        "build_seconds": float(sum(seconds)),
-        "path": dg.MetadataValue.path(str(artifacts[0].path)),
-        "config": dg.MetadataValue.json(dict(artifacts[0].config)),
-    }
+        for title, file_name in first.summary["figures"].items():
+            figures[title] = _figure_or_path(title, first.file(file_name))
+    line = page.headline(artifacts) if page else ""
+    shown: dict[str, Any] = {SUMMARY: dg.MetadataValue.md("\n\n".join([line, *figures.values()]))}
+    if figures and line:
+        # Dagster hides a long text behind a button, so the line stands above it, too.
+        shown = {"headline": line.replace("**", "")} | shown
+    scalars = {label: value for label, value in numbers.items() if not isinstance(value, dg.MetadataValue)}
+    # The path of an artifact is too long for the table, which would then cut what stands above it.
+    places = {"dagster/uri": first.path.as_uri(), CONFIG: _config(step)}
+    return shown | scalars | numbers | _table_metadata(page, first) | places
+
+
+def _table_metadata(page: Page | None, artifact: Artifact) -> dict[str, Any]:
+    """Returns rows and columns under Dagster's keys, nothing for an artifact that is no table."""
+    num_rows, columns = table_of(page, artifact) if page else (0, {})
+    if not columns:
+        return {}
+    schema = dg.TableSchema([dg.TableColumn(name, kind, description) for name, (kind, description) in columns.items()])
+    return {"dagster/row_count": num_rows, "dagster/column_schema": dg.MetadataValue.table_schema(schema)}
 
 
 def _size(artifact: Artifact) -> str:
@@ -305,20 +360,28 @@ def _size(artifact: Artifact) -> str:
     return f" ({numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges)"
 
 
-def _number(values: list[Any]) -> Any:
-    """Returns one metadata value for the values of all artifacts: numbers by their mean, so that the UI can plot
-    them.
-    """
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        return values[0] if len(values) == 1 else float(sum(values)) / len(values)
-    if len(values) == 1 and isinstance(values[0], str | bool):
+def _mean(values: list[Any]) -> Any:
+    """Returns the mean of the numbers of all artifacts, so that the UI can plot it; of anything else the value, or a list of them."""
+    if len(values) == 1:
         return values[0]
-    return dg.MetadataValue.json(values[0] if len(values) == 1 else values)
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return values[0] if len(set(values)) == 1 else float(sum(values)) / len(values)
+    return values[0] if all(value == values[0] for value in values) else values
 
 
-def _figure_or_path(title: str, path: Path) -> dg.MetadataValue:
+def _shown(value: Any) -> Any:
+    """Returns a value as metadata: lists and tables as JSON."""
+    return value if isinstance(value, int | float | str | bool) else dg.MetadataValue.json(value)
+
+
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, dg.MarkdownMetadataValue)
+
+
+def _figure_or_path(title: str, path: Path) -> str:
+    """Returns a PNG of an artifact as Markdown, or where it is when it is a large one."""
     png = path.read_bytes()
-    return figure(title, png) if len(png) <= FIGURE_BYTES else dg.MetadataValue.path(str(path))
+    return figure(title, png).value if len(png) <= FIGURE_BYTES else f"{title}: `{path}`"
 
 
 def _check_results(step: Step, checks: Sequence[Check], *, whole: bool = True) -> Iterator[dg.AssetCheckResult]:
@@ -363,6 +426,13 @@ def _raw_version(digests: Mapping[str, str]) -> str:
     return hashlib.sha256(canonical_json(dict(digests))).hexdigest()
 
 
-def _description(step: Step) -> str:
-    count = f" ({len(step.configs)} of them, one per seed)" if len(step.configs) > 1 else ""
-    return f"Stage `{step.recipe.name}` of pipeline `{step.pipeline}`{count}.\n\nCommand line: `{step.command}`"
+def _description(step: Step, page: Page | None, more: str) -> str:
+    """Returns what an asset is, in Markdown: what its pipeline says, what its stage says, where to read on, and how it is built."""
+    about = page.about if page else f"Stage `{step.recipe.name}` of pipeline `{step.pipeline}`."
+    count = f" It has {len(step.configs)} models, one per seed." if len(step.configs) > 1 else ""
+    read_on = f"More about it: `{page.docs}` in `{ROOT}`." if page else ""
+    return "\n\n".join(part for part in (step.origin.notes.description, about + count, read_on, more) if part)
+
+
+def _kind_tags(page: Page | None) -> dict[str, str]:
+    return {f"dagster/kind/{kind}": "" for kind in page.kinds} if page else {}

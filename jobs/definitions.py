@@ -26,6 +26,16 @@ from jobs.runs.training import training_asset, training_steps
 from kernels.errors import InputError
 from trainers.config import TrainTable
 
+WHAT = {
+    "preprocess": "Builds the data of pipeline {name} and trains nothing. What the store has already is reused. Run it first where a "
+    "training is to start at once, or after an edit of the graph, to see sizes and checks.",
+    "train": "Trains the models of pipeline {name} from data that are there, one training at a time. A model that the store has is "
+    "reused. A training without its data fails with the command that builds them.",
+    "all": "Builds the data of pipeline {name}, then trains its models. What the store has already is reused, so running it again costs "
+    "seconds. It does what `graphmill run` does.",
+}
+"""Selection -> what its job does, for its page in the UI."""
+
 MISTAKES, NEEDS_DATA = "mistakes", "needs_data"
 
 
@@ -129,12 +139,15 @@ def execution_of(stage: Any, threads: int | None) -> Any:
 
 
 def _job(name: str, steps: list[Step], pipeline: Pipeline, selection: str) -> Any:
-    what = {"preprocess": "Builds the data of", "train": "Trains the models of", "all": "Builds and trains"}[selection]
+    notes, names = pipeline.notes, ", ".join(f"`{step.name}`" for step in steps)
+    description = (
+        f"{WHAT[selection].format(name=f'`{pipeline.name}`')}\n\nSteps: {names}.\n\nPipeline file: `{pipeline.path}`"
+    )
     return dg.define_asset_job(
         name,
         selection=dg.AssetSelection.assets(*(key_of(step) for step in steps)),
-        description=f"{what} pipeline `{pipeline.name}` ({pipeline.path}).",
-        tags={"graphmill/pipeline": pipeline.name},
+        description="\n\n".join(part for part in (notes.description, description) if part),
+        tags={**notes.tags, "graphmill/pipeline": pipeline.name},
     )
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from assets.building.page import Page
 from assets.building.stage import Stage
 from assets.storage.user_code import code_digests
 from trainers.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS
 from trainers.config import ModelConfig
+from trainers.page import MODEL_PAGE
 from trainers.techniques import find_technique
 
 REUSED = ": the same recipe is trained already (--retrain trains it again)"
@@ -22,6 +24,7 @@ REUSED = ": the same recipe is trained already (--retrain trains it again)"
 class ModelRecipe(Stage):
     """The half of the `model` stage that decides versions."""
 
+    page: Page | None = MODEL_PAGE
     name = "model"
     code_version = 2
     Semantic = ModelConfig

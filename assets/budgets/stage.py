@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
 from assets.budgets.measured import MachineBytes, measured_bytes, measured_digest
+from assets.budgets.page import BUDGETS_PAGE, MEASURED_PAGE
 from assets.building.materialize import stage_version
 from assets.building.stage import Check, Progress, Stage, Summary
 from assets.features.read import open_features
@@ -30,6 +31,8 @@ class BudgetsStage(Stage):
         home: where measured numbers are, None for the default home.
     """
 
+    page = BUDGETS_PAGE
+    external_page = MEASURED_PAGE
     name = "budgets"
     code_version = 1
     table = "memory"

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from assets.building.page import Page
 from assets.storage.artifact import Artifact
 from assets.storage.writer import Writer
 from kernels.errors import InputError
@@ -87,6 +88,8 @@ class Stage:
 
     Attributes:
         name: the stage's folder in the store, and its asset in the UI.
+        page: what the UI says about its artifacts; None for a stage of a test.
+        external_page: what it says about what the stage reads from outside the store; None for a stage that reads nothing there.
         code_version: raised by hand when the same config would build other bytes.
         Semantic, Execution: the dataclasses of its two configs.
         checks: names of what every artifact of the stage tests; the UI lists checks before they have run.
@@ -101,6 +104,8 @@ class Stage:
     """
 
     name: str
+    page: Page | None = None
+    external_page: Page | None = None
     code_version: int
     Semantic: type
     Execution: type

@@ -12,6 +12,7 @@ from assets.budgets.read import Budgets, open_budgets
 from assets.building.stage import Progress, Stage, Summary
 from assets.cache_plan.build import PlanTotals, plan_all
 from assets.cache_plan.config import CachePlanConfig, CachePlanExecution, CachePlanTable, cache_plan_config
+from assets.cache_plan.page import CACHE_PLAN_PAGE
 from assets.cache_plan.segment_size import SegmentBatches, SizeLimits, choose_size
 from assets.cache_plan.summary import CACHE_PLAN_CHECKS, plan_checks, plan_numbers
 from assets.features.read import open_features, require_nodes
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 class CachePlanStage(Stage):
     """Plans the tiers; `CACHE_PLAN` is the one instance."""
 
+    page = CACHE_PLAN_PAGE
     name = table = "cache_plan"
     code_version = 3  # 3: members, and copies
     Table = CachePlanTable

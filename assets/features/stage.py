@@ -10,6 +10,7 @@ import numpy as np
 
 from assets.building.stage import Check, Progress, Summary
 from assets.features.config import FeaturesConfig, FeaturesExecution, FeatureTables, features_config, step_name
+from assets.features.page import FEATURES_PAGE
 from assets.sources.feature_blocks import FeatureBlock, blocks_type, write_blocks
 from assets.sources.registry import GraphConfig, OpenSource, TableConfig, source_module
 from assets.sources.stage import SourceStage
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 class FeaturesStage(SourceStage):
     """Builds the artifact of a feature table; `FEATURES` is the one instance."""
 
+    page = FEATURES_PAGE
     name = table = "features"
     code_version = 1
     Table = TableConfig

@@ -12,6 +12,7 @@ import numpy as np
 from assets.building.execution import Threads
 from assets.building.stage import Progress, Summary
 from assets.graph.checks import describe, node_checks, topology_checks
+from assets.graph.page import GRAPH_PAGE
 from assets.graph.read import SAMPLING
 from assets.sources.registry import SOURCES, GraphConfig, OpenSource, RawGraph, config_class, source_module
 from assets.sources.splits import checked, stratified
@@ -30,6 +31,7 @@ class GraphExecution(Threads):
 class GraphStage(SourceStage):
     """Builds the graph artifact; `GRAPH` is the one instance."""
 
+    page = GRAPH_PAGE
     name = table = "graph"
     code_version = 2  # 2: features are an artifact of their own
     Semantic = GraphConfig

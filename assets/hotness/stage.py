@@ -12,6 +12,7 @@ import numpy as np
 from assets.building.stage import Check, Progress, Stage, Summary
 from assets.graph.read import SAMPLING, open_graph
 from assets.hotness.config import HotnessConfig, HotnessExecution, HotnessTable, hotness_config
+from assets.hotness.page import HOTNESS_PAGE
 from assets.storage.user_code import code_digests
 from kernels.types import Array
 
@@ -33,6 +34,7 @@ LAYER_CHECKS = ("every training node is a seed once a round",)
 class HotnessStage(Stage):
     """Builds the hotness artifact; `HOTNESS` is the one instance."""
 
+    page = HOTNESS_PAGE
     name = table = "hotness"
     code_version = 1
     Table = HotnessTable

@@ -12,6 +12,7 @@ import numpy as np
 from assets.building.stage import FanOut, Progress, Summary
 from assets.features.read import open_features
 from assets.packed_chunks.config import GROUP_BYTES, PackedConfig, PackedExecution, SegmentRange
+from assets.packed_chunks.page import PACKED_CHUNKS_PAGE
 from assets.storage.require import require
 from kernels.errors import InputError
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 class PackedStage(FanOut):
     """Packs rows into chunks and segment caches; `PACKED_CHUNKS` is the one instance."""
 
+    page = PACKED_CHUNKS_PAGE
     name = "packed_chunks"
     # 2: the images are in the first part; 3: pages of caches have digests; 4: a chunk's digest is over those of its pages
     code_version = 4

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from assets.building.stage import Stage
 from assets.pipeline.catalogue import stages
 from assets.pipeline.file import Pipeline
+from assets.pipeline.notes import origin_of
 from assets.pipeline.steps import Step
+from assets.pipeline.toml_lines import KeyPath
 
 
 def preprocessing_steps(pipeline: Pipeline, home: Path | None = None) -> list[Step]:
@@ -34,5 +37,11 @@ def preprocessing_steps(pipeline: Pipeline, home: Path | None = None) -> list[St
                 checks=stage.expected_checks(config),
                 external=f"{external}.{name}" if external and shared else external,
                 command=f"graphmill build {pipeline.reference}",
+                origin=origin_of(pipeline.path, pipeline.text, pipeline.notes, *_tables_of(stage, name)),
             )
     return list(steps.values())
+
+
+def _tables_of(stage: Stage, name: str) -> list[KeyPath]:
+    """Returns the tables that may ask for a step, its own first: that of [features.NAME] for the step features.NAME."""
+    return [tuple(name.split(".")), (stage.table,), *((table,) for table in stage.needs), ("graph",)]

@@ -1,6 +1,7 @@
 """Pipeline files: one TOML file is a whole reproducible recipe, and all mistakes in it are reported at once.
 
     name = "cora"                      seed = 0
+    description, owners, tags          for its readers, see assets/pipeline/notes.py
     [graph]                            source and its own keys, see assets/sources/
     [features]                         see assets/features/config.py
     [sampling]                         see assets/sampling/config.py
@@ -21,13 +22,14 @@ import re
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.features.config import MAIN, step_name
 from assets.pipeline.catalogue import stages
+from assets.pipeline.notes import Notes, parse_notes
 from assets.pipeline.rules import NAME, impossible, mixed_features, parse_tables, parse_train, table_names
 from assets.pipeline.schema import NOT_BUILT, Problem, Tables
 from assets.pipeline.toml_lines import key_lines
@@ -79,6 +81,7 @@ class Pipeline:
 
     Attributes:
         name, seed: its head.
+        notes: what it says for its readers; enters no version.
         path, text: the file and what stood in it.
         tables: name -> checked value of each table that the file has.
         train: one object of the train schema for each `[[train]]` table, or plain dicts where no schema was given.
@@ -92,6 +95,7 @@ class Pipeline:
     tables: Mapping[str, Any]
     train: tuple[Any, ...]
     settings: str = ""
+    notes: Notes = field(default_factory=Notes)
 
     @property
     def graph(self) -> GraphConfig:
@@ -274,8 +278,9 @@ def _parse(
 ) -> tuple[dict[str, Any], list[Problem]]:
     head_raw = {"name": stem} | {key: raw[key] for key in ("name", "seed") if key in raw}
     head, problems = tables.parse(Head, head_raw, ())
-    problems += _unknown_sections(raw, tables)
-    values: dict[str, Any] = {"name": head.name, "seed": head.seed} if head else {}
+    notes, wrong = parse_notes(raw, tables)
+    problems += [*wrong, *_unknown_sections(raw, tables)]
+    values: dict[str, Any] = {"name": head.name, "seed": head.seed, "notes": notes} if head else {"notes": notes}
     for part in (
         parse_tables(raw, tables, head.seed if head else 0),
         parse_train(raw.get("train", []), tables, train_schema),
@@ -287,7 +292,7 @@ def _parse(
 
 
 def _unknown_sections(raw: Mapping[str, Any], tables: Tables) -> list[Problem]:
-    problems, sections = [], ("name", "seed", *table_names(), "train")
+    problems, sections = [], ("name", "seed", "description", "owners", "tags", *table_names(), "train")
     for key in raw:
         if key in LATER_SECTIONS:
             problems.append(tables.problem((key,), f"[{key}] {NOT_BUILT}; remove it"))

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from assets.building.page import Page
+from assets.pipeline.notes import Origin
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.version import aspect_version, canonical, canonical_json, locations, short, version_of
@@ -28,6 +30,8 @@ class Recipe(Protocol):
     name: str
     code_version: int
     aspects: tuple[str, ...]
+    page: Page | None
+    external_page: Page | None
 
     @property
     def says(self) -> Mapping[str, str]:
@@ -69,6 +73,7 @@ class Step:
         checks: names of what its stage tests.
         external: name of the asset that stands for what it reads from outside the store; empty where it reads nothing.
         command: what builds it, for error messages.
+        origin: the table of the pipeline file that asks for it, and what the file says for its readers.
     """
 
     pipeline: str
@@ -80,6 +85,7 @@ class Step:
     checks: tuple[str, ...] = ()
     external: str = ""
     command: str = ""
+    origin: Origin = field(default=Origin(), compare=False)
 
     @property
     def key(self) -> tuple[str, str]:

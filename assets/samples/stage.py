@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from assets.building.stage import FanOut, Progress, Summary
 from assets.graph.read import SAMPLING
 from assets.samples.config import BatchRange, SamplesConfig, SamplesExecution, SamplesTable, samples_config
+from assets.samples.page import SAMPLES_PAGE
 from assets.storage.user_code import code_digests
 from kernels.errors import InputError
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 class SamplesStage(FanOut):
     """Samples and stores mini-batches; `SAMPLES` is the one instance."""
 
+    page = SAMPLES_PAGE
     name = table = "samples"
     code_version = 1
     work_unit = "batches"

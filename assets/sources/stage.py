@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from assets.building.materialize import stage_version
 from assets.building.stage import OnePass, Progress, Stage
+from assets.sources.page import RAW_PAGE
 from assets.sources.registry import GENERATORS, GraphConfig, OpenSource, TableConfig, source_module
 from kernels.errors import InputError
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 class SourceStage(OnePass):
     """A stage that is built from a raw source: the graph, and its feature tables."""
+
+    external_page = RAW_PAGE
 
     def source(self, semantic: Any) -> GraphConfig:
         """Returns the keys of `[graph]`."""

@@ -11,6 +11,7 @@ import dagster as dg
 
 from assets.definitions import Surroundings, asset_of, materialized
 from assets.pipeline.file import Pipeline
+from assets.pipeline.notes import origin_of
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs
 from jobs.runs.children import ChildProcesses
 from trainers.config import model_configs
@@ -51,8 +52,9 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
             reads={name: sources[name] for name in table.reads if name in sources},
             checks=recipe.expected_checks(configs[0]),
             command=f"graphmill train {pipeline.reference} {table.name}",
+            origin=origin_of(pipeline.path, pipeline.text, pipeline.notes, ("train", index)),
         )
-        for table in pipeline.train
+        for index, table in enumerate(pipeline.train)
         for configs in (tuple(model_configs(table, pipeline.sampling, pipeline.seed)),)
     ]
 
@@ -103,7 +105,7 @@ def training_asset(
         shown = curve_metadata(models) | cost_metadata(last) | timeline_metadata(last) | traffic_metadata(last)
         yield materialized(step, models, versions, reused=reused, extra=reported | shown)
 
-    return asset_of([step], body, kinds={"pytorch"}, pool=POOL, config=TrainingRun)
+    return asset_of([step], body, pool=POOL, config=TrainingRun)
 
 
 def _trained(around: Surroundings, step: Step, versions: Versions) -> list:

@@ -19,11 +19,14 @@ def test_the_asset_pages_show_figures_and_checks(server, tmp_path):
         overview, checks = "view=overview", "view=checks"
         page.visit(
             f"{base}/assets/seen/graph?{overview}",
-            ["num_nodes", image],
-            click=(show, "degrees"),
+            ["headline", "edges inside a class (%)", image],
+            click=(show, "summary"),
             picture=tmp_path / "graph.png",
         )
-        page.visit(f"{base}/assets/seen/features?{overview}", ["num_rows", "feature_dtype", "float32"])
+        page.visit(
+            f"{base}/assets/seen/features?{overview}",
+            ["values per row", "type of a value", "float32", "row for every node"],
+        )
         page.visit(
             f"{base}/assets/seen/sage?view=lineage", ["graph", "features", "sage"], picture=tmp_path / "lineage.png"
         )
@@ -32,7 +35,7 @@ def test_the_asset_pages_show_figures_and_checks(server, tmp_path):
             ["rows_are_sorted", "splits_are_disjoint", "Passed"],
             picture=tmp_path / "checks.png",
         )
-        page.visit(f"{base}/assets/seen/sage?{overview}", ["valid_accuracy", image], click=(show, "learning curve"))
+        page.visit(f"{base}/assets/seen/sage?{overview}", ["valid accuracy (%)", image], click=(show, "summary"))
         page.visit(f"{base}/locations/graphmill/jobs", ["seen__all", "seen__preprocess", "seen__train"])
     finally:
         page.close()

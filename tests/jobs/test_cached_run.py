@@ -49,15 +49,20 @@ def test_a_cached_pipeline_runs_and_says_what_moved(cached, tmp_path):
     assert sum(counts[name] for name in ("hits_device", "hits_host", "misses")) == counts["inputs"]
     events = _materializations(home, outcome.run_id)
     shown = {name: value.value for name, value in events["tiny/sage"].metadata.items()}
-    assert shown["hits_device"] == counts["hits_device"] > 0
-    assert shown["h2d_bytes"] == (counts["hits_host"] + counts["misses"]) * ROW_BYTES
-    assert (
-        shown["mapped_bytes"] == counts["misses"] * ROW_BYTES
-        and shown["d2d_bytes"] == counts["hits_device"] * ROW_BYTES
-    )
-    assert shown["device_hit_ratio"] == counts["hits_device"] / counts["inputs"] and shown["cache_device_rows"] == 60
+    assert shown["rows from the device"] == counts["hits_device"] > 0
+    for label, rows in (
+        ("moved from host to device (MiB)", counts["hits_host"] + counts["misses"]),
+        ("asked of mapped files (MiB)", counts["misses"]),
+        ("moved within the device (MiB)", counts["hits_device"]),
+    ):
+        assert shown[label] == pytest.approx(rows * ROW_BYTES / 2**20, rel=1e-3), label
+    assert shown["rows from the device (%)"] == pytest.approx(100 * counts["hits_device"] / counts["inputs"], rel=1e-3)
+    assert shown["rows kept on the device"] == 60
     shown = {name: value.value for name, value in events["tiny/budgets"].metadata.items()}
-    assert shown["device_bytes"] == 1920 and shown["device"] == "20% of 9.4 KiB of features = 1.9 KiB"
+    assert (
+        shown["device (MiB)"] == pytest.approx(1920 / 2**20, rel=1e-3)
+        and shown["device"] == "20% of 9.4 KiB of features = 1.9 KiB"
+    )
     tags = events["tiny/sage"].tags
     assert tags["dagster/input_data_version/tiny/hotness"] == hotness.version
     with open_instance(home) as instance:

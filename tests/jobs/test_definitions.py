@@ -61,8 +61,9 @@ def test_hotness_is_an_asset_that_reads_the_graph(tmp_path):
     with dg.instance_for_test() as instance:
         result = job.execute_in_process(instance=instance)
     (event,) = result.asset_materializations_for_node("tiny__hotness")
-    assert event.metadata["hit_ratio_optimal_10_percent"].value >= event.metadata["hit_ratio_random_10_percent"].value
-    assert "data:image/png;base64" in event.metadata["hit ratio"].value
+    best, chance = (f"hit ratio {policy} at 10 % (%)" for policy in ("optimal", "random"))
+    assert event.metadata[best].value >= event.metadata[chance].value
+    assert "![hit ratio](data:image/png;base64" in event.metadata["summary"].value
     checks = {
         check.check_name: check.passed
         for check in result.get_asset_check_evaluations()

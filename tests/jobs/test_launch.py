@@ -78,13 +78,22 @@ def test_the_epochs_of_a_training_are_in_the_event_log(first, home):
 def test_metadata_has_numbers_figures_and_the_learning_curve(first, home):
     events = _materializations(home, first[1].run_id)
     graph = events["tiny/graph"].metadata
-    assert graph["num_nodes"].value == 300 and graph["reused"].value is False
+    assert graph["nodes"].value == 300 and graph["reused"].value is False
+    for shown, line, titles in (
+        (graph, "**300 nodes, ", ("degrees", "classes")),
+        (events["tiny/sage"].metadata, "**", ("learning curve", "cost of an epoch", "time-line")),
+    ):
+        summary = shown["summary"].value
+        assert list(shown)[:2] == ["headline", "summary"], "what matters most comes first"
+        assert summary.startswith(line) and summary.replace("**", "").startswith(shown["headline"].value)
+        assert all(f"![{title}](data:image/png;base64,iVBOR" in summary for title in titles)
+        assert len(summary) < 140_000 * len(titles)
+        assert [name for name, value in shown.items() if "base64" in str(value.value)] == ["summary"]
+        assert sum(name in ("config", "recipe") for name in shown) == 1
     sage = events["tiny/sage"].metadata
-    for figure in (graph["degrees"], graph["classes"], sage["learning curve"], sage["cost of an epoch"]):
-        assert figure.value.startswith("![") and "data:image/png;base64,iVBOR" in figure.value
-        assert len(figure.value) < 140_000
     assert [record.data["epoch"] for record in sage["epochs"].records] == [1, 2]
-    assert 0 <= sage["valid_accuracy"].value <= 1 and sage["trained_models"].value == 1
+    assert 0 <= sage["valid accuracy (%)"].value <= 100 and " test accuracy, 2 epochs of " in sage["headline"].value
+    assert sage["trained models"].value == 1
 
 
 def test_the_second_run_reuses_every_artifact(first, home):

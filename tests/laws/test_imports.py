@@ -70,7 +70,7 @@ ROOMS = {
     "kernels": "errors types arrays warn_once rng graph sampling hotness cuda rows disk_cache layers",
     "assets": "sizes storage building figures sources graph features sampling hotness budgets samples cache_plan packed_chunks "
     "pipeline definitions",
-    "trainers": "checks record devices rows batches learning_rate ops models executor techniques config checkpoint scores recipe "
+    "trainers": "checks record devices rows batches learning_rate ops models executor techniques config checkpoint scores page recipe "
     "evaluate probe_step open_rows loop stage run inputs predict __main__",
     "jobs": "figures runs definitions launch commands cli",
 }

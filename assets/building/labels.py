@@ -1,0 +1,60 @@
+"""What the numbers of a summary are called for people: words in place of names, with the unit in the label.
+
+The manifest keeps names and exact values (`graphmill show`); a label stands beside a value that is rounded to what one reads.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+MIB = 1 << 20
+HIT_RATIO = re.compile(r"(expected_)?hit_ratio_(?:(\w+)_)?(\d+)_percent")
+BYTES = re.compile(r"(?:(\w+)_)?bytes((?:_by_\w+)?)")
+SHARES = ("_ratio", "_share", "accuracy")
+FROM_ONE = ("best_epoch", "last_epoch")
+"""Numbers that count from 0 in files; people count epochs from 1."""
+
+
+def labelled(name: str, value: Any) -> tuple[str, Any]:
+    """Returns label and value of a number as people read it: sizes in MiB, shares in percent, times in seconds.
+
+    Args:
+        name: of the number, such as "feature_bytes".
+        value: the number, or a dict of numbers of one unit; anything else keeps its value.
+    """
+    if name == "row_bytes":
+        return "row (B)", value
+    if found := BYTES.fullmatch(name):
+        rest = _words(f"{found[1] or 'size'}{found[2]}")
+        return f"{rest} (MiB)", _each(value, lambda number: number / MIB)
+    if found := HIT_RATIO.fullmatch(name):
+        policy = f" {found[2]}" if found[2] else ""
+        return f"{_words(found[1] or '')}hit ratio{policy} at {found[3]} % (%)", _percent(value)
+    if name.endswith(SHARES) and not isinstance(value, str):
+        return f"{_words(name.removesuffix('_share'))} (%)", _percent(value)
+    if name.endswith("_seconds"):
+        return f"{_words(name.removesuffix('_seconds'))} (s)", _each(value, float)
+    if name in FROM_ONE and isinstance(value, int):
+        return _words(name), value + 1
+    return _words(name.removeprefix("num_")), value if isinstance(value, int) else _each(value, lambda number: number)
+
+
+def rounded(number: float) -> float:
+    """Returns a number with four digits that count, or with one behind the point where there are more before it."""
+    return round(number, 1) if abs(number) >= 1000 else float(f"{number:.4g}")
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _percent(value: Any) -> Any:
+    return _each(value, lambda number: 100 * number)
+
+
+def _each(value: Any, scale: Any) -> Any:
+    """Scales and rounds a number, or each number of a dict; leaves what is none."""
+    if isinstance(value, dict):
+        return {key: _each(number, scale) for key, number in value.items()}
+    return rounded(scale(value)) if isinstance(value, int | float) and not isinstance(value, bool) else value

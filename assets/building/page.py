@@ -1,0 +1,62 @@
+"""What the page of an asset says in the web UI: a text that stands beside its stage, and a headline made of its numbers.
+
+A stage brings a `Page` of its own, in the file `page` of its folder. Nothing here knows the UI; assets/definitions.py shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from assets.storage.artifact import Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """The page of the assets of one stage.
+
+    Attributes:
+        about: three sentences: what it is, why one wants it, what to look at on this page.
+        docs: path in the repository of the page of the docs that explains it.
+        headline: the artifacts of an asset -> one line of Markdown, with what matters most between two pairs of asterisks.
+        first: names of the numbers that matter most, in their order; the UI shows them before the others.
+        labels: name of a number -> what the UI calls it, its unit included, where the name alone says too little.
+        columns: arrays of the artifact that are the columns of one table -> what each holds; empty where there is no table.
+        kinds: with what it is made, as Dagster's icons name it.
+    """
+
+    about: str
+    docs: str
+    headline: Callable[[Sequence[Artifact]], str] = lambda artifacts: ""
+    first: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    columns: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    kinds: frozenset[str] = frozenset()
+
+
+def table_of(page: Page, artifact: Artifact) -> tuple[int, dict[str, tuple[str, str]]]:
+    """Returns rows of the table that an artifact is, and column -> (type, what it holds); (0, {}) where it is none.
+
+    Columns that an artifact does without are left out. A column of several values per row has their number in its type: "float32[64]".
+
+    Args:
+        page: names the columns.
+        artifact: has the arrays; a column is that of the index where it has parts.
+    """
+    files = {name: artifact.files[f"{name}.npy"] for name in page.columns if f"{name}.npy" in artifact.files}
+    columns = {}
+    for name, entry in files.items():
+        width = "".join(f"[{size}]" for size in entry["shape"][1:])
+        columns[name] = (f"{entry['dtype']}{width}", page.columns[name])
+    lengths = {entry["shape"][0] for entry in files.values()}
+    assert len(lengths) <= 1, f"columns of {artifact.label} have {sorted(lengths)} rows"
+    return (lengths.pop() if lengths else 0), columns
+
+
+def ordered(page: Page | None, numbers: Mapping[str, Any]) -> list[str]:
+    """Returns the names of numbers as a page shows them: what matters most, then single values, then lists and tables."""
+    first = [name for name in (page.first if page else ()) if name in numbers]
+    rest = [name for name in numbers if name not in first]
+    return first + sorted(rest, key=lambda name: isinstance(numbers[name], list | dict))

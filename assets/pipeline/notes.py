@@ -1,0 +1,103 @@
+"""What a pipeline file says for its readers: keys above the first table that the web UI shows, and that enter no version.
+
+    description = "Papers and who cites whom."
+    owners = ["ann@example.org", "team:graphs"]
+    tags = { area = "citations" }
+
+Dagster refuses a whole code location for one owner or tag that it does not know how to read, so its rules are checked here, at the
+line of the mistake.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from assets.pipeline.schema import Problem, Tables
+from assets.pipeline.toml_lines import KeyPath, key_lines, line_of
+
+E_MAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
+TEAM = re.compile(r"team:\S.*")
+TAG = re.compile(r"([A-Za-z0-9_.-]{1,63}/)?[A-Za-z0-9_.-]{1,63}")
+TAG_VALUE = re.compile(r"[A-Za-z0-9_.-]{0,63}")
+OUR_SPACES = ("dagster/", "graphmill/")
+"""Tags that Dagster and graphmill set themselves begin with these."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notes:
+    """The keys above the first table that only people read."""
+
+    # Stands above the description of each asset and job.
+    description: str = ""
+    # E-mail addresses, or team:NAME.
+    owners: tuple[str, ...] = ()
+    # Tag -> value, on each asset and job.
+    tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where a step comes from, and what its file says about it; nothing of it enters a version.
+
+    Attributes:
+        path, line: the pipeline file, and the 1-based line of the table that asks for the step; None where there is no file.
+        notes: of the file.
+    """
+
+    path: Path | None = None
+    line: int = 1
+    notes: Notes = Notes()
+
+
+def parse_notes(raw: Mapping[str, object], tables: Tables) -> tuple[Notes, list[Problem]]:
+    """Returns what a file says for its readers, and all that is wrong in it.
+
+    Args:
+        raw: the whole file.
+        tables: knows its lines.
+    """
+    found, problems = tables.parse(
+        Notes, {key: raw[key] for key in ("description", "owners", "tags") if key in raw}, ()
+    )
+    if found is None:
+        return Notes(), problems
+    problems = [*_wrong_owners(found, tables), *_wrong_tags(found, tables)]
+    return found, problems
+
+
+def origin_of(path: Path, text: str, notes: Notes, *places: KeyPath) -> Origin:
+    """Returns the origin of a step.
+
+    Args:
+        path, text, notes: the pipeline file, its content and what it says for its readers.
+        places: tables that may ask for the step; the first one that the file has gives the line.
+    """
+    lines = key_lines(text)
+    place = next((place for place in places if place in lines), ())
+    return Origin(path=path, line=line_of(lines, place), notes=notes)
+
+
+def _wrong_owners(notes: Notes, tables: Tables) -> Iterator[Problem]:
+    for index, owner in enumerate(notes.owners):
+        if not E_MAIL.fullmatch(owner) and not TEAM.fullmatch(owner):
+            text = f'owners[{index}] = "{owner}" is neither an e-mail address nor team:NAME'
+            yield tables.problem(("owners", index), text)
+
+
+def _wrong_tags(notes: Notes, tables: Tables) -> Iterator[Problem]:
+    for tag, value in notes.tags.items():
+        where, allowed = ("tags", tag), "letters, digits, _, - and ., at most 63 of them"
+        if not TAG.fullmatch(tag):
+            yield tables.problem(
+                where, f'tags: "{tag}" is no tag; a tag has {allowed}, and may begin with such a name and /'
+            )
+        elif tag.startswith(OUR_SPACES):
+            yield tables.problem(
+                where, f'tags: "{tag}" begins as those that graphmill and Dagster set; call it otherwise'
+            )
+        if not TAG_VALUE.fullmatch(value):
+            yield tables.problem(where, f'tags: {tag} = "{value}" has other characters than {allowed}')

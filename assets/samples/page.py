@@ -1,0 +1,41 @@
+"""What the page of stored mini-batches says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from assets.building.page import Page
+from assets.sizes import format_bytes
+from assets.storage.artifact import Artifact
+
+
+def headline(artifacts: Sequence[Artifact]) -> str:
+    """Returns how many batches are stored, and how large they are."""
+    numbers = artifacts[0].summary["numbers"]
+    epochs = f"{numbers['num_epochs']:,} epoch" + ("s" if numbers["num_epochs"] != 1 else "")
+    inputs = f"{numbers['inputs_a_batch']['mean']:,.0f} input nodes per batch on average"
+    return (
+        f"**{epochs} of {numbers['num_batches']:,} batches**, {inputs}, {format_bytes(numbers['sample_bytes'])} on disk"
+    )
+
+
+SAMPLES_PAGE = Page(
+    about="All mini-batches of some epochs, sampled before training and stored in parts. "
+    "With the batches known beforehand, training reads instead of sampling, and rows can be placed and packed by exact counts. "
+    "Look at the size on disk, at the inputs per batch, and at the share of accesses that the hottest nodes take.",
+    docs="docs/stages/samples.md",
+    headline=headline,
+    first=("num_epochs", "num_batches", "sample_bytes", "num_accesses", "num_accessed_nodes"),
+    columns=MappingProxyType(
+        {
+            "part_of": "part that holds the batch",
+            "offsets": "byte of the part's file at which the batch starts",
+            "num_bytes": "bytes of the batch",
+            "num_inputs": "input nodes of the batch",
+            "num_edges": "edges of the batch by layer, from the input side",
+            "digests": "xxh3-64 of the batch",
+        }
+    ),
+    kinds=frozenset({"numpy"}),
+)
