@@ -82,6 +82,8 @@ def user_words(graph: str, features: str, model: str) -> dict[str, str]:
         "MODEL": model,
         "NAME": "sage",
         "PIPELINE": "mine.toml",
+        "PIPELINE/NAME": "mine.toml/sage",
+        "PIPELINE/STEP": "mine.toml/graph",
         "SELECT ...": "SELECT stage, version FROM artifacts",
         "SOURCE": "mine.npz",
         "VERSION": graph,
@@ -195,6 +197,16 @@ def check_dagster(command: Command, example: SimpleNamespace) -> None:
     assert {"DAGSTER_HOME", "GRAPHMILL_HOME"} <= exported, f"{command}: the page does not say where the history is"
 
 
+def check_eval(command: Command, example: SimpleNamespace) -> None:
+    """The shell's completion: what is evaluated is a script that asks graphmill."""
+    inner = re.fullmatch(r"\$\((\w+)=(\w+) graphmill\)", command.words[1])
+    assert inner and inner[1] == "_GRAPHMILL_COMPLETE", command
+    code = "from jobs.cli import main; main()"
+    asked = os.environ | {inner[1]: inner[2], "PYTHONPATH": str(ROOT)}
+    answer = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, text=True, check=True)
+    assert "graphmill" in answer.stdout and "complete" in answer.stdout
+
+
 def check_export(command: Command, example: SimpleNamespace) -> None:
     values = dict(word.split("=", 1) for word in command.words[1:])
     assert values.keys() <= ENVIRONMENT, f"{command}: nothing reads this variable"
@@ -215,6 +227,7 @@ def check_foreign(command: Command, example: SimpleNamespace) -> None:
 
 RULES: dict[str, Callable[[Command, SimpleNamespace], None]] = {
     "dagster": check_dagster,
+    "eval": check_eval,
     "export": check_export,
     "graphmill": check_graphmill,
     "htpasswd": check_foreign,

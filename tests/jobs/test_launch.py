@@ -1,6 +1,7 @@
 """Runs from the command line: in this process and in several, through the history that the UI shows."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -58,7 +59,7 @@ def test_a_run_builds_and_trains_and_the_history_knows_it(first, home):
         "sage": ["model"],
         "gcn": ["model"],
     }
-    assert lines[0].startswith("features: built features/") and lines[0].endswith("(300 rows of 8 float32)")
+    assert re.fullmatch(r"features: built features/\w+ \(300 rows of 8 float32\) in \d+\.\d s, [\d.]+ KiB", lines[0])
     assert lines[1].startswith("graph: built graph/") and "300 nodes" in lines[1]
     events = _materializations(home, outcome.run_id)
     assert set(events) == {"tiny/graph", "tiny/features", "tiny/sage", "tiny/gcn"}
