@@ -26,7 +26,9 @@ def test_the_page_of_a_stage_has_three_sentences_a_headline_and_kinds(stage: Sta
     assert len(sentences(page.about)) == 3 and page.about.endswith("."), page.about
     assert any(f"{verb} " in sentences(page.about)[2] for verb in ("Look at", "Observe")), "it says what to look at"
     assert page.docs == f"docs/stages/{stage.name}.md" and page.kinds
-    assert not set(page.labels) & {""} and len(set(page.labels.values())) == len(page.labels), "labels tell numbers apart"
+    assert not set(page.labels) & {""} and len(set(page.labels.values())) == len(page.labels), (
+        "labels tell numbers apart"
+    )
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=NAMES)
