@@ -6,6 +6,7 @@ The manifest keeps names and exact values (`graphmill show`); a label stands bes
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 MIB = 1 << 20
@@ -43,6 +44,24 @@ def labelled(name: str, value: Any) -> tuple[str, Any]:
 def rounded(number: float) -> float:
     """Returns a number with four digits that count, or with one behind the point where there are more before it."""
     return round(number, 1) if abs(number) >= 1000 else float(f"{number:.4g}")
+
+
+def joined(values: list[Any]) -> Any:
+    """Returns the mean of the numbers of all artifacts, so that the UI can plot it; of anything else the value, or a list of them."""
+    if len(values) == 1:
+        return values[0]
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return values[0] if len(set(values)) == 1 else float(sum(values)) / len(values)
+    return values[0] if all(value == values[0] for value in values) else values
+
+
+def size_in_words(numbers: Mapping[str, Any]) -> str:
+    """Returns the size of a graph or of its features in words, nothing for the numbers of other stages."""
+    if {"num_rows", "num_features", "feature_dtype"} <= numbers.keys():
+        return f" ({numbers['num_rows']:,} rows of {numbers['num_features']:,} {numbers['feature_dtype']})"
+    if not {"num_nodes", "num_edges"} <= numbers.keys():
+        return ""
+    return f" ({numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges)"
 
 
 def _words(name: str) -> str:

@@ -14,6 +14,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import click
@@ -179,9 +180,12 @@ def check_pip(command: Command, example: SimpleNamespace) -> None:
 
 
 def check_dagster(command: Command, example: SimpleNamespace) -> None:
-    """The command is not launched, since its run would wait for the daemon of a running UI."""
+    """A job is not launched, since its run would wait for the daemon of a running UI; definitions are loaded."""
     words = list(command.words)
-    assert words[1:3] == ["job", "launch"], f"{command}: only `dagster job launch` is known"
+    if words[1:] == ["definitions", "validate"]:
+        assert "Validation successful for code location graphmill" in validated(example.folder)
+        return
+    assert words[1:3] == ["job", "launch"], f"{command}: only `dagster job launch` and `definitions validate` are known"
     options = dict(zip(words[3::2], words[4::2], strict=True))
     assert all(option in launch_help() for option in options), f"{command}: no such option"
     if not options:
@@ -193,6 +197,16 @@ def check_dagster(command: Command, example: SimpleNamespace) -> None:
     earlier = [each for each in COMMANDS if each.page == command.page and each.shown and each.line < command.line]
     exported = {word.partition("=")[0] for each in earlier if each.words[0] == "export" for word in each.words[1:]}
     assert {"DAGSTER_HOME", "GRAPHMILL_HOME"} <= exported, f"{command}: the page does not say where the history is"
+
+
+def validated(folder: Path) -> str:
+    """Returns what Dagster says about the definitions that it finds in the checkout by itself."""
+    environment = os.environ | {"DAGSTER_HOME": str(folder / "dagster")}
+    (folder / "dagster").mkdir()
+    command = [sys.executable, "-m", "dagster", "definitions", "validate"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
 
 
 def check_export(command: Command, example: SimpleNamespace) -> None:
