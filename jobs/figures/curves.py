@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets.building.labels import rounded
 from assets.definitions import figure
 from assets.storage.artifact import Artifact
 
@@ -56,7 +57,9 @@ def draw_curves(histories: Sequence[Sequence[dict[str, Any]]]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, int | float | str | bool) or value is None else json.dumps(value)
+    if isinstance(value, float):
+        return rounded(value)
+    return value if isinstance(value, int | str) or value is None else json.dumps(value)
 
 
 def _type(value: Any) -> str:
