@@ -13,8 +13,6 @@ MIB = 1 << 20
 HIT_RATIO = re.compile(r"(expected_)?hit_ratio_(?:(\w+)_)?(\d+)_percent")
 BYTES = re.compile(r"(?:(\w+)_)?bytes((?:_by_\w+)?)")
 SHARES = ("_ratio", "_share", "accuracy")
-FROM_ONE = ("best_epoch", "last_epoch")
-"""Numbers that count from 0 in files; people count epochs from 1."""
 
 
 def labelled(name: str, value: Any) -> tuple[str, Any]:
@@ -36,8 +34,6 @@ def labelled(name: str, value: Any) -> tuple[str, Any]:
         return f"{_words(name.removesuffix('_share'))} (%)", _percent(value)
     if name.endswith("_seconds"):
         return f"{_words(name.removesuffix('_seconds'))} (s)", _each(value, float)
-    if name in FROM_ONE and isinstance(value, int):
-        return _words(name), value + 1
     return _words(name.removeprefix("num_")), value if isinstance(value, int) else _each(value, lambda number: number)
 
 
