@@ -17,14 +17,13 @@ from typing import Any
 import dagster as dg
 
 from assets.building.checks import join_checks
-from assets.building.labels import labelled
+from assets.building.labels import built_in_words, joined, labelled
 from assets.building.materialize import materialize, materialize_together
 from assets.building.page import Page, ordered, table_of
 from assets.building.stage import Check, ChecksFailedError, Progress, Silent
+from assets.pipeline.describe import describe
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs, joint_version, recipe_hash
-from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
-from assets.storage.home import ROOT
 from assets.storage.store import Store
 from assets.storage.version import canonical, canonical_json, short
 from kernels.errors import InputError
@@ -122,9 +121,7 @@ def _finished(
     if step.external:
         yield _raw_observation(step, versions)
     (artifact,) = artifacts
-    took = "" if reused else f" in {artifact.run_record().get('seconds', 0.0):.1f} s"
-    size = format_bytes(artifact.total_bytes)
-    around.report(f"{step.name}: {'reused' if reused else 'built'} {artifact.label}{_size(artifact)}{took}, {size}")
+    around.report(f"{step.name}: {'reused' if reused else 'built'} {artifact.label}{built_in_words(artifact, reused)}")
     yield materialized(step, artifacts, versions, reused=reused)
 
 
@@ -210,7 +207,7 @@ def _spec(step: Step, *, skippable: bool) -> dg.AssetSpec:
     return dg.AssetSpec(
         key_of(step),
         deps=[*deps, raw_key(step)] if step.external else deps,
-        description=_description(step, page, f"Command line: `{step.command}`"),
+        description=describe(step, page, f"Command line: `{step.command}`"),
         group_name=group_of(step.pipeline),
         code_version=short(recipe_hash(step)),
         kinds=set(page.kinds) if page else None,
@@ -261,7 +258,7 @@ def raw_asset(step: Step, around: Surroundings) -> dg.SourceAsset:
         return dg.observable_source_asset(
             key=raw_key(step),
             group_name=group_of(step.pipeline),
-            description=_description(step, step.recipe.external_page, f"Read by `{'/'.join(step.key)}`."),
+            description=describe(step, step.recipe.external_page, f"Read by `{'/'.join(step.key)}`."),
             tags={**step.origin.notes.tags, "graphmill/stage": step.external, **_kind_tags(step.recipe.external_page)},
         )(observe)
 
@@ -315,7 +312,7 @@ def _metadata(step: Step, artifacts: Sequence[Artifact], extra: dict[str, Any]) 
     figures = {name: value.value for name, value in extra.items() if _is_figure(value)}
     numbers: dict[str, Any] = {}
     for name in ordered(page, first.summary["numbers"]):
-        label, value = labelled(name, _mean([artifact.summary["numbers"].get(name) for artifact in artifacts]))
+        label, value = labelled(name, joined([artifact.summary["numbers"].get(name) for artifact in artifacts]))
         numbers[names.get(name, label)] = _shown(value)
     for name, value in extra.items():
         if not _is_figure(value):
@@ -348,25 +345,6 @@ def _table_metadata(page: Page | None, artifact: Artifact) -> dict[str, Any]:
         return {}
     schema = dg.TableSchema([dg.TableColumn(name, kind, description) for name, (kind, description) in columns.items()])
     return {"dagster/row_count": num_rows, "dagster/column_schema": dg.MetadataValue.table_schema(schema)}
-
-
-def _size(artifact: Artifact) -> str:
-    """Returns the size of a graph or of its features in words, nothing for other stages."""
-    numbers = artifact.summary["numbers"]
-    if {"num_rows", "num_features", "feature_dtype"} <= numbers.keys():
-        return f" ({numbers['num_rows']:,} rows of {numbers['num_features']:,} {numbers['feature_dtype']})"
-    if not {"num_nodes", "num_edges"} <= numbers.keys():
-        return ""
-    return f" ({numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges)"
-
-
-def _mean(values: list[Any]) -> Any:
-    """Returns the mean of the numbers of all artifacts, so that the UI can plot it; of anything else the value, or a list of them."""
-    if len(values) == 1:
-        return values[0]
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        return values[0] if len(set(values)) == 1 else float(sum(values)) / len(values)
-    return values[0] if all(value == values[0] for value in values) else values
 
 
 def _shown(value: Any) -> Any:
@@ -424,14 +402,6 @@ def _raw_observation(step: Step, versions: Versions) -> dg.AssetObservation:
 
 def _raw_version(digests: Mapping[str, str]) -> str:
     return hashlib.sha256(canonical_json(dict(digests))).hexdigest()
-
-
-def _description(step: Step, page: Page | None, more: str) -> str:
-    """Returns what an asset is, in Markdown: what its pipeline says, what its stage says, where to read on, and how it is built."""
-    about = page.about if page else f"Stage `{step.recipe.name}` of pipeline `{step.pipeline}`."
-    count = f" It has {len(step.configs)} models, one per seed." if len(step.configs) > 1 else ""
-    read_on = f"More about it: `{page.docs}` in `{ROOT}`." if page else ""
-    return "\n\n".join(part for part in (step.origin.notes.description, about + count, read_on, more) if part)
 
 
 def _kind_tags(page: Page | None) -> dict[str, str]:

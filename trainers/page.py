@@ -80,6 +80,8 @@ MODEL_PAGE = Page(
             "d2d_bytes": "moved within the device (MiB)",
             "hits_device": "rows from the device",
             "hits_host": "rows from the host",
+            "hits_disk_cache": "rows from the disk cache",
+            "hits_packed": "rows packed with their batch",
             "misses": "rows from the feature file",
             "device_hit_ratio": "rows from the device (%)",
             "cache_device_rows": "rows kept on the device",

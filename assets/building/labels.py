@@ -6,14 +6,16 @@ The manifest keeps names and exact values (`graphmill show`); a label stands bes
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
+
+from assets.sizes import format_bytes
+from assets.storage.artifact import Artifact
 
 MIB = 1 << 20
 HIT_RATIO = re.compile(r"(expected_)?hit_ratio_(?:(\w+)_)?(\d+)_percent")
 BYTES = re.compile(r"(?:(\w+)_)?bytes((?:_by_\w+)?)")
 SHARES = ("_ratio", "_share", "accuracy")
-FROM_ONE = ("best_epoch", "last_epoch")
-"""Numbers that count from 0 in files; people count epochs from 1."""
 
 
 def labelled(name: str, value: Any) -> tuple[str, Any]:
@@ -35,14 +37,36 @@ def labelled(name: str, value: Any) -> tuple[str, Any]:
         return f"{_words(name.removesuffix('_share'))} (%)", _percent(value)
     if name.endswith("_seconds"):
         return f"{_words(name.removesuffix('_seconds'))} (s)", _each(value, float)
-    if name in FROM_ONE and isinstance(value, int):
-        return _words(name), value + 1
     return _words(name.removeprefix("num_")), value if isinstance(value, int) else _each(value, lambda number: number)
 
 
 def rounded(number: float) -> float:
     """Returns a number with four digits that count, or with one behind the point where there are more before it."""
     return round(number, 1) if abs(number) >= 1000 else float(f"{number:.4g}")
+
+
+def joined(values: list[Any]) -> Any:
+    """Returns the mean of the numbers of all artifacts, so that the UI can plot it; of anything else the value, or a list of them."""
+    if len(values) == 1:
+        return values[0]
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return values[0] if len(set(values)) == 1 else float(sum(values)) / len(values)
+    return values[0] if all(value == values[0] for value in values) else values
+
+
+def built_in_words(artifact: Artifact, reused: bool) -> str:
+    """Returns what follows the name of an artifact that is ready: what it holds, how long it took unless it was there, its bytes."""
+    took = "" if reused else f" in {artifact.run_record().get('seconds', 0.0):.1f} s"
+    return f"{_contents(artifact.summary['numbers'])}{took}, {format_bytes(artifact.total_bytes)}"
+
+
+def _contents(numbers: Mapping[str, Any]) -> str:
+    """Returns the size of a graph or of its features in words, nothing for the numbers of other stages."""
+    if {"num_rows", "num_features", "feature_dtype"} <= numbers.keys():
+        return f" ({numbers['num_rows']:,} rows of {numbers['num_features']:,} {numbers['feature_dtype']})"
+    if not {"num_nodes", "num_edges"} <= numbers.keys():
+        return ""
+    return f" ({numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges)"
 
 
 def _words(name: str) -> str:

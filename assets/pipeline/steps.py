@@ -30,8 +30,16 @@ class Recipe(Protocol):
     name: str
     code_version: int
     aspects: tuple[str, ...]
-    page: Page | None
-    external_page: Page | None
+
+    @property
+    def page(self) -> Page | None:
+        """What the UI says about its artifacts."""
+        ...
+
+    @property
+    def external_page(self) -> Page | None:
+        """What it says about what is read from outside the store."""
+        ...
 
     @property
     def says(self) -> Mapping[str, str]:

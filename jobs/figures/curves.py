@@ -6,6 +6,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets.building.labels import rounded
 from assets.definitions import figure
 from assets.figures.style import MARKERS, SERIES
 from assets.storage.artifact import Artifact
@@ -120,7 +121,9 @@ def _say_kept(scores: Any, histories: Sequence[Sequence[dict[str, Any]]]) -> Non
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, int | float | str | bool) or value is None else json.dumps(value)
+    if isinstance(value, float):
+        return rounded(value)
+    return value if isinstance(value, int | str) or value is None else json.dumps(value)
 
 
 def _type(value: Any) -> str:

@@ -14,6 +14,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import click
@@ -181,9 +182,12 @@ def check_pip(command: Command, example: SimpleNamespace) -> None:
 
 
 def check_dagster(command: Command, example: SimpleNamespace) -> None:
-    """The command is not launched, since its run would wait for the daemon of a running UI."""
+    """A job is not launched, since its run would wait for the daemon of a running UI; definitions are loaded."""
     words = list(command.words)
-    assert words[1:3] == ["job", "launch"], f"{command}: only `dagster job launch` is known"
+    if words[1:] == ["definitions", "validate"]:
+        assert "Validation successful for code location graphmill" in validated(example.folder)
+        return
+    assert words[1:3] == ["job", "launch"], f"{command}: only `dagster job launch` and `definitions validate` are known"
     options = dict(zip(words[3::2], words[4::2], strict=True))
     assert all(option in launch_help() for option in options), f"{command}: no such option"
     if not options:
@@ -205,6 +209,16 @@ def check_eval(command: Command, example: SimpleNamespace) -> None:
     asked = os.environ | {inner[1]: inner[2], "PYTHONPATH": str(ROOT)}
     answer = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, text=True, check=True)
     assert "graphmill" in answer.stdout and "complete" in answer.stdout
+
+
+def validated(folder: Path) -> str:
+    """Returns what Dagster says about the definitions that it finds in the checkout by itself."""
+    environment = os.environ | {"DAGSTER_HOME": str(folder / "dagster")}
+    (folder / "dagster").mkdir()
+    command = [sys.executable, "-m", "dagster", "definitions", "validate"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
 
 
 def check_export(command: Command, example: SimpleNamespace) -> None:

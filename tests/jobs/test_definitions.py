@@ -173,3 +173,46 @@ def test_a_pipeline_whose_data_have_no_place_says_so_in_one_line(tmp_path, monke
     assert "sound/sage" in specs and "wrong/mistakes" in specs
     said = specs["lacking/needs_data"].description
     assert "needs data: SOME_DATA is not set" in said and "export SOME_DATA=FOLDER" in said and "mistake" not in said
+
+
+def test_assets_and_jobs_explain_themselves_and_name_their_line(tmp_path):
+    path = write_tiny(tmp_path)
+    notes = 'description = "Who **knows** whom."\nowners = ["ann@example.org"]\ntags = { area = "social" }\n'
+    path.write_text(notes + path.read_text())
+    (pipeline,), _ = read_pipelines({path: path.read_bytes()})
+    definitions = build_defs([pipeline], Surroundings(store=Store(tmp_path / "home")))
+    lines = path.read_text().splitlines()
+    for name, spec in _specs(definitions).items():
+        assert spec.description and spec.description.startswith("Who **knows** whom.\n\n"), name
+        assert list(spec.owners) == ["ann@example.org"] and spec.tags["area"] == "social"
+        page = (
+            ModelRecipe.page
+            if name in ("tiny/sage", "tiny/gcn")
+            else {"tiny/graph": GRAPH, "tiny/features": FEATURES}[name].page
+        )
+        assert page.about in spec.description and page.docs in spec.description and spec.kinds == page.kinds
+        (place,) = spec.metadata["dagster/code_references"].code_references
+        table = {"tiny/sage": "[[train]]", "tiny/gcn": "[[train]]"}.get(name, "[graph]")
+        assert (place.file_path, lines[place.line_number - 1]) == (str(path), table), name
+    for job in definitions.resolve_all_job_defs():
+        if job.name.startswith("tiny__"):
+            assert (
+                job.description and job.description.startswith("Who **knows** whom.") and str(path) in job.description
+            )
+            assert job.tags["area"] == "social"
+    assert "`sage`" not in (definitions.resolve_job_def("tiny__preprocess").description or "")
+
+
+def test_artifacts_that_are_tables_say_so_under_the_keys_of_dagster(tiny, tmp_path):
+    definitions = build_defs([tiny], Surroundings(store=Store(tmp_path / "home")))
+    with dg.instance_for_test() as instance:
+        result = definitions.resolve_job_def("ti_ny__preprocess").execute_in_process(instance=instance)
+    shown = {
+        event.asset_key.path[-1]: event.step_materialization_data.materialization.metadata
+        for event in result.get_asset_materialization_events()
+    }
+    for name, columns in (("graph", {"in_degree": "int32", "labels": "int32"}), ("features", {"rows": "float32[8]"})):
+        assert shown[name]["dagster/row_count"].value == 300
+        found = {column.name: column.type for column in shown[name]["dagster/column_schema"].schema.columns}
+        assert found.items() >= columns.items()
+        assert shown[name]["dagster/uri"].value.startswith(f"file://{tmp_path}/home/store/{name}/")

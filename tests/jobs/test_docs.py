@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from assets.pipeline.file import load_pipeline
+from assets.pipeline.notes import Notes
 from assets.samples.config import SamplesTable
 from assets.sampling.config import SamplingConfig
 from assets.sources.registry import SOURCES, TableConfig, config_class
@@ -20,7 +21,8 @@ REFERENCE = TEXT + (DOCS / "own-data.md").read_text()
 
 
 @pytest.mark.parametrize(
-    "schema", [SamplingConfig, SamplesTable, TableConfig, TrainTable, *(config_class(source) for source in SOURCES)]
+    "schema",
+    [Notes, SamplingConfig, SamplesTable, TableConfig, TrainTable, *(config_class(source) for source in SOURCES)],
 )
 def test_every_key_is_documented(schema: type) -> None:
     keys = [field.name for field in fields(schema) if field.metadata.get("key", True)]

@@ -17,7 +17,7 @@ from assets.building.labels import labelled, rounded
         ("touched_ratio", 0.70466, "touched ratio (%)", 70.47),
         ("hit_ratio_random_10_percent", 0.098928, "hit ratio random at 10 % (%)", 9.893),
         ("expected_hit_ratio_5_percent", 0.05, "expected hit ratio at 5 % (%)", 5.0),
-        ("best_epoch", 2, "best epoch", 3),
+        ("best_epoch", 3, "best epoch", 3),
         ("device_share", "300 of 3,000 rows", "device share", "300 of 3,000 rows"),
         ("class_names", ["a", "b"], "class names", ["a", "b"]),
         ("reused", True, "reused", True),
