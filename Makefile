@@ -13,7 +13,7 @@ NATIVE := $(wildcard kernels/native/*/*.cpp kernels/native/*/*.h)
 # A process a core, which takes whole files of tests: tests of a file share what they prepare.
 PYTEST_ARGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup demo ui test check bench clean
+.PHONY: setup demo ui test check docs bench clean
 setup: $(READY_DEV)
 
 $(BIN)/python:
@@ -40,6 +40,9 @@ check: $(READY_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+docs: $(READY_DEV)
+	$(BIN)/python -m tests.docs.cli_page
 
 bench: $(READY_DEV)
 	$(BIN)/python -m benchmarks --quick

@@ -17,7 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+WALKED = ("docs/tutorial.md",)
+"""Pages that a reader goes through from the first line to the last, in one folder: tests/docs/test_tutorial.py does so."""
+GENERATED = ("docs/cli.md",)
+"""Pages that are written by a program; tests/docs/test_cli_page.py does so again."""
 LANGUAGES = {"sh", "text", "toml", "python", "sql", "nginx"}
 PROGRAMS = {"dagster", "graphmill", "make", "pip", "pytest", "python"}
 INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")

@@ -57,9 +57,12 @@ def test_code_stands_in_fences_of_a_known_language(path: Path) -> None:
     assert not [f"{path.name}:{line}: {text}" for line, text in prose(path) if text.startswith("    ")]
 
 
-def test_every_page_is_linked_from_the_readme() -> None:
-    text = PAGES[0].read_text(encoding="utf-8")
-    assert not [path.name for path in PAGES[1:] if f"(docs/{path.name})" not in text]
+def test_every_page_is_linked_from_the_reading_order() -> None:
+    order = ROOT / "docs" / "README.md"
+    text = order.read_text(encoding="utf-8")
+    pages = [path.relative_to(order.parent).as_posix() for path in PAGES[1:] if path != order]
+    assert not [name for name in pages if f"({name})" not in text]
+    assert "(docs/README.md)" in PAGES[0].read_text(encoding="utf-8")
 
 
 def tree() -> list[str]:

@@ -1,0 +1,36 @@
+"""Writes docs/cli.md from the help texts of the commands: `python -m tests.docs.cli_page`, or `make docs`."""
+
+from __future__ import annotations
+
+import click
+
+from jobs.cli import graphmill
+from tests.docs.pages import ROOT
+
+PAGE = ROOT / "docs" / "cli.md"
+WIDTH = 100
+"""Columns of the help texts, whatever the terminal has."""
+
+HEAD = """\
+# Command line
+
+What `graphmill COMMAND --help` prints. This page is written by a program (`make docs`); a test compares it with the commands.
+"""
+
+
+def text() -> str:
+    """Returns what the page has to be."""
+    sections = [HEAD, _section("graphmill", graphmill)]
+    sections += [_section(f"graphmill {name}", graphmill.commands[name]) for name in sorted(graphmill.commands)]
+    return "\n".join(sections)
+
+
+def _section(title: str, command: click.Command) -> str:
+    with click.Context(command, info_name=title, terminal_width=WIDTH, max_content_width=WIDTH) as context:
+        shown = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+    return f"## {title}\n\n```text\n{shown}\n```\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(text(), encoding="utf-8")
+    print(f"{PAGE} is written")

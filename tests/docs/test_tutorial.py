@@ -1,0 +1,72 @@
+"""The tutorial, gone through from its first line to its last in an empty folder: every program, file and command, and what they print.
+
+A `python` or `toml` fence begins with the name of the file that it is. An `sh` fence holds commands; the `text` fence behind it is what
+they print, with "..." for lines that are left out. Seconds, sizes and scores differ a little from machine to machine, so decimals do not
+count.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, WALKED, fences
+
+pytestmark = pytest.mark.slow
+
+NOT_RUN = {
+    "source .venv/bin/activate": "the environment of the tests is active",
+    "graphmill ui": "serves until it is stopped",
+}
+MEASURED = re.compile(r"\d+\.\d+( [KMG]iB)?|[0-9a-f]{12}|in epoch \d+|\s+|(?<=│) +\d+ (?=│)")
+
+
+@pytest.mark.parametrize("name", WALKED)
+def test_every_line_does_what_it_says(name: str, tmp_path: Path) -> None:
+    said = ""
+    for fence in fences(ROOT / name):
+        if fence.language in ("python", "toml"):
+            path = tmp_path / fence.text.splitlines()[0].removeprefix("# ")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(fence.text)
+        elif fence.language == "sh":
+            said = "".join(run(line.partition(" #")[0].strip(), tmp_path) for line in fence.text.splitlines())
+        else:
+            assert fence.language == "text", fence
+            missing = [
+                line
+                for line in fence.text.splitlines()
+                if line.strip() not in ("", "...") and plain(line) not in plain(said)
+            ]
+            assert not missing, said
+
+
+def run(command: str, folder: Path) -> str:
+    """Runs a command as a reader would and returns what it prints."""
+    if command in NOT_RUN:
+        return ""
+    words = command.split()
+    program = {"graphmill": ["-c", "from jobs.cli import main; main()"], "python": []}[words[0]]
+    hidden = {"GRAPHMILL_HOME", "DAGSTER_HOME", "GRAPHMILL_PIPELINES"}
+    variables = {key: value for key, value in os.environ.items() if key not in hidden}
+    done = subprocess.run(
+        [sys.executable, *program, *words[1:]],
+        cwd=folder,
+        env=variables | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}"
+    return done.stdout.replace(f"{folder.resolve()}/", "")
+
+
+def plain(text: str) -> str:
+    """Returns a text without what differs from machine to machine, and without spaces."""
+    return MEASURED.sub("", text)
