@@ -217,6 +217,7 @@ class Training:
                 f"seed {self.semantic.seed}, ",
                 train.epochs,
                 self.execution.epoch_lines,
+                getattr(progress, "note", None),
             ),
         )
 

@@ -1,6 +1,7 @@
 """What a training says of its epochs: one line for each, thinned to about a hundred per run.
 
-Whoever shows progress may have a method `tell(line)` besides those of `Progress`; without one nothing is said.
+Whoever shows progress may have two methods besides those of `Progress`: `tell(line)` prints a line, `note(text)` shows a few words until
+the next ones come, as a bar does. Without them nothing is said.
 """
 
 from __future__ import annotations
@@ -22,10 +23,19 @@ class EpochLines:
         title: what the lines begin with: whose epochs they are.
         epochs: number of epochs of the run.
         lines: how many of them get a line.
+        note: gets loss and scores of every epoch in a few words, None for nobody.
     """
 
-    def __init__(self, tell: Callable[[str], None] | None, title: str, epochs: int, lines: Lines = "some"):
+    def __init__(
+        self,
+        tell: Callable[[str], None] | None,
+        title: str,
+        epochs: int,
+        lines: Lines = "some",
+        note: Callable[[str], None] | None = None,
+    ):
         self.tell, self.title, self.epochs = (None if lines == "none" else tell), title, epochs
+        self.note = note
         self.every = 1 if lines == "all" else -(-epochs // MOST_LINES)
         self._said_any = False
 
@@ -39,9 +49,11 @@ class EpochLines:
             last: whether the run ends with it; the first and the last epoch always get a line.
         """
         number = int(row["epoch"])
+        valid = f", valid {100 * row['valid']:.2f}" if "valid" in row else ""
+        found = f" (best {100 * best[0]:.2f} in epoch {best[1]})" if best is not None else ""
+        if self.note is not None:
+            self.note(f"loss {row['loss']:.4f}{valid}{found}")
         if self.tell is None or not (last or not self._said_any or number % self.every == 0):
             return
         self._said_any = True
-        valid = f", valid {100 * row['valid']:.2f}" if "valid" in row else ""
-        found = f" (best {100 * best[0]:.2f} in epoch {best[1]})" if best is not None else ""
         self.tell(f"{self.title}epoch {number}/{self.epochs}: loss {row['loss']:.4f}{valid}{found}, {seconds:.2f} s")

@@ -69,16 +69,18 @@ class BarProgress:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[unit]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
         )
         console = Console(file=stream or sys.stderr)
-        self._bar = Bar(*columns, TimeRemainingColumn(), console=console, transient=True)
-        self._task = None
+        self._bar = Bar(*columns, console=console, transient=True)
+        self._task, self._note = None, ""
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """A phase begins: its bar appears."""
         self.done()
         self._bar.start()
-        self._task = self._bar.add_task(label, total=total, unit=unit)
+        self._task = self._bar.add_task(label, total=total, unit=unit, note=self._note)
 
     def advance(self, n: int) -> None:
         """n more units are done."""
@@ -91,6 +93,12 @@ class BarProgress:
             self._bar.remove_task(self._task)
             self._bar.stop()
             self._task = None
+
+    def note(self, text: str) -> None:
+        """Shows a few words at the end of the bar and of those that follow, until the next words come."""
+        self._note = text
+        if self._task is not None:
+            self._bar.update(self._task, note=text)
 
     def tell(self, line: str) -> None:
         """Prints a line above the bar."""

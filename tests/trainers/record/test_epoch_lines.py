@@ -1,6 +1,8 @@
 """What a training says of its epochs, to whom, and how often."""
 
 import io
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -70,3 +72,23 @@ def test_a_resumed_run_goes_on_counting(tmp_path: Path) -> None:
     train_small(tmp_path, resume=True, progress=LineProgress(stream))
     numbers = [line.split("epoch ")[1].split("/")[0] for line in stream.getvalue().splitlines() if "loss" in line]
     assert numbers == ["1", "2", "3"]
+
+
+def test_a_bar_on_a_terminal_shows_loss_and_score_of_every_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes the stream for a terminal
+    monkeypatch.setenv("COLUMNS", "160")
+    stream = io.StringIO()
+    model = train_small(tmp_path, epochs=4, progress=BarProgress(stream))
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    first = json.loads(model.file("metrics.jsonl").read_text().splitlines()[0])
+    during = [line for line in shown.splitlines() if "epoch 2/4" in line and "batches" in line]
+    assert during and all(f"loss {first['loss']:.4f}, valid {100 * first['valid']:.2f}" in line for line in during)
+
+
+def test_the_words_of_a_bar_come_though_no_line_does() -> None:
+    noted: list[str] = []
+    listener = EpochLines(None, "", 20, "none", noted.append)
+    listener.epoch({"epoch": 5, "loss": 0.125, "valid": 0.8765}, 1.25, (0.9, 2), last=False)
+    assert noted == ["loss 0.1250, valid 87.65 (best 90.00 in epoch 2)"]
