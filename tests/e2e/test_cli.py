@@ -33,10 +33,10 @@ def test_a_pipeline_from_file_to_leaderboard_and_again(tmp_path: Path, pipeline:
     assert one.returncode == 0 and "sage: trained" in one.stdout and "gcn" not in one.stdout, one.stderr
     run = graphmill("run", str(pipeline), home=home)
     assert run.returncode == 0, run.stderr
-    assert run.stdout.count("trained") == 2 and run.stdout.count("reused") == 3
+    assert run.stdout.count(": trained") == 2 and run.stdout.count("reused") == 3
     assert "leaderboard" in run.stdout and "±" in run.stdout
     again = graphmill("run", str(pipeline), home=home)
-    assert again.stdout.count("reused") == 5 and "trained" not in again.stdout
+    assert again.stdout.count("reused") == 5 and ": trained" not in again.stdout
     listed = graphmill("ls", home=home).stdout
     assert listed.count("model/") == 3 and listed.count("graph/") == 1 and listed.count("features/") == 1
     assert "5 artifacts" in listed
