@@ -68,5 +68,8 @@ def test_the_table_of_a_model_says_what_its_metrics_say(tmp_path: Path) -> None:
     shown = curve_metadata(models)
     records = [record.data for record in shown["epochs"].records]
     expected = [row | {"model": m.label} for m in models for row in read_history(m)]
-    assert records == expected and {seed_of(model) for model in models} == {"seed 1", "seed 2"}
+    assert len(records) == len(expected) and {seed_of(model) for model in models} == {"seed 1", "seed 2"}
+    for record, row in zip(records, expected, strict=True):  # four digits are shown
+        assert record.keys() == row.keys() and (record["model"], record["epoch"]) == (row["model"], row["epoch"])
+        assert all(record[name] == pytest.approx(row[name], rel=1e-3) for name in ("loss", "valid"))
     assert "data:image/png" in shown["learning curve"].value
