@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from assets.building.materialize import materialize, stage_version
@@ -69,15 +69,26 @@ def train_table(
             model = materialize(store, stage, config, execution, inputs, progress, reads=reads, anew=retrain)
             # Only now is the model safe; a kill before this line costs nothing but the file.
             path.unlink(missing_ok=True)
-            how = "reused" if model.reused else "trained"
-            took = "" if model.reused else f" in {model.run_record().get('seconds', 0.0):.1f} s"
-            named = f"(seed {config.seed}, {short(inputs['graph'].version)}){took}"
-            report(f"{table.name}: {how} {model.label} {named}{_compared(model, old)}")
-            for check in model.summary["checks"]:
-                if not check["passed"]:
-                    report(f"{table.name}: check failed: {check['name']}: {check['detail']}")
+            for line in _said(model, old, config.seed, inputs["graph"]):
+                report(f"{table.name}: {line}")
             models.append(model)
     return models
+
+
+def _said(model: Artifact, old: str | None, seed: int, graph: Artifact) -> Iterator[str]:
+    """Yields what there is to say of a model: how it came to be, and each check that failed.
+
+    Args:
+        model: was trained or found.
+        old: digest of the weights of the model that was there before, None if there was none.
+        seed, graph: that it is of.
+    """
+    took = "" if model.reused else f" in {model.run_record().get('seconds', 0.0):.1f} s"
+    how = "reused" if model.reused else "trained"
+    yield f"{how} {model.label} (seed {seed}, {short(graph.version)}){took}{_compared(model, old)}"
+    for check in model.summary["checks"]:
+        if not check["passed"]:
+            yield f"check failed: {check['name']}: {check['detail']}"
 
 
 def _compared(model: Artifact, old: str | None) -> str:
