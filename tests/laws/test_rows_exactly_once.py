@@ -177,7 +177,7 @@ class Keyed(NamedTuple):
         {"device": 0, "host": "100%"},
         {"device": "3%", "host": "7%", "seed": 1},
         {"device": "3%", "host": "7%", "seed": 2},
-        {"device": "40%", "host": "5x", "seed": 3},
+        {"device": "40%", "host": "1GiB", "seed": 3},
     ],
 )
 def test_losses_are_bit_equal_with_any_placement(tmp_path: Path, memory: dict) -> None:

@@ -111,7 +111,7 @@ def test_a_model_is_trained_again_and_replaced_when_it_is_asked_for(tmp_path: Pa
     assert again.run_record()["execution"]["features"] == "memory"
     links = {row["link"] for row in json.loads(again.file("ledger.json").read_text())["moves"]}
     assert links == {"h2d"}, "the ledger is that of the new training"
-    assert lines[0].endswith(")") and "trained" in lines[0]
+    assert ": trained" in lines[0] and lines[0].endswith(" s")
     assert lines[1].endswith("the same recipe is trained already (--retrain trains it again)")
     assert lines[2].endswith(", with the same weights to the bit")
 
