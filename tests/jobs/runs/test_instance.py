@@ -109,11 +109,17 @@ def test_the_ui_listens_on_this_machine_only_and_on_a_free_port(tmp_path, monkey
         monkeypatch.setattr(ui, "PORT", port)
         assert port < ui.free_port(None) < port + ui.PORTS_TRIED
     executed = []
-    monkeypatch.setattr("os.execve", lambda *arguments: executed.append(arguments))
+
+    def start(command, environment, pass_fds):
+        executed.append((command, environment))
+        return subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
+
+    monkeypatch.setattr(ui, "start_child", start)
     monkeypatch.setenv("GRAPHMILL_PIPELINES", "mine")
     lines = []
-    ui.serve(tmp_path / "home", None, lines.append)
-    ((_, command, environment),) = executed
+    with pytest.raises(InputError, match="the web UI ended by itself, with exit code 0"):
+        ui.serve(tmp_path / "home", None, lines.append)
+    ((command, environment),) = executed
     assert command[command.index("-h") + 1] == "127.0.0.1"
     assert f"http://127.0.0.1:{command[command.index('-p') + 1]}" in lines[0]
     assert environment["DAGSTER_HOME"] == environment["GRAPHMILL_HOME"] == str(tmp_path / "home")
