@@ -26,7 +26,9 @@ def text() -> str:
 
 
 def _section(title: str, command: click.Command) -> str:
-    with click.Context(command, info_name=title, terminal_width=WIDTH, max_content_width=WIDTH) as context:
+    # The help option is made once per command, from the first context that asks for it: here as the command line makes it.
+    settings = {**graphmill.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+    with click.Context(command, info_name=title, **settings) as context:
         shown = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
     return f"## {title}\n\n```text\n{shown}\n```\n"
 
