@@ -69,6 +69,14 @@ class KernelDevice(Protocol):
         """Returns a copy of a device array in NumPy, after everything that was launched before."""
         ...
 
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Returns an uninitialised array of a NumPy dtype on the device."""
+        ...
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Returns an array of a NumPy dtype on the device whose bytes are 0."""
+        ...
+
     def pointer(self, array: Any, what: str) -> int:
         """Returns the address of a contiguous device array's first element."""
         ...
@@ -148,14 +156,32 @@ class CudaDevice:
         return on_device(array)
 
     def upload(self, values: Array) -> Any:
-        """Returns a copy of a NumPy array on the device."""
-        with self.active():
-            return self.cupy.asarray(values)
+        """Returns a copy of a NumPy array on the device, a torch tensor."""
+        import torch
+
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self._torch_device())
 
     def download(self, array: Any) -> Array:
         """Returns a copy of a device array in NumPy, after everything that was launched before."""
+        if hasattr(array, "data_ptr"):
+            return array.cpu().numpy()
         with self.active():
             return self.cupy.asnumpy(array)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Returns an uninitialised torch tensor of a NumPy dtype on the device; torch's allocator keeps and reuses its memory."""
+        import torch
+
+        return torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), device=self._torch_device())
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Returns a torch tensor of a NumPy dtype on the device whose bytes are 0."""
+        import torch
+
+        return torch.zeros(shape, dtype=getattr(torch, np.dtype(dtype).name), device=self._torch_device())
+
+    def _torch_device(self) -> str:
+        return f"cuda:{self.index}"
 
     def pointer(self, array: Any, what: str) -> int:
         """Returns the address of a contiguous device array's first element.

@@ -127,6 +127,16 @@ class ShimDevice:
         self.stores[name] = np.zeros(copy.nbytes, np.uint8)
         return copy
 
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Returns an array that kernels may load and store; it holds garbage, as fresh memory of a device does."""
+        made = np.empty(shape, dtype)
+        made.reshape(-1).view(np.uint8)[...] = 0xA5
+        return self.upload(made)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Returns an array of zeros that kernels may load and store."""
+        return self.upload(np.zeros(shape, dtype))
+
     def download(self, array: np.ndarray) -> np.ndarray:
         """Returns a copy."""
         return np.array(array)
