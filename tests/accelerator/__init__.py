@@ -1,0 +1,117 @@
+"""A simulated accelerator: a device of torch, by the name "simulated", whose memory is this machine's.
+
+It shows what a GPU would show. A tensor on it has no `.numpy()`, operations refuse tensors of different devices, memory may be limited, and
+every copy between host and device that the program asked for is counted. Torch's own operations run on the CPU behind it, so they give the
+CPU's bits. Kernels of this project run on the CPU as well, through the shim (tests/kernels/cuda/shim) without its checks.
+
+So the whole path of a training on a device runs where there is none, and a forgotten `.numpy()` is a test that fails.
+
+The extension is compiled once (20 s) and kept in build/accelerator under a digest of what it was made from.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import subprocess
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+NAME = "simulated"
+SOURCE = Path(__file__).parent / "accelerator.cpp"
+BUILD = Path(__file__).parents[2] / "build" / "accelerator"
+
+
+class Counts(NamedTuple):
+    """What crossed, since the process began: calls and bytes by direction; bytes alive on the device now, and the most of them."""
+
+    h2d_calls: int
+    h2d_bytes: int
+    d2h_calls: int
+    d2h_bytes: int
+    d2d_bytes: int
+    live_bytes: int
+    peak_bytes: int
+
+    def since(self, before: Counts) -> Counts:
+        """Returns what crossed between two counts; bytes on the device stay as they are."""
+        crossed = (now - then for now, then in zip(self[:5], before[:5], strict=True))
+        return Counts(*crossed, self.live_bytes, self.peak_bytes)
+
+
+@functools.cache
+def load() -> ctypes.CDLL:
+    """Registers the device with torch, once per process, and returns the extension."""
+    import torch
+
+    library = ctypes.CDLL(str(_built()), mode=ctypes.RTLD_GLOBAL)
+    library.simulated_limit.argtypes = [ctypes.c_int64]
+    library.simulated_register()
+    torch.utils.rename_privateuse1_backend(NAME)
+    torch._register_device_module(NAME, _module())
+    return library
+
+
+def counts() -> Counts:
+    """Returns what crossed so far."""
+    values = (ctypes.c_int64 * len(Counts._fields))()
+    load().simulated_counts(values)
+    return Counts(*values)
+
+
+def forget_peak() -> None:
+    """Makes the bytes that are alive now the most of them."""
+    load().simulated_forget_peak()
+
+
+@contextmanager
+def limited(num_bytes: int) -> Iterator[None]:
+    """Gives the device so many bytes; what asks for more gets torch.OutOfMemoryError."""
+    load().simulated_limit(num_bytes)
+    try:
+        yield
+    finally:
+        load().simulated_limit(-1)
+
+
+def _module() -> types.ModuleType:
+    """What torch asks of a device's module."""
+    module = types.ModuleType(f"torch.{NAME}")
+    answers = {
+        "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0, "_is_in_bad_fork": False,
+        "manual_seed_all": None, "synchronize": None, "set_device": None,
+    }  # fmt: skip
+    for name, answer in answers.items():
+        setattr(module, name, lambda *_, answer=answer: answer)
+    return module
+
+
+def _built() -> Path:
+    import torch
+    from torch.utils.cpp_extension import include_paths, library_paths
+
+    text = SOURCE.read_bytes()
+    path = BUILD / f"{hashlib.sha256(text + torch.__version__.encode()).hexdigest()[:24]}.so"
+    if path.exists():
+        return path
+    BUILD.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    folders = library_paths()
+    result = subprocess.run(
+        [
+            *os.environ.get("CXX", "g++").split(), "-std=c++20", "-O1", "-fPIC", "-shared", "-w",
+            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+            *(f"-I{folder}" for folder in include_paths()), str(SOURCE), "-o", str(unfinished),
+            *(f"-L{folder}" for folder in folders), "-ltorch", "-ltorch_cpu", "-lc10",
+            *(f"-Wl,-rpath,{folder}" for folder in folders),
+        ],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr[-3000:]
+    unfinished.rename(path)
+    return path

@@ -1,0 +1,78 @@
+"""The simulated accelerator computes as the CPU does, refuses what a GPU refuses, and counts every copy."""
+
+import pytest
+import torch
+from torch import nn
+
+from tests import accelerator
+
+
+@pytest.fixture(autouse=True)
+def loaded():
+    accelerator.load()
+
+
+def trained(device: str) -> list[float]:
+    torch.manual_seed(0)
+    x, labels = torch.randn(64, 12).to(device), torch.randint(0, 5, (64,)).to(device)
+    model = nn.Sequential(nn.Linear(12, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 5))
+    model.to(device)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=0.01)
+    losses = []
+    for _ in range(5):
+        loss = nn.functional.cross_entropy(model(x), labels, reduction="sum")
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        losses.append(loss.item())
+    return losses
+
+
+def test_training_ends_with_the_losses_of_the_cpu():
+    assert trained(accelerator.NAME) == pytest.approx(trained("cpu"), rel=1e-6)
+
+
+def test_gradients_of_own_functions_run_on_the_device():
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            assert grad.device.type == accelerator.NAME
+            return grad * 2
+
+    x = torch.ones(3, device=accelerator.NAME, requires_grad=True)
+    Double.apply(x).sum().backward()
+    assert x.grad.cpu().tolist() == [2, 2, 2]
+
+
+def test_what_a_gpu_refuses_is_refused():
+    x = torch.ones(3, 2, device=accelerator.NAME)
+    with pytest.raises(TypeError, match="can't convert simulated"):
+        x.numpy()
+    for mixed in (lambda: x + torch.ones(3, 2), lambda: torch.cat([x, torch.ones(3, 2)]), lambda: x @ torch.ones(2, 2)):
+        with pytest.raises(RuntimeError, match="same device"):
+            mixed()
+    assert (x * torch.tensor(2.0)).sum().item() == 12  # a single number may stay on the host
+
+
+def test_copies_are_counted_and_the_fallbacks_own_are_not():
+    before = accelerator.counts()
+    x = torch.ones(100, dtype=torch.float64).to(accelerator.NAME)
+    y = (x + x).sqrt().view(10, 10).t().contiguous()
+    crossed = accelerator.counts().since(before)
+    assert (crossed.h2d_calls, crossed.h2d_bytes, crossed.d2h_bytes) == (1, 800, 0)
+    y[0].cpu()
+    y.sum().item()
+    crossed = accelerator.counts().since(before)
+    assert (crossed.d2h_calls, crossed.d2h_bytes) == (2, 88)
+
+
+def test_memory_is_limited():
+    with accelerator.limited(accelerator.counts().live_bytes + 1000):
+        held = torch.empty(900, dtype=torch.uint8, device=accelerator.NAME)
+        with pytest.raises(torch.OutOfMemoryError, match="simulated device out of memory: tried to allocate 200 bytes"):
+            torch.empty(200, dtype=torch.uint8, device=accelerator.NAME)
+    assert held.cpu().unique().tolist() == [0xA5]  # garbage, not zeros
