@@ -8,6 +8,7 @@ GPU and, in the tests, on threads of the CPU (tests/kernels/cuda/shim). CuPy is 
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ SOURCES = Path(__file__).parent
 Kernel = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]
 """kernel(grid, block, arguments); arguments are NumPy scalars, pointers as uint64."""
 _MULTIPROCESSOR_COUNT = 16  # cudaDevAttrMultiProcessorCount
+_PORTABLE = 1  # cudaHostRegisterPortable
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,18 @@ class KernelDevice(Protocol):
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Returns an array of a NumPy dtype on the device whose bytes are 0."""
+        ...
+
+    def pinned(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Returns an uninitialised NumPy array in host memory that kernels read and write where it is."""
+        ...
+
+    def pin(self, array: Array) -> None:
+        """Lets kernels read a NumPy array where it is, for as long as it lives.
+
+        Raises:
+            InputError: the system does not allow it.
+        """
         ...
 
     def pointer(self, array: Any, what: str) -> int:
@@ -183,6 +197,30 @@ class CudaDevice:
     def _torch_device(self) -> str:
         return f"cuda:{self.index}"
 
+    def pinned(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Returns an uninitialised NumPy array in pinned host memory, of torch's pool; it goes back when the array is gone."""
+        import torch
+
+        num_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True).numpy().view(dtype).reshape(shape)
+
+    def pin(self, array: Array) -> None:
+        """Pins the memory of a NumPy array, whole pages of it, for as long as it lives.
+
+        Raises:
+            InputError: the system does not allow it.
+        """
+        if not array.nbytes:
+            return
+        runtime, address = self.cupy.cuda.runtime, array.ctypes.data
+        try:
+            with self.active():
+                runtime.hostRegister(address, array.nbytes, _PORTABLE)
+        except runtime.CUDARuntimeError as error:
+            problem = f"{array.nbytes:,} bytes of host memory cannot be pinned: {error}"
+            raise InputError(problem, "raise the limit on locked memory (ulimit -l), or lower `host` in [memory]") from error
+        weakref.finalize(array, runtime.hostUnregister, address)
+
     def pointer(self, array: Any, what: str) -> int:
         """Returns the address of a contiguous device array's first element.
 
@@ -204,18 +242,41 @@ class _Foreign:
         return 0, self.stream
 
 
-def device_of(array: Any) -> CudaDevice:
+def device_of(array: Any) -> KernelDevice:
     """Returns the device that holds a CuPy array or a torch tensor, with the stream that its library works on."""
     if hasattr(array, "data_ptr"):
-        import torch
-
-        return CudaDevice(array.device.index, torch.cuda.current_stream(array.device).cuda_stream)
-    return CudaDevice(array.device.id)
+        return _OPENERS[array.device.type](array)
+    return _cuda_device(array.device.id, None)
 
 
 def on_device(array: Any) -> bool:
-    """Says whether an array is in a GPU's memory: a CuPy array or a CUDA tensor."""
-    return bool(getattr(array, "is_cuda", False)) or type(array).__module__.partition(".")[0] == "cupy"
+    """Says whether an array is in a device's memory: a CuPy array, or a tensor of a device that kernels run on."""
+    kind = getattr(getattr(array, "device", None), "type", None)  # NumPy's arrays say "cpu", a text
+    return kind in _OPENERS or type(array).__module__.partition(".")[0] == "cupy"
+
+
+def register_device(kind: str, device_of: Callable[[Any], KernelDevice]) -> None:
+    """Lets kernels run on tensors of one more kind of torch device.
+
+    Args:
+        kind: torch's name of the device.
+        device_of: returns the device of a tensor.
+    """
+    _OPENERS[kind] = device_of
+
+
+def _device_of_cuda(tensor: Any) -> CudaDevice:
+    import torch
+
+    return _cuda_device(tensor.device.index, torch.cuda.current_stream(tensor.device).cuda_stream)
+
+
+_OPENERS: dict[str, Callable[[Any], KernelDevice]] = {"cuda": _device_of_cuda}
+
+
+@functools.cache
+def _cuda_device(index: int, stream: int | None) -> CudaDevice:
+    return CudaDevice(index, stream)
 
 
 def _layout(array: Any) -> tuple[int, tuple[int, ...], int, str]:

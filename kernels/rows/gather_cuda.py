@@ -59,9 +59,10 @@ def gather_tiered_cuda(slots: Any, tiers: Tiers, out: Any, device: KernelDevice)
     slots = _upload_slots(slots, tiers, peers, device) if checked else slots
     if dtype_name(slots.dtype) != "int32" or len(slots.shape) != 1:
         raise InputError(f"slots is {slots.dtype}{list(slots.shape)}", f"give slots as int32[{len(slots)}]")
-    fault = device.upload(np.array([NO_FAULT], np.int32))
+    fault = device.zeros((1,), np.int32)
     _launch(slots, own, peers, tiers.peer_stride, target, fault, device)
-    if not checked and (position := int(device.download(fault)[0])) != NO_FAULT:
+    if not checked and (found := int(device.download(fault)[0])):
+        position = NO_FAULT - found
         slot = int(device.download(slots[position : position + 1])[0])
         raise InputError(
             f"slot {slot} at position {position} names no row of the tiers",
@@ -88,13 +89,13 @@ def _launch(
     device: KernelDevice,
 ) -> None:
     variant = pick_variant(target, [*own, *peers])
-    table = device.upload(np.array([[p.pointer, p.row_bytes, p.count] for p in peers] or [[0, 0, 0]], np.int64))
+    table = device.upload(np.array([[p.pointer, p.row_bytes, p.count] for p in peers], np.int64)) if peers else None
     arguments = (
         np.uint64(device.pointer(slots, "slots")),
         np.int64(target.count),
         np.int64(target.width // variant["PACK"]),
         *(value for rows in own for value in (np.uint64(rows.pointer), np.int64(rows.row_bytes), np.int64(rows.count))),
-        np.uint64(device.pointer(table, "the table of peers")),
+        np.uint64(0 if table is None else device.pointer(table, "the table of peers")),
         np.int32(len(peers)),
         np.int32(max(1, peer_stride)),
         np.uint64(target.pointer),

@@ -45,6 +45,7 @@ struct Rows {
 constexpr int ROW_BITS = 29;
 constexpr int ROW_MASK = (1 << ROW_BITS) - 1;
 constexpr int NO_FEATURES = -1;
+constexpr int NO_FAULT = 0x7FFFFFFF;
 constexpr int DEVICE = 0, HOST = 1, STAGED = 2;
 
 // Device, host and staged rows, and one entry a peer.
@@ -68,7 +69,7 @@ struct Tiers {
         int row = slot & ROW_MASK;
         const Rows rows = slot < 0 ? Rows{nullptr, 0, 0} : rows_of(slot >> ROW_BITS, &row);
         if (row < rows.count) return rows.first + row * rows.stride;
-        atomicMin(fault, static_cast<int>(position));
+        atomicMax(fault, NO_FAULT - static_cast<int>(position));
         return nullptr;
     }
 };
@@ -80,7 +81,7 @@ __device__ void store(Pack<To>* out, const Pack<From>& from, bool present) {
     *out = to;
 }
 
-// packs: width / PACK. fault: holds a number above every position; the least one whose slot names no row is left there.
+// packs: width / PACK. fault: is 0; NO_FAULT less the least position whose slot names no row is left there.
 extern "C" __global__ void __launch_bounds__(256)
 gather_tiered(const int* slots, long long num_slots, long long packs, const char* device_first, long long device_stride,
               long long device_count, const char* host_first, long long host_stride, long long host_count,

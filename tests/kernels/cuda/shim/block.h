@@ -34,6 +34,7 @@ struct Block {
     uint32_t time, start_time, barrier_time;
     int barrier_line, barrier_sum, barrier_result;
     uint64_t random;
+    bool checked;
     std::vector<Thread> threads;
     std::vector<int> ready;
     Thread* running;

@@ -187,6 +187,7 @@ struct Access {
 };
 
 void access(const void* pointer, size_t bytes, Kind kind, const void* pc) {
+    if (!block.checked) return;
     const uint64_t address = reinterpret_cast<uint64_t>(pointer);
     if (address - reinterpret_cast<uint64_t>(block.running->stack) < STACK_BYTES) return;  // the thread's own variables
     Region* region = region_of(address);

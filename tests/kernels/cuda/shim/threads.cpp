@@ -253,13 +253,14 @@ static void run_block(uint32_t number) {
 // Runs a kernel over a grid, one block at a time in random order. Returns nullptr, or what went wrong.
 extern "C" const char* shim_launch(void (*kernel)(void**), const unsigned* grid, const unsigned* dim,
                                    uint64_t shared_bytes, void** arguments, uint64_t seed, shim::Buffer* buffers,
-                                   uint64_t num_buffers, uint64_t* error_place) {
+                                   uint64_t num_buffers, int checked, uint64_t* error_place) {
     using namespace shim;
     block = Block{};
     block.grid = {grid[0], grid[1], grid[2]};
     block.dim = {dim[0], dim[1], dim[2]};
     block.num_threads = dim[0] * dim[1] * dim[2];
     block.random = seed;
+    block.checked = checked;
     block.threads.resize(block.num_threads);
     stacks.reserve(block.num_threads);
     dynamic_memory.assign(shared_bytes, 0);

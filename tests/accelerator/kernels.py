@@ -1,0 +1,102 @@
+"""Kernels on the simulated accelerator: the CUDA text, compiled for the CPU without the shim's checks."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays import dtype_name
+from kernels.cuda.device import Kernel, RowsView, register_device
+from kernels.errors import InputError
+from tests.accelerator import NAME, load
+from tests.kernels.cuda.shim import ShimDevice
+
+
+class SimulatedKernels:
+    """What launching code needs of the simulated accelerator; stands in for `kernels.cuda.device.CudaDevice`."""
+
+    num_multiprocessors = 2
+
+    def __init__(self):
+        load()
+        self._shim = ShimDevice(checked=False)
+        self._pinned: dict[int, int] = {}
+
+    def kernel(self, source: str, name: str, defines: Mapping[str, str]) -> Kernel:
+        """Returns a kernel of kernels/cuda/SOURCE.cu."""
+        return self._shim.kernel(source, name, defines)
+
+    def rows(self, array: Any, what: str) -> RowsView:
+        """Returns a matrix of device memory or of pinned host memory; refuses any other."""
+        count, width = (int(n) for n in array.shape)
+        if isinstance(array, np.ndarray):
+            address, row_bytes, dtype = array.ctypes.data, array.strides[0], dtype_name(array.dtype)
+            inside = any(first <= address and address + array.nbytes <= end for first, end in self._pinned.items())
+            if array.size and not inside:
+                remedy = "pin the memory (torch: tensor.pin_memory(), CuPy: cupyx.empty_pinned)"
+                raise InputError(f"{what} is in host memory that the device cannot read", remedy)
+        else:
+            assert array.device.type == NAME, f"{what} is on {array.device}"
+            address, row_bytes = array.data_ptr(), array.stride(0) * array.element_size()
+            dtype = dtype_name(array.dtype)
+        return RowsView(address if count * width else 0, count, width, row_bytes, dtype)
+
+    def holds(self, array: Any) -> bool:
+        """Says whether an array is a tensor of the device."""
+        return not isinstance(array, np.ndarray) and array.device.type == NAME
+
+    def upload(self, values: np.ndarray) -> Any:
+        """Returns a copy of a NumPy array on the device."""
+        import torch
+
+        return torch.from_numpy(np.ascontiguousarray(values)).to(NAME)
+
+    def download(self, array: Any) -> np.ndarray:
+        """Returns a copy of a tensor in NumPy."""
+        return array.cpu().numpy()
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Returns an uninitialised tensor of a NumPy dtype."""
+        import torch
+
+        return torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), device=NAME)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Returns a tensor of a NumPy dtype whose bytes are 0."""
+        import torch
+
+        return torch.zeros(shape, dtype=getattr(torch, np.dtype(dtype).name), device=NAME)
+
+    def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Returns host memory that kernels may touch."""
+        made = np.empty(shape, dtype)
+        self.pin(made)
+        return made
+
+    def pin(self, array: np.ndarray) -> None:
+        """Lets kernels touch an array."""
+        if array.nbytes:
+            address = array.ctypes.data
+            self._pinned[address] = address + array.nbytes
+            weakref.finalize(array, self._pinned.pop, address, None)
+
+    def pointer(self, array: Any, what: str) -> int:
+        """Returns the address of a contiguous tensor's first element."""
+        if isinstance(array, np.ndarray):
+            return self.rows(array.reshape(1, -1), what).pointer
+        if not array.is_contiguous():
+            raise InputError(f"{what} is not contiguous in memory", "give a contiguous copy")
+        assert array.device.type == NAME, f"{what} is on {array.device}"
+        return array.data_ptr()
+
+
+@functools.cache
+def kernels() -> SimulatedKernels:
+    """Returns the one device of the process, on which kernels run from now on."""
+    made = SimulatedKernels()
+    register_device(NAME, lambda tensor: made)
+    return made
