@@ -7,12 +7,13 @@ whatever it says. `TrainTable` is both as they stand in one table of a pipeline 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
 from assets.sampling.config import SamplingConfig
 from assets.sizes import parse_size
 from assets.storage.user_code import is_reference
+from kernels.cuda.driver import num_gpus
 from kernels.errors import InputError
 from trainers.techniques import DEFAULT, LATER, TECHNIQUES, Technique, find_technique, technique_names
 
@@ -96,6 +97,8 @@ class TrainConfig(Architecture):
     epochs: int = 10
     # Type of parameters and of everything that is computed from them; features keep their stored type until they are gathered.
     dtype: Literal["float32", "float64"] = field(default="float32", metadata={"hashed": "unless default"})
+    # Where it computes: cpu, cuda = a GPU, auto = a GPU where there is one. The kinds differ in the last bits.
+    device: Literal["cpu", "cuda", "auto"] = field(default="cpu", metadata={"hashed": "unless default"})
     # Learning rate of Adam.
     lr: float = 0.003
     # How the rate goes on after the warm-up: constant, or down to 0 at the last step by a half cosine or a line.
@@ -135,6 +138,12 @@ class TrainConfig(Architecture):
         weights = self.class_weights
         if isinstance(weights, tuple) and not (weights and min(weights) >= 0 < max(weights)):
             problems.append(f"class_weights = {list(weights)!r} has negative weights or only zeros")
+        if self.device != "cpu" and is_reference(self.model):
+            problems.append(
+                f"device = {self.device!r} runs the models of graphmill, not {self.model}: its blocks are DGL's, on the CPU"
+            )
+        if self.device != "cpu" and not find_technique(self.trainer).on_device:
+            problems.append(f"device = {self.device!r}, but trainer = {self.trainer!r} runs on the CPU alone")
         parse_size(self.eval_workspace)
         find_technique(self.trainer)
         if problems:
@@ -243,8 +252,9 @@ class TrainTable(TrainConfig, TrainExecution):
 
     @property
     def config(self) -> TrainConfig:
-        """The half that is hashed."""
-        return _part(TrainConfig, self)
+        """The half that is hashed; a device of "auto" is what this machine has."""
+        config = _part(TrainConfig, self)
+        return replace(config, device="cuda" if num_gpus() else "cpu") if self.device == "auto" else config
 
     @property
     def execution(self) -> TrainExecution:

@@ -31,12 +31,16 @@ from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
 from kernels.types import Array, BatchKey, Stream, Topology
 from trainers.batches.batch import attach_weights
+from trainers.batches.send import send_blocks
+from trainers.devices.logical import LogicalDevice
+from trainers.devices.protocol import Device
 from trainers.models.layer import LayeredModel, StepRandom
 from trainers.models.own import DglModel, Model, dtype_of
-from trainers.record.ledger import Ledger
+from trainers.record.ledger import Ledger, Line
 from trainers.rows.source import FeatureSource, RowIds
 from trainers.rows.windows import MemoryRows, Rows, SpilledRows, forget, input_rows, layer_rows
 
+INPUT_ROWS, OUTPUT_ROWS = Line("h2d", "feature"), Line("d2h", "logit")
 _EVALUATION = StepRandom(0, training=False)
 _WHOLE_BATCH = 1024
 
@@ -50,12 +54,22 @@ class Bounds:
         threads: of the kernels.
         folder: of files for layers that do not fit; None keeps all in memory.
         progress: gets every range of every layer; the callers start and end it.
+        device: computes; None for the CPU. Layers between two passes stay on the host.
     """
 
     workspace_bytes: int
     threads: int
     folder: Path | None = None
     progress: Progress = field(default_factory=Silent)
+    device: Device = field(default_factory=LogicalDevice)
+
+    def sent(self, rows: Tensor) -> Tensor:
+        """Returns rows where the device computes."""
+        return self.device.send_tensor(rows, INPUT_ROWS, self.device.traffic)
+
+    def fetched(self, rows: Tensor) -> Tensor:
+        """Returns what the device computed, on the host."""
+        return self.device.fetch(rows, OUTPUT_ROWS, self.device.traffic)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +135,8 @@ def exact_ranges(model: Model, topology: Topology, features: FeatureSource, boun
             yield ExactRange(low=low, high=high, logits=out, inputs=rows)
         else:
             read = _fold(model, carried, low, high, out)
-            yield ExactRange(low=low, high=high, logits=model.readout(read), inputs=rows, head_inputs=read)
+            logits = bounds.fetched(model.readout(bounds.sent(read)))
+            yield ExactRange(low=low, high=high, logits=logits, inputs=rows, head_inputs=read)
 
 
 def infer_exact(
@@ -134,11 +149,12 @@ def infer_exact(
     node_ids: Array | None = None,
     folder: Path | None = None,
     progress: Progress = Silent(),  # noqa: B008  stateless
+    device: Device | None = None,
 ) -> Tensor:
     """Computes the logits of nodes from all their neighbours.
 
     Args:
-        workspace_bytes, threads, folder, progress: see `Bounds`.
+        workspace_bytes, threads, folder, progress, device: see `Bounds`.
         node_ids: ids[n] global; None for all nodes in order.
 
     Returns:
@@ -147,7 +163,13 @@ def infer_exact(
     wanted = np.arange(topology.num_nodes) if node_ids is None else np.asarray(node_ids)
     order = np.argsort(wanted, kind="stable")
     ascending, logits = wanted[order], torch.empty(0)
-    bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, folder=folder, progress=progress)
+    bounds = Bounds(
+        workspace_bytes=workspace_bytes,
+        threads=threads,
+        folder=folder,
+        progress=progress,
+        device=device or LogicalDevice(),
+    )
     progress.start("evaluate", num_passes(model) * topology.num_nodes, "rows")
     for each in exact_ranges(model, topology, features, bounds):
         first, last = np.searchsorted(ascending, (each.low, each.high))
@@ -172,6 +194,7 @@ def infer_sampled(
     threads: int,
     method: str = "uniform",
     progress: Progress = Silent(),  # noqa: B008  stateless
+    device: Device | None = None,
 ) -> Tensor:
     """Computes the logits of `node_ids` from sampled neighbours, the same ones at every call.
 
@@ -181,13 +204,14 @@ def infer_sampled(
     sampler = open_sampler(topology, method, fanouts, seed=seed, threads=threads)
     plan = EpochPlan(np.arange(len(node_ids)), batch_size, seed=seed, stream=Stream.EVAL)
     logits: Tensor | None = None
+    place = device or LogicalDevice()
     progress.start("evaluate", plan.num_batches, "batches")
     for item in plan.batches(0):
         blocks = sampler.sample(item.key, node_ids[item.seeds], transpose="none")
         attach_weights(blocks, topology, model.edge_weight)
-        x = torch.empty((blocks[0].num_src, features.width), dtype=dtype_of(model))
-        features.gather(RowIds(blocks[0].src_ids), x, Ledger())
-        out = model(blocks, x, _EVALUATION)
+        x = torch.empty((blocks[0].num_src, features.width), dtype=dtype_of(model), device=place.torch_device)
+        features.gather(RowIds(blocks[0].src_ids), x, place.traffic)
+        out = place.fetch(model(send_blocks(blocks, place, place.traffic), x, _EVALUATION), OUTPUT_ROWS, place.traffic)
         logits = torch.empty((len(node_ids), out.shape[1]), dtype=out.dtype) if logits is None else logits
         logits[torch.from_numpy(item.seeds)] = out
         progress.advance(1)
@@ -231,7 +255,8 @@ def _first_rows(model: LayeredModel, features: FeatureSource, num_nodes: int, sh
     step = max(1, bounds.workspace_bytes // 2 // cost)
     for low in range(0, num_nodes, step):
         node_ids = np.arange(low, min(low + step, num_nodes))
-        made.write(low, model.input(rows.gather(node_ids, bounds.threads), node_ids, _EVALUATION))
+        read = bounds.sent(rows.gather(node_ids, bounds.threads))
+        made.write(low, bounds.fetched(model.input(read, node_ids, _EVALUATION)))
         bounds.progress.advance(len(node_ids))
     assert made.rows is not None
     return made.rows
@@ -259,7 +284,11 @@ def _layer_ranges(
         (block,) = sampler.sample(BatchKey(Stream.EVAL, 0, 0), seeds, transpose="none")
         attach_weights((block,), topology, model.edge_weight)
         forget(topology.indices)
-        yield low, high, model.forward_layer(index, block, rows.gather(block.src_ids, bounds.threads), _EVALUATION)
+        (sent,), read = (
+            send_blocks((block,), bounds.device, bounds.device.traffic),
+            rows.gather(block.src_ids, bounds.threads),
+        )
+        yield low, high, bounds.fetched(model.forward_layer(index, sent, bounds.sent(read), _EVALUATION))
         bounds.progress.advance(high - low)
 
 

@@ -39,13 +39,13 @@ class Done(NamedTuple):
 
     Attributes:
         position: of the batch in its epoch.
-        loss_sum: sum of the losses of its seeds.
+        loss_sum: sum of the losses of its seeds; where a device holds it a float64[] there, so that no step waits for the last one.
         seeds: number of seeds of the whole optimiser step.
         last: it is the last one of its optimiser step.
     """
 
     position: int
-    loss_sum: float
+    loss_sum: float | Tensor
     seeds: int
     last: bool
 
@@ -148,11 +148,12 @@ class BatchGradient:
         """Computes forward and backward, and returns what was done."""
         random = StepRandom(self.seed, batch.train_epoch, batch.position)
         logits = self.model(batch.blocks, batch.x, random)
-        labels = torch.from_numpy(batch.labels).long()
+        labels = torch.as_tensor(batch.labels).long()
         loss = functional.cross_entropy(logits, labels, weight=self.class_weights, reduction="sum")
         loss.backward()
         place, size = batch.group
-        return Done(batch.position, loss.item(), batch.group_seeds, place + 1 == size)
+        loss_sum = loss.item() if loss.device.type == "cpu" else loss.detach().double()
+        return Done(batch.position, loss_sum, batch.group_seeds, place + 1 == size)
 
 
 def taken_gradients(model: Model) -> list[Tensor | None]:

@@ -8,7 +8,7 @@ unequal batches and for any number of trainers that share it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,12 +19,16 @@ from assets.building.stage import Progress
 from kernels.sampling.epoch_plan import EpochPlan
 from trainers.checkpoint import Checkpoint, RunState, optimiser_state, restore_optimiser, write_checkpoint
 from trainers.config import TrainConfig
+from trainers.devices.logical import LogicalDevice
+from trainers.devices.protocol import Device
 from trainers.executor import Executor
 from trainers.learning_rate import rate_factor
 from trainers.models.own import Model
 from trainers.record.epoch_lines import EpochLines
-from trainers.record.ledger import Ledger
+from trainers.record.ledger import Ledger, Line
 from trainers.record.timeline import STEP, Timeline
+
+TO_HOST, TO_DEVICE, LOSS = Line("d2h", "checkpoint"), Line("h2d", "checkpoint"), Line("d2h", "loss")
 
 
 @dataclass
@@ -48,6 +52,7 @@ class Loop:
         progress: shows epochs.
         timeline: gets the spans of the update; the executor shares it.
         lines: says how each epoch went, None for silence.
+        device: holds the model; None for the CPU.
         checkpoint_path, version, checkpoint_steps: where checkpoints go, whose they are, and how often inside an epoch.
     """
 
@@ -66,6 +71,7 @@ class Loop:
         checkpoint_steps: int = 0,
         timeline: Timeline | None = None,
         lines: EpochLines | None = None,
+        device: Device | None = None,
     ):
         self.model, self.executor, self.config, self.timeline = model, executor, config, timeline or Timeline()
         self.plan, self.evaluate, self.ledger, self.progress = plan, evaluate, ledger, progress
@@ -73,15 +79,26 @@ class Loop:
         self.optimiser = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
         self.state = RunState()
         self.best: dict[str, Tensor] = {}
+        self.device = device or LogicalDevice()
         self.timing, self.lines = Timing(), lines or EpochLines(None, "", config.epochs)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Goes on from a checkpoint instead of the beginning."""
-        self.model.load_state_dict(checkpoint.parts["model"])
-        restore_optimiser(self.optimiser, checkpoint.parts["optimiser"])
-        self.executor.restore(checkpoint.parts["executor"])
-        self.best, self.state = dict(checkpoint.parts["best"]), checkpoint.state
+        parts = {part: self._sent(part, tensors) for part, tensors in checkpoint.parts.items()}
+        self.model.load_state_dict(parts["model"])
+        restore_optimiser(self.optimiser, parts["optimiser"])
+        self.executor.restore(parts["executor"])
+        self.best, self.state = parts["best"], checkpoint.state
         self.ledger.merge(Ledger.from_rows(checkpoint.ledger))
+
+    def _sent(self, part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the tensors of a part of a checkpoint where the device computes; the optimiser counts its steps on the host."""
+        return {
+            name: tensor
+            if part == "optimiser" and name.endswith("/step")
+            else self.device.send_tensor(tensor, TO_DEVICE, self.device.traffic)
+            for name, tensor in tensors.items()
+        }
 
     def run(self) -> None:
         """Trains to the last epoch or the early stop, then leaves the best parameters in the model."""
@@ -132,6 +149,7 @@ class Loop:
 
     def _finish_epoch(self) -> None:
         state, config = self.state, self.config
+        self._settle_loss()
         row: dict[str, float | int] = {"epoch": state.epoch + 1, "loss": state.loss_sum / len(self.plan.train_ids)}
         last = state.epoch + 1 == config.epochs
         if self.evaluate and (last or (state.epoch + 1) % config.eval_every == 0):
@@ -152,11 +170,21 @@ class Loop:
         else:
             state.waited += 1
 
+    def _settle_loss(self) -> None:
+        """Makes the epoch's sum of losses a number, which waits for the device where it holds the sum."""
+        if isinstance(self.state.loss_sum, Tensor):
+            self.state.loss_sum = self.device.fetch(self.state.loss_sum, LOSS, self.device.traffic).item()
+
     def _save(self) -> None:
+        self._settle_loss()
         parts = {
             "model": self.model.state_dict(),
             "best": self.best,
             "optimiser": optimiser_state(self.optimiser),
             "executor": self.executor.state(),
+        }
+        parts = {
+            part: {name: self.device.fetch(tensor, TO_HOST, self.device.traffic) for name, tensor in tensors.items()}
+            for part, tensors in parts.items()
         }
         write_checkpoint(self.checkpoint_path, Checkpoint(self.version, self.state, self.ledger.rows(), parts))

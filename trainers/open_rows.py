@@ -22,7 +22,7 @@ from kernels.errors import InputError
 from kernels.rows.placement import Placement, place_bytes
 from kernels.sampling.epoch_plan import EpochPlan
 from trainers.config import ModelConfig, TrainExecution
-from trainers.devices.logical import LogicalDevice
+from trainers.devices.open import open_device
 from trainers.devices.protocol import Device
 from trainers.probe_step import automatic_device_bytes, simulated_peak
 from trainers.rows.cache import CachedSource
@@ -70,9 +70,11 @@ def open_rows(
             contradict `features`.
     """
     require_nodes(stored, graph.topology.num_nodes, "the graph")
-    table = open_source(stored, execution.features)
     work_bytes = parse_size(execution.workspace) if execution.workspace else None
-    device = LogicalDevice(work_bytes=work_bytes, link_gbps=execution.link_gbps)
+    device = open_device(semantic.train.device, work_bytes, execution.link_gbps)
+    table = open_source(stored, execution.features)
+    if device.remote and execution.features == "memory":
+        table.pin(device)
     source, record = table, {}
     if {"hotness", "budgets"} <= reads.keys():
         budgets, hotness = open_budgets(reads["budgets"]), reads["hotness"]

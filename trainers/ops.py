@@ -19,9 +19,11 @@ from kernels.layers.dropout import dropout as dropout_arrays
 from kernels.types import Array, Block
 
 
-def _array(tensor: Tensor) -> Array:
-    """Returns the tensor's memory as the kernels take it: bfloat16, which NumPy does not have, as uint16."""
+def _array(tensor: Tensor) -> Any:
+    """Returns the tensor's memory as the kernels take it: on a device the tensor, else an array; bfloat16, which NumPy lacks, as uint16."""
     tensor = tensor.detach()
+    if tensor.device.type != "cpu":
+        return tensor
     return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
@@ -32,14 +34,14 @@ class _Aggregate(torch.autograd.Function):
     def forward(ctx: Any, h_src: Tensor, block: Block, reduce: Reduce) -> Tensor:
         ctx.block, ctx.reduce = block, reduce
         h_src = h_src.contiguous()
-        out = torch.empty((block.num_dst, h_src.shape[1]), dtype=h_src.dtype)
+        out = torch.empty((block.num_dst, h_src.shape[1]), dtype=h_src.dtype, device=h_src.device)
         aggregate_arrays(block, _array(h_src), reduce, out=_array(out), threads=torch.get_num_threads())
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         grad = grads[0].contiguous()
-        out = torch.empty((ctx.block.num_src, grad.shape[1]), dtype=grad.dtype)
+        out = torch.empty((ctx.block.num_src, grad.shape[1]), dtype=grad.dtype, device=grad.device)
         aggregate_backward(ctx.block, _array(grad), ctx.reduce, out=_array(out), threads=torch.get_num_threads())
         return out, None, None
 
@@ -50,9 +52,11 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, left: Tensor, right: Tensor, block: Block, mask: EdgeMask | None) -> Tensor:
         z, left, right = (each.contiguous() for each in (z, left, right))
-        out = torch.empty((block.num_dst, z.shape[1]), dtype=z.dtype)
+        out = torch.empty((block.num_dst, z.shape[1]), dtype=z.dtype, device=z.device)
         alpha = torch.empty(
-            (len(block.indices) + block.num_dst, left.shape[1]), dtype=torch.promote_types(z.dtype, torch.float32)
+            (len(block.indices) + block.num_dst, left.shape[1]),
+            dtype=torch.promote_types(z.dtype, torch.float32),
+            device=z.device,
         )
         attend_arrays(
             block, _array(z), _array(left), _array(right),
@@ -90,7 +94,7 @@ def _dropped(x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:
         return _dropped(x.float(), node_ids, key, p).to(x.dtype)  # the scaled value is rounded once
     x = x.contiguous()
     out = torch.empty_like(x)
-    dropout_arrays(x.numpy(), node_ids, key, p, out=out.numpy(), threads=torch.get_num_threads())
+    dropout_arrays(_array(x), node_ids, key, p, out=_array(out), threads=torch.get_num_threads())
     return out
 
 

@@ -28,10 +28,11 @@ from assets.storage.filesystem import full_disk, full_errno
 from assets.storage.store import Store
 from kernels.errors import InputError
 from trainers.config import ModelConfig, TrainTable, model_configs
+from trainers.devices.open import open_device
 from trainers.devices.torch_threads import torch_threads
 from trainers.evaluate import Bounds, ExactRange, exact_ranges, num_passes
 from trainers.inputs import find_model_inputs
-from trainers.models.build import build_model
+from trainers.models.build import build_model, send_model
 from trainers.models.own import Model
 from trainers.rows.source import MappedSource
 from trainers.stage import ModelStage
@@ -74,6 +75,7 @@ def predict(prediction: Prediction, out: Path, progress: Progress | None = None)
     try:
         with torch_threads(prediction.bounds.threads):
             model = load_model(prediction.model, prediction.semantic, graph, features.width)
+            model = send_model(model, prediction.bounds.device)
             progress.start("predict", num_passes(model) * num_nodes, "rows")
             bounds = replace(prediction.bounds, progress=progress)
             ranges = exact_ranges(model, graph.topology, MappedSource(features), bounds)
@@ -126,7 +128,8 @@ def predict_table(
     if not out.absolute().parent.is_dir():
         raise InputError(f"the folder of {out} does not exist", "make it first")
     threads, workspace_bytes = threads or semantic.train.threads, parse_size(workspace)
-    bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, folder=store.home / "spill")
+    device = open_device(semantic.train.device)
+    bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, folder=store.home / "spill", device=device)
     inputs = find_model_inputs(pipeline, table, store, {})
     version = stage_version(ModelStage(), semantic, inputs)
     read = [(each.stage, each.version) for each in inputs.values()]

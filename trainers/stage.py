@@ -34,15 +34,17 @@ from trainers.devices.torch_threads import torch_threads
 from trainers.evaluate import infer_exact, infer_sampled
 from trainers.executor import Run
 from trainers.loop import Loop
-from trainers.models.build import build_model
+from trainers.models.build import PARAMETERS, build_model, send_model
 from trainers.open_rows import open_rows
 from trainers.recipe import ModelRecipe
 from trainers.record.epoch_lines import EpochLines, Lines
-from trainers.record.ledger import Ledger
+from trainers.record.ledger import Ledger, Line
 from trainers.record.memory import PeakMemory
 from trainers.record.timeline import Timeline
 from trainers.scores import score
 from trainers.techniques import find_technique
+
+WEIGHTS = Line("d2h", "parameter")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +114,12 @@ class Training:
         self.ledger, self.timeline = Ledger(), Timeline()
         self.plan = epoch_plan(np.array(self.graph.train_ids), semantic)
         self.features = open_rows(self.graph, stored, semantic, execution, self.plan, reads)
-        self.model = build_model(semantic.train, stored.width, self.graph.num_classes, semantic.seed)
+        model = build_model(semantic.train, stored.width, self.graph.num_classes, semantic.seed)
+        self.model = send_model(model, self.features.device)
         self.class_weights = class_weights(semantic.train, self.graph)
+        if self.class_weights is not None:
+            device = self.features.device
+            self.class_weights = device.send_tensor(self.class_weights, PARAMETERS, device.traffic)
         self._require_scores()
         path = checkpoint_path(execution.checkpoints, version)
         self.run = self._build_run()
@@ -123,8 +129,8 @@ class Training:
             self.loop.restore(checkpoint)
 
     def train(self) -> None:
-        """Runs the loop, on the device where there is a bound."""
-        if self.execution.workspace is None:  # counting takes time
+        """Runs the loop, on the device where there is a bound or the device has memory of its own."""
+        if self.execution.workspace is None and not self.features.device.remote:  # counting takes time
             self.loop.run()
             return
         self.features.device.adopt(self.model.parameters(), "parameters")
@@ -134,13 +140,19 @@ class Training:
     def write(self, writer: Writer) -> Summary:
         """Scores the final model on every split and writes the artifact's files."""
         logits = self._logits(("train", "valid", "test"))
-        writer.path("weights.safetensors").write_bytes(save(self.model.state_dict()))
+        device = self.features.device
+        weights = {
+            name: device.fetch(tensor, WEIGHTS, device.traffic) for name, tensor in self.model.state_dict().items()
+        }
+        writer.path("weights.safetensors").write_bytes(save(weights))
         rows = "".join(json.dumps(row, sort_keys=True) + "\n" for row in self.loop.state.history)
         writer.path("metrics.jsonl").write_text(rows)
         writer.path("ledger.json").write_text(json.dumps(self.ledger.rows(), indent=1, sort_keys=True) + "\n")
         timing = {"train": self.loop.timing.train_seconds, "evaluate": self.loop.timing.evaluate_seconds}
         writer.note(epoch_seconds=timing, peak_bytes=dict(self.features.device.peak), cache=self.features.record)
         writer.note(timeline=self.timeline.record)
+        if device.remote:
+            writer.note(device=str(device.torch_device), traffic_besides_batches=device.traffic.rows()["moves"])
         state = self.loop.state
         numbers: dict[str, Any] = {}
         for metric in dict.fromkeys(("accuracy", self.semantic.train.metric)):
@@ -148,9 +160,9 @@ class Training:
             numbers |= {name: value for name, value in values.items() if value is not None}
         numbers |= {"epochs_run": state.epoch, "best_epoch": state.best_epoch, "loss": state.history[-1]["loss"]}
         numbers |= {"parameters": sum(parameter.numel() for parameter in self.model.parameters())}
-        return Summary(numbers=numbers, checks=self._checks(numbers))
+        return Summary(numbers=numbers, checks=self._checks(numbers, weights))
 
-    def _checks(self, numbers: Mapping[str, Any]) -> list[Check]:
+    def _checks(self, numbers: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> list[Check]:
         """Tests the trained model."""
         metric, graph = self.semantic.train.metric, self.graph
         # Without validation nodes the training nodes are what there is.
@@ -158,7 +170,7 @@ class Training:
         if not len(ids):
             split, words, ids = ("train", "training", graph.train_ids)
         checks = [
-            weights_check(self.model.state_dict()),
+            weights_check(weights),
             chance_check(
                 metric, words, numbers.get(f"{split}_{metric}"), graph.labels[np.array(ids)], graph.class_names
             ),
@@ -184,6 +196,7 @@ class Training:
             queue_bytes=queue_bytes,
             most_queue_bytes=most_queue_bytes,
             dtype=train.dtype,
+            device=self.features.device,
         )
         return Run(
             graph=graph,
@@ -212,6 +225,7 @@ class Training:
             version=version,
             checkpoint_steps=self.execution.checkpoint_steps,
             timeline=self.timeline,
+            device=self.features.device,
             lines=EpochLines(
                 getattr(progress, "tell", None),
                 f"seed {self.semantic.seed}, ",
@@ -260,6 +274,7 @@ class Training:
                 node_ids=node_ids,
                 folder=self.execution.checkpoints.parent / "spill",
                 progress=self.progress,
+                device=self.features.device,
             )
         assert sampling is not None
         return infer_sampled(
@@ -273,6 +288,7 @@ class Training:
             threads=train.threads,
             method=sampling.method,
             progress=self.progress,
+            device=self.features.device,
         )
 
 

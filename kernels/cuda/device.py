@@ -22,6 +22,8 @@ from kernels.errors import InputError
 from kernels.types import Array
 
 SOURCES = Path(__file__).parent
+COMPILE_OPTIONS = ("--std=c++17", "--fmad=false", f"-I{SOURCES}", f"-I{SOURCES.parent / 'native'}")
+"""Without fused multiply-adds, so that sums have the CPU's bits; the kernels' bound is memory."""
 Kernel = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]
 """kernel(grid, block, arguments); arguments are NumPy scalars, pointers as uint64."""
 _MULTIPROCESSOR_COUNT = 16  # cudaDevAttrMultiProcessorCount
@@ -89,6 +91,10 @@ class KernelDevice(Protocol):
         Raises:
             InputError: the system does not allow it.
         """
+        ...
+
+    def synchronize(self) -> None:
+        """Waits until everything that was launched on the device's stream is done."""
         ...
 
     def pointer(self, array: Any, what: str) -> int:
@@ -197,6 +203,11 @@ class CudaDevice:
     def _torch_device(self) -> str:
         return f"cuda:{self.index}"
 
+    def synchronize(self) -> None:
+        """Waits until everything that was launched on the stream is done."""
+        with self.active():
+            self.cupy.cuda.get_current_stream().synchronize()
+
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Returns an uninitialised NumPy array in pinned host memory, of torch's pool; it goes back when the array is gone."""
         import torch
@@ -218,7 +229,9 @@ class CudaDevice:
                 runtime.hostRegister(address, array.nbytes, _PORTABLE)
         except runtime.CUDARuntimeError as error:
             problem = f"{array.nbytes:,} bytes of host memory cannot be pinned: {error}"
-            raise InputError(problem, "raise the limit on locked memory (ulimit -l), or lower `host` in [memory]") from error
+            raise InputError(
+                problem, "raise the limit on locked memory (ulimit -l), or lower `host` in [memory]"
+            ) from error
         weakref.finalize(array, runtime.hostUnregister, address)
 
     def pointer(self, array: Any, what: str) -> int:
@@ -307,7 +320,7 @@ def _num_multiprocessors(index: int) -> int:
 
 @functools.cache
 def _module(source: str, defines: tuple[tuple[str, str], ...]) -> Any:
-    options = ("--std=c++17", *(f"-D{name}={value}" for name, value in defines))
+    options = (*COMPILE_OPTIONS, *(f"-D{name}={value}" for name, value in defines))
     return _cupy().RawModule(code=(SOURCES / f"{source}.cu").read_text(), options=options)
 
 

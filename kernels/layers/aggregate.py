@@ -27,8 +27,10 @@ from typing import Literal, get_args
 import numpy as np
 
 from kernels import _native
-from kernels.arrays import STORED_FLOATS, as_int32, as_out, as_rows, check_threads, narrow, widen
+from kernels.arrays import STORED_FLOATS, as_int32, as_out, as_rows, check_threads, dtype_name, narrow, widen
+from kernels.cuda.device import device_of, on_device
 from kernels.errors import InputError
+from kernels.layers.aggregate_cuda import aggregate_backward_cuda, aggregate_cuda
 from kernels.types import Array, Block
 
 Reduce = Literal["sum", "mean", "weighted"]
@@ -72,7 +74,7 @@ def aggregate_backward_reference(block: Block, grad_out: Array, reduce: Reduce) 
 
 
 def aggregate(block: Block, h: Array, reduce: Reduce, out: Array | None = None, threads: int = 1) -> Array:
-    """Sums the sources' rows of every destination.
+    """Sums the sources' rows of every destination. Where `h` is decides what runs: native code, or the CUDA kernel.
 
     Args:
         block: the block; `weighted` needs block.weight.
@@ -88,6 +90,10 @@ def aggregate(block: Block, h: Array, reduce: Reduce, out: Array | None = None, 
     Raises:
         InputError: a shape, dtype or reduction does not fit, or weights are missing.
     """
+    if on_device(h):
+        device = device_of(h)
+        out = device.empty((block.num_dst, h.shape[1]), dtype_name(h.dtype)) if out is None else out
+        return aggregate_cuda(block, h, reduce, out, device)
     start, end, dst_pos, weight, self_weight = _rows(block, reduce)
     indices = as_int32(block.indices, "indices", len(block.indices))
     h = as_rows(h, "h", block.num_src, STORED_FLOATS)
@@ -115,6 +121,10 @@ def aggregate_backward(
     Raises:
         InputError: the transpose is missing or older than the block's rows, or a shape, dtype or reduction does not fit.
     """
+    if on_device(grad_out):
+        device = device_of(grad_out)
+        out = device.empty((block.num_src, grad_out.shape[1]), dtype_name(grad_out.dtype)) if out is None else out
+        return aggregate_backward_cuda(block, grad_out, reduce, out, device)
     start, end, dst_pos, weight, self_weight = _rows(block, reduce)
     if block.t_start is None or block.t_edge is None or block.t_dst is None:
         raise InputError(

@@ -36,8 +36,11 @@ import numpy as np
 
 from kernels import _native
 from kernels.arrays import STORED_FLOATS, as_ids, as_int32, as_out, as_rows, check_threads, narrow, sum_dtype, widen
+from kernels.cuda.device import device_of, on_device
 from kernels.errors import InputError
+from kernels.layers.attention_cuda import attend_backward_cuda, attend_cuda
 from kernels.layers.dropout import LANES, drop_threshold
+from kernels.layers.edge_mask_cuda import edge_mask_cuda
 from kernels.rng import MASK, absorb, draws
 from kernels.types import Array, Block
 
@@ -91,6 +94,9 @@ def edge_mask(block: Block, num_heads: int, key: int, p: float, threads: int = 1
         InputError: p is not in [0, 1), or the block is not sound.
     """
     threshold = drop_threshold(p)
+    if on_device(block.indices):
+        kept = edge_mask_cuda(block, num_heads, key, threshold, device_of(block.indices))
+        return EdgeMask(kept=kept, scale=LANES / (LANES - threshold))
     kept = np.ones((len(block.indices) + block.num_dst, num_heads), np.uint8)
     ids = as_ids(block.src_ids, "src_ids")
     _native.edge_mask(*_rows(block), ids, key & MASK, threshold, kept, check_threads(threads))
@@ -148,6 +154,13 @@ def attend(
     Raises:
         InputError: a shape or dtype does not fit.
     """
+    if on_device(z):
+        kept, scale = (None, 1.0) if mask is None else (mask.kept, mask.scale)
+        assert out is not None and alpha is not None
+        attend_cuda(
+            block, z, left, right, slope=slope, kept=kept, scale=scale, out=out, alpha=alpha, device=device_of(z)
+        )
+        return out, alpha
     z, left, right = _inputs(block, z, left, right)
     out = as_out(out, (block.num_dst, z.shape[1]), z.dtype)
     alpha = as_out(alpha, (len(block.indices) + block.num_dst, left.shape[1]), sum_dtype(z.dtype))
@@ -185,6 +198,12 @@ def attend_backward(
     Raises:
         InputError: the transpose is missing or stale, or a shape or dtype does not fit.
     """
+    if on_device(z):
+        kept, scale = (None, 1.0) if mask is None else (mask.kept, mask.scale)
+        assert out is not None
+        given = {"slope": slope, "kept": kept, "scale": scale, "out": out, "device": device_of(z)}
+        attend_backward_cuda(block, z, left, right, alpha, grad_out, **given)
+        return out
     z, left, right = _inputs(block, z, left, right)
     num_edges = block.num_edges
     if block.t_start is None or block.t_edge is None or block.t_dst is None or len(block.t_dst) != num_edges:

@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 
 from kernels import _native
-from kernels.arrays import as_ids, as_out, as_rows, check_threads
+from kernels.arrays import as_ids, as_out, as_rows, check_threads, dtype_name
+from kernels.cuda.device import device_of, on_device
 from kernels.errors import InputError
+from kernels.layers.dropout_cuda import dropout_cuda
 from kernels.rng import MASK, absorb_ids_reference, draws
 from kernels.types import Array
 
@@ -64,6 +66,10 @@ def dropout(x: Array, node_ids: Any, key: int, p: float, out: Array | None = Non
         InputError: p is not in [0, 1), or a shape or dtype does not fit.
     """
     threshold = drop_threshold(p)
+    if on_device(x):
+        device = device_of(x)
+        out = device.empty(tuple(x.shape), dtype_name(x.dtype)) if out is None else out
+        return dropout_cuda(x, node_ids, key, threshold, out, device)
     node_ids = as_ids(node_ids, "node_ids")
     x = as_rows(x, "x", len(node_ids))
     out = as_out(out, x.shape, x.dtype)

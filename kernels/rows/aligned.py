@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 
 import numpy as np
@@ -100,10 +101,11 @@ class BufferPool:
     Args:
         keep_bytes: bytes of returned buffers that are kept for the next borrower; buffers beyond them go back to the system, small ones
             first.
+        pin: is called with the memory of every new buffer, so that a device reads it where it is; None for none.
     """
 
-    def __init__(self, keep_bytes: int):
-        self.keep_bytes = keep_bytes
+    def __init__(self, keep_bytes: int, pin: Callable[[Array], None] | None = None):
+        self.keep_bytes, self.pin = keep_bytes, pin
         self.lent_bytes = 0
         self.returned: deque[Array] = deque()
         self.kept_bytes = 0
@@ -121,6 +123,8 @@ class BufferPool:
             data = aligned_empty(space_for(num_bytes)) if best is None else self._kept.pop(best)
             self.kept_bytes -= 0 if best is None else data.nbytes
             self.lent_bytes += data.nbytes
+        if best is None and self.pin is not None:
+            self.pin(data)
         return AlignedBuffer(data, self)
 
     def give_back(self, data: Array) -> None:

@@ -71,6 +71,9 @@ class SimulatedKernels:
 
         return torch.zeros(shape, dtype=getattr(torch, np.dtype(dtype).name), device=NAME)
 
+    def synchronize(self) -> None:
+        """A launch is done when it returns."""
+
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Returns host memory that kernels may touch."""
         made = np.empty(shape, dtype)

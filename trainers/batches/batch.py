@@ -105,7 +105,7 @@ def batch_bytes(batch: MiniBatch, width: int, dtype: str = "float32") -> int:
 def block_bytes(blocks: tuple[Block, ...]) -> int:
     """Returns the bytes of all arrays of blocks."""
     arrays = [getattr(block, field.name) for block in blocks for field in fields(block)]
-    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+    return sum(array.nbytes for array in arrays if hasattr(array, "nbytes"))  # tensors of a device have it, too
 
 
 def count_batch(batch: MiniBatch, ledger: Ledger) -> None:

@@ -21,8 +21,9 @@ from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.own_sampling import AnySampler
 from trainers.batches.batch import MiniBatch, attach_weights, batch_bytes, block_bytes, count_batch, planned_batch
 from trainers.batches.flow import Task, Work
+from trainers.batches.send import send_batch
 from trainers.batches.source import Batching
-from trainers.devices.malloc import lent_rows
+from trainers.devices.malloc import input_space
 from trainers.record.ledger import Ledger
 from trainers.rows.source import FeatureSource
 
@@ -78,9 +79,11 @@ class OnlineSource:
         return planned_batch(item, epoch, batching.labels, blocks, slots=slots)
 
     def _gathered(self, batch: MiniBatch) -> tuple[MiniBatch, Ledger]:
-        moved = Ledger()
-        batch.staged = self.features.stage(batch)
-        batch.x = lent_rows(self._inputs, len(batch.input_ids), self.features.width, self.batching.dtype)
-        self.features.gather(batch, batch.x, moved)
-        count_batch(batch, moved)
-        return batch, moved
+        moved, device = Ledger(), self.batching.device
+        with device.preparing():
+            batch.staged = self.features.stage(batch)
+            rows, width = len(batch.input_ids), self.features.width
+            batch.x = input_space(device, self._inputs, rows, width, self.batching.dtype)
+            self.features.gather(batch, batch.x, moved)
+            count_batch(batch, moved)
+            return send_batch(batch, device, moved), moved

@@ -11,6 +11,8 @@ from kernels.sampling.sample import Transposes
 from kernels.types import Array, Topology
 from trainers.batches.batch import MiniBatch
 from trainers.batches.flow import Task, flow
+from trainers.devices.logical import LogicalDevice
+from trainers.devices.protocol import Device
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import Timeline
 
@@ -41,6 +43,7 @@ class Batching:
         ledger: gets rows, edges and bytes of every batch that the step took.
         timeline: gets the spans of every thread, and of the step while it waits for a batch.
         dtype: NumPy name of the type of gathered input rows.
+        device: where the batches are trained on.
     """
 
     topology: Topology
@@ -53,6 +56,7 @@ class Batching:
     ledger: Ledger = field(default_factory=Ledger)
     timeline: Timeline = field(default_factory=Timeline)
     dtype: str = "float32"
+    device: Device = field(default_factory=LogicalDevice)
 
     def flow(
         self, planned: Sequence[PlannedBatch], tasks: Sequence[Task]

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from trainers.devices.link import Link
 from trainers.devices.protocol import CACHE, Direction, OverBudget, torch_dtype
+from trainers.record.ledger import Ledger, Line
 
 
 class LogicalDevice(TorchDispatchMode):
@@ -36,6 +38,8 @@ class LogicalDevice(TorchDispatchMode):
     """
 
     kind = "logical"
+    torch_device = torch.device("cpu")
+    remote = False
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class LogicalDevice(TorchDispatchMode):
         super().__init__()
         self.index, self.work_bytes, self.cache_bytes, self.link_gbps = index, work_bytes, cache_bytes, link_gbps
         self._links = {} if link_gbps is None else {"h2d": Link(link_gbps), "d2h": Link(link_gbps)}
+        self.traffic = Ledger()
         self.live_bytes = 0
         self._live: Counter[str] = Counter()
         self._peak: Counter[str] = Counter()
@@ -91,6 +96,32 @@ class LogicalDevice(TorchDispatchMode):
     def active(self) -> LogicalDevice:
         """Returns the device, which is a context: storages that are made in it are booked."""
         return self
+
+    def send(self, arrays: Sequence[np.ndarray], line: Line, ledger: Ledger) -> list[Any]:
+        """Returns the arrays: they are where the device computes."""
+        return list(arrays)
+
+    def send_tensor(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
+        """Returns the tensor."""
+        return tensor
+
+    def fetch(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
+        """Returns the tensor."""
+        return tensor
+
+    def preparing(self) -> AbstractContextManager[Any]:
+        """Returns a context that does nothing."""
+        return nullcontext()
+
+    def hand_over(self, tensors: Iterable[Any]) -> None:
+        """Has nothing to do: an operation is done when its call returns."""
+
+    def pin(self, array: np.ndarray) -> None:
+        """Has nothing to do: the device reads the host's memory."""
+
+    def host_rows(self, shape: tuple[int, int], dtype: Any) -> np.ndarray:
+        """Returns an uninitialised array."""
+        return np.empty(shape, dtype)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Runs one operation and books the storages that it made."""

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from kernels.rows.aligned import BufferPool
+from trainers.devices.protocol import Device
 
 # Parameters of mallopt(3).
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
@@ -38,6 +39,13 @@ def keep_freed_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     settings = {_TRIM_THRESHOLD: _LARGEST_INT, _TOP_PAD: _GROW_BYTES, _MMAP_MAX: 0}
     return all([mallopt(name, value) == 1 for name, value in settings.items()])
+
+
+def input_space(device: Device, pool: BufferPool, rows: int, width: int, dtype: str) -> torch.Tensor:
+    """Returns dtype[rows, width], uninitialised, for a batch's inputs: on a device with memory of its own, else from the pool."""
+    if device.remote:
+        return device.alloc((rows, width), np.dtype(dtype), "inputs")
+    return lent_rows(pool, rows, width, dtype)
 
 
 def lent_rows(pool: BufferPool, rows: int, width: int, dtype: str = "float32") -> torch.Tensor:

@@ -1,12 +1,13 @@
 """What a trainer needs of a device: memory that is booked by purpose, and links by direction.
 
-Every trainer is written against `Device`. `LogicalDevice` (trainers/devices/logical.py) is a CPU that is held to a device's memory. A
-budget is enforced where memory is asked for, so that a run that does not fit ends with one message instead of a crash.
+Every trainer is written against `Device`. `LogicalDevice` (trainers/devices/logical.py) is a CPU that is held to a device's memory;
+`Accelerator` (trainers/devices/accelerator.py) has memory of its own, which everything that it computes on has to be sent to. A budget is
+enforced where memory is asked for, so that a run that does not fit ends with one message instead of a crash.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -17,6 +18,7 @@ from kernels.errors import InputError
 
 if TYPE_CHECKING:
     from trainers.devices.link import Link
+    from trainers.record.ledger import Ledger, Line
 
 CACHE = "cache"
 """The purpose of cached rows; everything else is work."""
@@ -43,13 +45,19 @@ class Device(Protocol):
 
     Attributes:
         index: number of the device.
-        kind: "logical" for a part of this machine's CPU.
+        kind: "logical" for a part of this machine's CPU, else torch's name of the kind of device.
+        torch_device: where tensors are that it computes on.
+        remote: it has memory of its own; what it computes on has to be sent there.
+        traffic: what crossed besides the batches of the training: parameters, checkpoints, evaluation.
         work_bytes, cache_bytes: bounds on memory for work and for cached rows, None for no bound.
         peak: peak bytes by purpose; "total" is the peak of their sum.
     """
 
     index: int
     kind: str
+    torch_device: torch.device
+    remote: bool
+    traffic: Ledger
     work_bytes: int | None
     cache_bytes: int | None
 
@@ -78,6 +86,34 @@ class Device(Protocol):
 
     def active(self) -> AbstractContextManager[Any]:
         """Returns a context in which all work of this thread is done, and booked, on this device."""
+        ...
+
+    def send(self, arrays: Sequence[np.ndarray], line: Line, ledger: Ledger) -> list[Any]:
+        """Returns arrays where the device computes on them, and books one transfer; on a device without memory of its own, as they are."""
+        ...
+
+    def send_tensor(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
+        """Returns a tensor where the device computes on it, and books the transfer."""
+        ...
+
+    def fetch(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
+        """Returns a tensor in the host's memory, and books the transfer."""
+        ...
+
+    def preparing(self) -> AbstractContextManager[Any]:
+        """Returns a context in which a thread prepares a batch beside the training step; at its end all of it is done."""
+        ...
+
+    def hand_over(self, tensors: Iterable[Any]) -> None:
+        """Tells that tensors made in `preparing` are used by the training step, so that their memory waits for it."""
+        ...
+
+    def pin(self, array: np.ndarray) -> None:
+        """Lets the device read an array of the host where it is, for as long as it lives."""
+        ...
+
+    def host_rows(self, shape: tuple[int, int], dtype: Any) -> np.ndarray:
+        """Returns an uninitialised array of the host that the device reads where it is."""
         ...
 
 

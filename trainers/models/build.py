@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from assets.storage.user_code import is_reference
+from trainers.devices.protocol import Device
 from trainers.models.ends import LinearHead, Projection
 from trainers.models.finish import LayerOptions
 from trainers.models.gat import GatLayer
@@ -16,10 +17,12 @@ from trainers.models.gin import GinLayer
 from trainers.models.layer import LayeredModel, initialise
 from trainers.models.own import Model, build_own_model
 from trainers.models.sage import SageLayer
+from trainers.record.ledger import Line
 
 if TYPE_CHECKING:
     from trainers.config import TrainConfig
 
+PARAMETERS = Line("h2d", "parameter")
 LAYERS: dict[str, type[nn.Module]] = {"sage": SageLayer, "gcn": GcnLayer, "gat": GatLayer, "gin": GinLayer}
 
 
@@ -37,6 +40,16 @@ def build_model(config: TrainConfig, in_width: int, num_classes: int, seed: int)
     """
     # Initial values are drawn in float32, so that models of all types begin at the same point.
     return _build(config, in_width, num_classes, seed).to(getattr(torch, config.dtype))
+
+
+def send_model(model: Model, device: Device) -> Model:
+    """Returns the model with its parameters and buffers on a device, and books them beside the batches' traffic."""
+    if device.remote:
+        tensors = [*model.parameters(), *model.buffers()]
+        num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        device.traffic.move(PARAMETERS, requests=len(tensors), asked_bytes=num_bytes, moved_bytes=num_bytes)
+        model.to(device.torch_device)
+    return model
 
 
 def _build(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> Model:

@@ -175,7 +175,7 @@ class LayeredModel(nn.Module):
 
 def own_rows(h_src: Tensor, block: Block) -> Tensor:
     """Returns the destinations' rows among the sources' rows: float[num_dst, ...]."""
-    return h_src[: block.num_dst] if block.dst_pos is None else h_src[torch.from_numpy(block.dst_pos).long()]
+    return h_src[: block.num_dst] if block.dst_pos is None else h_src[torch.as_tensor(block.dst_pos).long()]
 
 
 def seed_rows(h: Tensor, above: Sequence[Block]) -> Tensor:
@@ -189,9 +189,9 @@ def seed_rows(h: Tensor, above: Sequence[Block]) -> Tensor:
         return h
     if all(block.dst_pos is None for block in above):
         return h[: above[-1].num_dst].clone()
-    places = torch.arange(above[-1].num_dst)
+    places = torch.arange(above[-1].num_dst, device=h.device)
     for block in reversed(above):
-        places = places if block.dst_pos is None else torch.from_numpy(block.dst_pos).long()[places]
+        places = places if block.dst_pos is None else torch.as_tensor(block.dst_pos).long()[places]
     return h[places]
 
 

@@ -21,13 +21,13 @@ import torch
 
 from assets.storage.read_verified import read_rows
 from assets.storage.table import FeatureTable
-from kernels.rows.gather import gather_tiered
+from kernels.rows.gather import gather, gather_tiered
 from kernels.rows.placement import Placement
 from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, MAX_ROWS, NO_FEATURES, ROW_BITS, STAGED, Tiers, make_slots
 from kernels.types import Array
 from trainers.devices.protocol import CACHE, Device, kernel_array
 from trainers.record.ledger import Ledger
-from trainers.rows.source import D2D, H2D, Keyed, TableSource, Wanted
+from trainers.rows.source import D2D, H2D, SLOTS, Keyed, TableSource, Wanted, fill_rows
 
 
 class CachedSource:
@@ -54,16 +54,21 @@ class CachedSource:
         device: Device,
         max_rows: int = MAX_ROWS,
     ):
-        self.behind, self.placement = behind, placement
+        self.behind, self.placement, self.device = behind, placement, device
         self.width, self.dtype, self.row_bytes = behind.width, behind.dtype, behind.row_bytes
-        self.direct = table.num_rows <= max_rows
+        self.direct = table.num_rows <= max_rows and (behind.pinned or not device.remote)
         # The array below is a view of it; the device books the bytes for as long as the tensor lives.
         self.device_rows = device.alloc((len(placement.device_ids), self.width), behind.rows.dtype, CACHE)
-        device_image = kernel_array(self.device_rows)
-        host_image = np.empty((len(placement.host_ids), self.width), behind.rows.dtype)
+        # Rows for a device with memory of its own are read on the host, and sent at once.
+        shape = (len(placement.device_ids), self.width)
+        device_image = np.empty(shape, behind.rows.dtype) if device.remote else kernel_array(self.device_rows)
+        host_image = device.host_rows((len(placement.host_ids), self.width), behind.rows.dtype)
         images = ((placement.device_ids, device_image), (placement.host_ids, host_image))
         read_rows(table, [(table.rows_of(node_ids), image) for node_ids, image in images])
         self.host_bytes = host_image.nbytes
+        if device.remote:
+            fill_rows(self.device_rows, device_image, device)
+            device_image = self.device_rows
         self._tiers = {"device": device_image, "host": host_image}
         self._slot = placement.slot
         if self.direct:
@@ -89,12 +94,14 @@ class CachedSource:
             slots, staged = self._staged(node_ids, slots)
         gather_tiered(slots, Tiers(**self._tiers, staged=staged), kernel_array(out), threads=self.behind.threads)
         self._book(slots, ledger)
+        if self.device.remote:
+            ledger.move(SLOTS, requests=1, asked_bytes=slots.nbytes, moved_bytes=slots.nbytes)
 
     def _staged(self, node_ids: Array, slots: Array) -> tuple[Array, Array]:
         """Copies the rows that are in no tier into a buffer, and returns the slots that point into it, and it."""
         missing = np.flatnonzero(slots == ELSEWHERE)
-        places, row_of = node_ids[missing], self.behind.row_of
-        rows = self.behind.rows[places if row_of is None else row_of[places]]
+        rows = self.device.host_rows((len(missing), self.width), self.behind.rows.dtype)
+        gather(self.behind.rows, node_ids[missing], rows, threads=self.behind.threads, row_of=self.behind.row_of)
         slots = slots.copy()
         slots[missing] = make_slots(STAGED, np.arange(len(missing)))
         return slots, rows

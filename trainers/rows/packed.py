@@ -22,6 +22,7 @@ import torch
 from assets.packed_chunks.read import ChunkPlace, Chunks, Extent, damaged, staging_capacity
 from assets.storage.read_verified import read_rows, read_table
 from assets.storage.table import FeatureTable
+from kernels.cuda.device import device_of
 from kernels.errors import InputError
 from kernels.rows.aligned import AlignedBuffer, BufferPool, space_for
 from kernels.rows.direct_io import DirectFile, Moved, PageReader, ReadExecution
@@ -31,7 +32,7 @@ from kernels.rows.slots import DEVICE, HOST, NO_FEATURES, ROW_BITS, Tiers
 from kernels.types import Array
 from trainers.devices.protocol import CACHE, Device, kernel_array
 from trainers.record.ledger import Ledger, Line
-from trainers.rows.source import D2D, H2D, Keyed, Wanted
+from trainers.rows.source import D2D, H2D, SLOTS, Keyed, Wanted, fill_rows
 
 FEATURES, ADDRESSES = Line("disk", "feature"), Line("disk", "ids")
 WINDOW_BYTES = 1 << 20
@@ -99,12 +100,16 @@ class PackedRows:
     ):
         self.chunks, self.device, self.num_batches, self.threads = chunks, device, num_batches, threads
         self.width, self.dtype, self.row_bytes = table.width, table.dtype, table.row_bytes
-        self._pool, self._reading = BufferPool(pool_bytes), reading
+        self._pool, self._reading = BufferPool(pool_bytes, device.pin if device.remote else None), reading
         self._free: list[ChunkLoader] = []
         image = chunks.device_image
         self._device_rows = device.alloc((image.num_rows, self.width), np.dtype(image.dtype), CACHE)
-        read_rows(image, [(np.arange(image.num_rows), kernel_array(self._device_rows))])
+        if device.remote:
+            fill_rows(self._device_rows, read_table(image), device)
+        else:
+            read_rows(image, [(np.arange(image.num_rows), kernel_array(self._device_rows))])
         self._host_rows = read_table(chunks.host_image)
+        device.pin(self._host_rows)
 
     def mark(self, node_ids: Array, out: Array) -> None:
         """Has no slots for nodes: a chunk says where the rows of its own batch are."""
@@ -134,6 +139,10 @@ class PackedRows:
         staged: Staged = batch.staged
         tiers = Tiers(device=kernel_array(self._device_rows), host=self._host_rows, staged=staged.rows)
         gather_tiered(staged.slots, tiers, kernel_array(out), threads=self.threads)
+        if self.device.remote:
+            # The buffer that rows and slots lie in is lent to the next batch when this returns.
+            device_of(out).synchronize()
+            ledger.move(SLOTS, requests=1, asked_bytes=staged.slots.nbytes, moved_bytes=staged.slots.nbytes)
         tier = staged.slots >> ROW_BITS
         device, host, without = (int(np.count_nonzero(tier == each)) for each in (DEVICE, HOST, NO_FEATURES))
         if without:

@@ -15,12 +15,15 @@ import torch
 
 from assets.storage.read_verified import read_table
 from assets.storage.table import FeatureTable
-from kernels.rows.gather import gather
+from kernels.cuda.device import KernelDevice, device_of, on_device
+from kernels.rows.gather import gather, gather_tiered
+from kernels.rows.slots import HOST, MAX_ROWS, NO_FEATURES, STAGED, Tiers, make_slots
 from kernels.types import Array, BatchKey
-from trainers.devices.protocol import kernel_array
+from trainers.devices.protocol import Device, kernel_array
 from trainers.record.ledger import Ledger, Line
 
 H2D, D2D, MAPPED = Line("h2d", "feature"), Line("d2d", "feature"), Line("mapped", "feature")
+SLOTS = Line("h2d", "ids")
 
 
 class Wanted(Protocol):
@@ -103,9 +106,19 @@ class TableSource:
 
     def __init__(self, rows: Array, mapped: bool, threads: int, row_of: Array | None = None):
         self.rows, self.row_of, self.mapped, self.threads = rows, row_of, mapped, threads
-        self.width = rows.shape[1]
+        self.width, self.pinned = rows.shape[1], False
         self.dtype = rows.dtype.name
         self.row_bytes = self.width * rows.dtype.itemsize
+
+    def pin(self, device: Device) -> None:
+        """Lets a device with memory of its own read the rows where they are.
+
+        Raises:
+            InputError: the system does not allow so much memory to be pinned.
+        """
+        if len(self.rows) <= MAX_ROWS:  # more than a slot can name
+            device.pin(self.rows)
+            self.pinned = True
 
     def mark(self, node_ids: Array, out: Array) -> None:
         """Writes the node ids: a row's place is its node."""
@@ -117,12 +130,37 @@ class TableSource:
     def gather(self, batch: Wanted, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes row i of out: float[n, F] from batch.input_ids[i], converted to out's dtype, and books the bytes."""
         node_ids, num_rows = batch.input_ids, len(batch.input_ids)
-        gather(self.rows, node_ids, kernel_array(out), threads=self.threads, row_of=self.row_of)
+        if on_device(out):
+            slots, tiers = self.staged(node_ids, device_of(out))
+            gather_tiered(slots, tiers, out)
+            ledger.move(SLOTS, requests=1, asked_bytes=slots.nbytes, moved_bytes=slots.nbytes)
+        else:
+            gather(self.rows, node_ids, kernel_array(out), threads=self.threads, row_of=self.row_of)
         if self.row_of is not None:
             num_rows = int(np.count_nonzero(self.row_of[node_ids] >= 0))
             if num_rows < len(node_ids):
                 ledger.count("without_features", 0, len(node_ids) - num_rows)
         self.book(num_rows, ledger)
+
+    def staged(self, node_ids: Array, kernels: KernelDevice) -> tuple[Array, Tiers]:
+        """Returns slots and tiers that a device gathers rows by: of the pinned table, or of a pinned copy of the rows.
+
+        Args:
+            node_ids: ids[n], global.
+            kernels: the device.
+
+        Returns:
+            i32[n], and the tier that they name; it has to live until the gather is done.
+        """
+        rows = node_ids if self.row_of is None else self.row_of[node_ids]
+        slots, present = np.full(len(rows), NO_FEATURES, np.int32), np.flatnonzero(rows >= 0)
+        if self.pinned:
+            slots[present] = make_slots(HOST, rows[present])
+            return slots, Tiers(host=self.rows)
+        slots[present] = make_slots(STAGED, np.arange(len(present)))
+        copied = kernels.pinned((len(present), self.width), self.rows.dtype)
+        gather(self.rows, rows[present], copied, threads=self.threads)
+        return slots, Tiers(staged=copied)
 
     def book(self, num_rows: int, ledger: Ledger) -> None:
         """Books rows that went to the device from here."""
@@ -144,6 +182,12 @@ class MappedSource(TableSource):
 
     def __init__(self, table: FeatureTable, threads: int = 1):
         super().__init__(table.open(), True, threads, table.row_of)
+
+
+def fill_rows(device_rows: torch.Tensor, rows: Array, device: Device) -> None:
+    """Writes rows of the host, dtype[n, F], to a tensor of a device with memory of its own, and books them beside the batches' traffic."""
+    device_rows.copy_(torch.from_numpy(rows))
+    device.traffic.move(H2D, requests=1, asked_bytes=rows.nbytes, moved_bytes=rows.nbytes)
 
 
 def open_source(table: FeatureTable, where: str, threads: int = 1) -> TableSource:

@@ -27,6 +27,7 @@ class Technique:
         reads: stages that the training reads besides, where the pipeline has them; they change how it runs and none of its weights.
         asks: table -> key -> value that the technique needs in a stage's table, whatever the file says there.
         stored: the mini-batches come from the `samples` stage, whatever the key `samples` says.
+        on_device: it trains on devices with memory of their own, too (`device`).
         predicts: its file has a function `predicted(run, epochs)`: numbers that the ledger has after so many epochs, name -> number
             (trainers/checks.py). A check compares them.
         settings: dataclass of the sub-table `[train.NAME]` with the technique's own keys, None without one.
@@ -39,6 +40,7 @@ class Technique:
     reads: tuple[str, ...] = ()
     asks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     stored: bool = False
+    on_device: bool = False
     predicts: bool = False
     settings: type | None = None
 
@@ -60,6 +62,7 @@ TECHNIQUES: dict[str, Technique] = {
             module="trainers.techniques.minibatch",
             needs=("sampling",),
             reads=("hotness", "budgets"),
+            on_device=True,
             predicts=True,
         ),
         Technique(
@@ -68,6 +71,7 @@ TECHNIQUES: dict[str, Technique] = {
             needs=("sampling", "samples", "memory", "cache_plan"),
             reads=("samples", "cache_plan", "packed_chunks"),
             stored=True,
+            on_device=True,
             predicts=True,
         ),
     )

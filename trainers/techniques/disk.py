@@ -35,10 +35,11 @@ from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.types import Block
 from trainers.batches.batch import MiniBatch, attach_weights, block_bytes, count_batch, planned_batch
 from trainers.batches.flow import Task, Work
+from trainers.batches.send import send_batch
 from trainers.batches.source import Batching
 from trainers.batches.stored import StoredSampler, batch_uses, planned_counts
 from trainers.checks import INPUTS, TO_DEVICE, count_name, move_name
-from trainers.devices.malloc import lent_rows
+from trainers.devices.malloc import input_space
 from trainers.executor import BatchExecutor, Run
 from trainers.record.ledger import Ledger, Line
 from trainers.rows.linked import LinkedSource
@@ -199,7 +200,8 @@ class DiskSource:
         # Labels and counts here: between two steps each of these small operations may wait for the interpreter's lock.
         batch = planned_batch(item, epoch, self.batching.labels, blocks)
         count_batch(batch, ledger)
-        return batch, ledger
+        with self.batching.device.preparing():
+            return send_batch(batch, self.batching.device, ledger), ledger
 
     def _staged(self, item: PlannedBatch) -> Staged:
         # Asked for now, the batch's graph does not wait behind the rows of later batches.
@@ -209,7 +211,10 @@ class DiskSource:
     def assemble(self, staged: Staged) -> tuple[torch.Tensor, Ledger]:
         """Returns float[n, F], the inputs of a batch from all tiers, and what was moved for them; gives the staged rows back."""
         ledger = Ledger()
-        x = lent_rows(self._inputs, len(staged.slots), self.rows.width, self.batching.dtype)
-        self.features.gather(RowIds(None, staged=staged), x, ledger)
+        device = self.batching.device
+        with device.preparing():
+            x = input_space(device, self._inputs, len(staged.slots), self.rows.width, self.batching.dtype)
+            self.features.gather(RowIds(None, staged=staged), x, ledger)
+            device.hand_over([x])
         staged.release()
         return x, ledger

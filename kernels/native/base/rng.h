@@ -3,7 +3,9 @@
 // Generators, OOPSLA 2014, with Stafford's variant 13). kernels/rng.py states the rule and holds the reference.
 #pragma once
 
+#ifndef __CUDACC_RTC__  // compiled at run time, CUDA has no headers of C++
 #include <cstdint>
+#endif
 
 #ifdef __CUDACC__
 #define GRAPHMILL_INLINE __host__ __device__ __forceinline__
@@ -12,6 +14,11 @@
 #endif
 
 namespace graphmill {
+
+#ifdef __CUDACC_RTC__
+using uint64_t = unsigned long long;
+using int32_t = int;
+#endif
 
 constexpr uint64_t GOLDEN = 0x9E3779B97F4A7C15ull;
 

@@ -6,6 +6,8 @@ import importlib.util
 from collections.abc import Iterable
 from pathlib import Path
 
+from kernels.cuda.device import COMPILE_OPTIONS
+
 ARCHITECTURES = (80, 90)
 
 
@@ -42,7 +44,7 @@ def compile_ptx(path: Path, architecture: int, options: Iterable[str] = ()) -> s
 
 def _compile(path: Path, options: list[str], kind: str) -> bytes:
     include = f"--include-path={_find('include/cuda_fp16.h').parent}"
-    flags = [flag.encode() for flag in ("--std=c++17", include, *options)]
+    flags = [flag.encode() for flag in (*COMPILE_OPTIONS, include, *options)]
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     library = _library()
     _check(library.nvrtcCreateProgram(ctypes.byref(program), path.read_bytes(), path.name.encode(), 0, None, None))

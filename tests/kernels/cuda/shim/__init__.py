@@ -44,7 +44,7 @@ BUILD = SOURCES.parents[1] / "build" / "cuda_shim"
 """Compiled kernels, named by a digest of everything they were made from."""
 KERNEL_NAME = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(")
 DYNAMIC = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w ]+?)\s+(\w+)\[\];")
-FLAGS = ("-std=c++17", "-fPIC", "-w", "-g1", f"-I{HERE}", f"-I{NATIVE}")
+FLAGS = ("-std=c++17", "-fPIC", "-w", "-g1", f"-I{HERE}", f"-I{NATIVE}", f"-I{SOURCES}")
 
 
 class ShimError(AssertionError):
@@ -105,7 +105,17 @@ class ShimDevice:
             grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...], shared_mem: int = 0
         ) -> None:
             self.launches += 1
-            _launch(library, name, grid, block, arguments, shared_mem, self.seed + self.launches, self._buffers(), self.checked)
+            _launch(
+                library,
+                name,
+                grid,
+                block,
+                arguments,
+                shared_mem,
+                self.seed + self.launches,
+                self._buffers(),
+                self.checked,
+            )
 
         return launch
 
@@ -147,6 +157,9 @@ class ShimDevice:
     def download(self, array: np.ndarray) -> np.ndarray:
         """Returns a copy."""
         return np.array(array)
+
+    def synchronize(self) -> None:
+        """A launch is done when it returns."""
 
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Returns host memory that kernels may load and store."""
@@ -216,7 +229,9 @@ def _load(text: str, defines: tuple[tuple[str, str], ...], checked: bool) -> cty
 
 
 def _compile(text: str, flags: tuple[str, ...], suffix: str) -> Path:
-    headers = "".join(path.read_text() for path in sorted([*HERE.glob("*.h"), NATIVE / "base" / "half.h"]))
+    base = NATIVE / "base"
+    included = sorted([*HERE.glob("*.h"), *SOURCES.rglob("*.cuh"), base / "half.h", base / "rng.h"])
+    headers = "".join(path.read_text() for path in included)
     digest = hashlib.sha256("\0".join([headers, text, *flags]).encode()).hexdigest()[:24]
     return _made(BUILD / f"{digest}{suffix}", ["-x", "c++", "-c", "-", *flags], text)
 

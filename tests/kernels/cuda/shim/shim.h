@@ -189,6 +189,8 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 inline float __uint_as_float(unsigned bits) { return shim::from_bits<float>(bits); }
 inline float __int_as_float(int bits) { return shim::from_bits<float>(static_cast<unsigned>(bits)); }
 inline unsigned __float_as_uint(float value) { return static_cast<unsigned>(shim::to_bits(value)); }
+inline double __longlong_as_double(long long bits) { return shim::from_bits<double>(static_cast<unsigned long long>(bits)); }
+inline long long __double_as_longlong(double value) { return static_cast<long long>(shim::to_bits(value)); }
 inline int __float_as_int(float value) { return static_cast<int>(shim::to_bits(value)); }
 
 // The launcher's way into a kernel: one function a kernel that takes what cuLaunchKernel takes.

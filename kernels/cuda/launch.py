@@ -1,0 +1,67 @@
+"""What launching code of several kernels shares: the shape of a launch, and arrays that are on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays import BFLOAT16, dtype_name
+from kernels.cuda.device import KernelDevice
+from kernels.errors import InputError
+
+BLOCK = 256
+BLOCKS_PER_MULTIPROCESSOR = 32
+C_TYPES = {"float16": ("Half", 2), "bfloat16": ("BFloat", 2), "float32": ("float", 4), "float64": ("double", 8)}
+"""Names in kernels/cuda/base/element.cuh and bytes of the types that rows may have."""
+NUMPY = {"float16": np.float16, "bfloat16": BFLOAT16, "float32": np.float32, "float64": np.float64}
+
+
+def grid(num_threads: int, device: KernelDevice) -> tuple[int]:
+    """Returns the blocks of a launch whose threads go on until all of `num_threads` pieces of work are done."""
+    return (max(1, min(-(-num_threads // BLOCK), BLOCKS_PER_MULTIPROCESSOR * device.num_multiprocessors)),)
+
+
+def address(array: Any, what: str, device: KernelDevice, length: int | None = None, dtype: str = "int32") -> np.uint64:
+    """Returns a kernel's argument for an array on the device, 0 for None.
+
+    Raises:
+        InputError: it has another type or length, or is not contiguous.
+    """
+    if array is None:
+        return np.uint64(0)
+    if dtype_name(array.dtype) != dtype or (length is not None and len(array) != length):
+        wanted = "n" if length is None else length
+        raise InputError(f"{what} is {dtype_name(array.dtype)}{list(array.shape)}", f"give {what} as {dtype}[{wanted}]")
+    return np.uint64(device.pointer(array, what)) if 0 not in array.shape else np.uint64(0)
+
+
+def matrix(
+    array: Any, what: str, device: KernelDevice, num_rows: int, width: int | None = None
+) -> tuple[np.uint64, str]:
+    """Returns (a kernel's argument, dtype name) of rows on the device that lie side by side.
+
+    Raises:
+        InputError: it has another shape, a type that rows may not have, or rows that are apart.
+    """
+    dtype = dtype_name(array.dtype)
+    shaped = len(array.shape) == 2 and array.shape[0] == num_rows and width in (None, array.shape[1])
+    if dtype not in C_TYPES or not shaped:
+        wanted = "F" if width is None else width
+        raise InputError(
+            f"{what} is {dtype}{list(array.shape)}", f"give [{num_rows}, {wanted}] of {', '.join(C_TYPES)}"
+        )
+    return (np.uint64(0) if 0 in array.shape else np.uint64(device.pointer(array, what))), dtype
+
+
+def pack_and_team(width: int, dtype: str, addresses: list[np.uint64]) -> tuple[int, int]:
+    """Returns how many columns a lane moves at once, and how many lanes make a row.
+
+    As many columns as make 16 bytes, and as width and addresses allow; as many lanes as cover the row, a warp at most.
+    """
+    size = C_TYPES[dtype][1]
+    pack = 16 // size
+    while pack > 1 and (width % pack or any(int(place) % (pack * size) for place in addresses)):
+        pack //= 2
+    packs = max(1, width // pack)
+    return pack, min(32, 1 << (packs - 1).bit_length())

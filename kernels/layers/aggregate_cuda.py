@@ -1,0 +1,133 @@
+"""Aggregation over a block on a GPU; see kernels/layers/aggregate.py for the rule and kernels/cuda/layers/aggregate.cu for how.
+
+Bytes moved: each edge's row once, the list of edges once per tile of 32 lanes' columns, each result once. Nothing is downloaded and nothing
+waits. Not checked, since that would wait for the device: that local ids are in range.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.cuda.device import KernelDevice
+from kernels.cuda.launch import BLOCK, C_TYPES, address, grid, matrix, pack_and_team
+from kernels.errors import InputError
+from kernels.types import Block
+
+REDUCTIONS = {"sum": 0, "mean": 1, "weighted": 2}
+NOTHING = np.uint64(0)
+
+
+def aggregate_cuda(block: Block, h: Any, reduce: str, out: Any, device: KernelDevice) -> Any:
+    """Sums the sources' rows of every destination; see `kernels.layers.aggregate.aggregate`.
+
+    Args:
+        block: its arrays are on the device.
+        h: f32, f64, f16 or bfloat16 [num_src, F] on the device.
+        reduce: "sum", "mean" or "weighted".
+        out: [num_dst, F] of h's dtype on the device, apart from h.
+        device: that the kernel runs on.
+
+    Raises:
+        InputError: a shape or dtype does not fit, or weights are missing.
+    """
+    weighted = _weighted(block, reduce)
+    begins, ends = (address(getattr(block, name), name, device, block.num_dst) for name in ("start", "end"))
+    own = address(block.dst_pos, "dst_pos", device, block.num_dst)
+    sources = address(block.indices, "indices", device)
+    lists = (begins, ends, sources, NOTHING, NOTHING, NOTHING, *weighted_args(block, device, weighted, own))
+    _launch(lists, block.num_dst, block.num_dst, (h, block.num_src), out, reduce, False, device)
+    return out
+
+
+def aggregate_backward_cuda(block: Block, grad_out: Any, reduce: str, out: Any, device: KernelDevice) -> Any:
+    """Sends the gradient of an aggregation back to the sources, over the block's transpose; see `aggregate_backward`.
+
+    Args:
+        block: with its transpose, on the device.
+        grad_out: [num_dst, F] on the device.
+        reduce: of the forward pass.
+        out: [num_src, F] of grad_out's dtype on the device.
+        device: that the kernel runs on.
+
+    Raises:
+        InputError: the transpose is missing, or a shape or dtype does not fit.
+    """
+    weighted = _weighted(block, reduce)
+    if block.t_start is None or block.t_edge is None or block.t_dst is None:
+        problem = "the block has no transpose, which the backward pass needs"
+        raise InputError(problem, 'sample with transpose="hidden" or "all"')
+    starts = address(block.t_start, "t_start", device, block.num_src + 1)
+    own = own_destinations(block, device) if weighted and block.self_weight is not None else None
+    lists = (
+        starts,
+        starts + np.uint64(4),
+        address(block.t_dst, "t_dst", device),
+        address(block.t_edge, "t_edge", device),
+        address(block.start, "start", device, block.num_dst),
+        address(block.end, "end", device, block.num_dst),
+        *weighted_args(block, device, weighted, NOTHING if own is None else np.uint64(device.pointer(own, "own"))),
+    )
+    _launch(lists, block.num_dst, block.num_src, (grad_out, block.num_dst), out, reduce, True, device)
+    return out
+
+
+def own_destinations(block: Block, device: KernelDevice) -> Any:
+    """Returns i32[num_src] on the device, the destination that each source is or -1; None where the first sources are destinations."""
+    if block.dst_pos is None:
+        return None
+    places = device.upload(np.full(block.num_src, -1, np.int32))
+    dst_pos = address(block.dst_pos, "dst_pos", device, block.num_dst)
+    if block.num_dst:
+        arguments = (dst_pos, np.int32(block.num_dst), np.uint64(device.pointer(places, "places")))
+        device.kernel("layers/aggregate", "invert", {})(grid(block.num_dst, device), (BLOCK,), arguments)
+    return places
+
+
+def weighted_args(
+    block: Block, device: KernelDevice, weighted: bool, own: np.uint64
+) -> tuple[np.uint64, np.uint64, np.uint64]:
+    """Returns the kernel's arguments for weights of edges, own rows and weights of these."""
+    if not weighted:
+        return NOTHING, NOTHING, NOTHING
+    weights = address(block.weight, "weight", device, len(block.indices), "float32")
+    return weights, own, address(block.self_weight, "self_weight", device, block.num_dst, "float32")
+
+
+def _weighted(block: Block, reduce: str) -> bool:
+    if reduce not in REDUCTIONS:
+        raise InputError(f"reduction {reduce!r}", f"give one of {', '.join(REDUCTIONS)}")
+    if reduce == "weighted" and block.weight is None:
+        raise InputError("a weighted sum needs block.weight", "fill it with kernels.sampling.coefficients.gcn_weights")
+    return reduce == "weighted"
+
+
+def _launch(
+    lists: tuple[np.uint64, ...],
+    num_own: int,
+    num_rows: int,
+    given: tuple[Any, int],
+    out: Any,
+    reduce: str,
+    backward: bool,
+    device: KernelDevice,
+) -> None:
+    rows, dtype = matrix(given[0], "the rows", device, given[1])
+    width = given[0].shape[1]
+    target, out_dtype = matrix(out, "out", device, num_rows, width)
+    if out_dtype != dtype:
+        raise InputError(f"out is {out_dtype}, the rows are {dtype}", f"give {dtype}")
+    if num_rows * width == 0:
+        return
+    pack, team = pack_and_team(width, dtype, [rows, target])
+    defines = {
+        "ELEMENT": C_TYPES[dtype][0],
+        "PACK": pack,
+        "TEAM": team,
+        "REDUCE": REDUCTIONS[reduce],
+        "BACKWARD": int(backward),
+    }
+    kernel = device.kernel("layers/aggregate", "aggregate", {name: str(value) for name, value in defines.items()})
+    arguments = (*lists, np.int32(num_own), rows, target, np.int64(num_rows), np.int32(width // pack))
+    kernel(grid(num_rows * team, device), (BLOCK,), arguments)

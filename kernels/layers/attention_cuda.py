@@ -1,0 +1,197 @@
+"""Softmax attention over a block on a GPU; see kernels/layers/attention.py for the rule and kernels/cuda/layers/attention.cu for how.
+
+Memory besides results: with a mask one more array like alpha, forward and backward; backward the gradients of scores, another one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays import sum_dtype
+from kernels.cuda.device import KernelDevice
+from kernels.cuda.launch import BLOCK, C_TYPES, NUMPY, address, grid, matrix, pack_and_team
+from kernels.errors import InputError
+from kernels.layers.aggregate_cuda import own_destinations
+from kernels.types import Block
+
+NOTHING = np.uint64(0)
+
+
+@dataclass(frozen=True)
+class _Attention:
+    """Arguments that several kernels share."""
+
+    block: Block
+    z: Any
+    left: Any
+    right: Any
+    slope: float
+    kept: Any
+    scale: float
+    device: KernelDevice
+
+    def __post_init__(self):
+        block, heads, width = self.block, self.left.shape[1], self.z.shape[1]
+        if heads == 0 or width % heads or self.right.shape[1] != heads:
+            given = f"z has {width} columns, left {heads}, right {self.right.shape[1]}"
+            raise InputError(
+                f"heads do not fit together: {given}", "give z [num_src, H D], left [num_src, H], right [num_dst, H]"
+            )
+        dtypes = {
+            matrix(self.z, "z", self.device, block.num_src)[1],
+            matrix(self.left, "left", self.device, block.num_src)[1],
+        }
+        dtypes.add(matrix(self.right, "right", self.device, block.num_dst)[1])
+        if len(dtypes) > 1:
+            raise InputError(f"z, left and right are {', '.join(sorted(dtypes))}", "give one type")
+
+    @property
+    def dtype(self) -> str:
+        return matrix(self.z, "z", self.device, self.block.num_src)[1]
+
+    @property
+    def heads(self) -> int:
+        return self.left.shape[1]
+
+    @property
+    def width(self) -> int:
+        return self.z.shape[1]
+
+    @property
+    def number(self) -> Any:
+        return sum_dtype(NUMPY[self.dtype]).type
+
+    @property
+    def num_edge_rows(self) -> int:
+        return len(self.block.indices) + self.block.num_dst
+
+    def at(self, array: Any, what: str = "an array") -> np.uint64:
+        return NOTHING if array is None or 0 in array.shape else np.uint64(self.device.pointer(array, what))
+
+    def rows(self) -> tuple[Any, ...]:
+        """start, end, indices, dst_pos, number of edges."""
+        block, device = self.block, self.device
+        ranges = (address(getattr(block, name), name, device, block.num_dst) for name in ("start", "end"))
+        places = address(block.dst_pos, "dst_pos", device, block.num_dst)
+        return *ranges, address(block.indices, "indices", device), places, np.int32(len(block.indices))
+
+    def scores(self) -> tuple[Any, ...]:
+        """left, right, slope, mask, scale."""
+        number = self.number
+        return self.at(self.left), self.at(self.right), number(self.slope), self.at(self.kept), number(self.scale)
+
+    def launch(self, name: str, threads: int, arguments: tuple[Any, ...], **defines: Any) -> None:
+        if threads:
+            given = {"ELEMENT": C_TYPES[self.dtype][0], "PACK": 1, "TEAM": 32, "BACKWARD": 0} | defines
+            kernel = self.device.kernel("layers/attention", name, {key: str(value) for key, value in given.items()})
+            kernel(grid(threads, self.device), (BLOCK,), arguments)
+
+    def spread(self, lists: tuple[Any, ...], factors: Any, rows: Any, out: Any, num_rows: int, backward: bool) -> None:
+        """out[r] = sum of factor * row over the edges of r."""
+        places = [self.at(rows), self.at(out)]
+        pack, team = pack_and_team(self.width, self.dtype, places)
+        sizes = (
+            np.int64(num_rows),
+            np.int32(self.width // pack),
+            np.int32(self.heads),
+            np.int32(self.width // self.heads),
+        )
+        arguments = (*lists, np.int32(len(self.block.indices)), self.at(factors), *places, *sizes)
+        threads = num_rows * team if self.width else 0
+        self.launch("spread", threads, arguments, PACK=pack, TEAM=team, BACKWARD=int(backward))
+
+
+def attend_cuda(
+    block: Block,
+    z: Any,
+    left: Any,
+    right: Any,
+    *,
+    slope: float,
+    kept: Any,
+    scale: float,
+    out: Any,
+    alpha: Any,
+    device: KernelDevice,
+) -> None:
+    """Attends from every destination to its sources and itself; see `kernels.layers.attention.attend`.
+
+    Args:
+        block, z, left, right: as there, on the device.
+        slope: of the leaky ReLU below 0.
+        kept, scale: mask u8[nnz + num_dst, H] on the device and factor of what it keeps; None and 1 without.
+        out: [num_dst, H D]; alpha: [nnz + num_dst, H]; both on the device.
+        device: that the kernels run on.
+
+    Raises:
+        InputError: a shape or dtype does not fit.
+    """
+    given = _Attention(block, z, left, right, slope, kept, scale, device)
+    matrix(out, "out", device, block.num_dst, given.width)
+    factors = alpha if kept is None else device.empty((given.num_edge_rows, given.heads), given.number)
+    sizes = np.int32(block.num_dst), np.int32(given.heads)
+    arguments = (*given.rows(), *given.scores(), given.at(alpha), given.at(factors), *sizes)
+    given.launch("weigh", block.num_dst * given.heads, arguments)
+    begins, ends, sources, dst_pos, _ = given.rows()
+    given.spread(
+        (begins, ends, sources, NOTHING, dst_pos, np.int32(block.num_dst)), factors, z, out, block.num_dst, False
+    )
+
+
+def attend_backward_cuda(
+    block: Block,
+    z: Any,
+    left: Any,
+    right: Any,
+    alpha: Any,
+    grad_out: Any,
+    *,
+    slope: float,
+    kept: Any,
+    scale: float,
+    out: tuple[Any, Any, Any],
+    device: KernelDevice,
+) -> None:
+    """Sends the gradient of `attend_cuda` back; see `kernels.layers.attention.attend_backward`.
+
+    Args:
+        block: with its transpose, on the device.
+        z, left, right, slope, kept, scale: as forward.
+        alpha: the weights of the forward pass.
+        grad_out: [num_dst, H D] on the device.
+        out: gradients of z, left and right on the device.
+        device: that the kernels run on.
+
+    Raises:
+        InputError: the transpose is missing, or a shape or dtype does not fit.
+    """
+    given = _Attention(block, z, left, right, slope, kept, scale, device)
+    if block.t_start is None or block.t_edge is None or block.t_dst is None:
+        problem = "the block has no transpose of its present edges, which the backward pass needs"
+        raise InputError(problem, 'sample with transpose="all"')
+    matrix(grad_out, "grad_out", device, block.num_dst, given.width)
+    of_z, of_left, of_right = out
+    shape, heads, depth = (given.num_edge_rows, given.heads), given.heads, given.width // given.heads
+    products = device.empty(shape, given.number)
+    factors = alpha if kept is None else device.empty(shape, given.number)
+    if kept is not None:
+        count = given.num_edge_rows * heads
+        arguments = given.at(alpha), given.at(kept), given.number(scale), given.at(factors), np.int64(count)
+        given.launch("masked", count, arguments)
+    starts = address(block.t_start, "t_start", device, block.num_src + 1)
+    edges, dsts = (address(getattr(block, name), name, device) for name in ("t_edge", "t_dst"))
+    inverse = own_destinations(block, device)
+    own, num_own, num_edges = given.at(inverse), np.int32(block.num_dst), np.int32(len(block.indices))
+    sizes = np.int32(block.num_src), np.int32(given.width), np.int32(heads), np.int32(depth)
+    lanes = 8 if given.number is np.float64 else 16
+    products_of = (starts, edges, dsts, own, num_own, num_edges, given.at(grad_out), given.at(z), given.at(products))
+    given.launch("multiply", block.num_src * lanes, (*products_of, *sizes))
+    lists = (starts, starts + np.uint64(4), dsts, edges, own, num_own)
+    given.spread(lists, factors, grad_out, of_z, block.num_src, True)
+    scores = (*given.rows(), *given.scores(), given.at(alpha), given.at(products), given.at(of_right))
+    given.launch("grade", block.num_dst * heads, (*scores, np.int32(block.num_dst), np.int32(heads)))
+    pulled = (starts, edges, own, num_own, num_edges, given.at(products), given.at(of_left))
+    given.launch("pull", block.num_src * heads, (*pulled, np.int32(block.num_src), np.int32(heads)))

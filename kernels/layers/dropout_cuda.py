@@ -1,0 +1,56 @@
+"""Counter-based dropout on a GPU; see kernels/layers/dropout.py. Each element is read and written once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays import dtype_name
+from kernels.cuda.device import KernelDevice
+from kernels.cuda.launch import BLOCK, C_TYPES, address, grid, matrix
+from kernels.errors import InputError
+from kernels.rng import MASK
+
+LANES = 1 << 16
+ID_TYPES = {"int32": "int", "int64": "long long"}
+
+
+def dropout_cuda(x: Any, node_ids: Any, key: int, threshold: int, out: Any, device: KernelDevice) -> Any:
+    """Drops elements whose 16 bits are below the threshold; see `kernels.layers.dropout.dropout`.
+
+    Args:
+        x: f32 or f64 [n, F] on the device.
+        node_ids: ids[n] on the device.
+        key: names the mask.
+        threshold: in 0..65535, from `drop_threshold`.
+        out: of x's shape and type on the device; may be x.
+        device: that the kernel runs on.
+
+    Raises:
+        InputError: a shape or dtype does not fit.
+    """
+    num_rows, width, ids = len(node_ids), x.shape[1], dtype_name(node_ids.dtype)
+    rows, dtype = matrix(x, "x", device, num_rows)
+    target, out_dtype = matrix(out, "out", device, num_rows, width)
+    if dtype not in ("float32", "float64") or out_dtype != dtype or ids not in ID_TYPES:
+        raise InputError(
+            f"x is {dtype}, out {out_dtype}, node_ids {ids}", "give float32 or float64 twice, and int32 or int64"
+        )
+    if num_rows * width == 0:
+        return out
+    scale = np.dtype(dtype).type(LANES) / np.dtype(dtype).type(LANES - threshold)
+    kernel = device.kernel("layers/dropout", "dropout", {"ELEMENT": C_TYPES[dtype][0], "ID": ID_TYPES[ids]})
+    names = address(node_ids, "node_ids", device, num_rows, ids)
+    arguments = (
+        rows,
+        names,
+        np.uint64(key & MASK),
+        np.uint32(threshold),
+        scale,
+        target,
+        np.int64(num_rows),
+        np.int32(width),
+    )
+    kernel(grid(num_rows * -(-width // 4), device), (BLOCK,), arguments)
+    return out

@@ -1,0 +1,46 @@
+"""Masks of attention weights on a GPU; see `kernels.layers.attention.edge_mask`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays import dtype_name
+from kernels.cuda.device import KernelDevice
+from kernels.cuda.launch import BLOCK, address, grid
+from kernels.layers.dropout_cuda import ID_TYPES
+from kernels.rng import MASK
+from kernels.types import Block
+
+
+def edge_mask_cuda(block: Block, num_heads: int, key: int, threshold: int, device: KernelDevice) -> Any:
+    """Returns u8[nnz + num_dst, H] on the device, 0 where a weight is dropped.
+
+    Args:
+        block: its arrays are on the device; rows of edges ascend.
+        num_heads: H.
+        key: names step and layer.
+        threshold: in 0..65535, from `kernels.layers.dropout.drop_threshold`.
+        device: that the kernel runs on.
+    """
+    num_edges, ids = len(block.indices), dtype_name(block.src_ids.dtype)
+    kept = device.empty((num_edges + block.num_dst, num_heads), np.uint8)
+    if num_edges + block.num_dst == 0:
+        return kept
+    arguments = (
+        address(block.start, "start", device, block.num_dst),
+        address(block.end, "end", device, block.num_dst),
+        address(block.indices, "indices", device),
+        address(block.dst_pos, "dst_pos", device, block.num_dst),
+        address(block.src_ids, "src_ids", device, block.num_src, ids),
+        np.uint64(key & MASK),
+        np.uint32(threshold),
+        np.int32(num_heads),
+        np.int32(block.num_dst),
+        np.int32(num_edges),
+        np.uint64(device.pointer(kept, "kept")),
+    )
+    kernel = device.kernel("layers/edge_mask", "edge_mask", {"ID": ID_TYPES[ids]})
+    kernel(grid(num_edges + block.num_dst, device), (BLOCK,), arguments)
+    return kept

@@ -1,0 +1,58 @@
+"""Moves a mini-batch to a device that has memory of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kernels.types import Block
+from trainers.batches.batch import MiniBatch
+from trainers.devices.protocol import Device
+from trainers.record.ledger import Ledger, Line
+
+BLOCKS, LABELS = Line("h2d", "topology"), Line("h2d", "label")
+ARRAYS = (
+    "start", "end", "indices", "dst_pos", "weight", "self_weight", "edge_type", "edge_id", "t_start", "t_edge", "t_dst",
+)  # fmt: skip
+"""What a block holds besides the ids of its sources."""
+
+
+def send_blocks(blocks: Sequence[Block], device: Device, ledger: Ledger) -> tuple[Block, ...]:
+    """Returns blocks whose arrays are on the device, sent by one transfer; on a device without memory of its own, the blocks.
+
+    The sources of sampled blocks are a prefix of one list, which is sent once.
+    """
+    if not device.remote:
+        return tuple(blocks)
+    lists = {block.src_ids.ctypes.data: block.src_ids for block in sorted(blocks, key=lambda block: block.num_src)}
+    arrays = [*lists.values(), *(array for block in blocks for _, array in _held(block))]
+    sent = iter(device.send(arrays, BLOCKS, ledger))
+    ids = {address: next(sent) for address in lists}
+    return tuple(
+        replace(
+            block,
+            src_ids=ids[block.src_ids.ctypes.data][: block.num_src],
+            **{name: next(sent) for name, _ in _held(block)},
+        )
+        for block in blocks
+    )
+
+
+def send_batch(batch: MiniBatch, device: Device, ledger: Ledger) -> MiniBatch:
+    """Returns a batch whose blocks and labels are on the device; its inputs are there already."""
+    if not device.remote:
+        return batch
+    blocks = send_blocks(batch.blocks, device, ledger)
+    (labels,) = device.send([batch.labels.astype(np.int64)], LABELS, ledger)
+    device.hand_over([*([] if batch.x is None else [batch.x]), labels, *(block.src_ids for block in blocks)])
+    return replace(batch, blocks=blocks, labels=labels, slots=None, staged=None)
+
+
+def _held(block: Block) -> Iterator[tuple[str, Any]]:
+    for name in ARRAYS:
+        array = getattr(block, name)
+        if array is not None:
+            yield name, array

@@ -1,0 +1,184 @@
+"""A device with memory of its own: a GPU.
+
+Everything that it computes on is sent there by name: arrays of a batch in one copy through pinned memory, rows of features by a kernel that
+reads them over the bus, parameters once. Each transfer is booked on a ledger, so that nothing crosses that no line tells of.
+
+Threads that prepare batches work on streams of their own, beside that of the training step, and hand a batch over when it is done. So the
+step never waits for the bus, and pinned buffers are free again when a thread goes on.
+
+What is special about a kind of accelerator is its `Backend`: CUDA's is trainers/devices/cuda.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from kernels.cuda.device import KernelDevice
+from trainers.devices.protocol import CACHE, Direction, OverBudget, torch_dtype
+from trainers.record.ledger import Ledger, Line
+
+ALIGNMENT = 256
+"""Bytes to whose multiples arrays start that are sent together."""
+
+
+class Backend(Protocol):
+    """What an accelerator needs to know of its kind of device.
+
+    Attributes:
+        kind: torch's name of the kind.
+        torch_device: the device.
+        total_bytes: its memory.
+        kernels: what kernels are launched on, on the stream of the training step.
+    """
+
+    kind: str
+    torch_device: torch.device
+    total_bytes: int
+    kernels: KernelDevice
+
+    def bound(self, num_bytes: int | None) -> None:
+        """Lets torch use so many bytes at most, None for all."""
+        ...
+
+    def peak_bytes(self) -> int:
+        """Returns the most bytes that torch held at once."""
+        ...
+
+    def side_stream(self) -> AbstractContextManager[Any]:
+        """Returns a context in which this thread works on a stream of its own; at its end the stream's work is done."""
+        ...
+
+    def used_by_step(self, tensor: torch.Tensor) -> None:
+        """Keeps the memory of a tensor of a side stream until the training step's stream has done what it was given by then."""
+        ...
+
+
+class Accelerator:
+    """A device with memory of its own.
+
+    Args:
+        backend: of its kind.
+        index: number of the device.
+        work_bytes, cache_bytes: bounds on memory for work and for cached rows, None for no bound.
+    """
+
+    remote = True
+
+    def __init__(self, backend: Backend, index: int = 0, work_bytes: int | None = None, cache_bytes: int | None = None):
+        self.backend, self.index, self.work_bytes, self.cache_bytes = backend, index, work_bytes, cache_bytes
+        self.kind, self.torch_device = backend.kind, backend.torch_device
+        self.traffic = Ledger()
+        self._cached_bytes = 0
+
+    @property
+    def peak(self) -> Mapping[str, int]:
+        """Peak bytes: of cached rows, and of everything."""
+        return {CACHE: self._cached_bytes, "total": self.backend.peak_bytes()}
+
+    def alloc(self, shape: tuple[int, ...], dtype: torch.dtype | np.dtype[Any], purpose: str) -> torch.Tensor:
+        """Allocates a tensor; cached rows are booked against their budget, and stay.
+
+        Raises:
+            OverBudget: the budget or the device does not allow it.
+        """
+        kind = torch_dtype(dtype)
+        asked = int(torch.Size(shape).numel()) * kind.itemsize
+        if purpose == CACHE:
+            if self.cache_bytes is not None and self._cached_bytes + asked > self.cache_bytes:
+                what = f"{purpose} on device {self.index} (cache {self.cache_bytes:,})"
+                raise OverBudget(asked, self.cache_bytes - self._cached_bytes, what, "raise `device` in [memory]")
+            self._cached_bytes += asked
+        try:
+            return torch.empty(shape, dtype=kind, device=self.torch_device)
+        except torch.OutOfMemoryError as error:
+            raise self._too_small(error, asked, purpose) from error
+
+    def adopt(self, arrays: Iterable[torch.Tensor | np.ndarray], purpose: str) -> None:
+        """Books nothing: torch counts what its allocator gave, whoever asked for it."""
+
+    def link(self, direction: Direction) -> None:
+        """Has no modelled link: the bus is as fast as it is."""
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Returns a context in which the budgets bound what torch allocates on the device.
+
+        Raises:
+            OverBudget: the training does not fit.
+        """
+        bound = None if self.work_bytes is None else self.work_bytes + self._cached_bytes
+        self.backend.bound(bound)
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            raise self._too_small(error, 0, "training") from error
+        finally:
+            self.backend.bound(None)
+
+    def send(self, arrays: Sequence[np.ndarray], line: Line, ledger: Ledger) -> list[Any]:
+        """Returns copies of arrays on the device, made by one transfer.
+
+        Args:
+            arrays: of any shapes and types, contiguous.
+            line, ledger: where it is booked: the bytes of the arrays as asked, with the space between them as moved.
+        """
+        starts, end = [], 0
+        for array in arrays:
+            starts.append(end)
+            end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        if end == 0:
+            return [
+                torch.empty(array.shape, dtype=torch_dtype(array.dtype), device=self.torch_device) for array in arrays
+            ]
+        staging = self.backend.kernels.pinned((end,), np.uint8)
+        for start, array in zip(starts, arrays, strict=True):
+            staging[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        whole = torch.from_numpy(staging).to(self.torch_device, non_blocking=True)
+        ledger.move(line, requests=1, asked_bytes=sum(array.nbytes for array in arrays), moved_bytes=end)
+        return [
+            whole[start : start + array.nbytes].view(torch_dtype(array.dtype)).view(array.shape)
+            for start, array in zip(starts, arrays, strict=True)
+        ]
+
+    def send_tensor(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
+        """Returns a copy of a tensor on the device, or the tensor where it is there."""
+        return tensor if tensor.device.type == self.kind else self._moved(tensor, self.torch_device, line, ledger)
+
+    def fetch(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
+        """Returns a copy of a tensor in the host's memory, or the tensor where it is there."""
+        return tensor if tensor.device.type == "cpu" else self._moved(tensor, torch.device("cpu"), line, ledger)
+
+    def _moved(self, tensor: torch.Tensor, to: torch.device, line: Line, ledger: Ledger) -> torch.Tensor:
+        num_bytes = tensor.numel() * tensor.element_size()
+        ledger.move(line, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+        return tensor.detach().contiguous().to(to)
+
+    def preparing(self) -> AbstractContextManager[Any]:
+        """Returns a context in which a thread prepares a batch on a stream of its own; at its end all of it is done."""
+        return self.backend.side_stream()
+
+    def hand_over(self, tensors: Iterable[Any]) -> None:
+        """Tells that tensors made in `preparing` are used by the training step, so that their memory waits for it."""
+        for tensor in tensors:
+            self.backend.used_by_step(tensor)
+
+    def pin(self, array: np.ndarray) -> None:
+        """Lets the device read an array of the host where it is, for as long as it lives."""
+        self.backend.kernels.pin(array)
+
+    def host_rows(self, shape: tuple[int, int], dtype: Any) -> np.ndarray:
+        """Returns an uninitialised array in pinned memory."""
+        return self.backend.kernels.pinned(shape, dtype)
+
+    def _too_small(self, error: Exception, asked: int, purpose: str) -> OverBudget:
+        remedy = "lower `batch_size`, `fanouts` or `hidden`, or `device` in [memory]"
+        remedy = f"raise `workspace`, or {remedy}" if self.work_bytes is not None else remedy
+        first = str(error).partition("\n")[0]
+        return OverBudget(
+            asked, 0, f"{purpose} on {self.torch_device} ({self.backend.total_bytes:,} bytes; {first})", remedy
+        )

@@ -1,0 +1,29 @@
+"""Which device a train table computes on."""
+
+from __future__ import annotations
+
+from kernels.errors import InputError
+from trainers.devices.logical import LogicalDevice
+from trainers.devices.protocol import Device
+
+
+def open_device(kind: str, work_bytes: int | None = None, link_gbps: float | None = None) -> Device:
+    """Returns the device of a train table.
+
+    Args:
+        kind: "cpu" or "cuda".
+        work_bytes: bound on memory for work, None for no bound.
+        link_gbps: speed of a modelled link, for the CPU alone.
+
+    Raises:
+        InputError: there is no such device, or it has a link of its own.
+    """
+    if kind == "cpu":
+        return LogicalDevice(work_bytes=work_bytes, link_gbps=link_gbps)
+    if link_gbps is not None:
+        problem = f'link_gbps = {link_gbps!r} models a link, but device = "{kind}" has a real one'
+        raise InputError(problem, 'leave the key out, or set device = "cpu"')
+    from trainers.devices.accelerator import Accelerator
+    from trainers.devices.cuda import CudaBackend
+
+    return Accelerator(CudaBackend(), work_bytes=work_bytes)
