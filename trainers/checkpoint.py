@@ -32,7 +32,7 @@ class RunState:
 
     Attributes:
         epoch, position: the training epoch in progress and the next batch of it.
-        loss_sum: sum of the losses of this epoch's batches so far.
+        loss_sum: sum of the losses of this epoch's batches so far; a float64[] where a device holds it, never in a file.
         history: one row per epoch: epoch, loss, and valid where it was evaluated.
         best_score, best_epoch: the best validation score and the epoch (from 1) that gave it; None and 0 before any.
         waited: evaluations since then.
@@ -41,7 +41,7 @@ class RunState:
 
     epoch: int = 0
     position: int = 0
-    loss_sum: float = 0.0
+    loss_sum: float | Tensor = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
     best_score: float | None = None
     best_epoch: int = 0

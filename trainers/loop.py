@@ -149,8 +149,8 @@ class Loop:
 
     def _finish_epoch(self) -> None:
         state, config = self.state, self.config
-        self._settle_loss()
-        row: dict[str, float | int] = {"epoch": state.epoch + 1, "loss": state.loss_sum / len(self.plan.train_ids)}
+        loss = self._settled_loss() / len(self.plan.train_ids)
+        row: dict[str, float | int] = {"epoch": state.epoch + 1, "loss": loss}
         last = state.epoch + 1 == config.epochs
         if self.evaluate and (last or (state.epoch + 1) % config.eval_every == 0):
             started = time.perf_counter()
@@ -170,13 +170,16 @@ class Loop:
         else:
             state.waited += 1
 
-    def _settle_loss(self) -> None:
-        """Makes the epoch's sum of losses a number, which waits for the device where it holds the sum."""
-        if isinstance(self.state.loss_sum, Tensor):
-            self.state.loss_sum = self.device.fetch(self.state.loss_sum, LOSS, self.device.traffic).item()
+    def _settled_loss(self) -> float:
+        """Makes the epoch's sum of losses a number and returns it; waits for the device where it holds the sum."""
+        found = self.state.loss_sum
+        if isinstance(found, Tensor):
+            found = self.device.fetch(found, LOSS, self.device.traffic).item()
+        self.state.loss_sum = found
+        return found
 
     def _save(self) -> None:
-        self._settle_loss()
+        self._settled_loss()
         parts = {
             "model": self.model.state_dict(),
             "best": self.best,

@@ -40,8 +40,8 @@ class Counts(NamedTuple):
 
     def since(self, before: Counts) -> Counts:
         """Returns what crossed between two counts; bytes on the device stay as they are."""
-        crossed = (now - then for now, then in zip(self[:5], before[:5], strict=True))
-        return Counts(*crossed, self.live_bytes, self.peak_bytes)
+        crossed = [now - then for now, then in zip(self[:5], before[:5], strict=True)]
+        return Counts._make([*crossed, self.live_bytes, self.peak_bytes])
 
 
 @functools.cache
@@ -52,7 +52,7 @@ def load() -> ctypes.CDLL:
     library = ctypes.CDLL(str(_built()), mode=ctypes.RTLD_GLOBAL)
     library.simulated_limit.argtypes = [ctypes.c_int64]
     library.simulated_register()
-    torch.utils.rename_privateuse1_backend(NAME)
+    torch.utils.rename_privateuse1_backend(NAME)  # pyright: ignore[reportPrivateImportUsage]
     torch._register_device_module(NAME, _module())
     return library
 
@@ -61,7 +61,7 @@ def counts() -> Counts:
     """Returns what crossed so far."""
     values = (ctypes.c_int64 * len(Counts._fields))()
     load().simulated_counts(values)
-    return Counts(*values)
+    return Counts._make(values)
 
 
 def forget_peak() -> None:

@@ -45,7 +45,7 @@ def test_gradients_of_own_functions_run_on_the_device():
 
     x = torch.ones(3, device=accelerator.NAME, requires_grad=True)
     Double.apply(x).sum().backward()
-    assert x.grad.cpu().tolist() == [2, 2, 2]
+    assert x.grad is not None and x.grad.cpu().tolist() == [2, 2, 2]
 
 
 def test_what_a_gpu_refuses_is_refused():

@@ -1,6 +1,8 @@
-"""Writes docs/cli.md from the help texts of the commands: `python -m tests.docs.cli_page`, or `make docs`."""
+"""Writes docs/cli.md from the help texts of the commands: `python -m tests.docs.cli_page`, or `make docs`; `--print` prints it."""
 
 from __future__ import annotations
+
+import sys
 
 import click
 
@@ -34,5 +36,8 @@ def _section(title: str, command: click.Command) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(text(), encoding="utf-8")
-    print(f"{PAGE} is written")
+    if "--print" in sys.argv:
+        sys.stdout.write(text())
+    else:
+        PAGE.write_text(text(), encoding="utf-8")
+        print(f"{PAGE} is written")

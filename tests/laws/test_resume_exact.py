@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def run_child(
-    home: Path, kill_at: int, resume: bool, cached: bool = False, disk: bool = False
+    home: Path, kill_at: int, resume: bool, cached: bool = False, disk: bool = False, device: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    how = ["resume" if resume else "anew", "disk" if disk else "cached" if cached else "plain"]
+    how = ["resume" if resume else "anew", "disk" if disk else "device" if device else "cached" if cached else "plain"]
     command = [sys.executable, "-m", "tests.laws.train_child", str(home), str(kill_at), *how]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
@@ -84,6 +84,20 @@ def test_resume_from_disk_is_exact(tmp_path: Path) -> None:
     for kill_at in (33, 14):
         assert run_child(killed, kill_at, resume=True, disk=True).returncode == -signal.SIGKILL
     assert run_child(killed, 0, resume=True, disk=True).returncode == 0
+    assert model_content(killed) == model_content(straight)
+
+
+@pytest.mark.slow
+def test_resume_on_a_device_with_memory_of_its_own_is_exact(tmp_path: Path) -> None:
+    """Weights, history and ledger are those of an uninterrupted run on the simulated accelerator."""
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    for home in (straight, killed):
+        random_graph_artifacts(home)
+    done = run_child(straight, 0, resume=False, device=True)
+    assert done.returncode == 0, done.stderr
+    for kill_at in (33, 14):
+        assert run_child(killed, kill_at, resume=True, device=True).returncode == -signal.SIGKILL
+    assert run_child(killed, 0, resume=True, device=True).returncode == 0
     assert model_content(killed) == model_content(straight)
 
 

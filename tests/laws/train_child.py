@@ -1,6 +1,6 @@
 """Trains the small model in a process of its own, which kills itself at the n-th event.
 
-Usage: python -m tests.laws.train_child HOME KILL_AT resume|anew cached|plain|disk. Events are steps of the progress, flushes and renames:
+Usage: python -m tests.laws.train_child HOME KILL_AT resume|anew cached|plain|disk|device. Events are steps of the progress, flushes and renames:
 every place where a crash could leave something half done. KILL_AT = 0 never kills; the number of events is printed at the end.
 """
 
@@ -11,7 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from assets.building.stage import Silent
+from tests.accelerator.backend import stand_in
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.runs import train_packed, train_small
 
@@ -57,7 +60,11 @@ def main() -> None:
     events = Events(kill_at)
     os.fsync, os.rename = events.around(os.fsync), events.around(os.rename)
     pathlib.Path.replace = events.around(pathlib.Path.replace)  # pyright: ignore[reportAttributeAccessIssue]
+    if sys.argv[4] == "device":
+        stand_in(pytest.MonkeyPatch())
     options: dict[str, Any] = {"resume": resume, "checkpoint_steps": 1, "patience": 2}
+    if sys.argv[4] == "device":
+        options |= {"device": "cuda", "norm": "layer"}
     if sys.argv[4] == "disk":
         packed = build_packed(home, epochs=2)  # is there already
         train_packed(packed, home, progress=Counting(events), **options)

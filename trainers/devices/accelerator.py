@@ -39,7 +39,9 @@ class Backend(Protocol):
     kind: str
     torch_device: torch.device
     total_bytes: int
-    kernels: KernelDevice
+
+    @property
+    def kernels(self) -> KernelDevice: ...  # noqa: D102
 
     def bound(self, num_bytes: int | None) -> None:
         """Lets torch use so many bytes at most, None for all."""
