@@ -81,6 +81,14 @@ class KernelDevice(Protocol):
         """Returns an array of a NumPy dtype on the device whose bytes are 0."""
         ...
 
+    def running_sums(self, values: Any) -> Any:
+        """Returns i32[n] on the device: the sum of the first i + 1 values of i32[n] at place i."""
+        ...
+
+    def stable_order(self, keys: Any) -> Any:
+        """Returns i32[n] on the device: the places of i32[n] keys in ascending order, equal keys in theirs."""
+        ...
+
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Returns an uninitialised NumPy array in host memory that kernels read and write where it is."""
         ...
@@ -202,6 +210,18 @@ class CudaDevice:
 
     def _torch_device(self) -> str:
         return f"cuda:{self.index}"
+
+    def running_sums(self, values: Any) -> Any:
+        """Returns i32[n] on the device: the sum of the first i + 1 values of i32[n] at place i."""
+        import torch
+
+        return torch.cumsum(values, 0, dtype=torch.int32)
+
+    def stable_order(self, keys: Any) -> Any:
+        """Returns i32[n] on the device: the places of i32[n] keys in ascending order, equal keys in theirs."""
+        import torch
+
+        return torch.sort(keys, stable=True).indices.to(torch.int32)
 
     def synchronize(self) -> None:
         """Waits until everything that was launched on the stream is done."""

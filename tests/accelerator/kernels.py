@@ -71,6 +71,18 @@ class SimulatedKernels:
 
         return torch.zeros(shape, dtype=getattr(torch, np.dtype(dtype).name), device=NAME)
 
+    def running_sums(self, values: Any) -> Any:
+        """Returns running sums."""
+        import torch
+
+        return torch.cumsum(values, 0, dtype=torch.int32)
+
+    def stable_order(self, keys: Any) -> Any:
+        """Returns the order of keys."""
+        import torch
+
+        return torch.sort(keys, stable=True).indices.to(torch.int32)
+
     def synchronize(self) -> None:
         """A launch is done when it returns."""
 

@@ -115,5 +115,5 @@ def test_too_little_device_memory_is_one_message(tmp_path, simulated):
 
 
 def test_a_modelled_link_is_refused(tmp_path, simulated):
-    with pytest.raises(InputError, match="link_gbps = 1.0 models a link"):
+    with pytest.raises(InputError, match=r"link_gbps = 1\.0 models a link"):
         train_small(tmp_path, device="cuda", link_gbps=1.0)

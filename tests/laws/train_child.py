@@ -1,6 +1,8 @@
 """Trains the small model in a process of its own, which kills itself at the n-th event.
 
-Usage: python -m tests.laws.train_child HOME KILL_AT resume|anew cached|plain|disk|device. Events are steps of the progress, flushes and renames:
+Usage: python -m tests.laws.train_child HOME KILL_AT resume|anew cached|plain|disk|device.
+
+Events are steps of the progress, flushes and renames:
 every place where a crash could leave something half done. KILL_AT = 0 never kills; the number of events is printed at the end.
 """
 

@@ -158,6 +158,14 @@ class ShimDevice:
         """Returns a copy."""
         return np.array(array)
 
+    def running_sums(self, values: np.ndarray) -> np.ndarray:
+        """Returns running sums in an array that kernels may touch."""
+        return self.upload(np.cumsum(values, dtype=np.int32))
+
+    def stable_order(self, keys: np.ndarray) -> np.ndarray:
+        """Returns the order of keys in an array that kernels may touch."""
+        return self.upload(np.argsort(keys, kind="stable").astype(np.int32))
+
     def synchronize(self) -> None:
         """A launch is done when it returns."""
 

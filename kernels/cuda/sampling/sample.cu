@@ -1,0 +1,171 @@
+// Fused neighbour sampling; see kernels/sampling/sample.py for the rule and kernels/sampling/sample_cuda.py for the order of the launches.
+//
+// The map has one entry per node: the stamp of the batch in the upper half, newer stamps smaller, and in the lower half the local id, or, until
+// it is known, NEW and the first edge that reached the node. Its least value is found by atomics on integers, so the order of threads does not
+// matter. Sizes stay in `state`: nodes so far, destinations of the layer, its edges, the first fault.
+#include "base/rng.h"
+
+#ifndef ID
+#define ID int
+#define REPLACE 0
+#endif
+
+typedef unsigned long long u64;
+typedef long long i64;
+
+constexpr unsigned NEW = 0x80000000u;
+constexpr int NODES = 0, DESTINATIONS = 1, EDGES = 2, FAULT = 3;
+constexpr int NO_FAULT = 0, BAD_SEED = 1, REPEATED_SEED = 2, BAD_NEIGHBOUR = 3;
+constexpr int SMALL = 64;  // positions that a thread sorts in memory of its own
+
+__device__ inline i64 thread_number() { return static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ inline i64 num_threads() { return static_cast<i64>(gridDim.x) * blockDim.x; }
+
+// The least fault wins: its kind in the low bits, its place above.
+__device__ inline void note(i64* state, int kind, i64 place) {
+    atomicMin(reinterpret_cast<u64*>(state + FAULT), static_cast<u64>(place << 2 | kind));
+}
+
+extern "C" __global__ void __launch_bounds__(256) fill(u64* map, i64 count) {
+    for (i64 at = thread_number(); at < count; at += num_threads()) map[at] = ~0ull;
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+name_seeds(const ID* seeds, int num_seeds, i64 num_nodes, u64 stamp, u64* map, ID* nodes) {
+    for (i64 at = thread_number(); at < num_seeds; at += num_threads()) {
+        const ID seed = seeds[at];
+        nodes[at] = seed;
+        atomicMin(map + seed, stamp << 32 | static_cast<u64>(at));
+    }
+}
+
+// Begins the batch: the seeds are the nodes so far.
+extern "C" __global__ void begin(i64* state, int num_seeds) {
+    if (thread_number() > 0) return;
+    state[NODES] = num_seeds;
+    state[FAULT] = -1;
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+check_seeds(const ID* seeds, int num_seeds, u64 stamp, const u64* map, i64* state) {
+    for (i64 at = thread_number(); at < num_seeds; at += num_threads()) {
+        if (map[seeds[at]] != (stamp << 32 | static_cast<u64>(at))) note(state, REPEATED_SEED, at);
+    }
+}
+
+__device__ inline i64 num_taken(i64 degree, int fanout) {
+    if (fanout < 0 || degree == 0) return degree;
+    return REPLACE || degree > fanout ? fanout : degree;
+}
+
+// taken[i] = edges that destination i gives up; 0 behind the last one, up to `most` rows.
+extern "C" __global__ void __launch_bounds__(256)
+count(const i64* indptr, const ID* nodes, const i64* state, int fanout, int most, int* taken) {
+    for (i64 i = thread_number(); i < most; i += num_threads()) {
+        i64 edges = 0;
+        if (i < state[NODES]) edges = num_taken(indptr[nodes[i] + 1] - indptr[nodes[i]], fanout);
+        taken[i] = static_cast<int>(edges);
+    }
+}
+
+// Makes the nodes so far the destinations of the layer; ends: running sums of `taken`.
+extern "C" __global__ void open_layer(const int* ends, int most, i64* state) {
+    if (thread_number() > 0) return;
+    state[DESTINATIONS] = state[NODES];
+    state[EDGES] = most > 0 ? ends[most - 1] : 0;
+}
+
+// Puts `value` among the first `count` ascending positions.
+__device__ inline void insert(unsigned* chosen, int count, unsigned value) {
+    int at = count;
+    for (; at > 0 && chosen[at - 1] > value; --at) chosen[at] = chosen[at - 1];
+    chosen[at] = value;
+}
+
+// Ascending positions of a row, `taken` of them, by Floyd's algorithm; kernels/sampling/sample.py has the rule.
+__device__ inline void choose_positions(u64 row_key, i64 degree, int taken, unsigned* chosen) {
+    for (int i = 0; i < taken; ++i) {
+        if (REPLACE) {
+            insert(chosen, i, static_cast<unsigned>(graphmill::bounded(graphmill::draw(row_key, i), degree)));
+            continue;
+        }
+        const u64 last = degree - taken + i;
+        const unsigned drawn = static_cast<unsigned>(graphmill::bounded(graphmill::draw(row_key, i), last + 1));
+        int low = 0, high = i;  // the first of those chosen that is not below the draw
+        while (low < high) {
+            const int middle = (low + high) / 2;
+            if (chosen[middle] < drawn) low = middle + 1;
+            else high = middle;
+        }
+        if (low < i && chosen[low] == drawn) chosen[i] = static_cast<unsigned>(last);  // every earlier choice is smaller
+        else insert(chosen, i, drawn);
+    }
+}
+
+// A thread chooses the edges of a destination. reached: global ids of the sources; rows: their destinations; positions: where the edges stand
+// in the graph, or null; scratch: as long as reached, for rows of more than SMALL chosen edges.
+extern "C" __global__ void __launch_bounds__(256)
+choose(const i64* indptr, const ID* indices, i64 num_nodes, const ID* nodes, u64 layer_key, int fanout, u64 stamp, const int* ends,
+       unsigned* scratch, ID* reached, int* rows, i64* positions, u64* map, i64* state) {
+    unsigned few[SMALL];
+    for (i64 i = thread_number(); i < state[DESTINATIONS]; i += num_threads()) {
+        const i64 node = nodes[i], first = indptr[node], degree = indptr[node + 1] - first;
+        const int begin = i ? ends[i - 1] : 0, taken = ends[i] - begin;
+        const bool all = fanout < 0 || (!REPLACE && degree <= fanout);
+        unsigned* chosen = taken <= SMALL ? few : scratch + begin;
+        if (!all) choose_positions(graphmill::absorb(layer_key, static_cast<u64>(node)), degree, taken, chosen);
+        for (int k = 0; k < taken; ++k) {
+            const i64 position = first + (all ? k : chosen[k]), e = begin + k;
+            ID source = indices[position];
+            if (source < 0 || source >= num_nodes) {
+                note(state, BAD_NEIGHBOUR, position);
+                source = 0;
+            }
+            reached[e] = source;
+            rows[e] = static_cast<int>(i);
+            if (positions) positions[e] = position;
+            atomicMin(map + source, stamp << 32 | NEW | static_cast<u64>(e));
+        }
+    }
+}
+
+// fresh[e] = whether edge e was the first to reach its source; 0 behind the last edge, up to `most`.
+extern "C" __global__ void __launch_bounds__(256)
+find_new(const ID* reached, u64 stamp, const u64* map, const i64* state, int most, int* fresh) {
+    for (i64 e = thread_number(); e < most; e += num_threads()) {
+        fresh[e] = e < state[EDGES] && map[reached[e]] == (stamp << 32 | NEW | static_cast<u64>(e));
+    }
+}
+
+// ranks: running sums of `fresh`. New nodes get the local ids behind those so far, in the order of their first edges.
+extern "C" __global__ void __launch_bounds__(256)
+name_new(const ID* reached, const int* fresh, const int* ranks, u64 stamp, const i64* state, u64* map, ID* nodes) {
+    for (i64 e = thread_number(); e < state[EDGES]; e += num_threads()) {
+        if (!fresh[e]) continue;
+        const i64 local = state[DESTINATIONS] + ranks[e] - 1;
+        nodes[local] = reached[e];
+        map[reached[e]] = stamp << 32 | static_cast<u64>(local);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+name_edges(const ID* reached, const u64* map, const i64* state, int* local_ids) {
+    for (i64 e = thread_number(); e < state[EDGES]; e += num_threads()) {
+        local_ids[e] = static_cast<int>(map[reached[e]] & 0x7FFFFFFFu);
+    }
+}
+
+// Ends the layer: notes its sizes, destinations, edges and nodes, for the download at the end of the batch.
+extern "C" __global__ void close_layer(const int* ranks, int most, i64* state, i64* sizes) {
+    if (thread_number() > 0) return;
+    state[NODES] = state[DESTINATIONS] + (most > 0 ? ranks[most - 1] : 0);
+    sizes[0] = state[DESTINATIONS];
+    sizes[1] = state[EDGES];
+    sizes[2] = state[NODES];
+    sizes[3] = state[FAULT];
+}
+
+// starts[i] = ends[i - 1].
+extern "C" __global__ void __launch_bounds__(256) shift(const int* ends, int num_dst, int* starts) {
+    for (i64 i = thread_number(); i < num_dst; i += num_threads()) starts[i] = i ? ends[i - 1] : 0;
+}

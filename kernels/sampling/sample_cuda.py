@@ -1,0 +1,217 @@
+"""Fused neighbour sampling on a GPU: the bytes of `kernels.sampling.sample.Sampler`, without a host round trip inside a batch.
+
+The topology lies on the device, or in pinned host memory that the device reads over the bus (UVA). A thread chooses the edges of one
+destination by Floyd's algorithm, O(k log k) for k edges however many the row has, and reads only those. The graph is never changed.
+
+Local ids have the order in which nodes are first reached, as on the CPU. Each edge offers its number to its source's entry of a map, where
+the least one stays; running sums over the edges that stayed give the ids. Sizes of a layer stay on the device: arrays have space for
+`fanout` edges per row, and are cut when the sizes of all layers come at the end, in one download. A fanout of -1 needs one more.
+
+Memory that stays: 8 bytes per node for the map. Work: O(space of the layer), 40 bytes per edge of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays import as_ids, dtype_name
+from kernels.cuda.device import KernelDevice
+from kernels.cuda.launch import BLOCK, grid
+from kernels.errors import InputError
+from kernels.layers.dropout_cuda import ID_TYPES
+from kernels.rng import absorb, key
+from kernels.sampling.sample import Transposes
+from kernels.sampling.transpose_cuda import transpose_cuda
+from kernels.types import BatchKey, Block, Topology
+
+LAST_STAMP = 2**32 - 2
+MOST_EDGES = 2**31 - 1
+FAULTS = {2: "seed at position {} is repeated", 3: "position {} of the topology names no node of the graph"}
+
+
+@dataclass
+class _Layer:
+    """Arrays of a layer with space for more than it has."""
+
+    starts: Any
+    ends: Any
+    local_ids: Any
+    rows: Any
+    positions: Any
+    sizes: Any
+
+
+class CudaSampler:
+    """Samples the blocks of mini-batches on a device; one batch at a time.
+
+    Args:
+        topology: indptr i64[N+1] and indices ids[E] on the device or in pinned host memory; weights and edge types as well, if it has them.
+        fanouts: neighbours per node, from the seeds outwards; -1 takes all.
+        seed: of the run.
+        device: that samples.
+        replace: draws with replacement.
+
+    Raises:
+        InputError: fanouts are not numbers of neighbours, or the device cannot read the topology.
+    """
+
+    def __init__(
+        self, topology: Topology, fanouts: Sequence[int], *, seed: int, device: KernelDevice, replace: bool = False
+    ):
+        self.topology, self.fanouts, self.seed, self.device = topology, tuple(map(int, fanouts)), seed, device
+        if not self.fanouts or any(fanout < -1 or fanout == 0 or fanout >= 2**31 for fanout in self.fanouts):
+            problem = f"fanouts = {list(self.fanouts)}"
+            raise InputError(problem, "give one number of neighbours per layer, or -1 for all")
+        self._id_name = dtype_name(topology.indices.dtype)
+        self._defines = {"ID": ID_TYPES[self._id_name], "REPLACE": str(int(replace))}
+        self._replace = replace
+        self._indptr, self._indices = (
+            np.uint64(device.rows(array.reshape(1, -1), what).pointer)
+            for array, what in ((topology.indptr, "indptr"), (topology.indices, "indices"))
+        )
+        self._map, self._stamp = device.empty((topology.num_nodes,), np.int64), 0
+
+    def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
+        """Samples the blocks under the seeds; see `kernels.sampling.sample.Sampler.sample`.
+
+        Args:
+            batch: names the random decisions.
+            seeds: ids[b] global, in NumPy, each once.
+            transpose: blocks that get a transpose.
+
+        Returns:
+            One Block per fanout, all arrays on the device.
+
+        Raises:
+            InputError: a seed or a neighbour is no node of the graph, a seed is repeated, or a block could have 2^31 edges.
+        """
+        device, num_layers = self.device, len(self.fanouts)
+        seeds, stamp = self._check_seeds(seeds), self._next_stamp()
+        bounds = self._bounds(len(seeds))
+        nodes, state = device.empty((max(1, bounds[-1]),), self._id_name), device.zeros((4,), np.int64)
+        sent = device.upload(seeds)
+        num_seeds = np.int32(len(seeds))
+        self._launch("begin", 1, self._at(state), num_seeds)
+        known = self._at(sent), num_seeds
+        self._launch("name_seeds", len(seeds), *known, self._count(), stamp, self._at(self._map), self._at(nodes))
+        self._launch("check_seeds", len(seeds), *known, stamp, self._at(self._map), self._at(state))
+        batch_key = key(self.seed, batch.stream, batch.epoch, batch.step)
+        sizes = device.zeros((num_layers, 4), np.int64)
+        made, most = [], len(seeds)
+        for place, fanout in enumerate(self.fanouts):
+            layer_key = np.uint64(absorb(batch_key, num_layers - 1 - place))
+            layer = self._layer(most, fanout, layer_key, stamp, nodes, state, sizes[place])
+            made.append(layer)
+            most = bounds[place + 1]
+        return self._cut(made, np.asarray(device.download(sizes)), nodes, seeds, transpose)
+
+    def _layer(
+        self, most: int, fanout: int, layer_key: np.uint64, stamp: np.uint64, nodes: Any, state: Any, sizes: Any
+    ) -> _Layer:
+        """Samples one layer, of `most` destinations at most."""
+        device, wants = self.device, self.topology.weights is not None or self.topology.edge_types is not None
+        taken = device.empty((most,), np.int32)
+        rows = self._indptr, self._at(nodes), self._at(state)
+        self._launch("count", most, *rows, np.int32(fanout), np.int32(most), self._at(taken))
+        ends = device.running_sums(taken)
+        space = self._space(most, fanout)
+        if space is None:
+            space = int(device.download(ends[-1:])[0]) if most else 0
+        self._launch("open_layer", 1, self._at(ends), np.int32(most), self._at(state))
+        reached, of_row = device.empty((space,), self._id_name), device.empty((space,), np.int32)
+        positions = device.empty((space,), np.int64) if wants else None
+        scratch = device.empty((space,), np.int32)
+        edges = self._at(reached), self._at(of_row), self._at(positions), self._at(self._map), self._at(state)
+        graph = self._indptr, self._indices, self._count(), self._at(nodes)
+        how = layer_key, np.int32(fanout), stamp, self._at(ends), self._at(scratch)
+        self._launch("choose", most, *graph, *how, *edges)
+        fresh, entries = device.empty((space,), np.int32), (stamp, self._at(self._map), self._at(state))
+        self._launch("find_new", space, self._at(reached), *entries, np.int32(space), self._at(fresh))
+        ranks = device.running_sums(fresh)
+        named = self._at(state), self._at(self._map), self._at(nodes)
+        self._launch("name_new", space, self._at(reached), self._at(fresh), self._at(ranks), stamp, *named)
+        # The ranks are not needed any more once the ids are known; the sizes need the last of them.
+        local_ids = scratch
+        self._launch("name_edges", space, self._at(reached), self._at(self._map), self._at(state), self._at(local_ids))
+        self._launch("close_layer", 1, self._at(ranks), np.int32(space), self._at(state), self._at(sizes))
+        starts = device.empty((most,), np.int32)
+        self._launch("shift", most, self._at(ends), np.int32(most), self._at(starts))
+        return _Layer(starts, ends, local_ids, of_row, positions, sizes)
+
+    def _cut(self, made: list[_Layer], sizes: Any, nodes: Any, seeds: Any, transpose: Transposes) -> tuple[Block, ...]:
+        """Returns the blocks, their arrays cut to what they hold."""
+        fault = int(sizes[-1][3])
+        if fault >= 0:
+            place, kind = fault >> 2, fault & 3
+            what = FAULTS[kind].format(place) + (f": {seeds[place]}" if kind == 2 else "")
+            raise InputError(what, "give each seed once" if kind == 2 else "build the graph anew")
+        blocks = []
+        for number, layer in enumerate(made):
+            num_dst, num_edges, num_src = (int(size) for size in sizes[number][:3])
+            graph, place = self.topology, None if layer.positions is None else layer.positions[:num_edges]
+            block = Block(
+                num_dst=num_dst,
+                num_src=num_src,
+                start=layer.starts[:num_dst],
+                end=layer.ends[:num_dst],
+                indices=layer.local_ids[:num_edges],
+                src_ids=nodes[:num_src],
+                weight=None if graph.weights is None else graph.weights[place],
+                edge_type=None if graph.edge_types is None else graph.edge_types[place],
+            )
+            lowest = number == len(made) - 1
+            if transpose == "all" or (transpose == "hidden" and not lowest):
+                block = transpose_cuda(block, self.device, layer.rows[:num_edges])
+            blocks.insert(0, block)
+        return tuple(blocks)
+
+    def _bounds(self, num_seeds: int) -> list[int]:
+        """Returns the most nodes before each layer and after the last one."""
+        bounds = [num_seeds]
+        for fanout in self.fanouts:
+            space = self._space(bounds[-1], fanout)
+            most = self.topology.num_nodes if space is None else min(bounds[-1] + space, self.topology.num_nodes)
+            bounds.append(most)
+        return bounds
+
+    def _space(self, most: int, fanout: int) -> int | None:
+        """Returns the most edges of a layer of `most` destinations, None where only the graph knows."""
+        if fanout < 0:
+            return None
+        space = most * fanout if self._replace else min(most * fanout, self.topology.num_edges)
+        if space > MOST_EDGES:
+            problem = f"a layer of up to {most:,} nodes with {fanout} neighbours each may have {space:,} edges"
+            raise InputError(problem, "lower batch_size or fanouts: local ids are 32 bits wide")
+        return space
+
+    def _check_seeds(self, seeds: Any) -> Any:
+        seeds = as_ids(seeds, "seeds")
+        num_nodes = self.topology.num_nodes
+        if len(seeds) and not 0 <= seeds.min() <= seeds.max() < num_nodes:
+            place = int(np.flatnonzero((seeds < 0) | (seeds >= num_nodes))[0])
+            problem = f"seed {seeds[place]} at position {place} is not a node of this graph of {num_nodes} nodes"
+            raise InputError(problem, f"give node ids in 0..{num_nodes - 1}")
+        return seeds.astype(self._id_name, copy=False)
+
+    def _next_stamp(self) -> np.uint64:
+        """Returns a stamp below all before it; begins anew, with a fresh map, when there are none left."""
+        if self._stamp == 0:
+            self._launch("fill", self.topology.num_nodes, self._at(self._map), self._count())
+            self._stamp = LAST_STAMP + 1
+        self._stamp -= 1
+        return np.uint64(self._stamp)
+
+    def _count(self) -> np.int64:
+        return np.int64(self.topology.num_nodes)
+
+    def _at(self, array: Any) -> np.uint64:
+        return np.uint64(0) if array is None or 0 in array.shape else np.uint64(self.device.pointer(array, "an array"))
+
+    def _launch(self, name: str, threads: int, *arguments: Any) -> None:
+        if threads:
+            kernel = self.device.kernel("sampling/sample", name, self._defines)
+            kernel(grid(threads, self.device), (BLOCK,), arguments)

@@ -1,0 +1,97 @@
+"""Sampling on the shim and on a device: the CPU's blocks to the byte, transposes included."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernels.errors import InputError
+from kernels.sampling.sample import Sampler
+from kernels.sampling.sample_cuda import CudaSampler
+from kernels.types import BatchKey
+from tests.kernels.graphs import random_topology, topologies, topology
+
+KEY = BatchKey(0, 3, 4)
+
+
+def sent_topology(device, graph, pinned=False):
+    def send(array):
+        if array is None:
+            return None
+        if not pinned:
+            return device.upload(array)
+        there = device.pinned(array.shape, array.dtype)
+        there[...] = array
+        return there
+
+    return replace(
+        graph,
+        indptr=send(graph.indptr),
+        indices=send(graph.indices),
+        weights=None if graph.weights is None else device.upload(graph.weights),
+    )
+
+
+def assert_samples(machine, graph, fanouts, seeds, *, replace=False, transpose="all", pinned=False, seed=0, batches=1):
+    device = machine.device(seed, num_multiprocessors=2) if seed else machine.device()
+    ours = CudaSampler(sent_topology(device, graph, pinned), fanouts, seed=5, device=device, replace=replace)
+    theirs = Sampler(graph, fanouts, seed=5, replace=replace)
+    for step in range(batches):
+        batch = BatchKey(0, 3, step)
+        found, expected = (each.sample(batch, seeds, transpose=transpose) for each in (ours, theirs))
+        for one, other in zip(found, expected, strict=True):
+            for field in fields(other):
+                value, wanted = getattr(one, field.name), getattr(other, field.name)
+                if isinstance(wanted, np.ndarray):
+                    value = np.asarray(device.download(value))
+                    assert value.dtype == wanted.dtype, field.name
+                    np.testing.assert_array_equal(value, wanted, err_msg=field.name)
+                else:
+                    assert value == wanted, field.name
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    topologies(),
+    st.lists(st.sampled_from([-1, 1, 2, 3, 7]), min_size=1, max_size=3),
+    st.booleans(),
+    st.integers(0, 99),
+    st.booleans(),
+)
+def test_drawn_graphs(machine, graph, fanouts, replace, seed, pinned):
+    generator = np.random.default_rng(seed)
+    seeds = generator.permutation(graph.num_nodes)[: generator.integers(0, graph.num_nodes + 1)]
+    assert_samples(machine, graph, fanouts, seeds, replace=replace, pinned=pinned, seed=seed)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_rows_of_many_chosen_edges(machine, replace):
+    graph = topology([list(range(300)) * 3, [0], [], *[[0, 1]] * 297])
+    assert_samples(machine, graph, (100, 2), np.array([1, 0, 2]), replace=replace)
+
+
+def test_batches_follow_one_another_and_weights_come_along(machine):
+    graph = random_topology(200, 1500, dtype=np.int64)
+    graph = replace(graph, weights=np.random.default_rng(0).random(1500).astype(np.float32))
+    assert_samples(machine, graph, (4, 3), np.arange(0, 60, 3), transpose="hidden", batches=3)
+
+
+def test_what_does_not_fit_is_refused(machine):
+    graph, device = random_topology(20, 60), machine.device()
+    there = sent_topology(device, graph)
+    with pytest.raises(InputError, match=r"fanouts = \[0\]"):
+        CudaSampler(there, (0,), seed=1, device=device)
+    sampler = CudaSampler(there, (2,), seed=1, device=device)
+    with pytest.raises(InputError, match="seed 20 at position 1 is not a node"):
+        sampler.sample(KEY, np.array([3, 20]))
+    with pytest.raises(InputError, match=r"seed at position \d is repeated: 7"):
+        sampler.sample(KEY, np.array([3, 7, 4, 7]))
+    indices = graph.indices.copy()
+    indices[:] = 77
+    broken = CudaSampler(sent_topology(device, replace(graph, indices=indices)), (2,), seed=1, device=device)
+    with pytest.raises(InputError, match="names no node of the graph"):
+        broken.sample(KEY, np.arange(20))
+    with pytest.raises(InputError, match="local ids are 32 bits wide"):
+        CudaSampler(there, (2**30,), seed=1, device=device, replace=True).sample(KEY, np.arange(20))
