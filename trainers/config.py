@@ -165,6 +165,9 @@ class TrainExecution:
     features: Literal["mapped", "memory"] = "mapped"
     # Bytes that the device may hold in parameters, activations and inputs; None = no limit.
     workspace: str | None = None
+    # Where a device with memory of its own finds the graph: host = the CPU samples for it; or it samples itself, from a copy (device) or
+    # over the bus (uva). The batches are the same.
+    topology: Literal["host", "uva", "device"] = "host"
     # GB/s (10^9 bytes per second) of the link between host and device, kept to by waiting; None = as fast as the machine is.
     link_gbps: float | None = None
     # online = batches are sampled while training; stored = read from the `samples` stage, the same batches to the byte.
@@ -216,6 +219,11 @@ class TrainTable(TrainConfig, TrainExecution):
             raise InputError(
                 f"seeds = {list(self.seeds)} repeats a seed or has a negative one", "give distinct seeds >= 0"
             )
+        if self.topology != "host" and (self.device == "cpu" or self.stored):
+            problem = f"topology = {self.topology!r} samples on the device, but " + (
+                "the batches are stored" if self.stored else 'device = "cpu"'
+            )
+            raise InputError(problem, "remove the key")
         if self.cache == "none" and not {*CACHE_STAGES} <= {*self.technique.reads}:
             problem = f'cache = "none", but trainer = "{self.trainer}" has no cache that could be left out'
             raise InputError(problem, "remove the key")

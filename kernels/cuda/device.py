@@ -139,7 +139,15 @@ class CudaDevice:
 
     def kernel(self, source: str, name: str, defines: Mapping[str, str]) -> Kernel:
         """Returns a kernel of kernels/cuda/SOURCE.cu, compiled with these preprocessor names."""
-        compiled = _module(source, tuple(sorted(defines.items()))).get_function(name)
+        try:
+            compiled = _module(source, tuple(sorted(defines.items()))).get_function(name)
+        except self.cupy.cuda.compiler.CompileException as error:
+            first = next((line for line in str(error).splitlines() if "error" in line), str(error).partition("\n")[0])
+            problem = f"kernels/cuda/{source}.cu does not compile: {first}"
+            remedy = (
+                "CuPy finds no CUDA headers where cuda_fp16.h is missing: pip install 'cupy-cuda13x[ctk]' (or cuda12x)"
+            )
+            raise InputError(problem, remedy) from error
 
         def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
             with self.active():
@@ -329,7 +337,8 @@ def _cupy() -> Any:
     try:
         cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise InputError(f"no CUDA device: {error}", "run on a machine with a GPU and its driver") from error
+        remedy = "install a driver for CuPy's version of CUDA (nvidia-smi names the newest of yours), or use a machine with a GPU"
+        raise InputError(f"no CUDA device: {error}", remedy) from error
     return cupy
 
 

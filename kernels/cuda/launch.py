@@ -14,6 +14,8 @@ BLOCK = 256
 BLOCKS_PER_MULTIPROCESSOR = 32
 C_TYPES = {"float16": ("Half", 2), "bfloat16": ("BFloat", 2), "float32": ("float", 4), "float64": ("double", 8)}
 """Names in kernels/cuda/base/element.cuh and bytes of the types that rows may have."""
+ID_TYPES = {"int32": "int", "int64": "long long"}
+"""Names of the types of node ids."""
 NUMPY = {"float16": np.float16, "bfloat16": BFLOAT16, "float32": np.float32, "float64": np.float64}
 
 

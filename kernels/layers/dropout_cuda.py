@@ -8,12 +8,11 @@ import numpy as np
 
 from kernels.arrays import dtype_name
 from kernels.cuda.device import KernelDevice
-from kernels.cuda.launch import BLOCK, C_TYPES, address, grid, matrix
+from kernels.cuda.launch import BLOCK, C_TYPES, ID_TYPES, address, grid, matrix
 from kernels.errors import InputError
 from kernels.rng import MASK
 
 LANES = 1 << 16
-ID_TYPES = {"int32": "int", "int64": "long long"}
 
 
 def dropout_cuda(x: Any, node_ids: Any, key: int, threshold: int, out: Any, device: KernelDevice) -> Any:

@@ -8,8 +8,7 @@ import numpy as np
 
 from kernels.arrays import dtype_name
 from kernels.cuda.device import KernelDevice
-from kernels.cuda.launch import BLOCK, address, grid
-from kernels.layers.dropout_cuda import ID_TYPES
+from kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
 from kernels.types import Block
 
 

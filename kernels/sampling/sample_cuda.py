@@ -20,9 +20,8 @@ import numpy as np
 
 from kernels.arrays import as_ids, dtype_name
 from kernels.cuda.device import KernelDevice
-from kernels.cuda.launch import BLOCK, grid
+from kernels.cuda.launch import BLOCK, ID_TYPES, grid
 from kernels.errors import InputError
-from kernels.layers.dropout_cuda import ID_TYPES
 from kernels.rng import absorb, key
 from kernels.sampling.sample import Transposes
 from kernels.sampling.transpose_cuda import transpose_cuda

@@ -12,6 +12,7 @@ The extension is compiled once (20 s) and kept in build/accelerator under a dige
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import hashlib
 import os
@@ -93,13 +94,21 @@ def _module() -> types.ModuleType:
 
 def _built() -> Path:
     import torch
-    from torch.utils.cpp_extension import include_paths, library_paths
 
     text = SOURCE.read_bytes()
     path = BUILD / f"{hashlib.sha256(text + torch.__version__.encode()).hexdigest()[:24]}.so"
-    if path.exists():
-        return path
     BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of a test run ask at once
+        if not path.exists():
+            _build(path)
+    return path
+
+
+def _build(path: Path) -> None:
+    import torch
+    from torch.utils.cpp_extension import include_paths, library_paths
+
     unfinished = path.with_suffix(f".{os.getpid()}")
     folders = library_paths()
     result = subprocess.run(
@@ -114,4 +123,3 @@ def _built() -> Path:
     )  # fmt: skip
     assert result.returncode == 0, result.stderr[-3000:]
     unfinished.rename(path)
-    return path

@@ -7,11 +7,6 @@ from torch import nn
 from tests import accelerator
 
 
-@pytest.fixture(autouse=True)
-def loaded():
-    accelerator.load()
-
-
 def trained(device: str) -> list[float]:
     torch.manual_seed(0)
     x, labels = torch.randn(64, 12).to(device), torch.randint(0, 5, (64,)).to(device)

@@ -11,6 +11,7 @@ from tests import accelerator
 from tests.accelerator.backend import stand_in
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.runs import content, train_packed, train_small
+from trainers.config import TrainTable
 
 MODELS = ("sage", "gcn", "gat", "gin")
 OPTIONS = {"gat": {"heads": 2, "attention_dropout": 0.3}}
@@ -58,13 +59,13 @@ def test_minibatch_ends_with_the_weights_of_the_cpu(tmp_path, simulated, model, 
     assert_booked(found, crossed)
 
 
-def assert_booked(model, crossed):
+def assert_booked(model, crossed, kinds=("topology", "ids", "label")):
     """Every byte that was copied is on a line: of the batches' ledger, or of what crosses besides."""
     batches = json.loads(model.file("ledger.json").read_text())["moves"]
     besides = model.run_record()["traffic_besides_batches"]
     # Rows of features of a batch are read over the bus by a kernel, not copied.
     sent = {kind: n for kind, n in moves(batches, "h2d").items() if kind != "feature"}
-    assert {"topology", "ids", "label"} <= sent.keys()
+    assert sent.keys() == set(kinds)
     assert crossed.h2d_bytes == sum(sent.values()) + sum(moves(besides, "h2d").values())
     assert crossed.d2h_bytes == sum(moves(batches, "d2h").values()) + sum(moves(besides, "d2h").values())
 
@@ -77,6 +78,29 @@ def test_where_features_lie_changes_no_bit(tmp_path, simulated, features):
     )
     assert weights(one).keys() == weights(found).keys()
     assert one.files["weights.safetensors"]["digest"] == found.files["weights.safetensors"]["digest"]
+
+
+@pytest.mark.parametrize("topology", ["uva", "device"])
+@pytest.mark.parametrize("model", MODELS)
+def test_who_samples_changes_no_bit(tmp_path, simulated, model, topology):
+    by_cpu = train_small(tmp_path / "host", device="cuda", **options(model))
+    before = accelerator.counts()
+    found = train_small(tmp_path / topology, device="cuda", topology=topology, memory=MEMORY, **options(model))
+    crossed = accelerator.counts().since(before)
+    assert found.version == by_cpu.version
+    assert found.files["weights.safetensors"]["digest"] == by_cpu.files["weights.safetensors"]["digest"]
+    assert found.files["metrics.jsonl"]["digest"] == by_cpu.files["metrics.jsonl"]["digest"]
+    if topology == "device":
+        assert_booked(found, crossed, ("ids", "label"))
+    else:  # what a kernel reads over the bus is booked and not copied
+        read = moves(json.loads(found.file("ledger.json").read_text())["moves"], "h2d")["topology"]
+        assert_booked(found, crossed._replace(h2d_bytes=crossed.h2d_bytes + read))
+
+
+@pytest.mark.parametrize("wrong", [{"device": "cpu"}, {"device": "cuda", "samples": "stored"}])
+def test_who_samples_is_asked_of_a_device_alone(wrong):
+    with pytest.raises(InputError, match="topology = 'uva' samples on the device, but"):
+        TrainTable(name="a", topology="uva", **wrong)
 
 
 @pytest.mark.parametrize("model", MODELS)

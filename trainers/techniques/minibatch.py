@@ -11,8 +11,11 @@ import os
 from assets.samples.read import open_samples
 from assets.sampling.config import open_sampler
 from assets.storage.require import require
+from kernels.cuda.device import device_of
 from kernels.errors import InputError
 from kernels.sampling.own_sampling import AnySampler
+from kernels.sampling.sample_cuda import CudaSampler
+from trainers.batches.on_device import OnDeviceSource, place_topology
 from trainers.batches.online import OnlineSource
 from trainers.batches.stored import StoredSampler, planned_counts, require_samples
 from trainers.checks import INPUTS, TIER_ROWS, TO_DEVICE, count_name, ledger_numbers
@@ -25,9 +28,29 @@ def open_executor(run: Run) -> BatchExecutor:
     Raises:
         InputError: the table asks for stored batches that are not given, or are another run's.
     """
+    if run.execution.topology != "host" and run.features.device.remote:
+        return BatchExecutor(run, _on_device(run))
     stored = run.execution.samples == "stored"
     samplers = stored_samplers(run) if stored else drawing_samplers(run)
     return BatchExecutor(run, OnlineSource(run.batching, run.features.source, samplers))
+
+
+def _on_device(run: Run) -> OnDeviceSource:
+    """Returns the source whose batches the device samples.
+
+    Raises:
+        InputError: the sampling function is the user's own, which runs on the CPU.
+    """
+    sampling, where = run.semantic.sampling, run.execution.topology
+    assert sampling is not None
+    if sampling.method != "uniform":
+        problem = f"topology = {where!r} samples on the device, but method = {sampling.method!r} runs on the CPU"
+        raise InputError(problem, 'remove the key, or set method = "uniform"')
+    device, batching = run.features.device, run.batching
+    topology = place_topology(run.graph.topology, where, device)
+    kernels = device_of(topology.in_degree)
+    sampler = CudaSampler(topology, sampling.fanouts, seed=run.semantic.seed, device=kernels)
+    return OnDeviceSource(batching, run.features.source, sampler, kernels, where == "uva")
 
 
 def predicted(run: Run, epochs: int) -> dict[str, int]:

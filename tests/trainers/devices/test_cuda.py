@@ -1,0 +1,103 @@
+"""`device = "cuda"` where it cannot work is one message with the remedy, and never a training on the CPU."""
+
+import types
+
+import pytest
+import torch
+
+from kernels.cuda import device as cuda_device
+from kernels.cuda.device import CudaDevice
+from kernels.cuda.driver import num_gpus
+from kernels.errors import InputError
+from tests.trainers.runs import train_small
+from trainers.config import TrainTable
+from trainers.devices.cuda import CudaBackend
+from trainers.devices.open import open_device
+
+
+class FakeError(Exception):
+    """Stands for CuPy's errors."""
+
+
+def fake_cupy(monkeypatch, devices=1, message="", compile_message=""):
+    """Puts a CuPy in place that finds so many devices, or fails."""
+
+    def count():
+        if message:
+            raise FakeError(message)
+        return devices
+
+    def compiled(name):
+        raise FakeError(compile_message)
+
+    runtime = types.SimpleNamespace(getDeviceCount=count, CUDARuntimeError=FakeError, deviceGetAttribute=lambda *_: 1)
+    compiler = types.SimpleNamespace(CompileException=FakeError)
+    cupy = types.ModuleType("cupy")
+    cupy.cuda = types.SimpleNamespace(runtime=runtime, compiler=compiler)
+    cupy.RawModule = lambda **_: types.SimpleNamespace(get_function=compiled)
+    monkeypatch.setitem(__import__("sys").modules, "cupy", cupy)
+    for cached in (cuda_device._module, cuda_device._num_multiprocessors):
+        cached.cache_clear()
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def test_torch_for_the_cpu_is_named(monkeypatch, no_gpu):
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(
+        InputError, match=r'device = "cuda", but torch .* is built for the CPU\n  remedy: install a build for CUDA'
+    ):
+        open_device("cuda")
+
+
+def test_cupy_that_is_missing_is_named(monkeypatch, no_gpu):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    with pytest.raises(InputError, match=r"CuPy is not installed\n  remedy: pip install -e"):
+        CudaBackend()
+
+
+def test_an_old_driver_is_named(monkeypatch, no_gpu):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    fake_cupy(
+        monkeypatch, message="cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version"
+    )
+    with pytest.raises(InputError, match=r"driver version is insufficient.*\n  remedy: install a driver"):
+        CudaBackend()
+
+
+def test_a_torch_that_does_not_see_the_gpu_is_named(monkeypatch, no_gpu):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    fake_cupy(monkeypatch)
+    with pytest.raises(InputError, match=r"\(CUDA 13.0\) finds no GPU that it can use\n  remedy"):
+        CudaBackend()
+
+
+def test_headers_that_are_missing_are_named(monkeypatch):
+    fake_cupy(monkeypatch, compile_message='gather.cu(8): catastrophic error: cannot open source file "cuda_fp16.h"')
+    with pytest.raises(InputError, match=r"rows/gather.cu does not compile: .*cuda_fp16.h.*\n  remedy: .*\[ctk\]"):
+        CudaDevice().kernel("rows/gather", "gather_tiered", {})
+
+
+def test_a_training_says_so_and_trains_nothing(tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device")
+    with pytest.raises(InputError, match='device = "cuda"'):
+        train_small(tmp_path, device="cuda")
+    assert not list((tmp_path / "store" / "model").glob("*"))
+
+
+def test_auto_is_resolved_before_the_version(monkeypatch):
+    table = TrainTable(name="a", device="auto")
+    for gpus, kind in ((0, "cpu"), (2, "cuda")):
+        monkeypatch.setattr("trainers.config.num_gpus", lambda gpus=gpus: gpus)
+        assert table.config.device == kind
+    assert num_gpus() >= 0
+
+
+def test_models_of_the_user_stay_on_the_cpu():
+    with pytest.raises(InputError, match=r"runs the models of graphmill, not examples\.own:model"):
+        TrainTable(name="a", device="cuda", model="examples.own:model")

@@ -1,0 +1,138 @@
+"""The online source of mini-batches that samples on the device (FGNN, section 3: the time-sharing design).
+
+The topology lies on the device, or in pinned host memory that the device reads over the bus. One thread draws the batches on a stream of
+its own, beside the training step: the blocks, their transposes and weights are made on the device and never leave it. Only the ids of the
+inputs go to the host, which finds the rows, and the sizes of the layers. Batches have the bytes of those that the CPU samples.
+
+Memory on the device: 8 bytes per node for the sampler's map, the topology where it is copied, and the batches that wait, within `queue`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import torch
+
+from kernels.cuda.device import KernelDevice
+from kernels.sampling.coefficients_cuda import gcn_weights_cuda, sum_weights_cuda
+from kernels.sampling.epoch_plan import PlannedBatch
+from kernels.sampling.sample_cuda import CudaSampler
+from kernels.types import Block, Topology
+from trainers.batches.batch import MiniBatch, batch_bytes, count_inputs, planned_batch
+from trainers.batches.flow import Task, Work
+from trainers.batches.send import LABELS
+from trainers.batches.source import Batching
+from trainers.devices.protocol import Device
+from trainers.record.ledger import Ledger, Line
+from trainers.rows.source import FeatureSource, RowIds
+
+SAMPLER = "sampler"
+TOPOLOGY, SEEDS, SIZES = Line("h2d", "topology"), Line("h2d", "ids"), Line("d2h", "ids")
+SIZE_BYTES = 32
+"""What is downloaded per layer: destinations, edges, nodes, the first fault."""
+
+
+def place_topology(topology: Topology, where: str, device: Device) -> Topology:
+    """Returns the topology where a device samples from it.
+
+    Args:
+        topology: mapped or in memory.
+        where: "device" copies it, "uva" puts it into pinned host memory.
+        device: that samples; degrees and weights go there either way.
+    """
+    names = [name for name in ("indptr", "indices", "weights", "edge_types") if getattr(topology, name) is not None]
+    pinned = {"indptr", "indices"} if where == "uva" else set()
+    placed = {}
+    for name in (*names, "in_degree", "out_degree"):
+        array = np.asarray(getattr(topology, name))
+        if name in pinned:
+            placed[name] = np.array(array)
+            device.pin(placed[name])
+        else:
+            (placed[name],) = device.send([array], TOPOLOGY, device.traffic)
+    return replace(topology, edge_ids=None, **placed)
+
+
+class OnDeviceSource:
+    """Samples and gathers the batches of an epoch on a device, on one thread beside the training step.
+
+    Args:
+        batching: of the run.
+        features: where rows come from.
+        sampler: draws the batches on the device.
+        kernels: what it draws them with.
+        uva: the topology is read over the bus.
+    """
+
+    def __init__(
+        self, batching: Batching, features: FeatureSource, sampler: CudaSampler, kernels: KernelDevice, uva: bool
+    ):
+        self.batching, self.features, self.sampler, self.kernels, self.uva = batching, features, sampler, kernels, uva
+
+    def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
+        """Yields the batches of a training epoch in step order, from a position on.
+
+        A batch's bytes are released when the next one is asked for.
+        """
+        batching = self.batching
+        planned = list(batching.plan.batches(epoch, start_position))
+        sample = Work("sample", lambda lane, item, _: self._sampled(item, epoch))
+        gather = Work("gather", lambda lane, item, drawn: self._gathered(*drawn))
+        task = Task(name=SAMPLER, prepare=sample, num_bytes=self._num_bytes, work=gather)
+        with closing(batching.flow(planned, [task])) as prepared:
+            for _, ((batch, moved),) in prepared:
+                batching.ledger.merge(moved)
+                yield batch
+                del batch, moved
+
+    def _num_bytes(self, item: PlannedBatch, drawn: tuple[MiniBatch, Ledger]) -> int:
+        return batch_bytes(drawn[0], self.features.width, self.batching.dtype)
+
+    def _sampled(self, item: PlannedBatch, epoch: int) -> tuple[MiniBatch, Ledger]:
+        batching, moved = self.batching, Ledger()
+        with batching.device.preparing():
+            blocks = self.sampler.sample(item.key, item.seeds, transpose=batching.transpose)
+            blocks = tuple(self._weighted(block) for block in blocks)
+        sent = len(item.seeds) * blocks[0].src_ids.itemsize
+        moved.move(SEEDS, requests=1, asked_bytes=sent, moved_bytes=sent)
+        sizes = len(blocks) * SIZE_BYTES + sum(4 for fanout in self.sampler.fanouts if fanout < 0)
+        moved.move(SIZES, requests=1, asked_bytes=sizes, moved_bytes=sizes)
+        if self.uva:
+            read = sum(16 * block.num_dst + len(block.indices) * block.src_ids.itemsize for block in blocks)
+            moved.move(TOPOLOGY, requests=len(blocks), asked_bytes=read, moved_bytes=read)
+        return planned_batch(item, epoch, batching.labels, blocks), moved
+
+    def _weighted(self, block: Block) -> Block:
+        """Returns the block with what the model wants on its edges."""
+        graph, wanted = self.sampler.topology, self.batching.edge_weight
+        if wanted == "gcn":
+            weight, own = gcn_weights_cuda(block, graph.in_degree, graph.out_degree, self.kernels)
+            return replace(block, weight=weight, self_weight=own)
+        if wanted == "sum":
+            return replace(block, weight=sum_weights_cuda(block, graph.in_degree, self.kernels))
+        return block
+
+    def _gathered(self, batch: MiniBatch, moved: Ledger) -> tuple[MiniBatch, Ledger]:
+        device, dtype = self.batching.device, np.dtype(self.batching.dtype)
+        with device.preparing():
+            node_ids = device.fetch(cast(torch.Tensor, batch.blocks[0].src_ids), SIZES, moved).numpy()
+            batch.x = device.alloc((len(node_ids), self.features.width), dtype, "inputs")
+            self.features.gather(RowIds(node_ids), batch.x, moved)
+            (batch.labels,) = device.send([batch.labels.astype(np.int64)], LABELS, moved)
+            edges = [len(block.indices) for block in batch.blocks]
+            count_inputs(len(batch.seeds), [block.num_src for block in batch.blocks], edges, moved)
+            device.hand_over(_tensors(batch))
+        return batch, moved
+
+
+def _tensors(batch: MiniBatch) -> Iterator[object]:
+    """Yields the tensors of a batch."""
+    yield from (batch.x, batch.labels)
+    for block in batch.blocks:
+        for value in vars(block).values():
+            if hasattr(value, "data_ptr"):
+                yield value
