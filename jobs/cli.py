@@ -8,12 +8,13 @@ from pathlib import Path
 
 import click
 
+from jobs.commands.options import json_option
 from jobs.commands.recipes import RECIPE_COMMANDS
 from jobs.commands.runs import RUN_COMMANDS
 from jobs.commands.store import STORE_COMMANDS
 from kernels.errors import InputError
 
-EXIT_INPUT, EXIT_INTERRUPTED = 1, 130
+EXIT_INPUT, EXIT_UNFIT, EXIT_INTERRUPTED = 1, 1, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -58,6 +59,23 @@ def init(home: Path | None) -> None:
 
     folder, written = init_home(home)
     click.echo(f"{folder / SETTINGS} {'is written' if written else 'was there already'}")
+
+
+@graphmill.command()
+@click.option("--refresh", is_flag=True, help="Measure speeds again.")
+@json_option
+@click.pass_obj
+def doctor(home: Path | None, refresh: bool, as_json: bool) -> None:
+    """Shows what this machine has for graphmill, what it lacks, and the command that mends it; exit code 1 if nothing can be trained.
+
+    Example: graphmill doctor
+    """
+    from jobs.commands.doctor import can_train, examine, print_findings
+
+    findings = examine(home, again=refresh)
+    print_findings(findings, as_json=as_json)
+    if not can_train(findings):
+        sys.exit(EXIT_UNFIT)
 
 
 @graphmill.command()

@@ -4,16 +4,52 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from typing import NamedTuple
+
+
+class Gpu(NamedTuple):
+    """A GPU that the driver shows this process.
+
+    Attributes:
+        name: of the product.
+        total_bytes: of its memory.
+    """
+
+    name: str
+    total_bytes: int
+
+
+def num_gpus() -> int:
+    """Returns the number of GPUs that the driver shows this process; 0 without a driver."""
+    return len(gpus())
 
 
 @functools.cache
-def num_gpus() -> int:
-    """Returns the number of GPUs that the driver shows this process; 0 without a driver."""
+def gpus() -> tuple[Gpu, ...]:
+    """Returns the GPUs that the driver shows this process; none without a driver."""
+    driver, count = _driver(), ctypes.c_int(0)
+    if driver is None or driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return ()
+    found = []
+    for index in range(count.value):
+        device, name, total = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.c_size_t()
+        driver.cuDeviceGet(ctypes.byref(device), index)
+        driver.cuDeviceGetName(name, len(name), device)
+        driver.cuDeviceTotalMem_v2(ctypes.byref(total), device)
+        found.append(Gpu(name.value.decode(), total.value))
+    return tuple(found)
+
+
+def driver_cuda_version() -> tuple[int, int] | None:
+    """Returns the newest version of CUDA that the driver supports, None without a driver."""
+    driver, version = _driver(), ctypes.c_int(0)
+    if driver is None or driver.cuDriverGetVersion(ctypes.byref(version)) != 0:
+        return None
+    return version.value // 1000, version.value % 1000 // 10
+
+
+def _driver() -> ctypes.CDLL | None:
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
+        return ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return 0
-    count = ctypes.c_int(0)
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return 0
-    return count.value
+        return None

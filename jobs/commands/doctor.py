@@ -1,0 +1,300 @@
+"""`graphmill doctor`: what this machine has for graphmill, what it lacks, and what mends that.
+
+Each probe looks at one thing and survives a machine without it. Speeds are measured once, into the home, since they take seconds:
+
+    $GRAPHMILL_HOME/measured/speeds.json     name -> bytes per second
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import mmap
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from assets.budgets.measured import measure
+from assets.sizes import format_bytes
+from assets.storage.filesystem import make_folder, replace_atomically
+from assets.storage.home import home_folder
+from kernels.errors import InputError
+
+SPEEDS = Path("measured") / "speeds.json"
+OK, LACKS, NOTE = "ok", "missing", "note"
+PACKAGES = ("torch", "numpy", "dagster", "duckdb", "polars")
+"""What every pipeline needs."""
+SAMPLE_BYTES = 256 << 20
+"""What is copied and read to measure a speed."""
+REPEATS = 3
+PINNED_LEAST = 1 << 30
+"""Bytes of locked memory below which a large host tier cannot be pinned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What a probe found.
+
+    Attributes:
+        topic, name: what was looked at.
+        state: "ok", "missing", or "note" where it is neither good nor bad.
+        found: in words.
+        remedy: what brings what is missing; "" where nothing is.
+        needed: without it nothing can be trained.
+    """
+
+    topic: str
+    name: str
+    state: str
+    found: str
+    remedy: str = ""
+    needed: bool = False
+
+
+def examine(home: Path | None, *, again: bool = False) -> list[Finding]:
+    """Returns the findings of all probes.
+
+    Args:
+        home: the home folder, None for the default one.
+        again: measures speeds again.
+    """
+    folder = home_folder(home)
+    make_folder(folder)
+    probes: list[Callable[[], Iterator[Finding]]] = [
+        _python, _native_module, _graphics, lambda: _memory(folder), lambda: _reading(folder), _extras,
+        lambda: _speeds(folder, again),
+    ]  # fmt: skip
+    return [finding for probe in probes for finding in probe()]
+
+
+def can_train(findings: list[Finding]) -> bool:
+    """Says whether nothing is missing without which no training runs."""
+    return not any(finding.needed and finding.state == LACKS for finding in findings)
+
+
+def print_findings(findings: list[Finding], *, as_json: bool) -> None:
+    """Prints the findings by topic, each remedy below what it mends; or as JSON."""
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        return
+    width, topic = max(len(finding.name) for finding in findings), ""
+    for finding in findings:
+        if finding.topic != topic:
+            topic = finding.topic
+            print(topic)
+        print(f"  {finding.state:7} {finding.name:{width}}  {finding.found}")
+        if finding.remedy:
+            print(f"  {'':7} {'':{width}}  -> {finding.remedy}")
+
+
+def _python() -> Iterator[Finding]:
+    version = sys.version_info
+    fits = version[:2] in ((3, 11), (3, 12))
+    yield Finding(
+        topic="Python", name="Python", state=OK if fits else LACKS, found=".".join(map(str, version[:3])),
+        remedy="" if fits else "make the virtual environment with Python 3.11: make clean, then make demo", needed=True,
+    )  # fmt: skip
+    for package in PACKAGES:
+        try:
+            yield Finding(topic="Python", name=package, state=OK, found=importlib.metadata.version(package))
+        except importlib.metadata.PackageNotFoundError:
+            remedy = f"pip install -c constraints.txt {package}"
+            yield Finding(topic="Python", name=package, state=LACKS, found="not installed", remedy=remedy, needed=True)
+
+
+def _native_module() -> Iterator[Finding]:
+    try:
+        from kernels import _native
+
+        found = Path(str(_native.__file__)).name
+        yield Finding(topic="processor", name="native module", state=OK, found=found, needed=True)
+    except ImportError as error:
+        remedy = "pip install -e ."
+        yield Finding(
+            topic="processor", name="native module", state=LACKS, found=str(error), remedy=remedy, needed=True
+        )
+    flags = _text("/proc/cpuinfo").partition("flags")[2].partition("\n")[0].split()
+    wide = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "no wide vectors"
+    yield Finding(topic="processor", name="cores", state=OK, found=f"{os.cpu_count()}, {wide}")
+
+
+def _graphics() -> Iterator[Finding]:
+    from kernels.cuda.driver import driver_cuda_version, gpus
+
+    topic, version = "GPU", driver_cuda_version()
+    if version is None:
+        found = "none (no libcuda.so.1): trainings run on the CPU"
+        yield Finding(topic=topic, name="driver", state=NOTE, found=found)
+        return
+    yield Finding(topic=topic, name="driver", state=OK, found=f"for CUDA {version[0]}.{version[1]} and older")
+    for number, gpu in enumerate(gpus()):
+        yield Finding(
+            topic=topic, name=f"device {number}", state=OK, found=f"{gpu.name}, {format_bytes(gpu.total_bytes)}"
+        )
+    if not gpus():
+        yield Finding(topic=topic, name="devices", state=LACKS, found="none that this process may use")
+        return
+    yield from _gpu_libraries(f"cuda{version[0]}")
+
+
+def _gpu_libraries(extra: str) -> Iterator[Finding]:
+    """What stands between a GPU and a training: torch's build, CuPy, and its compiler."""
+    import torch
+
+    topic, build = "GPU", torch.version.cuda
+    yield Finding(
+        topic=topic, name="torch", state=LACKS if build is None else OK, found=f"{torch.__version__}, CUDA {build}",
+        remedy="install a build of torch for CUDA (pytorch.org says which)" if build is None else "",
+    )  # fmt: skip
+    try:
+        from kernels.cuda.device import CudaDevice
+
+        CudaDevice().kernel("layers/aggregate", "aggregate", {})
+        yield Finding(topic=topic, name="kernels", state=OK, found="CuPy compiles them")
+    except InputError as error:
+        remedy = f'pip install -e ".[{extra}]"' if "CuPy is not installed" in error.problem else error.remedy
+        yield Finding(topic=topic, name="kernels", state=LACKS, found=error.problem, remedy=remedy)
+
+
+def _memory(home: Path) -> Iterator[Finding]:
+    machine = measure(home)
+    yield Finding(topic="memory and disk", name="memory", state=OK, found=format_bytes(machine.memory_bytes))
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    unbounded = locked == resource.RLIM_INFINITY
+    few = not unbounded and locked < PINNED_LEAST
+    yield Finding(
+        topic="memory and disk", name="locked memory", state=NOTE if few else OK,
+        found="no limit" if unbounded else f"at most {format_bytes(locked)}",
+        remedy="for large host tiers beside a GPU: ulimit -l unlimited (limits.conf, LimitMEMLOCK)" if few else "",
+    )  # fmt: skip
+    huge = _text("/sys/kernel/mm/transparent_hugepage/enabled")
+    chosen = huge.partition("[")[2].partition("]")[0] or "unknown"
+    there = chosen in ("always", "madvise")
+    remedy = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: direct reads are slower without"
+    yield Finding(
+        topic="memory and disk", name="huge pages", state=OK if there else NOTE, found=chosen,
+        remedy="" if there else remedy,
+    )  # fmt: skip
+    yield Finding(
+        topic="memory and disk", name="home", state=OK, found=f"{home}, {format_bytes(machine.disk_bytes)} free"
+    )
+
+
+def _reading(home: Path) -> Iterator[Finding]:
+    topic, slower = "reading past the page cache", 'trainer = "disk" takes pread instead'
+    try:
+        from kernels import _native
+
+        number = _native.ring_errno()
+        remedy = "allow io_uring: kernel.io_uring_disabled = 0, and the container's seccomp profile"
+        yield Finding(
+            topic=topic, name="io_uring", state=LACKS if number else OK, remedy=remedy if number else "",
+            found=f"{os.strerror(number)}: {slower}" if number else "there",
+        )  # fmt: skip
+    except ImportError:
+        yield Finding(topic=topic, name="io_uring", state=LACKS, found="the native module is missing")
+    with tempfile.NamedTemporaryFile(dir=home) as file:
+        try:
+            os.close(os.open(file.name, os.O_RDONLY | os.O_DIRECT))
+            yield Finding(topic=topic, name="O_DIRECT", state=OK, found="in the home")
+        except OSError as error:
+            found, remedy = f"{error.strerror} in {home}", "put the home on a local disk (ext4, xfs)"
+            yield Finding(topic=topic, name="O_DIRECT", state=LACKS, found=found, remedy=remedy)
+
+
+def _extras() -> Iterator[Finding]:
+    there = importlib.util.find_spec("dgl") is not None
+    yield Finding(
+        topic="optional", name="DGL", state=OK if there else NOTE,
+        found="installed" if there else "not installed: DGL files and models over DGL blocks need it",
+        remedy="" if there else 'pip install -e ".[dgl]"',
+    )  # fmt: skip
+
+
+def _speeds(home: Path, again: bool) -> Iterator[Finding]:
+    """Speeds as the home says, measured where it says nothing or is asked to say it anew."""
+    path = home / SPEEDS
+    how = "measured now"
+    try:
+        speeds: dict[str, Any] = {} if again else json.loads(path.read_bytes())
+        how = "measured before; --refresh measures again" if speeds else how
+    except (OSError, ValueError):
+        speeds = {}
+    if not speeds:
+        speeds = dict(_measured(home))
+        make_folder(path.parent)
+        replace_atomically(path, json.dumps(speeds, indent=1).encode())
+    for name, rate in speeds.items():
+        yield Finding(topic=f"speeds ({how})", name=name, state=OK, found=f"{rate / 1e9:.2f} GB/s")
+
+
+def _measured(home: Path) -> Iterator[tuple[str, float]]:
+    """Measures how fast memory is copied, the home's disk is read past the page cache, and a GPU is reached."""
+    import numpy as np
+
+    source, target = np.ones(SAMPLE_BYTES, np.uint8), np.zeros(SAMPLE_BYTES, np.uint8)
+    yield "memory copy, one thread", _rate(lambda: np.copyto(target, source))
+    with tempfile.NamedTemporaryFile(dir=home) as file:
+        file.write(source.data)
+        file.flush()
+        os.fsync(file.fileno())
+        yield "disk, sequential", _rate(lambda: _read_through(file.name))
+    from kernels.cuda.driver import num_gpus
+
+    if num_gpus():
+        yield from _link_speeds()
+
+
+def _read_through(name: str) -> None:
+    """Reads a file in pieces of 4 MiB, past the page cache where the file system allows it."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECT)
+    except OSError:
+        descriptor = os.open(name, os.O_RDONLY)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    try:
+        with mmap.mmap(-1, 4 << 20) as buffer:  # starts on a page, as a direct read wants it
+            while os.readv(descriptor, [buffer]):
+                pass
+    finally:
+        os.close(descriptor)
+
+
+def _link_speeds() -> Iterator[tuple[str, float]]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return
+    host = torch.empty(SAMPLE_BYTES, dtype=torch.uint8, pin_memory=True)
+    device = torch.empty(SAMPLE_BYTES, dtype=torch.uint8, device="cuda")
+    for name, to, source in (("host to GPU, pinned", device, host), ("GPU to host, pinned", host, device)):
+
+        def copy(to: Any = to, source: Any = source) -> None:
+            to.copy_(source, non_blocking=True)
+            torch.cuda.synchronize()
+
+        yield name, _rate(copy)
+
+
+def _rate(work: Callable[[], object]) -> float:
+    """Returns bytes per second of the best of a few repeats."""
+    seconds = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - started)
+    return SAMPLE_BYTES / min(seconds)
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""

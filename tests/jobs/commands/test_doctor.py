@@ -1,0 +1,85 @@
+"""What a machine has and lacks: every probe survives a machine without the thing, and names what mends it."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from jobs.cli import graphmill
+from jobs.commands import doctor
+from jobs.commands.doctor import LACKS, NOTE, OK, SPEEDS, can_train, examine
+from kernels.cuda.driver import Gpu
+from kernels.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "SAMPLE_BYTES", 1 << 20)
+
+
+def found(home: Path, name: str) -> doctor.Finding:
+    return next(finding for finding in examine(home) if finding.name == name)
+
+
+def test_this_machine_can_train_and_says_so(tmp_path: Path) -> None:
+    result = CliRunner().invoke(graphmill, ["--home", str(tmp_path), "doctor"])
+    assert result.exit_code == 0, result.output
+    for line in ("native module", "io_uring", "O_DIRECT", "huge pages", "locked memory", "disk, sequential", "driver"):
+        assert line in result.output
+
+
+def test_json_is_the_same_for_programs(tmp_path: Path) -> None:
+    result = CliRunner().invoke(graphmill, ["--home", str(tmp_path), "doctor", "--json"])
+    findings = json.loads(result.output)
+    assert {"topic", "name", "state", "found", "remedy", "needed"} == set(findings[0])
+    assert {finding["state"] for finding in findings} <= {OK, LACKS, NOTE}
+
+
+def test_speeds_are_measured_once_and_again_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    examine(tmp_path)
+    monkeypatch.setattr(doctor, "_measured", lambda home: iter([("memory copy, one thread", 5e9)]))
+    assert found(tmp_path, "memory copy, one thread").topic.startswith("speeds (measured before")
+    again = {finding.name: finding for finding in examine(tmp_path, again=True)}["memory copy, one thread"]
+    assert again.found == "5.00 GB/s" and again.topic == "speeds (measured now)"
+    (tmp_path / SPEEDS).write_text("damaged")
+    assert found(tmp_path, "memory copy, one thread").found == "5.00 GB/s"
+
+
+def test_a_machine_without_a_driver_trains_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernels.cuda.driver.driver_cuda_version", lambda: None)
+    assert found(tmp_path, "driver").state == NOTE and can_train(examine(tmp_path))
+
+
+def test_a_gpu_without_its_libraries_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernels.cuda.driver.driver_cuda_version", lambda: (12, 8))
+    monkeypatch.setattr("kernels.cuda.driver.gpus", lambda: (Gpu("NVIDIA A100", 80 << 30),))
+    monkeypatch.setattr("torch.version.cuda", None)
+    findings = {finding.name: finding for finding in examine(tmp_path) if finding.topic == "GPU"}
+    assert findings["device 0"].found == "NVIDIA A100, 80.0 GiB" and findings["driver"].state == OK
+    assert findings["torch"].state == LACKS and "build of torch for CUDA" in findings["torch"].remedy
+    assert findings["kernels"].state == LACKS
+
+    def missing(index: int = 0) -> None:
+        raise InputError("CuPy is not installed", "any")
+
+    monkeypatch.setattr("kernels.cuda.device.CudaDevice", missing)
+    assert found(tmp_path, "kernels").remedy == 'pip install -e ".[cuda12]"'
+
+
+def test_what_nothing_runs_without_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "PACKAGES", ("torch", "no-such-package"))
+    result = CliRunner().invoke(graphmill, ["--home", str(tmp_path), "doctor"])
+    assert result.exit_code == 1
+    assert "-> pip install -c constraints.txt no-such-package" in result.output
+
+
+def test_reading_past_the_page_cache_that_is_forbidden_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernels._native.ring_errno", lambda: errno.EPERM)
+    ring = found(tmp_path, "io_uring")
+    assert ring.state == LACKS and "Operation not permitted" in ring.found and "seccomp" in ring.remedy
