@@ -85,7 +85,11 @@ def test_where_features_lie_changes_no_bit(tmp_path, simulated, features):
 def test_who_samples_changes_no_bit(tmp_path, simulated, model, topology):
     by_cpu = train_small(tmp_path / "host", device="cuda", **options(model))
     before = accelerator.counts()
-    found = train_small(tmp_path / topology, device="cuda", topology=topology, memory=MEMORY, **options(model))
+    memory, features = (None, "memory") if model == "gin" else (MEMORY | {"host": "64KiB"}, "memory")
+    memory, features = (MEMORY, "mapped") if model == "gcn" else (memory, features)
+    found = train_small(
+        tmp_path / topology, device="cuda", topology=topology, memory=memory, features=features, **options(model)
+    )
     crossed = accelerator.counts().since(before)
     assert found.version == by_cpu.version
     assert found.files["weights.safetensors"]["digest"] == by_cpu.files["weights.safetensors"]["digest"]

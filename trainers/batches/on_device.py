@@ -1,8 +1,9 @@
 """The online source of mini-batches that samples on the device (FGNN, section 3: the time-sharing design).
 
 The topology lies on the device, or in pinned host memory that the device reads over the bus. One thread draws the batches on a stream of
-its own, beside the training step: the blocks, their transposes and weights are made on the device and never leave it. Only the ids of the
-inputs go to the host, which finds the rows, and the sizes of the layers. Batches have the bytes of those that the CPU samples.
+its own, beside the training step: the blocks, their transposes and weights are made on the device and never leave it. Where the device
+reads every row, in its own or in pinned memory, it finds the rows as well; else the ids of the inputs go to the host, which does. Batches
+have the bytes of those that the CPU samples.
 
 Memory on the device: 8 bytes per node for the sampler's map, the topology where it is copied, and the batches that wait, within `queue`.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import cast
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -55,6 +56,19 @@ def place_topology(topology: Topology, where: str, device: Device) -> Topology:
         else:
             (placed[name],) = device.send([array], TOPOLOGY, device.traffic)
     return replace(topology, edge_ids=None, **placed)
+
+
+@runtime_checkable
+class FindsRows(Protocol):
+    """A source whose rows a device finds by itself, from ids that it holds."""
+
+    def finds_on(self, device: Device) -> bool:
+        """Says whether the device reads every row where it is."""
+        ...
+
+    def gather_found(self, node_ids: torch.Tensor, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
+        """Writes row i of out: float[n, F] from node_ids[i], both on the device, and books the bytes."""
+        ...
 
 
 class OnDeviceSource:
@@ -119,9 +133,12 @@ class OnDeviceSource:
     def _gathered(self, batch: MiniBatch, moved: Ledger) -> tuple[MiniBatch, Ledger]:
         device, dtype = self.batching.device, np.dtype(self.batching.dtype)
         with device.preparing():
-            node_ids = device.fetch(cast(torch.Tensor, batch.blocks[0].src_ids), SIZES, moved).numpy()
+            node_ids = cast(torch.Tensor, batch.blocks[0].src_ids)
             batch.x = device.alloc((len(node_ids), self.features.width), dtype, "inputs")
-            self.features.gather(RowIds(node_ids), batch.x, moved)
+            if isinstance(self.features, FindsRows) and self.features.finds_on(device):
+                self.features.gather_found(node_ids, batch.x, moved, device)
+            else:
+                self.features.gather(RowIds(device.fetch(node_ids, SIZES, moved).numpy()), batch.x, moved)
             (batch.labels,) = device.send([batch.labels.astype(np.int64)], LABELS, moved)
             edges = [len(block.indices) for block in batch.blocks]
             count_inputs(len(batch.seeds), [block.num_src for block in batch.blocks], edges, moved)

@@ -21,13 +21,15 @@ import torch
 
 from assets.storage.read_verified import read_rows
 from assets.storage.table import FeatureTable
+from kernels.cuda.device import device_of
 from kernels.rows.gather import gather, gather_tiered
+from kernels.rows.gather_cuda import gather_tiered_cuda
 from kernels.rows.placement import Placement
 from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, MAX_ROWS, NO_FEATURES, ROW_BITS, STAGED, Tiers, make_slots
 from kernels.types import Array
 from trainers.devices.protocol import CACHE, Device, kernel_array
 from trainers.record.ledger import Ledger
-from trainers.rows.source import D2D, H2D, SLOTS, Keyed, TableSource, Wanted, fill_rows
+from trainers.rows.source import D2D, H2D, SLOTS, Keyed, TableSource, Wanted, fill_rows, tier_counts
 
 
 class CachedSource:
@@ -70,7 +72,7 @@ class CachedSource:
             fill_rows(self.device_rows, device_image, device)
             device_image = self.device_rows
         self._tiers = {"device": device_image, "host": host_image}
-        self._slot = placement.slot
+        self._slot, self._slot_there = placement.slot, None
         if self.direct:
             elsewhere = np.flatnonzero(placement.slot == ELSEWHERE)
             self._slot = placement.slot.copy()
@@ -97,6 +99,25 @@ class CachedSource:
         if self.device.remote:
             ledger.move(SLOTS, requests=1, asked_bytes=slots.nbytes, moved_bytes=slots.nbytes)
 
+    def finds_on(self, device: Device) -> bool:
+        """Says whether `gather_found` works: every row is in a tier that the device reads."""
+        return device.remote and self.direct
+
+    def gather_found(self, node_ids: torch.Tensor, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
+        """Writes row i of out: float[n, F] from node_ids[i], ids that are on the device as well, and books bytes and hits by tier.
+
+        Args:
+            node_ids: ids[n], global.
+            out: on the device.
+            ledger: gets what was moved.
+            device: holds the device image; the table of slots goes there with the first batch, 4 bytes per node.
+        """
+        if self._slot_there is None:
+            (self._slot_there,) = device.send([self._slot], SLOTS, device.traffic)
+        slots = self._slot_there[node_ids.long()]
+        gather_tiered_cuda(slots, Tiers(**self._tiers, staged=self.behind.rows), out, device_of(out), trusted=True)
+        self._book_counts(tier_counts(slots, device, ledger), ledger)
+
     def _staged(self, node_ids: Array, slots: Array) -> tuple[Array, Array]:
         """Copies the rows that are in no tier into a buffer, and returns the slots that point into it, and it."""
         missing = np.flatnonzero(slots == ELSEWHERE)
@@ -108,8 +129,10 @@ class CachedSource:
 
     def _book(self, slots: Array, ledger: Ledger) -> None:
         # One more than the tier: rows of nodes without features have none, and cost nothing.
-        counts = np.bincount((slots >> ROW_BITS) + 1, minlength=STAGED + 2)
-        device, host, behind, without = counts[[DEVICE + 1, HOST + 1, STAGED + 1, NO_FEATURES + 1]].tolist()
+        self._book_counts(np.bincount((slots >> ROW_BITS) + 1, minlength=STAGED + 2).tolist(), ledger)
+
+    def _book_counts(self, counts: list[int], ledger: Ledger) -> None:
+        device, host, behind, without = (counts[tier + 1] for tier in (DEVICE, HOST, STAGED, NO_FEATURES))
         if without:
             ledger.count("without_features", 0, without)
         ledger.count("hits_device", 0, device)

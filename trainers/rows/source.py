@@ -17,13 +17,14 @@ from assets.storage.read_verified import read_table
 from assets.storage.table import FeatureTable
 from kernels.cuda.device import KernelDevice, device_of, on_device
 from kernels.rows.gather import gather, gather_tiered
-from kernels.rows.slots import HOST, MAX_ROWS, NO_FEATURES, STAGED, Tiers, make_slots
+from kernels.rows.gather_cuda import gather_tiered_cuda
+from kernels.rows.slots import HOST, MAX_ROWS, NO_FEATURES, ROW_BITS, STAGED, TIER_NAMES, Tiers, make_slots
 from kernels.types import Array, BatchKey
 from trainers.devices.protocol import Device, kernel_array
 from trainers.record.ledger import Ledger, Line
 
 H2D, D2D, MAPPED = Line("h2d", "feature"), Line("d2d", "feature"), Line("mapped", "feature")
-SLOTS = Line("h2d", "ids")
+SLOTS, COUNTS = Line("h2d", "ids"), Line("d2h", "ids")
 
 
 class Wanted(Protocol):
@@ -106,7 +107,7 @@ class TableSource:
 
     def __init__(self, rows: Array, mapped: bool, threads: int, row_of: Array | None = None):
         self.rows, self.row_of, self.mapped, self.threads = rows, row_of, mapped, threads
-        self.width, self.pinned = rows.shape[1], False
+        self.width, self.pinned, self._row_of = rows.shape[1], False, None
         self.dtype = rows.dtype.name
         self.row_bytes = self.width * rows.dtype.itemsize
 
@@ -162,6 +163,35 @@ class TableSource:
         gather(self.rows, rows[present], copied, threads=self.threads)
         return slots, Tiers(staged=copied)
 
+    def finds_on(self, device: Device) -> bool:
+        """Says whether `gather_found` works: the device reads the table where it is."""
+        return device.remote and self.pinned
+
+    def gather_found(self, node_ids: torch.Tensor, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
+        """Writes row i of out: float[n, F] from node_ids[i], ids that are on the device as well, and books the bytes.
+
+        Args:
+            node_ids: ids[n], global.
+            out: on the device.
+            ledger: gets what was moved.
+            device: reads the pinned table.
+        """
+        slots = self._found_slots(node_ids, device)
+        gather_tiered_cuda(slots, Tiers(host=self.rows), out, device_of(out), trusted=True)
+        present = tier_counts(slots, device, ledger)[HOST + 1]
+        if present < len(node_ids):
+            ledger.count("without_features", 0, len(node_ids) - present)
+        self.book(present, ledger)
+
+    def _found_slots(self, node_ids: torch.Tensor, device: Device) -> torch.Tensor:
+        first = int(make_slots(HOST, np.zeros(1, np.int32))[0])
+        if self.row_of is None:
+            return node_ids.to(torch.int32) | first
+        if self._row_of is None:
+            (self._row_of,) = device.send([np.asarray(self.row_of).astype(np.int32)], SLOTS, device.traffic)
+        rows = self._row_of[node_ids.long()]
+        return torch.where(rows >= 0, rows | first, NO_FEATURES)
+
     def book(self, num_rows: int, ledger: Ledger) -> None:
         """Books rows that went to the device from here."""
         num_bytes = num_rows * self.row_bytes
@@ -182,6 +212,12 @@ class MappedSource(TableSource):
 
     def __init__(self, table: FeatureTable, threads: int = 1):
         super().__init__(table.open(), True, threads, table.row_of)
+
+
+def tier_counts(slots: torch.Tensor, device: Device, ledger: Ledger) -> list[int]:
+    """Returns how many slots on a device name each tier, those without features first; books the download."""
+    counts = torch.bincount((slots >> ROW_BITS).long() + 1, minlength=len(TIER_NAMES) + 1)
+    return device.fetch(counts, COUNTS, ledger).tolist()
 
 
 def fill_rows(device_rows: torch.Tensor, rows: Array, device: Device) -> None:
