@@ -14,6 +14,7 @@ NAMES = (
     "disk_widths",
     "epoch",
     "gather",
+    "gpu",
     "hotness",
     "import",
     "orders",

@@ -116,25 +116,35 @@ class CudaDevice:
     Args:
         index: number that CUDA gives the device.
         stream: a cudaStream_t, or None for CuPy's current stream.
+        follows_torch: takes torch's current stream of the thread that launches instead.
 
     Raises:
         InputError: CuPy or a GPU is missing.
     """
 
-    def __init__(self, index: int = 0, stream: int | None = None):
+    def __init__(self, index: int = 0, stream: int | None = None, follows_torch: bool = False):
         self.cupy = _cupy()
         if index >= (found := self.cupy.cuda.runtime.getDeviceCount()):
             raise InputError(f"CUDA device {index} of {found}", "use the number of a device that nvidia-smi lists")
-        self.index, self.stream = index, stream
+        self.index, self._stream, self._follows_torch = index, stream, follows_torch
         self.num_multiprocessors = _num_multiprocessors(index)
+
+    @property
+    def stream(self) -> int | None:
+        """The stream that kernels are launched on, by this thread, now."""
+        if not self._follows_torch:
+            return self._stream
+        import torch
+
+        return torch.cuda.current_stream(self.index).cuda_stream
 
     def active(self) -> AbstractContextManager[Any]:
         """Returns the context in which this device and its stream are the current ones."""
-        stack = ExitStack()
+        stack, stream = ExitStack(), self.stream
         stack.enter_context(self.cupy.cuda.Device(self.index))
-        if self.stream is not None:
+        if stream is not None:
             streams = self.cupy.cuda.Stream
-            stack.enter_context(streams.from_external(_Foreign(self.stream)) if self.stream else streams.null)
+            stack.enter_context(streams.from_external(_Foreign(stream)) if stream else streams.null)
         return stack
 
     def kernel(self, source: str, name: str, defines: Mapping[str, str]) -> Kernel:
@@ -287,7 +297,7 @@ def device_of(array: Any) -> KernelDevice:
     """Returns the device that holds a CuPy array or a torch tensor, with the stream that its library works on."""
     if hasattr(array, "data_ptr"):
         return _OPENERS[array.device.type](array)
-    return _cuda_device(array.device.id, None)
+    return _cuda_device(array.device.id, False)
 
 
 def on_device(array: Any) -> bool:
@@ -307,17 +317,15 @@ def register_device(kind: str, device_of: Callable[[Any], KernelDevice]) -> None
 
 
 def _device_of_cuda(tensor: Any) -> CudaDevice:
-    import torch
-
-    return _cuda_device(tensor.device.index, torch.cuda.current_stream(tensor.device).cuda_stream)
+    return _cuda_device(tensor.device.index, True)
 
 
 _OPENERS: dict[str, Callable[[Any], KernelDevice]] = {"cuda": _device_of_cuda}
 
 
 @functools.cache
-def _cuda_device(index: int, stream: int | None) -> CudaDevice:
-    return CudaDevice(index, stream)
+def _cuda_device(index: int, follows_torch: bool) -> CudaDevice:
+    return CudaDevice(index, follows_torch=follows_torch)
 
 
 def _layout(array: Any) -> tuple[int, tuple[int, ...], int, str]:

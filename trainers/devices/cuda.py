@@ -32,7 +32,7 @@ class CudaBackend:
             CudaDevice(index)  # says what is missing
             problem = f'device = "cuda", but torch {torch.__version__} (CUDA {torch.version.cuda}) finds no GPU that it can use'
             raise InputError(problem, 'install a driver for that version of CUDA, or set device = "cpu"')
-        self.kernels: KernelDevice = CudaDevice(index)
+        self.kernels: KernelDevice = CudaDevice(index, follows_torch=True)
         self.torch_device = torch.device(self.kind, index)
         self.total_bytes = torch.cuda.get_device_properties(index).total_memory
         self._streams = threading.local()

@@ -1,5 +1,6 @@
 """`device = "cuda"` where it cannot work is one message with the remedy, and never a training on the CPU."""
 
+import sys
 import types
 
 import pytest
@@ -32,10 +33,11 @@ def fake_cupy(monkeypatch, devices=1, message="", compile_message=""):
 
     runtime = types.SimpleNamespace(getDeviceCount=count, CUDARuntimeError=FakeError, deviceGetAttribute=lambda *_: 1)
     compiler = types.SimpleNamespace(CompileException=FakeError)
-    cupy = types.ModuleType("cupy")
-    cupy.cuda = types.SimpleNamespace(runtime=runtime, compiler=compiler)
-    cupy.RawModule = lambda **_: types.SimpleNamespace(get_function=compiled)
-    monkeypatch.setitem(__import__("sys").modules, "cupy", cupy)
+    cupy = types.SimpleNamespace(
+        cuda=types.SimpleNamespace(runtime=runtime, compiler=compiler),
+        RawModule=lambda **_: types.SimpleNamespace(get_function=compiled),
+    )
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
     for cached in (cuda_device._module, cuda_device._num_multiprocessors):
         cached.cache_clear()
 
@@ -55,7 +57,7 @@ def test_torch_for_the_cpu_is_named(monkeypatch, no_gpu):
 
 def test_cupy_that_is_missing_is_named(monkeypatch, no_gpu):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(InputError, match=r"CuPy is not installed\n  remedy: pip install -e"):
         CudaBackend()
 
