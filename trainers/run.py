@@ -52,6 +52,8 @@ def train_table(
     """
     # A writer sweeps as well, but where everything is reused there is none.
     store.sweep()
+    if table.device == "auto":
+        report(f'{table.name}: device = "auto" is {table.config.device} on this machine')
     stage, folder, models = ModelStage(), store.home / "checkpoints", []
     run = {"resume": resume, "checkpoints": folder, "epoch_lines": epoch_lines, "asked_by": asked_by}
     execution = RunExecution(**asdict(table.execution), **run)
