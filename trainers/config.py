@@ -96,7 +96,8 @@ class TrainConfig(Architecture):
     # Passes over the training nodes.
     epochs: int = 10
     # Type of parameters and of everything that is computed from them; features keep their stored type until they are gathered.
-    dtype: Literal["float32", "float64"] = field(default="float32", metadata={"hashed": "unless default"})
+    # bf16 computes matrix products from bfloat16 and keeps float32.
+    dtype: Literal["float32", "float64", "bf16"] = field(default="float32", metadata={"hashed": "unless default"})
     # Where it computes: cpu, cuda = a GPU, auto = a GPU where there is one. The kinds differ in the last bits.
     device: Literal["cpu", "cuda", "auto"] = field(default="cpu", metadata={"hashed": "unless default"})
     # Learning rate of Adam.

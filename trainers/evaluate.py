@@ -18,8 +18,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,6 +38,7 @@ from trainers.devices.logical import LogicalDevice
 from trainers.devices.protocol import Device
 from trainers.models.layer import LayeredModel, StepRandom
 from trainers.models.own import DglModel, Model, dtype_of
+from trainers.models.precision import computing, widened
 from trainers.record.ledger import Ledger, Line
 from trainers.rows.source import FeatureSource, RowIds
 from trainers.rows.windows import MemoryRows, Rows, SpilledRows, forget, input_rows, layer_rows
@@ -54,7 +57,8 @@ class Bounds:
         threads: of the kernels.
         folder: of files for layers that do not fit; None keeps all in memory.
         progress: gets every range of every layer; the callers start and end it.
-        device: computes; None for the CPU. Layers between two passes stay on the host.
+        device: computes; layers between two passes stay on the host.
+        dtype: the key of the train table.
     """
 
     workspace_bytes: int
@@ -62,6 +66,11 @@ class Bounds:
     folder: Path | None = None
     progress: Progress = field(default_factory=Silent)
     device: Device = field(default_factory=LogicalDevice)
+    dtype: str = "float32"
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """Returns the context of a forward pass."""
+        return computing(self.dtype, self.device.torch_device)
 
     def sent(self, rows: Tensor) -> Tensor:
         """Returns rows where the device computes."""
@@ -69,7 +78,7 @@ class Bounds:
 
     def fetched(self, rows: Tensor) -> Tensor:
         """Returns what the device computed, on the host."""
-        return self.device.fetch(rows, OUTPUT_ROWS, self.device.traffic)
+        return self.device.fetch(widened(rows), OUTPUT_ROWS, self.device.traffic)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +144,8 @@ def exact_ranges(model: Model, topology: Topology, features: FeatureSource, boun
             yield ExactRange(low=low, high=high, logits=out, inputs=rows)
         else:
             read = _fold(model, carried, low, high, out)
-            logits = bounds.fetched(model.readout(bounds.sent(read)))
+            with bounds.computing():
+                logits = bounds.fetched(model.readout(bounds.sent(read)))
             yield ExactRange(low=low, high=high, logits=logits, inputs=rows, head_inputs=read)
 
 
@@ -150,11 +160,12 @@ def infer_exact(
     folder: Path | None = None,
     progress: Progress = Silent(),  # noqa: B008  stateless
     device: Device | None = None,
+    dtype: str = "float32",
 ) -> Tensor:
     """Computes the logits of nodes from all their neighbours.
 
     Args:
-        workspace_bytes, threads, folder, progress, device: see `Bounds`.
+        workspace_bytes, threads, folder, progress, device, dtype: see `Bounds`.
         node_ids: ids[n] global; None for all nodes in order.
 
     Returns:
@@ -169,6 +180,7 @@ def infer_exact(
         folder=folder,
         progress=progress,
         device=device or LogicalDevice(),
+        dtype=dtype,
     )
     progress.start("evaluate", num_passes(model) * topology.num_nodes, "rows")
     for each in exact_ranges(model, topology, features, bounds):
@@ -195,6 +207,7 @@ def infer_sampled(
     method: str = "uniform",
     progress: Progress = Silent(),  # noqa: B008  stateless
     device: Device | None = None,
+    dtype: str = "float32",
 ) -> Tensor:
     """Computes the logits of `node_ids` from sampled neighbours, the same ones at every call.
 
@@ -211,7 +224,9 @@ def infer_sampled(
         attach_weights(blocks, topology, model.edge_weight)
         x = torch.empty((blocks[0].num_src, features.width), dtype=dtype_of(model), device=place.torch_device)
         features.gather(RowIds(blocks[0].src_ids), x, place.traffic)
-        out = place.fetch(model(send_blocks(blocks, place, place.traffic), x, _EVALUATION), OUTPUT_ROWS, place.traffic)
+        with computing(dtype, place.torch_device):
+            out = widened(model(send_blocks(blocks, place, place.traffic), x, _EVALUATION))
+        out = place.fetch(out, OUTPUT_ROWS, place.traffic)
         logits = torch.empty((len(node_ids), out.shape[1]), dtype=out.dtype) if logits is None else logits
         logits[torch.from_numpy(item.seeds)] = out
         progress.advance(1)
@@ -256,7 +271,8 @@ def _first_rows(model: LayeredModel, features: FeatureSource, num_nodes: int, sh
     for low in range(0, num_nodes, step):
         node_ids = np.arange(low, min(low + step, num_nodes))
         read = bounds.sent(rows.gather(node_ids, bounds.threads))
-        made.write(low, bounds.fetched(model.input(read, node_ids, _EVALUATION)))
+        with bounds.computing():
+            made.write(low, bounds.fetched(model.input(read, node_ids, _EVALUATION)))
         bounds.progress.advance(len(node_ids))
     assert made.rows is not None
     return made.rows
@@ -288,7 +304,9 @@ def _layer_ranges(
             send_blocks((block,), bounds.device, bounds.device.traffic),
             rows.gather(block.src_ids, bounds.threads),
         )
-        yield low, high, bounds.fetched(model.forward_layer(index, sent, bounds.sent(read), _EVALUATION))
+        with bounds.computing():
+            out = bounds.fetched(model.forward_layer(index, sent, bounds.sent(read), _EVALUATION))
+        yield low, high, out
         bounds.progress.advance(high - low)
 
 

@@ -24,6 +24,7 @@ from trainers.batches.batch import MiniBatch
 from trainers.batches.source import Batching, BatchSource
 from trainers.models.layer import StepRandom
 from trainers.models.own import Model
+from trainers.models.precision import computing, widened
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import STEP, Timeline
 
@@ -113,7 +114,7 @@ class BatchExecutor:
 
     def __init__(self, run: Run, source: BatchSource):
         self.source, self.timeline = source, run.timeline
-        self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights)
+        self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
 
     def steps(self, epoch: int, start: int) -> Iterator[Done]:
         """Yields one `Done` per mini-batch."""
@@ -139,15 +140,17 @@ class BatchGradient:
         model: whose parameters get it.
         seed: keys dropout.
         class_weights: float[num_classes] factors of the seeds' losses, or None.
+        dtype: the key of the train table.
     """
 
-    def __init__(self, model: Model, seed: int, class_weights: Tensor | None = None):
-        self.model, self.seed, self.class_weights = model, seed, class_weights
+    def __init__(self, model: Model, seed: int, class_weights: Tensor | None = None, dtype: str = "float32"):
+        self.model, self.seed, self.class_weights, self.dtype = model, seed, class_weights, dtype
 
     def __call__(self, batch: MiniBatch) -> Done:
         """Computes forward and backward, and returns what was done."""
         random = StepRandom(self.seed, batch.train_epoch, batch.position)
-        logits = self.model(batch.blocks, batch.x, random)
+        with computing(self.dtype, batch.x.device):
+            logits = widened(self.model(batch.blocks, batch.x, random))
         labels = torch.as_tensor(batch.labels).long()
         loss = functional.cross_entropy(logits, labels, weight=self.class_weights, reduction="sum")
         loss.backward()

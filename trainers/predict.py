@@ -129,7 +129,13 @@ def predict_table(
         raise InputError(f"the folder of {out} does not exist", "make it first")
     threads, workspace_bytes = threads or semantic.train.threads, parse_size(workspace)
     device = open_device(semantic.train.device)
-    bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, folder=store.home / "spill", device=device)
+    bounds = Bounds(
+        workspace_bytes=workspace_bytes,
+        threads=threads,
+        folder=store.home / "spill",
+        device=device,
+        dtype=semantic.train.dtype,
+    )
     inputs = find_model_inputs(pipeline, table, store, {})
     version = stage_version(ModelStage(), semantic, inputs)
     read = [(each.stage, each.version) for each in inputs.values()]

@@ -35,6 +35,7 @@ from trainers.evaluate import infer_exact, infer_sampled
 from trainers.executor import Run
 from trainers.loop import Loop
 from trainers.models.build import PARAMETERS, build_model, send_model
+from trainers.models.precision import kept_dtype
 from trainers.open_rows import open_rows
 from trainers.recipe import ModelRecipe
 from trainers.record.epoch_lines import EpochLines, Lines
@@ -195,7 +196,7 @@ class Training:
             timeline=self.timeline,
             queue_bytes=queue_bytes,
             most_queue_bytes=most_queue_bytes,
-            dtype=train.dtype,
+            dtype=kept_dtype(train.dtype),
             device=self.features.device,
         )
         return Run(
@@ -275,6 +276,7 @@ class Training:
                 folder=self.execution.checkpoints.parent / "spill",
                 progress=self.progress,
                 device=self.features.device,
+                dtype=train.dtype,
             )
         assert sampling is not None
         return infer_sampled(
@@ -289,6 +291,7 @@ class Training:
             method=sampling.method,
             progress=self.progress,
             device=self.features.device,
+            dtype=train.dtype,
         )
 
 
@@ -311,7 +314,7 @@ def class_weights(train: TrainConfig, graph: Graph) -> torch.Tensor | None:
     Raises:
         InputError: the table's list has not one weight per class.
     """
-    dtype = getattr(torch, train.dtype)
+    dtype = getattr(torch, kept_dtype(train.dtype))
     if train.class_weights == "none":
         return None
     if train.class_weights == "balanced":

@@ -82,11 +82,14 @@ def limited(num_bytes: int) -> Iterator[None]:
 
 def _module() -> types.ModuleType:
     """What torch asks of a device's module."""
+    import torch
+
     module = types.ModuleType(f"torch.{NAME}")
     answers = {
         "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0, "_is_in_bad_fork": False,
         "manual_seed_all": None, "synchronize": None, "set_device": None,
     }  # fmt: skip
+    module.get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]  # pyright: ignore[reportAttributeAccessIssue]
     for name, answer in answers.items():
         setattr(module, name, lambda *_, answer=answer: answer)
     return module

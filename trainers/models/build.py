@@ -16,6 +16,7 @@ from trainers.models.gcn import GcnLayer
 from trainers.models.gin import GinLayer
 from trainers.models.layer import LayeredModel, initialise
 from trainers.models.own import Model, build_own_model
+from trainers.models.precision import kept_dtype
 from trainers.models.sage import SageLayer
 from trainers.record.ledger import Line
 
@@ -39,7 +40,7 @@ def build_model(config: TrainConfig, in_width: int, num_classes: int, seed: int)
         InputError: the user's own model cannot be made.
     """
     # Initial values are drawn in float32, so that models of all types begin at the same point.
-    return _build(config, in_width, num_classes, seed).to(getattr(torch, config.dtype))
+    return _build(config, in_width, num_classes, seed).to(getattr(torch, kept_dtype(config.dtype)))
 
 
 def send_model(model: Model, device: Device) -> Model:

@@ -42,8 +42,9 @@ class GatLayer(nn.Module):
         """Attention-weighted sum of the projected in-neighbours and the node itself: float[num_dst, heads * depth]."""
         z = self.projection(h_src)
         by_head = z.view(-1, self.heads, self.depth)
-        left = (by_head * self.left).sum(dim=2)
-        right = (own_rows(by_head, block) * self.right).sum(dim=2)
+        # Where products are computed from bfloat16, z is, and the scores' halves take its type.
+        left = (by_head * self.left).sum(dim=2).to(z.dtype)
+        right = (own_rows(by_head, block) * self.right).sum(dim=2).to(z.dtype)
         return attend(block, z, left, right, rng.edge_mask(block, self.heads, self.attention_dropout))
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:

@@ -1,0 +1,40 @@
+"""What the key `dtype` of a train table means.
+
+"float32" and "float64" are the type of the parameters and of everything that is computed from them. With "bf16" parameters, moments, sums
+and losses stay float32, and matrix products are computed from bfloat16 by torch's autocast; what follows a product has its type until an
+operation asks for more. Layers between two passes of an exact evaluation are kept in float32.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+BF16 = "bf16"
+
+
+def kept_dtype(dtype: str) -> str:
+    """Returns NumPy's and torch's name of the type of parameters and of gathered rows.
+
+    Args:
+        dtype: the key.
+    """
+    return "float32" if dtype == BF16 else dtype
+
+
+def computing(dtype: str, device: torch.device) -> AbstractContextManager[Any]:
+    """Returns the context in which a model's forward pass is computed on a device.
+
+    Args:
+        dtype: the key.
+        device: where its inputs are.
+    """
+    return torch.autocast(device.type, torch.bfloat16) if dtype == BF16 else nullcontext()
+
+
+def widened(rows: Tensor) -> Tensor:
+    """Returns rows that autocast left in bfloat16 as float32; others as they are."""
+    return rows.float() if rows.dtype == torch.bfloat16 else rows
