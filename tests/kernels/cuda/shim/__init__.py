@@ -28,6 +28,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ BUILD = SOURCES.parents[1] / "build" / "cuda_shim"
 KERNEL_NAME = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(")
 DYNAMIC = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w ]+?)\s+(\w+)\[\];")
 FLAGS = ("-std=c++17", "-fPIC", "-w", "-g1", f"-I{HERE}", f"-I{NATIVE}", f"-I{SOURCES}")
+_ONE_LAUNCH = threading.Lock()
 
 
 class ShimError(AssertionError):
@@ -194,20 +196,24 @@ def _launch(library, name, grid, block, arguments, shared_mem, seed, buffers, ch
     place = ctypes.c_uint64()
     threads = int(np.prod(block))
     assert 0 < threads <= 1024 and int(np.prod(grid)) > 0, f"a launch of {grid} blocks of {block} threads"
-    problem = library.shim_launch(
-        getattr(library, f"shim_kernel_{name}"),
-        three(*(*grid, 1, 1)[:3]),
-        three(*(*block, 1, 1)[:3]),
-        ctypes.c_uint64(shared_mem),
-        pointers,
-        ctypes.c_uint64(seed),
-        (_Buffer * len(buffers))(*buffers),
-        ctypes.c_uint64(len(buffers)),
-        ctypes.c_int(checked),
-        ctypes.byref(place),
-    )
+    # A kernel's module has one state, all kernels share their threads' stacks, and ctypes lets other threads of Python go on meanwhile.
+    with _ONE_LAUNCH:
+        problem = library.shim_launch(
+            getattr(library, f"shim_kernel_{name}"),
+            three(*(*grid, 1, 1)[:3]),
+            three(*(*block, 1, 1)[:3]),
+            ctypes.c_uint64(shared_mem),
+            pointers,
+            ctypes.c_uint64(seed),
+            (_Buffer * len(buffers))(*buffers),
+            ctypes.c_uint64(len(buffers)),
+            ctypes.c_int(checked),
+            ctypes.c_void_p(_stacks()),
+            ctypes.byref(place),
+        )
+        problem = problem and problem.decode()
     if problem:
-        raise ShimError(f"{name}: {problem.decode()}{_line(library._name, place.value)}")
+        raise ShimError(f"{name}: {problem}{_line(library._name, place.value)}")
 
 
 def _line(path: str, place: int) -> str:
@@ -217,6 +223,17 @@ def _line(path: str, place: int) -> str:
     command = ["addr2line", "-s", "-e", path, hex(place)]
     file, _, line = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().partition(":")
     return f" (line {line.split()[0]} of the source)" if file == "<stdin>" else ""
+
+
+@functools.cache
+def _stacks() -> int:
+    """Returns the address of the stacks for a block's threads."""
+    text = 'extern "C" __global__ void nothing() {}'
+    make = _load(text, (), False).shim_make_stacks
+    make.restype = ctypes.c_void_p
+    stacks = make()
+    assert stacks, "no memory for the stacks of a block's threads"
+    return stacks
 
 
 @functools.cache

@@ -5,8 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <new>
-#include <vector>
 
 #ifndef __x86_64__
 #include <ucontext.h>
@@ -53,22 +51,18 @@ class Fiber {
 #endif
 };
 
-// Stacks that are used again from block to block; below each is a page that must not be touched.
-class Stacks {
-  public:
-    void reserve(size_t count) {
-        while (stacks_.size() < count) {
-            void* memory = mmap(nullptr, PAGE_BYTES + STACK_BYTES, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-            if (memory == MAP_FAILED) throw std::bad_alloc();
-            mprotect(memory, PAGE_BYTES, PROT_NONE);
-            stacks_.push_back(static_cast<char*>(memory) + PAGE_BYTES);
-        }
-    }
-    char* operator[](size_t index) { return stacks_[index]; }
+// Makes stacks for `count` fibers, STRIDE apart; below each is a page that must not be touched. Never freed. A process makes them once for all
+// of its kernels: each stack takes two of the mappings that the system limits (vm.max_map_count, 65530).
+constexpr size_t STRIDE = PAGE_BYTES + STACK_BYTES;
 
-  private:
-    std::vector<char*> stacks_;
-};
+inline char* make_stacks(size_t count) {
+    void* memory = mmap(nullptr, count * STRIDE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return nullptr;
+    char* stacks = static_cast<char*>(memory);
+    for (size_t i = 0; i < count; ++i) {
+        if (mprotect(stacks + i * STRIDE, PAGE_BYTES, PROT_NONE)) return nullptr;
+    }
+    return stacks + PAGE_BYTES;
+}
 
 }  // namespace shim

@@ -32,7 +32,7 @@ namespace shim {
 
 Block block;
 static Fiber scheduler;
-static Stacks stacks;
+static char* stacks;
 static void (*kernel_entry)(void**);
 static void** kernel_arguments;
 static std::vector<char> dynamic_memory;
@@ -225,7 +225,7 @@ static void start_block(uint32_t number) {
         thread.number = t;
         thread.index = unfold(t, block.dim);
         std::fill(thread.known, thread.known + LANES, 0);
-        thread.stack = stacks[t];
+        thread.stack = stacks + t * STRIDE;
         thread.fiber.start(thread.stack, run_thread);
         block.ready.push_back(t);
     }
@@ -250,10 +250,13 @@ static void run_block(uint32_t number) {
 
 }  // namespace shim
 
-// Runs a kernel over a grid, one block at a time in random order. Returns nullptr, or what went wrong.
+// Makes the stacks that every launch of the process uses; nullptr when the system gives no memory.
+extern "C" char* shim_make_stacks() { return shim::make_stacks(shim::MAX_THREADS); }
+
+// Runs a kernel over a grid, one block at a time in random order. Returns nullptr, or what went wrong. One launch at a time.
 extern "C" const char* shim_launch(void (*kernel)(void**), const unsigned* grid, const unsigned* dim,
                                    uint64_t shared_bytes, void** arguments, uint64_t seed, shim::Buffer* buffers,
-                                   uint64_t num_buffers, int checked, uint64_t* error_place) {
+                                   uint64_t num_buffers, int checked, char* stacks_of_process, uint64_t* error_place) {
     using namespace shim;
     block = Block{};
     block.grid = {grid[0], grid[1], grid[2]};
@@ -262,7 +265,7 @@ extern "C" const char* shim_launch(void (*kernel)(void**), const unsigned* grid,
     block.random = seed;
     block.checked = checked;
     block.threads.resize(block.num_threads);
-    stacks.reserve(block.num_threads);
+    stacks = stacks_of_process;
     dynamic_memory.assign(shared_bytes, 0);
     kernel_entry = kernel;
     kernel_arguments = arguments;
