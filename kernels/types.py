@@ -122,6 +122,38 @@ class Block:
         return self.src_ids[: self.num_dst] if self.dst_pos is None else self.src_ids[self.dst_pos]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChunkStep:
+    """What one device does in one step of a full-graph pass (HongTu 4.1, 5.2, 6): the chunk that it computes and the rows that it moves.
+
+    Chunk j of part i is computed by device i in step j; all devices' chunks of a step form a batch. A device keeps rows in one buffer:
+    its transition rows, those of the batch's neighbours that belong to its own part, and copies of other parts' rows that its chunk
+    reads. A node that is in the buffer in two successive steps keeps its row, so steps run in order: upwards in a forward pass, where
+    the rows of `load` and `fetch` come into the buffer before the step; downwards in a backward pass, where the gradients of the same
+    rows leave it after the step (first to the owners, then to the host), and the rows become zero.
+
+    Attributes:
+        part, step: i and j.
+        dst_ids: ids[v], global ids of the chunk's destinations, ascending.
+        block: the chunk's edges. `indices` and `dst_pos` are rows of the buffer; `src_ids` names the node of each row, -1 for a row that
+            nobody uses in this step; `num_src` is one more than the largest row in use. `dst_pos` is None where destinations are not
+            loaded with the neighbours (`self_term = false`).
+        load_ids: ids[c], nodes of the own part that come from the host; load_rows: i32[c], their rows.
+        fetch: one entry per other device that has rows for this one, in the order i + 1, i + 2, ... (modulo devices):
+            (peer, i32[f] rows of the peer's buffer, i32[f] rows of this buffer).
+        num_transition: transition rows of this device in this step.
+    """
+
+    part: int
+    step: int
+    dst_ids: Array
+    block: Block
+    load_ids: Array
+    load_rows: Array
+    fetch: tuple[tuple[int, Array, Array], ...]
+    num_transition: int
+
+
 def id_dtype(num_nodes: int) -> np.dtype[Any]:
     """Returns the node-id dtype of a graph: int32 below 2^31 nodes, else int64.
 

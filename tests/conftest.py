@@ -21,8 +21,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # Files that take long come first, so that no process is left alone with one of them at the end (`make test` deals files to several).
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    first = {item.path for item in items if item.get_closest_marker("first")}
+    items.sort(key=lambda item: item.path not in first)
     if not asked_for_gpu(config):
         for item in items:
             if item.get_closest_marker("gpu"):

@@ -26,7 +26,7 @@ from jobs import cli
 from tests.docs.pages import GENERATED, PAGES, ROOT, WALKED, Command, commands, fences, parsed
 from trainers.__main__ import main as trainers_main
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.first
 
 COMMANDS = [
     command

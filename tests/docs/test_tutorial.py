@@ -17,7 +17,7 @@ import pytest
 
 from tests.docs.pages import ROOT, WALKED, fences
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.first
 
 NOT_RUN = {
     "source .venv/bin/activate": "the environment of the tests is active",

@@ -11,7 +11,7 @@ import pytest
 from assets.storage.store import Store
 from tests.e2e.commands import COMMAND, SMALL, environment, graphmill
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.first
 
 
 @pytest.fixture

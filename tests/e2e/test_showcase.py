@@ -23,7 +23,7 @@ def test_every_technique_is_in_it_and_each_table_has_a_model_of_its_own() -> Non
     assert len({table.config for table in tables}) == len(tables)
 
 
-@pytest.mark.slow
+@pytest.mark.first
 def test_its_models_are_equal_and_moved_what_they_say(tmp_path: Path) -> None:
     text = SHIPPED.read_text()
     for old, new in SMALLER.items():

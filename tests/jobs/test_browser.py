@@ -4,7 +4,7 @@ import pytest
 
 from tests.jobs.browser import Page, find_browser
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.first
 BROWSER = find_browser()
 
 

@@ -17,7 +17,7 @@ from tests.jobs.recipes import load_tiny, write_tiny
 from tests.jobs.test_launch import _materializations, own_environment  # noqa: F401
 from trainers.config import TrainTable
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.first
 
 CACHE = '[hotness]\npolicy = "degree"\n[memory]\ndevice = "20%"\nhost = "30%"\n'
 ROW_BYTES = 32

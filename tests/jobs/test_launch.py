@@ -19,7 +19,7 @@ from kernels.errors import InputError
 from tests.jobs.recipes import load_tiny, write_tiny
 from tests.jobs.runs.processes import stubborn_pids, wait_for, wait_until_gone
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.first
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from jobs.launch import Launch, launch
 from tests.assets.sources.own_data import Drawn, edge_frame, node_frame
 from trainers.config import TrainTable
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.first
 
 RECIPE = """
 [graph]

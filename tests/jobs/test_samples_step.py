@@ -12,7 +12,7 @@ from kernels.errors import InputError
 from tests.jobs.recipes import write_tiny
 from trainers.config import TrainTable
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.first
 
 
 def load(folder, samples="[samples]\n", train="", **changes):

@@ -16,7 +16,7 @@ from jobs.runs.training import training_steps
 from tests.jobs.recipes import load_tiny, write_tiny
 from tests.jobs.runs.processes import stubborn_pids, wait_for, wait_until_gone
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.first
 
 
 def _versions(pipeline) -> dict[str, str]:

@@ -25,7 +25,7 @@ from tests.jobs.server import Server
 
 BROWSER = find_browser()
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.first,
     pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine: the pages of the UI were not looked at"),
 ]
 

@@ -86,7 +86,7 @@ def photo(tmp_path_factory: pytest.TempPathFactory) -> Packed:
 @pytest.mark.skipif(
     not os.environ.get("GRAPHMILL_TEST_DATA"), reason="GRAPHMILL_TEST_DATA names no folder of real graphs"
 )
-@pytest.mark.slow
+@pytest.mark.first
 @pytest.mark.parametrize("model", ["sage", "gcn"])
 def test_photo(photo: Packed, tmp_path: Path, model: str) -> None:
     pipeline = load_pipeline("photo", TrainTable)

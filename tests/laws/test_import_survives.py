@@ -11,7 +11,7 @@ import pytest
 
 from tests.assets.sources.own_data import Drawn, edge_frame, node_frame
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.first
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_KILLS = 14

@@ -31,7 +31,7 @@ def model_content(home: Path) -> dict[str, str]:
     return content(model)
 
 
-@pytest.mark.slow
+@pytest.mark.first
 def test_kill_and_resume_gives_the_same_model(tmp_path: Path) -> None:
     straight = tmp_path / "straight"
     random_graph_artifacts(straight)
@@ -58,7 +58,7 @@ def test_kill_and_resume_gives_the_same_model(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.slow
+@pytest.mark.first
 def test_resume_with_a_cache_is_exact_and_ends_with_the_weights_of_none(tmp_path: Path) -> None:
     """Weights are those of a run without a cache, and the ledger is that of an uninterrupted run with one."""
     plain, straight, killed = tmp_path / "plain", tmp_path / "straight", tmp_path / "killed"
@@ -74,7 +74,7 @@ def test_resume_with_a_cache_is_exact_and_ends_with_the_weights_of_none(tmp_path
     assert differing == {"ledger.json"}
 
 
-@pytest.mark.slow
+@pytest.mark.first
 def test_resume_from_disk_is_exact(tmp_path: Path) -> None:
     """Weights, history and ledger are those of an uninterrupted run from disk."""
     straight, killed = tmp_path / "straight", tmp_path / "killed"
@@ -87,7 +87,7 @@ def test_resume_from_disk_is_exact(tmp_path: Path) -> None:
     assert model_content(killed) == model_content(straight)
 
 
-@pytest.mark.slow
+@pytest.mark.first
 def test_resume_on_a_device_with_memory_of_its_own_is_exact(tmp_path: Path) -> None:
     """Weights, history and ledger are those of an uninterrupted run on the simulated accelerator."""
     straight, killed = tmp_path / "straight", tmp_path / "killed"
@@ -101,7 +101,7 @@ def test_resume_on_a_device_with_memory_of_its_own_is_exact(tmp_path: Path) -> N
     assert model_content(killed) == model_content(straight)
 
 
-@pytest.mark.slow
+@pytest.mark.first
 def test_without_resume_it_starts_over_and_ends_the_same(tmp_path: Path) -> None:
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     random_graph_artifacts(straight)

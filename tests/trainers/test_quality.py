@@ -21,7 +21,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 @pytest.mark.skipif(
     not os.environ.get("GRAPHMILL_TEST_DATA"), reason="GRAPHMILL_TEST_DATA names no folder of real graphs"
 )
-@pytest.mark.slow
+@pytest.mark.first
 @pytest.mark.parametrize("each", PUBLISHED, ids=lambda each: f"{each.pipeline}-{each.table}")
 def test_a_shipped_recipe_reaches_what_others_report(store: Store, each: Published) -> None:
     (test,), (valid,) = scores(store, each, quick=True)
