@@ -20,16 +20,37 @@ FLAGS = [
     "-Wno-psabi",
 ]
 
+# What every object is made from besides its own source; the file of flags is written anew when they change.
+STAMP = Path("build/native_flags.txt")
+SHARED = sorted(str(path) for path in (Path("setup.py"), STAMP, *Path("kernels/native").rglob("*.h")))
+
 native = Pybind11Extension(
     "kernels._native",
     sorted(str(path) for path in Path("kernels/native").rglob("*.cpp")),
-    depends=sorted(str(path) for path in Path("kernels/native").rglob("*.h")),
+    depends=SHARED,
     include_dirs=["kernels/native"],
     cxx_std=17,
     extra_compile_args=FLAGS,
     extra_link_args=["-fopenmp"],
 )
 
+
+def needs_recompile(made: str, source: str) -> bool:
+    """Says whether an object is missing or older than its source, a header, or the flags."""
+    if not os.path.exists(made):
+        return True
+    return any(os.path.getmtime(path) > os.path.getmtime(made) for path in (source, *SHARED))
+
+
+def note_flags() -> None:
+    """Writes the flags down where they are not those of the last build."""
+    flags = " ".join([*FLAGS, os.environ.get("CXX", ""), os.environ.get("CFLAGS", "")])
+    if not STAMP.exists() or STAMP.read_text() != flags:
+        STAMP.parent.mkdir(exist_ok=True)
+        STAMP.write_text(flags)
+
+
 if __name__ == "__main__":
-    ParallelCompile("GRAPHMILL_BUILD_JOBS", default=os.cpu_count() or 1).install()
+    note_flags()
+    ParallelCompile("GRAPHMILL_BUILD_JOBS", default=os.cpu_count() or 1, needs_recompile=needs_recompile).install()
     setup(ext_modules=[native])
