@@ -40,10 +40,13 @@ class _Aggregate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        grad = grads[0].contiguous()
-        out = torch.empty((ctx.block.num_src, grad.shape[1]), dtype=grad.dtype, device=grad.device)
-        aggregate_backward(ctx.block, _array(grad), ctx.reduce, out=_array(out), threads=torch.get_num_threads())
-        return out, None, None
+        return _aggregate_grad(ctx.block, grads[0].contiguous(), ctx.reduce), None, None
+
+
+def _aggregate_grad(block: Block, grad: Tensor, reduce: Reduce) -> Tensor:
+    out = torch.empty((block.num_src, grad.shape[1]), dtype=grad.dtype, device=grad.device)
+    aggregate_backward(block, _array(grad), reduce, out=_array(out), threads=torch.get_num_threads())
+    return out
 
 
 class _Attend(torch.autograd.Function):
@@ -110,6 +113,20 @@ def aggregate(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
         float[num_dst, F]; rows without edges are 0, but for their own weighted row.
     """
     return _Aggregate.apply(h_src, block, reduce)  # pyright: ignore[reportReturnType]
+
+
+def aggregate_grad(block: Block, grad: Tensor, reduce: Reduce) -> Tensor:
+    """Returns the gradient of an aggregation's source rows from that of its result, without a forward pass.
+
+    Args:
+        block: the edges, with their transpose.
+        grad: float[num_dst, F].
+        reduce: of the aggregation.
+
+    Returns:
+        float[num_src, F].
+    """
+    return _aggregate_grad(block, grad.contiguous(), reduce)
 
 
 def attend(block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None = None) -> Tensor:

@@ -37,6 +37,7 @@ class GatLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(self.heads * self.depth))
         self.attention_dropout = options.attention_dropout
         self.finish = Finish(in_width, out_width, options)
+        self.reads_own = options.residual
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
         """Attention-weighted sum of the projected in-neighbours and the node itself: float[num_dst, heads * depth]."""

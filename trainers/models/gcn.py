@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
 from trainers.models.layer import LayerRandom
-from trainers.ops import aggregate
+from trainers.ops import aggregate, aggregate_grad
 
 
 class GcnLayer(nn.Module):
@@ -29,10 +29,15 @@ class GcnLayer(nn.Module):
         super().__init__()
         self.linear = nn.Linear(in_width, out_width)
         self.finish = Finish(in_width, out_width, options)
+        self.reads_own = options.residual
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
         """Weighted sum of the in-neighbours and the node itself: float[num_dst, in_width]."""
         return aggregate(block, h_src, "weighted")
+
+    def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
+        """Gradient of the sources' rows from that of `aggregate`'s result: float[num_src, in_width]."""
+        return aggregate_grad(block, grad, "weighted")
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """The linear map and what follows it: float[num_dst, out_width]."""

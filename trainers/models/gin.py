@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
 from trainers.models.layer import LayerRandom
-from trainers.ops import aggregate
+from trainers.ops import aggregate, aggregate_grad
 
 
 class GinLayer(nn.Module):
@@ -23,7 +23,7 @@ class GinLayer(nn.Module):
         options: what follows the convolution.
     """
 
-    cacheable = True
+    cacheable = reads_own = True
     edge_weight = "sum"
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
@@ -35,6 +35,10 @@ class GinLayer(nn.Module):
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
         """Sum of the in-neighbours' rows, estimated from those that were sampled: float[num_dst, in_width]."""
         return aggregate(block, h_src, "sum" if block.weight is None else "weighted")
+
+    def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
+        """Gradient of the sources' rows from that of `aggregate`'s result: float[num_src, in_width]."""
+        return aggregate_grad(block, grad, "sum" if block.weight is None else "weighted")
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """The MLP and what follows it: float[num_dst, out_width]."""

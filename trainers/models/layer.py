@@ -80,10 +80,12 @@ class Layer(Protocol):
     Attributes:
         cacheable: `aggregate` has no parameters and keeps nothing for its backward pass, so its output may be cached instead of
             recomputed, and as a first layer on the features themselves it needs no gradient of its input rows.
+        reads_own: `update` reads the destinations' own rows; others ignore them.
         edge_weight: "gcn" when the blocks must carry GCN coefficients, "sum" for the factors that make a sampled sum unbiased, or None.
     """
 
     cacheable: bool
+    reads_own: bool
     edge_weight: str | None
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
@@ -92,6 +94,10 @@ class Layer(Protocol):
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Returns float[num_dst, H] from the aggregate and the destinations' own rows h_dst: float[num_dst, F]."""
+        ...
+
+    def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
+        """Returns the gradient of h_src, float[num_src, F], from that of the aggregate, without a forward pass; of `cacheable` layers."""
         ...
 
 

@@ -132,7 +132,7 @@ def seeded(rng: StepRandom) -> Iterator[None]:
 
 
 def _checked(layers: list[Any], config: TrainConfig, name: str) -> list[nn.Module]:
-    """Returns the layers, with `cacheable` and `edge_weight` where they are left out."""
+    """Returns the layers, with `cacheable`, `reads_own` and `edge_weight` where they are left out."""
     problems = [] if len(layers) == config.layers else [f"it has {len(layers)} layers, the train table {config.layers}"]
     for index, layer in enumerate(layers):
         missing = [half for half in HALVES if not callable(getattr(layer, half, None))]
@@ -141,7 +141,7 @@ def _checked(layers: list[Any], config: TrainConfig, name: str) -> list[nn.Modul
             problems.append(f"layer {index} ({type(layer).__name__}) {lacks}")
             continue
         # What is not said is assumed to be the demanding case: parameters inside aggregate, plain edges.
-        for attribute, value in (("cacheable", False), ("edge_weight", None)):
+        for attribute, value in (("cacheable", False), ("reads_own", True), ("edge_weight", None)):
             if not hasattr(layer, attribute):
                 setattr(layer, attribute, value)
     if problems:

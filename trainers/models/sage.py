@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
 from trainers.models.layer import LayerRandom
-from trainers.ops import aggregate
+from trainers.ops import aggregate, aggregate_grad
 
 
 class SageLayer(nn.Module):
@@ -18,7 +18,7 @@ class SageLayer(nn.Module):
         options: what follows the convolution.
     """
 
-    cacheable = True
+    cacheable = reads_own = True
     edge_weight = None
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
@@ -30,6 +30,10 @@ class SageLayer(nn.Module):
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
         """Mean of the in-neighbours' rows: float[num_dst, in_width]."""
         return aggregate(block, h_src, "mean")
+
+    def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
+        """Gradient of the sources' rows from that of `aggregate`'s result: float[num_src, in_width]."""
+        return aggregate_grad(block, grad, "mean")
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Both linear maps and what follows them: float[num_dst, out_width]."""

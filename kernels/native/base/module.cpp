@@ -26,6 +26,7 @@ void bind_push(py::module_& m);
 void bind_pack(py::module_& m);
 void bind_copies(py::module_& m);
 void bind_reach(py::module_& m);
+void bind_move_rows(py::module_& m);
 
 namespace {
 
@@ -69,4 +70,5 @@ PYBIND11_MODULE(_native, m) {
     graphmill::bind_pack(m);
     graphmill::bind_copies(m);
     graphmill::bind_reach(m);
+    graphmill::bind_move_rows(m);
 }

@@ -1,0 +1,76 @@
+"""A whole pass over chunks of a graph in memory, and the same pass uncut."""
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from kernels.sampling.transpose import transpose
+from kernels.types import Block
+from tests.trainers.chunks.made_steps import MadeSteps
+from trainers.batches.batch import attach_weights
+from trainers.chunks.blocks import ChunkBlocks
+from trainers.chunks.buffers import Mover, Place
+from trainers.chunks.lists import step_lists
+from trainers.chunks.passes import InputRows, Passes
+from trainers.chunks.whole_pass import WholePass
+from trainers.config import TrainConfig
+from trainers.devices.logical import LogicalDevice
+from trainers.models.build import build_model
+from trainers.models.layer import StepRandom
+from trainers.record.ledger import Ledger
+from trainers.record.timeline import Timeline
+from trainers.rows.source import TableSource
+
+RANDOM = StepRandom(3, 1, 0)
+
+
+def made_model(width, classes, **options):
+    return build_model(TrainConfig(trainer="minibatch", threads=1, **options), width, classes, seed=5)
+
+
+def gradients(model):
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+def uncut(graph, x, labels, train_ids, model):
+    """Returns the loss and the gradients of a pass that is not cut."""
+    model.zero_grad()
+    block = Block(
+        num_dst=graph.num_nodes, num_src=graph.num_nodes, start=graph.indptr[:-1].astype(np.int32),
+        end=graph.indptr[1:].astype(np.int32), indices=graph.indices.astype(np.int32),
+        src_ids=np.arange(graph.num_nodes, dtype=graph.indices.dtype),
+    )  # fmt: skip
+    block = transpose(block)
+    attach_weights((block,), graph, model.edge_weight)
+    logits = model((block,) * len(model.layers), torch.from_numpy(x).to(model_dtype(model)), RANDOM)
+    loss = functional.cross_entropy(logits[train_ids], torch.from_numpy(labels[train_ids]).long(), reduction="sum")
+    loss.backward()
+    return loss.item(), gradients(model)
+
+
+def model_dtype(model):
+    return next(model.parameters()).dtype
+
+
+def cut(
+    graph, x, labels, train_ids, model, chunks: MadeSteps, mode="p2p+reuse", devices=None, hybrid=True, ledger=None
+):
+    """Returns the loss and the gradients of a pass over chunks."""
+    model.zero_grad()
+    all_devices = devices or [LogicalDevice(i) for i in range(chunks.num_parts)]
+    count = len(all_devices)
+    places = [
+        Place(part=part, device=all_devices[part * count // chunks.num_parts], several=count > 1)
+        for part in range(chunks.num_parts)
+    ]
+    kept = str(model_dtype(model)).removeprefix("torch.")
+    passes = Passes(
+        model=model, chunks=chunks, lists=step_lists(chunks, mode),
+        blocks=ChunkBlocks(chunks, graph, model.edge_weight, 1 << 30), places=places,
+        mover=Mover(places, Ledger() if ledger is None else ledger, Timeline(), None, 1),
+        buffer_rows=[max(s.block.num_src for s in of_part) for of_part in chunks.steps],
+        num_nodes=graph.num_nodes, dtype=kept, kept=kept, hybrid=hybrid, folder=None, threads=1,
+    )  # fmt: skip
+    inputs = InputRows(TableSource(x, False, 1), model, kept)
+    loss = WholePass(passes, inputs, labels, train_ids, None)(RANDOM)
+    return loss, gradients(model)

@@ -1,0 +1,301 @@
+"""Forward and backward passes of one layer over all chunks (HongTu, Algorithm 1 and section 4.2).
+
+Between two passes everything is on the host: the output rows of every layer, the gradients of the layer that was done last, and the
+aggregates of layers that are cached. A device holds one chunk of one layer: a buffer of neighbour rows, in the backward pass a buffer of
+their gradients, and what the layer computes of them.
+
+The backward pass of a chunk starts from the gradients of its output rows. Where the layer's aggregate has no parameters (`cacheable`) it
+is loaded, or with `hybrid = false` computed again from the neighbours' rows, and only the update is differentiated by autograd; the
+gradient of the aggregate then goes back to the neighbours by the kernel, without a forward pass. Both ways give the same bits, since the
+aggregate has. Where it has parameters (attention) the whole layer is computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels.types import Array, Block
+from trainers.chunks.blocks import ChunkBlocks
+from trainers.chunks.buffers import Loadable, Mover, Place
+from trainers.chunks.lists import StepLists, Steps
+from trainers.models.layer import LayeredModel, StepRandom
+from trainers.models.own import OwnLayers, seeded
+from trainers.models.precision import computing, widened
+from trainers.record.ledger import Ledger, Line
+from trainers.rows.host import HostRows
+from trainers.rows.source import H2D, RowIds, TableSource
+
+
+class InputRows:
+    """What the first layer reads of nodes: their features, dropped and projected on the device.
+
+    Args:
+        table: the features.
+        model: has the row-wise beginning.
+        dtype: NumPy's name of the type of gathered rows.
+        device: where rows go.
+    """
+
+    def __init__(self, table: TableSource, model: LayeredModel, dtype: str):
+        self.table, self.model, self.dtype = table, model, getattr(torch, dtype)
+        self.width = table.width if model.projection is None else model.projection.linear.out_features
+        self.random = StepRandom(0)
+
+    def gathered(self, ids: Array, device: torch.device, ledger: Ledger) -> tuple[Tensor, int]:
+        """Returns float[c, F] of nodes on the device, and the bytes of features that crossed the link, which the caller books."""
+        x = torch.empty((len(ids), self.table.width), dtype=self.dtype, device=device)
+        moved, num_bytes = Ledger(), 0
+        self.table.gather(RowIds(ids), x, moved)
+        for row in moved.rows()["moves"]:
+            line = Line(row["link"], row["kind"], row["phase"], row["layer"])
+            if line == H2D:
+                num_bytes = row["moved_bytes"]
+            else:
+                ledger.move(line, **{name: row[name] for name in ("requests", "asked_bytes", "moved_bytes")})
+        return x, num_bytes
+
+    def features_of(self, ids: Array, device: torch.device, ledger: Ledger) -> Tensor:
+        """Returns float[c, F] of nodes on the device, and books them as features."""
+        x, num_bytes = self.gathered(ids, device, ledger)
+        ledger.move(Line("h2d", "feature", "backward"), requests=len(ids), asked_bytes=num_bytes, moved_bytes=num_bytes)
+        return x
+
+    def transformed(self, x: Tensor, ids: Array) -> Tensor:
+        """Returns what the first layer reads of nodes: float[c, H] from their features x on the device."""
+        there: Any = ids if x.device.type == "cpu" else torch.as_tensor(ids, device=x.device)
+        return widened(self.model.input(x, there, self.random))
+
+    def load_into(self, ids: Array, out: Tensor, rows: Array | None, ledger: Ledger) -> tuple[int, int]:
+        """Writes what the first layer reads of nodes to rows of a buffer; returns (rows, bytes) that crossed the link for it."""
+        x, num_bytes = self.gathered(ids, out.device, ledger)
+        with torch.no_grad():
+            x = self.transformed(x, ids)
+            if rows is None:
+                out.copy_(x)
+            else:
+                out[torch.as_tensor(rows, device=out.device).long()] = x
+        return len(ids), num_bytes
+
+
+@dataclass(kw_only=True)
+class Passes:
+    """What the passes of all layers share.
+
+    Attributes:
+        model: in place on the devices.
+        chunks, lists, blocks: the chunk steps, which rows they move, and their blocks.
+        places: of the parts.
+        mover: moves rows.
+        buffer_rows: rows of each part's buffer.
+        num_nodes: N.
+        dtype: the key of the train table; kept: NumPy's name of the type of rows.
+        hybrid: aggregates are cached where layers allow it.
+        folder: of rows that do not fit into memory, None for memory.
+        threads: of the kernels.
+    """
+
+    model: LayeredModel
+    chunks: Steps
+    lists: Sequence[Sequence[StepLists]]
+    blocks: ChunkBlocks
+    places: Sequence[Place]
+    mover: Mover
+    buffer_rows: Sequence[int]
+    num_nodes: int
+    dtype: str
+    kept: str
+    hybrid: bool
+    folder: Path | None
+    threads: int
+
+    def host_rows(self, width: int) -> HostRows:
+        """Returns rows of all nodes on the host, not yet written."""
+        device = self.places[0].device
+        return HostRows(self.num_nodes, width, self.kept, device, self.folder, self.threads)
+
+    def splits(self, index: int) -> bool:
+        """Says whether the gradient of a layer's aggregate needs no forward pass, so that the update alone is differentiated."""
+        layer: Any = self.model.layers[index]
+        return layer.cacheable and hasattr(layer, "aggregate_backward")
+
+    def caches(self, index: int) -> bool:
+        """Says whether a layer's aggregates are kept on the host between its two passes."""
+        return self.hybrid and self.splits(index)
+
+    @contextmanager
+    def computing(self, index: int, place: Place, j: int, random: StepRandom) -> Iterator[None]:
+        """Returns the context in which a chunk of a layer is computed, in both passes alike.
+
+        What a user's layers draw from torch's generator is drawn anew for each chunk, and again the same in its backward pass.
+        """
+        with self.mover.span(place.part, "compute", j), computing(self.dtype, place.device.torch_device):
+            if not isinstance(self.model, OwnLayers):
+                yield
+                return
+            self.model.train(random.training)
+            chunk = (index * len(self.places) + place.part) * self.chunks.chunks_per_part + j
+            with seeded(replace(random, position=chunk + 1)):
+                yield
+
+    def forward(self, index: int, rows: Loadable, random: StepRandom) -> tuple[HostRows, HostRows | None]:
+        """Computes a layer for all nodes.
+
+        Args:
+            index: of the layer.
+            rows: what it reads.
+            random: names the masks.
+
+        Returns:
+            Its output rows, and its aggregates where they are cached.
+        """
+        layer: Any = self.model.layers[index]
+        buffers = self._buffers(rows.width)
+        neighbours, outputs = Line("h2d", "neighbour", "forward", index), Line("d2h", "output", "forward", index)
+        kept: list[HostRows | None] = [None, None]
+
+        def keep(which: int, found: Tensor, ids: Array, line: Line, part: int, j: int) -> None:
+            made = kept[which]
+            if made is None:
+                kept[which] = made = self.host_rows(found.shape[1])
+            self.mover.store(found, ids, made, line, part, j)
+
+        for j in range(self.chunks.chunks_per_part):
+            self._bring(buffers, rows, [each[j].up for each in self.lists], neighbours, j)
+            for place in self.places:
+                part, ids = place.part, self.chunks.step(place.part, j).dst_ids
+                if not len(ids):
+                    continue
+                with place.active(), torch.no_grad():
+                    block = self.blocks.block(part, j, place.device, self.mover.ledger)
+                    masks = random.layer(index + 1, block.dst_ids)
+                    with self.computing(index, place, j, random):
+                        h_src = buffers[part][: block.num_src]
+                        agg = layer.aggregate(block, h_src, masks)
+                        out = widened(layer.update(agg, _own(h_src, block), masks))
+                    keep(0, out, ids, outputs, part, j)
+                    if self.caches(index):
+                        keep(1, widened(agg), ids, Line("d2h", "checkpoint", "forward", index), part, j)
+        assert kept[0] is not None
+        return kept[0], kept[1]
+
+    def backward(
+        self,
+        index: int,
+        rows: Loadable,
+        aggregates: HostRows | None,
+        gradients: HostRows,
+        sums: HostRows | None,
+        random: StepRandom,
+    ) -> None:
+        """Adds the gradients of a layer's parameters to the model, and those of its input rows to the host's.
+
+        Args:
+            index: of the layer.
+            rows, random: those of its forward pass.
+            aggregates: that were cached, or None.
+            gradients: of its output rows.
+            sums: gets the gradients of the rows that it reads; None where nobody needs them.
+        """
+        reload = aggregates is None
+        buffers = self._buffers(rows.width) if reload else []
+        grads = self._buffers(rows.width) if sums is not None else []
+        neighbours, leaving = Line("h2d", "neighbour", "backward", index), Line("d2h", "gradient", "backward", index)
+        for j in reversed(range(self.chunks.chunks_per_part)):
+            if reload:
+                self._bring(buffers, rows, [each[j].down for each in self.lists], neighbours, j)
+            for place in self.places:
+                if len(self.chunks.step(place.part, j).dst_ids):
+                    held = buffers[place.part] if reload else None
+                    grad = grads[place.part] if grads else None
+                    with place.active():
+                        self._chunk_backward(index, j, place, held, rows, aggregates, gradients, grad, random)
+            if sums is not None:
+                up = [each[j].up for each in self.lists]
+                self.mover.pull(grads, up, Line("d2d", "gradient", "backward", index), j)
+                for place in self.places:
+                    self.mover.flush(grads[place.part], up[place.part], sums, leaving, place.part, j)
+
+    def _chunk_backward(
+        self,
+        index: int,
+        j: int,
+        place: Place,
+        held: Tensor | None,
+        rows: Loadable,
+        aggregates: HostRows | None,
+        gradients: HostRows,
+        grads: Tensor | None,
+        random: StepRandom,
+    ) -> None:
+        layer: Any = self.model.layers[index]
+        ids, part, wanted = self.chunks.step(place.part, j).dst_ids, place.part, grads is not None
+        block = self.blocks.block(part, j, place.device, self.mover.ledger)
+        masks = random.layer(index + 1, block.dst_ids)
+        above = self.loaded(gradients, ids, Line("h2d", "gradient", "backward", index), place, j)
+        agg = own = source = None
+        if held is None:
+            assert aggregates is not None
+            agg = self.loaded(aggregates, ids, Line("h2d", "checkpoint", "backward", index), place, j)
+            if layer.reads_own:
+                own = self.loaded(rows, ids, Line("h2d", "output", "backward", index), place, j)
+        else:
+            own = _own(held[: block.num_src], block)
+        with torch.enable_grad():
+            with self.computing(index, place, j, random):
+                own = None if own is None else own.detach().requires_grad_(wanted)
+                if self.splits(index):
+                    if agg is None:
+                        assert held is not None
+                        with torch.no_grad():
+                            agg = layer.aggregate(block, held[: block.num_src], masks)
+                    agg = agg.detach().requires_grad_(wanted)
+                    out = layer.update(agg, own, masks)
+                else:
+                    assert held is not None
+                    source = held[: block.num_src].detach().requires_grad_(wanted)
+                    out = layer.update(layer.aggregate(block, source, masks), own, masks)
+            widened(out).backward(above)
+            if grads is None:
+                return
+            if self.splits(index):
+                assert agg is not None and agg.grad is not None
+                grads[: block.num_src] += layer.aggregate_backward(block, agg.grad)
+            elif source is not None and source.grad is not None:
+                grads[: block.num_src] += source.grad
+            if own is not None and own.grad is not None:
+                grads[torch.as_tensor(block.dst_pos, device=grads.device).long()] += own.grad
+
+    def _bring(self, buffers: Sequence[Tensor], rows: Loadable, lists: Sequence[Any], line: Line, j: int) -> None:
+        """Fills the buffers for a step (Algorithm 2)."""
+        for place, incoming in zip(self.places, lists, strict=True):
+            with place.active():
+                self.mover.load(rows, incoming.ids, buffers[place.part], incoming.rows, line, place.part, j)
+        peers = Line("d2d", line.kind, line.phase, line.layer)
+        for place, incoming in zip(self.places, lists, strict=True):
+            with place.active():
+                self.mover.fetch(buffers, incoming, peers, place.part, j)
+
+    def loaded(self, rows: Loadable, ids: Array, line: Line, place: Place, j: int) -> Tensor:
+        """Returns rows of a chunk's nodes on its device."""
+        out = torch.empty((len(ids), rows.width), dtype=getattr(torch, self.kept), device=place.device.torch_device)
+        self.mover.load(rows, ids, out, None, line, place.part, j)
+        return out
+
+    def _buffers(self, width: int) -> list[Tensor]:
+        """Returns a buffer of zeros per part: rows that nobody uses must not hold what is no number."""
+        made = []
+        for place, count in zip(self.places, self.buffer_rows, strict=True):
+            with place.active():
+                made.append(place.device.alloc((count, width), getattr(torch, self.kept), "buffer").zero_())
+        return made
+
+
+def _own(h_src: Tensor, block: Block) -> Tensor:
+    return h_src[torch.as_tensor(block.dst_pos, device=h_src.device).long()]

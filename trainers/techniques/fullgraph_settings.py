@@ -1,0 +1,30 @@
+"""The table `[train.fullgraph]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kernels.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullGraphSettings:
+    """How a full-graph training moves rows."""
+
+    # vanilla = every chunk loads all its neighbours; p2p = each row of a step is loaded once and fetched from the device that has it;
+    # p2p+reuse = a row that two steps in a row need is loaded once. device = nothing is cut, everything is on the device.
+    mode: Literal["vanilla", "p2p", "p2p+reuse", "device"] = "p2p+reuse"
+    # Devices that share the parts, a divisor of [partitions] parts; 0 = one for each part. The sums do not depend on it.
+    devices: int = field(default=0, metadata={"hashed": False})
+    # Aggregates are kept on the host between the two passes of a layer, where the layer allows it, instead of computed again.
+    hybrid: bool = field(default=True, metadata={"hashed": False})
+    # GB/s of the link between devices, kept to by waiting; None = as fast as the machine is.
+    peer_gbps: float | None = field(default=None, metadata={"hashed": False})
+
+    def __post_init__(self):
+        """Checks counts and speeds."""
+        if self.devices < 0:
+            raise InputError(f"devices = {self.devices} is negative", "give 0 or a count")
+        if self.peer_gbps is not None and not self.peer_gbps > 0:
+            raise InputError(f"peer_gbps = {self.peer_gbps!r} is not above 0", "give GB/s, or leave the key out")
