@@ -146,9 +146,24 @@ class TrainConfig(Architecture):
         if self.device != "cpu" and not find_technique(self.trainer).on_device:
             problems.append(f"device = {self.device!r}, but trainer = {self.trainer!r} runs on the CPU alone")
         parse_size(self.eval_workspace)
-        find_technique(self.trainer)
+        if find_technique(self.trainer).whole_graph:
+            problems += self._uncut_problems()
         if problems:
             raise InputError("; ".join(problems), "give values in these ranges")
+
+    def _uncut_problems(self) -> list[str]:
+        """Returns what does not go with passes over the whole graph, which are computed in pieces."""
+        found = []
+        if self.norm == "batch":
+            found.append(
+                f"norm = 'batch' needs the statistics of all nodes at once, but trainer = {self.trainer!r} sees one chunk at a time: "
+                "'layer' has no such need"
+            )
+        if self.accumulate != 1:
+            found.append(
+                f"accumulate = {self.accumulate}, but trainer = {self.trainer!r} has one step per epoch, over all seeds"
+            )
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,8 +276,10 @@ class TrainTable(TrainConfig, TrainExecution):
 
     @property
     def config(self) -> TrainConfig:
-        """The half that is hashed; a device of "auto" is what this machine has."""
+        """The half that is hashed; a device of "auto" is what this machine has, and settings that are left out have their defaults."""
         config = _part(TrainConfig, self)
+        if config.settings is None and self.technique.settings is not None:
+            config = replace(config, settings=self.technique.settings())
         return replace(config, device="cuda" if num_gpus() else "cpu") if self.device == "auto" else config
 
     @property

@@ -298,7 +298,7 @@ class Training:
 def epoch_plan(train_ids: np.ndarray, semantic: ModelConfig) -> EpochPlan:
     """Returns which seeds form which batch: as [sampling] says, or all seeds in one batch where nothing is sampled."""
     sampling, accumulate = semantic.sampling, semantic.train.accumulate
-    if sampling is None:
+    if sampling is None or find_technique(semantic.train.trainer).whole_graph:
         return EpochPlan(train_ids, len(train_ids), seed=semantic.seed, accumulate=accumulate)
     return EpochPlan(train_ids, sampling.batch_size, seed=semantic.seed, reuse=sampling.reuse, accumulate=accumulate)
 

@@ -77,10 +77,14 @@ def own_destinations(block: Block, device: KernelDevice) -> Any:
     """Returns i32[num_src] on the device, the destination that each source is or -1; None where the first sources are destinations."""
     if block.dst_pos is None:
         return None
-    places = device.upload(np.full(block.num_src, -1, np.int32))
+    places = device.empty((block.num_src,), np.int32)
     dst_pos = address(block.dst_pos, "dst_pos", device, block.num_dst)
+    pointer = np.uint64(device.pointer(places, "places")) if block.num_src else np.uint64(0)
+    if block.num_src:
+        clear = device.kernel("layers/aggregate", "clear", {})
+        clear(grid(block.num_src, device), (BLOCK,), (np.int32(block.num_src), pointer))
     if block.num_dst:
-        arguments = (dst_pos, np.int32(block.num_dst), np.uint64(device.pointer(places, "places")))
+        arguments = (dst_pos, np.int32(block.num_dst), pointer)
         device.kernel("layers/aggregate", "invert", {})(grid(block.num_dst, device), (BLOCK,), arguments)
     return places
 

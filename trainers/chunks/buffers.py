@@ -40,7 +40,7 @@ class Loadable(Protocol):
 
     width: int
 
-    def load_into(self, ids: Array, out: Tensor, rows: Array | None, ledger: Ledger) -> tuple[int, int]:
+    def load_into(self, ids: Array, out: Tensor, rows: Array | None, device: Device, ledger: Ledger) -> tuple[int, int]:
         """Writes rows of nodes to rows of a buffer; returns (rows, bytes) that crossed the link for it."""
         ...
 
@@ -97,7 +97,7 @@ class Mover:
             return
         device = self.places[part].device
         with self.span(part, "h2d", step), self._carried(device.link("h2d")) as carry:
-            num_rows, num_bytes = rows.load_into(ids, out, places, self.ledger)
+            num_rows, num_bytes = rows.load_into(ids, out, places, device, self.ledger)
             self.ledger.move(line, requests=num_rows, asked_bytes=num_bytes, moved_bytes=num_bytes)
             carry(num_bytes)
 

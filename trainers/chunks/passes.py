@@ -21,15 +21,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernels.chunks.move_rows import place_rows
 from kernels.types import Array, Block
 from trainers.chunks.blocks import ChunkBlocks
 from trainers.chunks.buffers import Loadable, Mover, Place
 from trainers.chunks.lists import StepLists, Steps
+from trainers.devices.protocol import Device, kernel_array
 from trainers.models.layer import LayeredModel, StepRandom
 from trainers.models.own import OwnLayers, seeded
 from trainers.models.precision import computing, widened
 from trainers.record.ledger import Ledger, Line
-from trainers.rows.host import HostRows
+from trainers.rows.host import IDS, HostRows
 from trainers.rows.source import H2D, RowIds, TableSource
 
 
@@ -40,11 +42,11 @@ class InputRows:
         table: the features.
         model: has the row-wise beginning.
         dtype: NumPy's name of the type of gathered rows.
-        device: where rows go.
+        threads: of the kernels.
     """
 
-    def __init__(self, table: TableSource, model: LayeredModel, dtype: str):
-        self.table, self.model, self.dtype = table, model, getattr(torch, dtype)
+    def __init__(self, table: TableSource, model: LayeredModel, dtype: str, threads: int):
+        self.table, self.model, self.dtype, self.threads = table, model, getattr(torch, dtype), threads
         self.width = table.width if model.projection is None else model.projection.linear.out_features
         self.random = StepRandom(0)
 
@@ -67,20 +69,18 @@ class InputRows:
         ledger.move(Line("h2d", "feature", "backward"), requests=len(ids), asked_bytes=num_bytes, moved_bytes=num_bytes)
         return x
 
-    def transformed(self, x: Tensor, ids: Array) -> Tensor:
+    def transformed(self, x: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
         """Returns what the first layer reads of nodes: float[c, H] from their features x on the device."""
-        there: Any = ids if x.device.type == "cpu" else torch.as_tensor(ids, device=x.device)
-        return widened(self.model.input(x, there, self.random))
+        drops = self.model.input_dropout or self.model.projection is not None
+        return widened(self.model.input(x, device.send([ids], IDS, ledger)[0] if drops else ids, self.random))
 
-    def load_into(self, ids: Array, out: Tensor, rows: Array | None, ledger: Ledger) -> tuple[int, int]:
+    def load_into(self, ids: Array, out: Tensor, rows: Array | None, device: Device, ledger: Ledger) -> tuple[int, int]:
         """Writes what the first layer reads of nodes to rows of a buffer; returns (rows, bytes) that crossed the link for it."""
         x, num_bytes = self.gathered(ids, out.device, ledger)
         with torch.no_grad():
-            x = self.transformed(x, ids)
-            if rows is None:
-                out.copy_(x)
-            else:
-                out[torch.as_tensor(rows, device=out.device).long()] = x
+            x = self.transformed(x, ids, device, ledger)
+        places = None if rows is None else device.send([rows], IDS, ledger)[0]
+        place_rows(kernel_array(x.contiguous()), None, kernel_array(out), places, self.threads)
         return len(ids), num_bytes
 
 

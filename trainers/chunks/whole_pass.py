@@ -135,5 +135,5 @@ class WholePass:
                     x = self.inputs.features_of(ids, place.device.torch_device, self.mover.ledger)
                 with self.mover.span(place.part, "compute", j):
                     with computing(self.passes.dtype, place.device.torch_device):
-                        rows: Any = self.inputs.transformed(x, ids)
+                        rows: Any = self.inputs.transformed(x, ids, place.device, self.mover.ledger)
                     rows.backward(above)

@@ -12,7 +12,19 @@ from dataclasses import astuple, dataclass
 from typing import Any, Literal
 
 LINKS = ("disk", "mapped", "h2d", "d2h", "d2d", "rank")
-KINDS = ("feature", "neighbour", "gradient", "checkpoint", "topology", "ids", "label", "logit", "loss", "output", "parameter")
+KINDS = (
+    "feature",
+    "neighbour",
+    "gradient",
+    "checkpoint",
+    "topology",
+    "ids",
+    "label",
+    "logit",
+    "loss",
+    "output",
+    "parameter",
+)
 
 
 @dataclass(frozen=True, slots=True)

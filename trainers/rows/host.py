@@ -82,7 +82,7 @@ class HostRows:
         places = None if rows is None else self.device.send([rows], IDS, ledger)[0]
         place_rows(staged, None, out, places)
 
-    def load_into(self, ids: Array, out: Tensor, rows: Array | None, ledger: Ledger) -> tuple[int, int]:
+    def load_into(self, ids: Array, out: Tensor, rows: Array | None, device: Device, ledger: Ledger) -> tuple[int, int]:
         """Does what `load` does; returns (rows, bytes) that crossed the link for it."""
         self.load(ids, out, rows, ledger)
         return len(ids), len(ids) * self.row_bytes

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from kernels.errors import InputError
+from trainers.techniques.fullgraph_settings import FullGraphSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,8 @@ class Technique:
         predicts: its file has a function `predicted(run, epochs)`: numbers that the ledger has after so many epochs, name -> number
             (trainers/checks.py). A check compares them.
         settings: dataclass of the sub-table `[train.NAME]` with the technique's own keys, None without one.
+        whole_graph: every optimiser step is a pass over all nodes, in pieces: there are no mini-batches, no groups of them, and no
+            statistics of one.
     """
 
     name: str
@@ -43,6 +46,7 @@ class Technique:
     on_device: bool = False
     predicts: bool = False
     settings: type | None = None
+    whole_graph: bool = False
 
     def load(self) -> ModuleType:
         """Imports the file that carries the technique out."""
@@ -74,10 +78,20 @@ TECHNIQUES: dict[str, Technique] = {
             on_device=True,
             predicts=True,
         ),
+        Technique(
+            name="fullgraph",
+            module="trainers.techniques.fullgraph",
+            needs=("partitions", "chunks"),
+            inputs=("chunks",),
+            on_device=True,
+            predicts=True,
+            settings=FullGraphSettings,
+            whole_graph=True,
+        ),
     )
 }
 
-LATER = ("factored", "fresh", "fullgraph", "distributed")
+LATER = ("factored", "fresh", "distributed")
 """Techniques that are known and not built."""
 
 

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from assets.chunks.read import open_chunks  # noqa
+from assets.chunks.read import open_chunks
 from kernels.errors import InputError
 from kernels.sampling.transpose import transpose
 from kernels.types import Block
@@ -126,7 +126,7 @@ class FullGraph(OneStep):
             folder=self._folder(np.dtype(kept).itemsize),
             threads=threads,
         )
-        inputs = InputRows(run.features.table, model, kept)
+        inputs = InputRows(run.features.table, model, kept, threads)
         train_ids = np.array(run.graph.train_ids)
         self.total_loss = WholePass(passes, inputs, run.graph.labels, train_ids, run.class_weights)
 

@@ -88,6 +88,14 @@ aggregate(const int* begins, const int* ends, const int* rows, const int* places
     }
 }
 
+// places[s] = -1, before `invert`.
+extern "C" __global__ void __launch_bounds__(256) clear(int num_src, int* places) {
+    for (long long s = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; s < num_src;
+         s += static_cast<long long>(gridDim.x) * blockDim.x) {
+        places[s] = -1;
+    }
+}
+
 // places[s] = i for the destination i whose row among the sources is s; the others keep what they hold.
 extern "C" __global__ void __launch_bounds__(256) invert(const int* dst_pos, int num_dst, int* places) {
     for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < num_dst;

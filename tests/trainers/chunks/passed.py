@@ -71,6 +71,6 @@ def cut(
         buffer_rows=[max(s.block.num_src for s in of_part) for of_part in chunks.steps],
         num_nodes=graph.num_nodes, dtype=kept, kept=kept, hybrid=hybrid, folder=None, threads=1,
     )  # fmt: skip
-    inputs = InputRows(TableSource(x, False, 1), model, kept)
+    inputs = InputRows(TableSource(x, False, 1), model, kept, 1)
     loss = WholePass(passes, inputs, labels, train_ids, None)(RANDOM)
     return loss, gradients(model)
