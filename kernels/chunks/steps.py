@@ -1,0 +1,170 @@
+"""The steps of a full-graph pass: which chunk every device computes, and which rows it loads, fetches and keeps (HongTu 4.1, 5.1, 5.2, 6).
+
+For chunk j of part i, N_ij are the in-neighbours of its destinations, and the destinations themselves with `self_term`. U_j is the union
+of N_ij over the parts i of step j, and the transition set T_ij of device i are the nodes of U_j in part i. Device i holds T_ij, and copies
+R_ij = N_ij minus part i. In a forward pass it
+
+    loads    T_ij minus T_i(j-1)   from the host: over all steps and devices this is V_+ru rows
+    fetches  R_ij minus R_i(j-1)   from the peers that own them; each has the row, since N_ij is part of U_j
+
+and everything else of step j is in its buffer already.
+
+A backward pass walks the steps downwards. The rows that leave a device's buffer after step j are those that step j - 1 does not have, and
+these are exactly the rows that a forward pass brought in at step j. So no list of flushes is stored: after step j the gradients of the
+fetched rows go to their owners, then those of the loaded rows go to the host, and both become zero. Algorithm 3 as printed walks upwards
+and sends N^cpu_ij = N_ij minus N_i(j-1), too; upwards, that sends rows whose gradients are still to grow and loses those of rows that
+leave. Walking downwards it is right as it stands, and the rows are V_+ru again. A copy that stays over several steps implies that its
+owner's row stays over the same steps, so a gradient that is sent late finds its row.
+
+A node that leaves the buffer and comes back is loaded and sent again, so the host adds gradients; it does not set them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays import as_ids
+from kernels.chunks.cut import Chunks, check_parts, cut_chunks
+from kernels.chunks.positions import BufferRows
+from kernels.chunks.schedule import Schedule, make_schedule
+from kernels.errors import InputError
+from kernels.types import Array, Block, ChunkStep
+
+
+def chunk_steps(
+    indptr: Any,
+    indices: Any,
+    part_of: Any,
+    num_parts: int,
+    *,
+    chunks_per_part: int,
+    order: Any = None,
+    schedule: Schedule = "best",
+    self_term: bool = True,
+) -> list[tuple[ChunkStep, ...]]:
+    """Returns all steps of a full-graph pass over a topology in memory: `steps[j][i]` is what device i does in step j.
+
+    Args:
+        indptr, indices: i64[N+1] and ids[E], in-neighbours of every node; duplicate edges and self-loops are kept as they are.
+        part_of: i32[N], part of each node.
+        num_parts: m, the number of devices. Parts may be empty.
+        chunks_per_part: n, the number of steps. Chunks may be empty.
+        order: ids[N], the order in which the nodes of a part stand before ranges are cut; None = by id.
+        schedule: which chunk of a part comes in which step; see `kernels.chunks.schedule`.
+        self_term: whether destinations are read with their neighbours.
+
+    Raises:
+        InputError: an argument is out of range, or an edge leads to no node of the graph.
+    """
+    indptr, indices = check_topology(indptr, indices)
+    part_of = check_parts(part_of, num_parts, chunks_per_part)
+    chunks = cut_chunks(indptr, part_of, num_parts, chunks_per_part, order)
+    chosen = make_schedule(indptr, indices, chunks, schedule=schedule, self_term=self_term)
+    return list(iterate_steps(indptr, indices, part_of, chunks, chosen, self_term=self_term))
+
+
+def iterate_steps(
+    indptr: Array, indices: Array, part_of: Array, chunks: Chunks, schedule: Array, *, self_term: bool
+) -> Iterator[tuple[ChunkStep, ...]]:
+    """Yields the steps one after the other; each is the tuple of all devices' `ChunkStep`s.
+
+    Args:
+        indptr, indices: the topology, which may be mapped; see `chunk_steps`.
+        part_of: i32[N], part of each node.
+        chunks: destinations of every chunk.
+        schedule: i32[m, n]; device i computes chunk schedule[i, j] of its part in step j.
+        self_term: whether destinations are read with their neighbours.
+
+    Memory: the steps of all devices for one j, their neighbour sets twice, and N / 8 bytes.
+    """
+    num_parts = chunks.num_parts
+    buffers = [BufferRows() for _ in range(num_parts)]
+    for step in range(chunks.chunks_per_part):
+        dst = [chunks.nodes(part, int(schedule[part, step])) for part in range(num_parts)]
+        edges = [_edges(indptr, indices, each) for each in dst]
+        needed = [
+            np.unique(np.concatenate([sources, nodes] if self_term else [sources])).astype(indices.dtype)
+            for nodes, (_, sources) in zip(dst, edges, strict=True)
+        ]
+        union = np.unique(np.concatenate(needed))
+        owned = [union[part_of[union] == part] for part in range(num_parts)]
+        groups = [_groups(needed[part], owned[part], part_of, part, num_parts) for part in range(num_parts)]
+        moved = [buffer.advance(group) for buffer, group in zip(buffers, groups, strict=True)]
+        yield tuple(
+            _step(part, step, dst[part], edges[part], groups[part], moved[part], buffers, self_term)
+            for part in range(num_parts)
+        )
+
+
+def check_topology(indptr: Any, indices: Any) -> tuple[Array, Array]:
+    """Returns i64[N+1] and ids[E] after checking that they make a graph.
+
+    Raises:
+        InputError: they do not.
+    """
+    indptr, indices = as_ids(indptr, "indptr"), as_ids(indices, "indices")
+    num_nodes = len(indptr) - 1
+    if num_nodes < 0 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+        raise InputError("indptr does not fit indices", "give i64[N+1] that ascends from 0 to the number of edges")
+    if len(indices) and not 0 <= indices.min() <= indices.max() < num_nodes:
+        problem = f"an edge leads to a node outside 0..{num_nodes - 1}"
+        raise InputError(problem, "build the graph anew")
+    return indptr.astype(np.int64, copy=False), indices
+
+
+def _edges(indptr: Array, indices: Array, dst_ids: Array) -> tuple[Array, Array]:
+    """Returns (i64[v+1] starts, ids[edges] sources) of the destinations' edges, in the topology's order."""
+    first = indptr[dst_ids]
+    starts = np.concatenate([[0], np.cumsum(indptr[dst_ids + 1] - first)])
+    place = np.arange(starts[-1]) + np.repeat(first - starts[:-1], np.diff(starts))
+    return starts, indices[place]
+
+
+def _groups(needed: Array, owned: Array, part_of: Array, part: int, num_parts: int) -> list[Array]:
+    """Returns the nodes of a device's buffer: its transition nodes, then the copies of peers part + 1, part + 2, ..."""
+    owner = part_of[needed]
+    return [owned, *(needed[owner == (part + hop) % num_parts] for hop in range(1, num_parts))]
+
+
+def _step(
+    part: int,
+    step: int,
+    dst_ids: Array,
+    edges: tuple[Array, Array],
+    groups: list[Array],
+    moved: tuple[list[Array], list[Array]],
+    buffers: list[BufferRows],
+    self_term: bool,
+) -> ChunkStep:
+    (rows, new), (starts, sources), buffer = moved, edges, buffers[part]
+    src_ids = np.full(int(buffer.rows.max(initial=-1)) + 1, -1, sources.dtype)
+    src_ids[buffer.rows] = buffer.nodes
+    fetch = []
+    for hop in range(1, len(buffers)):
+        wanted = groups[hop][new[hop]]
+        if len(wanted):
+            peer = (part + hop) % len(buffers)
+            fetch.append((peer, buffers[peer].find(wanted), rows[hop][new[hop]]))
+    starts = starts.astype(np.int32)
+    block = Block(
+        num_dst=len(dst_ids),
+        num_src=len(src_ids),
+        start=starts[:-1],
+        end=starts[1:].copy(),
+        indices=buffer.find(sources),
+        src_ids=src_ids,
+        dst_pos=buffer.find(dst_ids) if self_term else None,
+    )
+    return ChunkStep(
+        part=part,
+        step=step,
+        dst_ids=dst_ids,
+        block=block,
+        load_ids=groups[0][new[0]],
+        load_rows=rows[0][new[0]],
+        fetch=tuple(fetch),
+        num_transition=len(groups[0]),
+    )
