@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -30,8 +32,9 @@ class ChunkBlocks:
         self._kept: dict[tuple[int, int], Block] = {}
         self._free_bytes = most_bytes
 
-    def block(self, part: int, step: int, device: Device, ledger: Ledger) -> Block:
-        """Returns the block of a step on a device, with its transpose."""
+    @contextmanager
+    def on(self, part: int, step: int, device: Device, ledger: Ledger) -> Iterator[Block]:
+        """Gives the block of a step, with its transpose, while it is on a device."""
         found = self._kept.get((part, step))
         if found is None:
             found = self._made(part, step)
@@ -39,7 +42,8 @@ class ChunkBlocks:
             if num_bytes <= self._free_bytes:
                 self._kept[part, step] = found
                 self._free_bytes -= num_bytes
-        return send_blocks((found,), device, ledger)[0]
+        with device.holding(block_bytes((found,)), "topology"):
+            yield send_blocks((found,), device, ledger)[0]
 
     def _made(self, part: int, step: int) -> Block:
         block = self.steps.step(part, step).block

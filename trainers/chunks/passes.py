@@ -172,8 +172,11 @@ class Passes:
                 part, ids = place.part, self.chunks.step(place.part, j).dst_ids
                 if not len(ids):
                     continue
-                with place.active(), torch.no_grad():
-                    block = self.blocks.block(part, j, place.device, self.mover.ledger)
+                with (
+                    place.active(),
+                    torch.no_grad(),
+                    self.blocks.on(part, j, place.device, self.mover.ledger) as block,
+                ):
                     masks = random.layer(index + 1, block.dst_ids)
                     with self.computing(index, place, j, random):
                         h_src = buffers[part][: block.num_src]
@@ -214,8 +217,8 @@ class Passes:
                 if len(self.chunks.step(place.part, j).dst_ids):
                     held = buffers[place.part] if reload else None
                     grad = grads[place.part] if grads else None
-                    with place.active():
-                        self._chunk_backward(index, j, place, held, rows, aggregates, gradients, grad, random)
+                    with place.active(), self.blocks.on(place.part, j, place.device, self.mover.ledger) as block:
+                        self._chunk_backward(index, j, place, block, held, rows, aggregates, gradients, grad, random)
             if sums is not None:
                 up = [each[j].up for each in self.lists]
                 self.mover.pull(grads, up, Line("d2d", "gradient", "backward", index), j)
@@ -227,6 +230,7 @@ class Passes:
         index: int,
         j: int,
         place: Place,
+        block: Block,
         held: Tensor | None,
         rows: Loadable,
         aggregates: HostRows | None,
@@ -235,8 +239,7 @@ class Passes:
         random: StepRandom,
     ) -> None:
         layer: Any = self.model.layers[index]
-        ids, part, wanted = self.chunks.step(place.part, j).dst_ids, place.part, grads is not None
-        block = self.blocks.block(part, j, place.device, self.mover.ledger)
+        ids, wanted = self.chunks.step(place.part, j).dst_ids, grads is not None
         masks = random.layer(index + 1, block.dst_ids)
         above = self.loaded(gradients, ids, Line("h2d", "gradient", "backward", index), place, j)
         agg = own = source = None

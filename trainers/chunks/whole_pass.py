@@ -22,7 +22,7 @@ from trainers.models.precision import computing, widened
 from trainers.record.ledger import Line
 from trainers.rows.host import HostRows
 
-FromHead = list[tuple[Array, Tensor]]
+FromHead = list[tuple[Array, Array]]
 """Gradients that the head gives to rows of a layer's output: (ids, float[c, F]) per chunk."""
 
 
@@ -85,7 +85,7 @@ class WholePass:
             gradients = self.passes.host_rows(width)
             gradients.clear()
         for ids, rows in from_head:
-            gradients.add(ids, rows)
+            gradients.add(ids, torch.from_numpy(rows))
         return gradients
 
     def _loss(self, outputs: Sequence[Loadable]) -> tuple[float | Tensor, list[FromHead]]:
@@ -108,7 +108,8 @@ class WholePass:
                 total = total + (loss.detach().double() if place.device.remote else loss.item())
                 for layer, leaf in zip(layers, leaves, strict=True):
                     assert leaf.grad is not None
-                    from_head[layer].append((ids, self.mover.to_host(leaf.grad, up, place.part)))
+                    # A copy, for on the CPU the device's memory is the host's.
+                    from_head[layer].append((ids, self.mover.to_host(leaf.grad, up, place.part).numpy().copy()))
         return total, from_head
 
     def _read(self, rows: Loadable, ids: Array, line: Line, place: Place, j: int) -> Tensor:

@@ -12,7 +12,7 @@ What is special about a kind of accelerator is its `Backend`: CUDA's is trainers
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -102,6 +102,10 @@ class Accelerator:
 
     def adopt(self, arrays: Iterable[torch.Tensor | np.ndarray], purpose: str) -> None:
         """Books nothing: torch counts what its allocator gave, whoever asked for it."""
+
+    def holding(self, num_bytes: int, purpose: str) -> AbstractContextManager[Any]:
+        """Books nothing: torch counts what its allocator gave."""
+        return nullcontext()
 
     def link(self, direction: Direction) -> None:
         """Has no modelled link: the bus is as fast as it is."""

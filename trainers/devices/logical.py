@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,20 @@ class LogicalDevice(TorchDispatchMode):
             else:
                 self._note(array, purpose)
 
+    @contextmanager
+    def holding(self, num_bytes: int, purpose: str) -> Iterator[None]:
+        """Returns a context in which so many bytes are booked that no array of their own stands for.
+
+        Raises:
+            OverBudget: the budget does not allow it.
+        """
+        self._check(num_bytes, purpose)
+        self._add(num_bytes, purpose)
+        try:
+            yield
+        finally:
+            self._add(-num_bytes, purpose)
+
     def link(self, direction: Direction) -> Link | None:
         """Returns the link of a direction; devices and ranks of one machine are as near as its memory, so only the host's have one."""
         return self._links.get(direction)
@@ -161,15 +175,15 @@ class LogicalDevice(TorchDispatchMode):
         self._check(num_bytes, purpose)
         self._known[identity] = weakref.ref(memory)
         weakref.finalize(memory, self._release, identity, num_bytes, purpose)
+        self._add(num_bytes, purpose)
+
+    def _release(self, identity: int, num_bytes: int, purpose: str) -> None:
+        self._known.pop(identity, None)
+        self._add(-num_bytes, purpose)
+
+    def _add(self, num_bytes: int, purpose: str) -> None:
         for name in (purpose, "total"):
             self._live[name] += num_bytes
             self._peak[name] = max(self._peak[name], self._live[name])
         if purpose != CACHE:
             self.live_bytes += num_bytes
-
-    def _release(self, identity: int, num_bytes: int, purpose: str) -> None:
-        self._known.pop(identity, None)
-        self._live[purpose] -= num_bytes
-        self._live["total"] -= num_bytes
-        if purpose != CACHE:
-            self.live_bytes -= num_bytes

@@ -80,6 +80,14 @@ class Device(Protocol):
         """
         ...
 
+    def holding(self, num_bytes: int, purpose: str) -> AbstractContextManager[Any]:
+        """Returns a context in which so many bytes are booked that no array of their own stands for.
+
+        Raises:
+            OverBudget: the budget does not allow it.
+        """
+        ...
+
     def link(self, direction: Direction) -> Link | None:
         """Returns the link of a direction, shared by all who move bytes over it; None where it is as fast as the machine."""
         ...
