@@ -67,7 +67,14 @@ def chunk_steps(
 
 
 def iterate_steps(
-    indptr: Array, indices: Array, part_of: Array, chunks: Chunks, schedule: Array, *, self_term: bool
+    indptr: Array,
+    indices: Array,
+    part_of: Array,
+    chunks: Chunks,
+    schedule: Array,
+    *,
+    self_term: bool,
+    threads: int = 1,
 ) -> Iterator[tuple[ChunkStep, ...]]:
     """Yields the steps one after the other; each is the tuple of all devices' `ChunkStep`s.
 
@@ -77,6 +84,7 @@ def iterate_steps(
         chunks: destinations of every chunk.
         schedule: i32[m, n]; device i computes chunk schedule[i, j] of its part in step j.
         self_term: whether destinations are read with their neighbours.
+        threads: native threads; nothing depends on them.
 
     Memory: the steps of all devices for one j, their neighbour sets twice, and N / 8 bytes.
     """

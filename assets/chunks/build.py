@@ -1,0 +1,63 @@
+"""The work of the chunks stage: chunks are cut, scheduled, and written step after step.
+
+What is written and the peak memory stand in assets/chunks/__init__.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xxhash
+
+from assets.chunks.record import encode
+from assets.storage.arrays import DATA_OFFSET, ArrayAppender
+from kernels.chunks.counts import StepCounts, count_step
+from kernels.chunks.cut import Chunks
+from kernels.chunks.steps import iterate_steps
+from kernels.types import Array, Topology
+
+if TYPE_CHECKING:
+    from assets.building.stage import Progress
+    from assets.storage.writer import Writer
+
+
+def write_steps(
+    topology: Topology,
+    part_of: Array,
+    chunks: Chunks,
+    schedule: Array,
+    self_term: bool,
+    threads: int,
+    writer: Writer,
+    progress: Progress,
+) -> StepCounts:
+    """Writes `steps`, `bounds`, `digests` and `counts`; returns the counts.
+
+    Args:
+        topology: of the graph.
+        part_of: i32[N], part of each node.
+        chunks, schedule: destinations of every chunk, and their order.
+        self_term: whether destinations are read with their neighbours.
+        threads: native threads; no byte depends on them.
+        writer, progress: of the stage.
+    """
+    progress.start("write steps", chunks.chunks_per_part, "steps")
+    bounds, digests, counts = [DATA_OFFSET], [], []
+    steps = iterate_steps(
+        topology.indptr, topology.indices, part_of, chunks, schedule, self_term=self_term, threads=threads
+    )
+    with ArrayAppender(writer.path("steps.npy"), np.uint8) as file:
+        for devices in steps:
+            for each in devices:
+                record = encode(each)
+                file.append(record)
+                bounds.append(bounds[-1] + len(record))
+                digests.append(xxhash.xxh3_64_intdigest(record.data))
+            counts.append([count_step(each) for each in devices])
+            progress.advance(1)
+    progress.done()
+    writer.save("bounds", np.array(bounds, np.int64))
+    writer.save("digests", np.array(digests, np.uint64))
+    writer.save("counts", np.array(counts, np.int64))
+    return StepCounts.of(np.array(counts, np.int64))

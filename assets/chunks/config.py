@@ -1,0 +1,52 @@
+"""The `[chunks]` table, and what the stage hashes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from assets.building.execution import Threads
+from kernels.chunks.cut import MOST
+from kernels.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunksTable:
+    """The `[chunks]` table; all of it is hashed.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    # number of chunks that each part is cut into, which is the number of steps of a pass
+    chunks_per_part: int = 4
+    # order of the nodes inside a part before ranges are cut: "id", "metis" = by METIS sub-parts, "rcm" = reverse Cuthill-McKee
+    order: Literal["id", "metis", "rcm"] = "id"
+    # which chunk comes in which step: "identity" = in order, "hongtu" = Algorithm 4, "best" = the least traffic that was found
+    schedule: Literal["identity", "hongtu", "best"] = "best"
+    # whether destinations are read with their neighbours, as models with a term of the node itself need it
+    self_term: bool = True
+
+    def __post_init__(self) -> None:
+        """Checks the range."""
+        if not 1 <= self.chunks_per_part <= MOST:
+            raise InputError(f"chunks_per_part = {self.chunks_per_part}", f"give 1 to {MOST}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunksConfig:
+    """The stage's hashed configuration; `chunks_config` makes it."""
+
+    # the `[chunks]` table
+    table: ChunksTable
+    # seed of METIS for `order = "metis"`; 0 for the other orders, which draw nothing
+    seed: int
+
+
+def chunks_config(table: ChunksTable, seed: int) -> ChunksConfig:
+    """Returns the stage's configuration without what does not matter to it."""
+    return ChunksConfig(table=table, seed=seed if table.order == "metis" else 0)
+
+
+class ChunksExecution(Threads):
+    """How chunks are made; no byte of them depends on this."""

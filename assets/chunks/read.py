@@ -1,0 +1,136 @@
+"""Reading stored steps of a full-graph pass: one sequential read per step and device, checked against its digest.
+
+Needs NumPy and xxhash only.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from assets.chunks.record import decode
+from assets.storage.artifact import Artifact
+from assets.storage.require import require
+from kernels.chunks.counts import COLUMNS, StepCounts
+from kernels.errors import InputError
+from kernels.sampling.transpose import transpose as with_transpose
+from kernels.types import Array, ChunkStep
+
+
+class StoredChunks:
+    """The steps of a full-graph pass over m parts; several threads may read at once.
+
+    Args:
+        artifact: an artifact of the `chunks` stage.
+        verify: whether each step is compared with its digest when it is read.
+
+    Attributes:
+        num_parts, chunks_per_part: m devices and n steps.
+        num_nodes: N.
+        self_term: whether destinations are read with their neighbours.
+        counts: what each step holds and moves; `counts.v_ori`, `.v_p2p`, `.v_ru` are the totals.
+        num_distinct: nodes that some chunk needs.
+        schedule: i32[m, n], which chunk of part i comes in step j.
+
+    Raises:
+        InputError: the artifact is of another stage, or lacks an array.
+    """
+
+    def __init__(self, artifact: Artifact, *, verify: bool = True):
+        arrays = {
+            "steps": {"dtype": "uint8", "ndim": 1},
+            "bounds": {"dtype": "int64", "ndim": 1},
+            "digests": {"dtype": "uint64", "ndim": 1},
+            "counts": {"dtype": "int64", "shape": (None, None, len(COLUMNS))},
+            "schedule": {"dtype": "int32", "ndim": 2},
+        }
+        require(artifact, {"stage": "chunks", "arrays": arrays})
+        self.artifact, self.verify = artifact, verify
+        self.bounds, self.digests = np.array(artifact.array("bounds")), np.array(artifact.array("digests"))
+        self.counts = StepCounts.of(np.array(artifact.array("counts")))
+        self.schedule = np.array(artifact.array("schedule"))
+        self.num_parts, self.chunks_per_part = (int(length) for length in self.schedule.shape)
+        numbers = artifact.summary["numbers"]
+        self.num_nodes, self.num_distinct = int(numbers["num_nodes"]), int(numbers["num_distinct"])
+        self.self_term = bool(artifact.config["table"]["self_term"])
+        self._path = artifact.file("steps.npy")
+
+    def step(self, part: int, step: int, *, transpose: bool = False) -> ChunkStep:
+        """Returns what device `part` does in a step.
+
+        Args:
+            part, step: i and j.
+            transpose: whether the block's transpose, over the rows of the buffer, is made, too.
+
+        Raises:
+            InputError: no such step, or its bytes are damaged.
+        """
+        record = self.bytes(part, step)
+        try:
+            found = decode(record)
+        except InputError as error:
+            raise self._damaged(part, step, error.problem) from error
+        if (found.part, found.step) != (part, step):
+            raise self._damaged(part, step, f"it is step {found.step} of part {found.part}")
+        return replace(found, block=with_transpose(found.block)) if transpose else found
+
+    def bytes(self, part: int, step: int) -> Array:
+        """Returns u8[n]: the record of a step, n a multiple of 4,096; see assets/chunks/record.py.
+
+        Raises:
+            InputError: no such step, its file is cut short, or its bytes do not match their digest.
+        """
+        place = self._place(part, step)
+        low, high = (int(bound) for bound in self.bounds[place : place + 2])
+        data = _read(self._path, low, high - low)
+        if len(data) < high - low:
+            raise self._damaged(part, step, f"{self._path} ends {high - low - len(data)} bytes too early")
+        if self.verify and xxhash.xxh3_64_intdigest(data.data) != int(self.digests[place]):
+            raise self._damaged(part, step, f"bytes {low} to {high - 1} of {self._path} do not match their digest")
+        return data
+
+    def record_bytes(self, part: int, step: int) -> int:
+        """Returns the bytes that reading a step takes.
+
+        Raises:
+            InputError: no such step.
+        """
+        place = self._place(part, step)
+        return int(self.bounds[place + 1] - self.bounds[place])
+
+    def _place(self, part: int, step: int) -> int:
+        if not (0 <= part < self.num_parts and 0 <= step < self.chunks_per_part):
+            have = f"{self.num_parts} parts of {self.chunks_per_part} chunks"
+            problem = f"step {step} of part {part} is not in {self.artifact.label}, which has {have}"
+            raise InputError(problem, "set `parts` in [partitions] or `chunks_per_part` in [chunks], and build again")
+        return step * self.num_parts + part
+
+    def _damaged(self, part: int, step: int, what: str) -> InputError:
+        return InputError(
+            f"step {step} of part {part} of {self.artifact.label} is damaged: {what}",
+            f"remove the folder {self._path.parent} and run `graphmill build PIPELINE`",
+        )
+
+
+def open_chunks(artifact: Artifact, *, verify: bool = True) -> StoredChunks:
+    """Opens a chunks artifact; see `StoredChunks`."""
+    return StoredChunks(artifact, verify=verify)
+
+
+def _read(path: Path, offset: int, length: int) -> Array:
+    """Reads a range of a file; what comes back is shorter where the file ends, empty where there is none."""
+    data, filled = np.empty(length, np.uint8), 0
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return data[:0]
+    try:
+        while filled < length and (count := os.preadv(descriptor, [data.data[filled:]], offset + filled)):
+            filled += count
+    finally:
+        os.close(descriptor)
+    return data[:filled]

@@ -1,0 +1,142 @@
+"""One `ChunkStep` as consecutive bytes: what `chunks` stores.
+
+    header       i64[13 + 2 peers]: MAGIC, bytes without padding, part, step, destinations, edges, sources, loads, transition rows,
+                 bytes per id, whether destinations have rows, bytes per degree, peers; then (peer, rows) of each entry of `fetch`
+    dst_ids      ids[v]
+    degrees      u8, u16 or u32[v], the narrowest that holds the largest
+    indices      i32[edges]
+    src_ids      ids[num_src]
+    dst_pos      i32[v], where destinations have rows
+    load_rows    i32[c]; the loaded nodes are src_ids[load_rows]
+    peer rows, own rows     i32[f] each, for each entry of `fetch`
+
+Every array starts at a multiple of 8 bytes and the record is padded with zeros to a multiple of 4,096, so a record that starts on a page is
+read by one sequential (also O_DIRECT) read, and its arrays are used where they lie. Transposes and edge weights are not stored: both follow
+from the record.
+
+Bytes: 4 per edge, 4 per buffer row, 4 per row that is loaded, 8 per row that is fetched, 9 per destination (ids take 8 from 2^31 nodes on).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from kernels.errors import InputError
+from kernels.types import Array, Block, ChunkStep
+
+PAGE = 4096
+MAGIC = int.from_bytes(b"GMCHUNK1", "little")
+HEAD_WORDS = 13
+DEGREES = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32))
+INT32 = np.dtype(np.int32)
+
+
+def encode(step: ChunkStep) -> Array:
+    """Returns u8[n], n a multiple of 4,096: the record of one step of one device; a function of its argument only."""
+    block = step.block
+    degrees = block.end - block.start
+    largest = int(degrees.max(initial=0))
+    width = next(dtype for dtype in DEGREES if largest <= np.iinfo(dtype).max)
+    head = [
+        *(MAGIC, 0, step.part, step.step, block.num_dst, len(block.indices), block.num_src, len(step.load_rows)),
+        *(step.num_transition, block.src_ids.itemsize, int(block.dst_pos is not None), width.itemsize, len(step.fetch)),
+    ]
+    words = np.array([*head, *(word for peer, rows, _ in step.fetch for word in (peer, len(rows)))], "<i8")
+    places = list(_places(words))
+    end = places[-1][0] + places[-1][2] * places[-1][1].itemsize
+    words[1] = end
+    record = np.zeros(-(-end // PAGE) * PAGE, np.uint8)
+    values = [words, step.dst_ids, degrees.astype(width), block.indices, block.src_ids]
+    values += [] if block.dst_pos is None else [block.dst_pos]
+    values += [step.load_rows, *(rows for _, *both in step.fetch for rows in both)]
+    for place, value in zip(places, values, strict=True):
+        assert len(value) == place[2] and value.dtype == place[1], "a step is not what its header says"
+        _view(record, place)[:] = value
+    return record
+
+
+def decode(record: Array) -> ChunkStep:
+    """Returns the step of a record; its arrays are views of the record where their type allows it.
+
+    Args:
+        record: u8[n], starting at a multiple of 8 bytes; longer than the record is fine.
+
+    Raises:
+        InputError: these are not the bytes of a record; no array of it reaches outside.
+    """
+    words = _words(record)
+    _, _, part, step, num_dst, num_edges, num_src, _, num_transition = (int(word) for word in words[:9])
+    arrays = iter([_view(record, place) for place in _places(words)][1:])
+    dst_ids, degrees, indices, src_ids = (next(arrays) for _ in range(4))
+    end = np.cumsum(degrees, dtype=np.int64)
+    if (end[-1] if num_dst else 0) != num_edges:
+        raise _broken(f"its degrees add up to {end[-1] if num_dst else 0}, not to its {num_edges} edges")
+    end = end.astype(np.int32)
+    block = Block(
+        num_dst=num_dst,
+        num_src=num_src,
+        start=end - degrees.astype(np.int32),
+        end=end,
+        indices=indices,
+        src_ids=src_ids,
+        dst_pos=next(arrays) if words[10] else None,
+    )
+    load_rows = next(arrays)
+    if len(load_rows) and not 0 <= load_rows.min() <= load_rows.max() < num_src:
+        raise _broken("it loads into a row outside the buffer")
+    peers = [int(peer) for peer in words[HEAD_WORDS::2]]
+    return ChunkStep(
+        part=part,
+        step=step,
+        dst_ids=dst_ids,
+        block=block,
+        load_ids=src_ids[load_rows],
+        load_rows=load_rows,
+        fetch=tuple((peer, next(arrays), next(arrays)) for peer in peers),
+        num_transition=num_transition,
+    )
+
+
+def _places(words: Array) -> Iterator[tuple[int, np.dtype[Any], int]]:
+    """Yields (first byte, dtype, length) of each array, the header first."""
+    num_dst, num_edges, num_src, num_load = (int(word) for word in words[4:8])
+    ids, width = np.dtype(np.int32 if words[9] == 4 else np.int64), np.dtype(f"<u{int(words[11])}")
+    shapes = [(np.dtype("<i8"), len(words)), (ids, num_dst), (width, num_dst), (INT32, num_edges), (ids, num_src)]
+    shapes += [(INT32, num_dst)] if words[10] else []
+    shapes += [(INT32, num_load)]
+    shapes += [(INT32, int(count)) for count in words[HEAD_WORDS + 1 :: 2] for _ in range(2)]
+    offset = 0
+    for dtype, length in shapes:
+        yield offset, dtype, length
+        offset += -(-length * dtype.itemsize // 8) * 8
+
+
+def _words(record: Array) -> Array:
+    """Returns the header's words after checking that all of them make sense."""
+    if len(record) < 8 * HEAD_WORDS:
+        raise _broken(f"it has only {len(record)} bytes")
+    words = record[: 8 * HEAD_WORDS].view("<i8")
+    num_peers = int(words[12])
+    if words[0] != MAGIC or not 0 <= num_peers <= (len(record) // 8 - HEAD_WORDS) // 2:
+        raise _broken("it does not begin with a header")
+    words = record[: 8 * (HEAD_WORDS + 2 * num_peers)].view("<i8")
+    counts = [int(word) for word in (*words[2:9], *words[HEAD_WORDS:])]
+    sound = all(0 <= count < 2**31 for count in counts) and words[10] in (0, 1) and words[11] in (1, 2, 4)
+    if not sound or words[9] not in (4, 8):
+        raise _broken("its header contradicts itself")
+    *_, (offset, dtype, length) = _places(words)
+    if offset + length * dtype.itemsize != words[1] or words[1] > len(record):
+        raise _broken(f"its header says {int(words[1])} bytes")
+    return words
+
+
+def _view(record: Array, place: tuple[int, np.dtype[Any], int]) -> Array:
+    offset, dtype, length = place
+    return record[offset : offset + length * dtype.itemsize].view(dtype)
+
+
+def _broken(what: str) -> InputError:
+    return InputError(f"this is no stored step: {what}", "`graphmill verify` tells what is damaged")
