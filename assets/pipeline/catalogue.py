@@ -10,6 +10,8 @@ from assets.building.stage import Stage
 STAGES = (
     "assets.graph.stage:GRAPH",
     "assets.features.stage:FEATURES",
+    "assets.partitions.stage:PARTITIONS",
+    "assets.chunks.stage:CHUNKS",
     "assets.hotness.stage:HOTNESS",
     "assets.budgets.stage:BUDGETS",
     "assets.samples.stage:SAMPLES",

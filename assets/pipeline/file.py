@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
 SHIPPED = ROOT / "jobs" / "pipelines"
-LATER_SECTIONS = ("partitions", "chunks", "schedule")
+LATER_SECTIONS = ("schedule",)
 LATER_VALUES: Mapping[str, tuple[str, ...]] = {
     "method": ("weighted", "random_walk"),
     "model": ("pinsage", "rgcn"),

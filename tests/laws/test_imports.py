@@ -68,8 +68,8 @@ def test_the_folders_are_ours(layer: str) -> None:
 # The rooms of a layer, lowest first: a room imports rooms before it only. A room is a file or folder directly in a layer.
 ROOMS = {
     "kernels": "errors types arrays warn_once rng cuda graph sampling hotness rows disk_cache layers chunks",
-    "assets": "sizes storage building figures sources graph features sampling hotness budgets samples cache_plan packed_chunks "
-    "pipeline definitions",
+    "assets": "sizes storage building figures sources graph features partitions chunks sampling hotness budgets samples cache_plan "
+    "packed_chunks pipeline definitions",
     "trainers": "checks record devices rows batches learning_rate ops models chunks executor techniques config checkpoint scores page "
     "recipe evaluate probe_step open_rows loop stage run inputs predict __main__",
     "jobs": "figures runs definitions launch commands cli",

@@ -10,9 +10,9 @@ aggregates into A and gives H, the backward pass holds, in values of the model's
     attention      3 r A for projected rows, their products with the attention vectors and their gradients;
                    2 heads (e + v) for weights and their gradients
 
-(for a first layer without the gradients, unless the features are projected), and besides 4 times the parameters (values, gradients, Adam's two moments) and the chunk's block: 24 bytes per edge with its transpose and
-weights, 24 per node and per buffer row. A forward pass holds the buffer, for features once more the rows that come, and at most three
-results of the update.
+(a first layer without the gradients, unless the features are projected). Besides come 4 times the parameters (values, gradients, Adam's
+two moments) and the chunk's block: 24 bytes per edge with its transpose and weights, 24 per node and per buffer row. A forward pass holds
+the buffer, for features once more the rows that come, and at most three results of the update.
 """
 
 from __future__ import annotations

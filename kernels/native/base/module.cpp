@@ -27,6 +27,7 @@ void bind_pack(py::module_& m);
 void bind_copies(py::module_& m);
 void bind_reach(py::module_& m);
 void bind_move_rows(py::module_& m);
+void bind_ldg(py::module_& m);
 
 namespace {
 
@@ -71,4 +72,5 @@ PYBIND11_MODULE(_native, m) {
     graphmill::bind_copies(m);
     graphmill::bind_reach(m);
     graphmill::bind_move_rows(m);
+    graphmill::bind_ldg(m);
 }

@@ -1,0 +1,42 @@
+"""The picture of a partition: how large its parts are, and where its edges run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from assets.figures.style import BLUE, GREY, count_axis, new_figure, save
+from kernels.types import Array
+
+MOST_NAMED = 32
+"""Parts up to which every one has a mark on the axes."""
+
+
+def part_figure(path: Path, sizes: Array, cut: Array) -> None:
+    """Draws nodes by part, and the share of each part's in-edges by the part that they come from.
+
+    Args:
+        path: the PNG to write.
+        sizes: i64[P], nodes of each part.
+        cut: i64[P, P], edges from part j (column) to part i (row).
+    """
+    figure = new_figure(3.4)
+    bars, matrix = figure.subplots(1, 2)
+    places = np.arange(len(sizes))
+    bars.bar(places, sizes, color=BLUE)
+    bars.axhline(sizes.mean() if len(sizes) else 0, color=GREY, linewidth=1)
+    bars.set_xlabel("part")
+    bars.set_ylabel("nodes")
+    bars.set_title("sizes; line: mean", fontsize=10)
+    count_axis(bars.yaxis)
+    shares = 100 * cut / np.maximum(1, cut.sum(axis=1, keepdims=True))
+    image = matrix.imshow(shares, cmap="Blues", vmin=0, vmax=100, interpolation="nearest")
+    matrix.set_xlabel("edges come from part")
+    matrix.set_ylabel("edges lead to part")
+    matrix.set_title("in-edges of a part, % by origin", fontsize=10)
+    if len(sizes) <= MOST_NAMED:
+        for axis in (bars.xaxis, matrix.xaxis, matrix.yaxis):
+            axis.set_ticks(places[:: max(1, len(places) // 8)])
+    figure.colorbar(image, ax=matrix, fraction=0.046)
+    save(figure, path)

@@ -1,0 +1,65 @@
+"""The `[partitions]` table, and what the stage hashes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from assets.building.execution import Threads
+from kernels.chunks.ldg import MOST_PARTS
+from kernels.errors import InputError
+
+Method = Literal["metis", "metis-balanced", "ldg", "range", "random"]
+DRAWING: tuple[Method, ...] = ("metis", "metis-balanced", "random")
+"""Methods that draw numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionsTable:
+    """The `[partitions]` table; all of it is hashed.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    # how nodes are assigned: "metis" cuts the fewest edges, "ldg" streams where METIS takes too long, "range" takes ranges of ids;
+    # "metis-balanced" is METIS through DGL, "random" the baseline
+    method: Method = "metis"
+    # number of parts: one per device or rank, or a multiple
+    parts: int = 4
+    # seed of "metis" and "random"; not given = the pipeline's
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        if not 1 <= self.parts <= MOST_PARTS:
+            raise InputError(f"parts = {self.parts}", f"give 1 to {MOST_PARTS}")
+        if self.seed is not None and self.seed < 0:
+            raise InputError(f"seed = {self.seed} is negative", "give 0 or more, or leave it out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionsConfig:
+    """The stage's hashed configuration; `partitions_config` makes it."""
+
+    # how nodes are assigned
+    method: Method
+    # number of parts
+    parts: int
+    # seed of methods that draw; 0 for the others
+    seed: int
+
+
+def partitions_config(table: PartitionsTable, seed: int) -> PartitionsConfig:
+    """Returns the stage's configuration without what does not matter to it.
+
+    Args:
+        table: the table.
+        seed: the pipeline's.
+    """
+    used = seed if table.seed is None else table.seed
+    return PartitionsConfig(method=table.method, parts=table.parts, seed=used if table.method in DRAWING else 0)
+
+
+class PartitionsExecution(Threads):
+    """How nodes are assigned; no byte depends on this."""

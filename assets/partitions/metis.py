@@ -1,0 +1,129 @@
+"""METIS in a process of its own, on a graph that it can take.
+
+The graph goes to the process in files without a name, and the parts come back in one: nothing is left wherever either process ends. The
+child asks the system to be killed when its parent is.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from assets.building.child import how_it_ended, start_child
+from assets.building.stage import Progress
+from assets.partitions.config import PartitionsConfig
+from kernels.errors import InputError
+from kernels.graph.csc import build_csc
+from kernels.types import Array, Topology
+
+POLL_SECONDS = 0.2
+NO_MODULE = 3
+"""Exit code of a child that lacks the library."""
+NEEDED = {"metis": ("pymetis", "pip install pymetis"), "metis-balanced": ("dgl", 'pip install "graphmill[dgl]"')}
+
+
+def metis_parts(
+    topology: Topology, trained: Array, config: PartitionsConfig, folder: Path, progress: Progress, threads: int
+) -> Array:
+    """Returns i32[N], the parts of METIS.
+
+    Args:
+        topology: the graph, of any kind: reverses are added, duplicates and self-loops left out.
+        trained: bool[N], training nodes.
+        config: parts, seed, and which METIS.
+        folder: of the files that the process reads.
+        progress: is asked several times per second whether the run was cancelled.
+        threads: of the preparation.
+
+    Raises:
+        InputError: the library is missing, or METIS failed.
+    """
+    num_nodes, num_parts, method = topology.num_nodes, config.parts, config.method
+    if num_parts == 1 or num_nodes <= num_parts:  # METIS refuses the second, which asks for a node per part
+        return (np.arange(num_nodes) % num_parts).astype(np.int32)
+    dst = np.repeat(np.arange(num_nodes, dtype=topology.indices.dtype), np.diff(topology.indptr))
+    both = build_csc(
+        topology.indices, dst, num_nodes, undirected=True, duplicates="merge", self_loops="drop", threads=threads
+    )
+    del dst
+    weights = node_weights(topology, trained)
+    arrays = {
+        "indptr": both.indptr,
+        "indices": both.indices,
+        "weights": weights,
+        "trained": trained.astype(np.int8),
+    }
+    del both
+    progress.start(method, None, "seconds")
+    with _in_child(arrays, config, folder) as (child, out):
+        while child.poll() is None:
+            try:
+                child.wait(POLL_SECONDS)
+            except subprocess.TimeoutExpired:
+                progress.advance(0)  # a cancelled run is noticed here
+        _require_success(child, method)
+        out.seek(0)
+        part_of = np.load(out, allow_pickle=False)
+    progress.done()
+    if part_of.shape != (num_nodes,) or not 0 <= part_of.min() <= part_of.max() < num_parts:
+        raise InputError(f"{method} returned no parts of this graph", 'choose method = "ldg"')
+    return part_of.astype(np.int32)
+
+
+def node_weights(topology: Topology, trained: Array) -> Array:
+    """Returns i64[N], one weight per node: itself, its in-edges and its being a training node count alike over the whole graph."""
+    num_nodes, num_edges, num_trained = topology.num_nodes, max(1, topology.num_edges), max(1, int(trained.sum()))
+    unit = 64
+    edges = unit * num_nodes * np.asarray(topology.in_degree, np.int64) // num_edges
+    return unit + edges + np.where(trained, unit * num_nodes // num_trained, 0)
+
+
+@contextmanager
+def _in_child(arrays: Mapping[str, Array], config: PartitionsConfig, folder: Path) -> Iterator[tuple[Any, IO[bytes]]]:
+    """Starts the process and gives it and the file of its result; at the end it is dead."""
+    files = {name: tempfile.TemporaryFile(dir=folder) for name in (*arrays, "out", "error")}  # noqa: SIM115
+    child = None
+    try:
+        for name, array in arrays.items():
+            np.save(files[name], array)
+            files[name].flush()
+        fds = {name: file.fileno() for name, file in files.items()}
+        command = [
+            sys.executable,
+            "-m",
+            "assets.partitions.metis_child",
+            config.method,
+            str(config.parts),
+            str(config.seed),
+        ]
+        command += [f"{name}={fd}" for name, fd in fds.items()]
+        child = start_child(command, pass_fds=tuple(fds.values()), stderr=files["error"], stdout=subprocess.DEVNULL)
+        child.error = files["error"]  # type: ignore[attr-defined]
+        yield child, files["out"]
+    finally:
+        if child is not None:
+            child.kill()
+            child.wait()
+        for file in files.values():
+            file.close()
+
+
+def _require_success(child: Any, method: str) -> None:
+    if child.returncode == 0:
+        return
+    if child.returncode == NO_MODULE:
+        module, command = NEEDED[method]
+        raise InputError(
+            f'method = "{method}" needs {module}, which is not installed', f"{command}; or choose another method"
+        )
+    child.error.seek(0)
+    last = child.error.read().decode(errors="replace").strip().rpartition("\n")[2]
+    problem = f"METIS ended with {how_it_ended(child.returncode)}{': ' + last if last else ''}"
+    raise InputError(problem, 'if the memory ran out, choose method = "ldg"')

@@ -1,0 +1,68 @@
+"""The process in which METIS runs: `python -m assets.partitions.metis_child METHOD PARTS SEED NAME=FD ...`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from typing import Any
+
+import numpy as np
+
+PR_SET_PDEATHSIG = 1
+NO_MODULE = 3
+
+
+def main() -> int:
+    """Reads the graph from files that are open, runs METIS, writes the parts."""
+    end_with_parent()
+    method, num_parts, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    fds = {name: int(fd) for name, _, fd in (argument.partition("=") for argument in sys.argv[4:])}
+    arrays = {name: _read(fd) for name, fd in fds.items() if name not in ("out", "error")}
+    try:
+        part_of = (_pymetis if method == "metis" else _dgl)(arrays, num_parts, seed)
+    except ModuleNotFoundError:
+        return NO_MODULE
+    with open(fds["out"], "wb", closefd=False) as file:
+        np.save(file, np.asarray(part_of, np.int32))
+    return 0
+
+
+def end_with_parent() -> None:
+    """Asks the system to kill this process when the one that started it ends."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before that
+        os._exit(1)
+
+
+def _read(fd: int) -> Any:
+    with open(fd, "rb", closefd=False) as file:
+        file.seek(0)
+        return np.load(file, allow_pickle=False)
+
+
+def _pymetis(arrays: dict[str, Any], num_parts: int, seed: int) -> Any:
+    import pymetis
+
+    adjacency = pymetis.CSRAdjacency(arrays["indptr"].astype(np.int64), arrays["indices"].astype(np.int64))
+    options = pymetis.Options(seed=seed % 2**31)
+    _, part_of = pymetis.part_graph(num_parts, adjacency, vweights=arrays["weights"], options=options)
+    return part_of
+
+
+def _dgl(arrays: dict[str, Any], num_parts: int, seed: int) -> Any:
+    os.environ.setdefault("DGLBACKEND", "pytorch")
+    import dgl
+    import torch
+
+    empty = torch.empty(0, dtype=torch.int64)
+    indptr, indices = (torch.from_numpy(arrays[name].astype(np.int64)) for name in ("indptr", "indices"))
+    graph = dgl.graph(("csc", (indptr, indices, empty)))
+    trained = torch.from_numpy(arrays["trained"]).bool()
+    return dgl.metis_partition_assignment(graph, num_parts, balance_ntypes=trained, balance_edges=True).numpy()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""How stored parts are opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partitions:
+    """Parts of a graph.
+
+    Attributes:
+        part_of: i32[N], part of each node.
+        num_parts: P.
+        num_nodes: i64[P], nodes of each part.
+    """
+
+    part_of: Array
+    num_parts: int
+    num_nodes: Array
+
+
+def open_partitions(artifact: Artifact) -> Partitions:
+    """Opens and verifies the parts of a graph.
+
+    Raises:
+        InputError: the artifact is of another stage, lacks the array, or is damaged.
+    """
+    import numpy as np
+
+    from assets.storage.read_verified import read_vector
+    from assets.storage.require import require
+
+    require(artifact, {"stage": "partitions", "arrays": {"part_of": {"dtype": "int32", "ndim": 1}}})
+    part_of, num_parts = read_vector(artifact, "part_of"), int(artifact.config["parts"])
+    return Partitions(part_of=part_of, num_parts=num_parts, num_nodes=np.bincount(part_of, minlength=num_parts))

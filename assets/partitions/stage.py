@@ -1,0 +1,122 @@
+"""The partitions stage: assigns nodes to parts and says how good the parts are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.building.stage import Check, Progress, Stage, Summary
+from assets.graph.read import SAMPLING, Graph, open_graph
+from assets.partitions.config import PartitionsConfig, PartitionsExecution, PartitionsTable, partitions_config
+from assets.partitions.page import PARTITIONS_PAGE
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+    from assets.storage.writer import Writer
+
+EVERY_NODE, EVERY_EDGE = "every node is in one part", "edges between parts add up to the graph's"
+
+
+class PartitionsStage(Stage):
+    """Builds the partitions artifact; `PARTITIONS` is the one instance."""
+
+    page = PARTITIONS_PAGE
+    name = table = "partitions"
+    code_version = 1
+    Table = PartitionsTable
+    Semantic = PartitionsConfig
+    Execution = PartitionsExecution
+    checks = (EVERY_NODE, EVERY_EDGE)
+    says = MappingProxyType(
+        {
+            EVERY_NODE: "Each node has a part from 0 to the number of parts less 1.",
+            EVERY_EDGE: "The matrix of edges between parts, inside parts included, has as many edges as the graph.",
+        }
+    )
+
+    def wanted(self, pipeline: Any) -> PartitionsConfig | None:
+        """Nodes are assigned where [partitions] asks for it."""
+        table = pipeline.table("partitions")
+        return None if table is None else partitions_config(table, pipeline.seed)
+
+    def inputs(self, semantic: PartitionsConfig) -> Mapping[str, str]:
+        """Parts are those of a graph."""
+        return {"graph": "graph"}
+
+    def reads_aspects(self, semantic: PartitionsConfig) -> Mapping[str, str]:
+        """Labels have no say in it."""
+        return {"graph": SAMPLING}
+
+    def build(
+        self,
+        inputs: Mapping[str, Artifact],
+        semantic: PartitionsConfig,
+        execution: PartitionsExecution,
+        writer: Writer,
+        progress: Progress,
+    ) -> Summary:
+        """Assigns and measures.
+
+        Raises:
+            InputError: a library is missing, or METIS failed.
+        """
+        from assets.figures.parts import part_figure
+        from assets.partitions.assign import assign, random_parts
+
+        graph = open_graph(inputs["graph"])
+        part_of = assign(graph, semantic, writer.path("parts.png").parent, progress, execution.threads)
+        writer.save("part_of", part_of)
+        numbers, cut = quality(graph, part_of, semantic.parts)
+        writer.save("cut", cut)
+        numbers |= {"num_nodes": graph.topology.num_nodes, "num_parts": semantic.parts, "method": semantic.method}
+        if semantic.method != "random":
+            drawn = random_parts(graph.topology.num_nodes, semantic.parts, semantic.seed)
+            numbers |= {f"{name}_random": value for name, value in quality(graph, drawn, semantic.parts)[0].items()}
+        part_figure(writer.path("parts.png"), np.bincount(part_of, minlength=semantic.parts), cut)
+        wrong = int(np.count_nonzero((part_of < 0) | (part_of >= semantic.parts)))
+        checks = [
+            Check(
+                name=EVERY_NODE,
+                passed=wrong == 0 and len(part_of) == graph.topology.num_nodes,
+                detail=f"{len(part_of):,} nodes have a part, {wrong:,} of them none that exists",
+                numbers={"nodes with a part": len(part_of), "nodes": graph.topology.num_nodes},
+            ),
+            Check(
+                name=EVERY_EDGE,
+                passed=int(cut.sum()) == graph.topology.num_edges,
+                detail=f"{int(cut.sum()):,} edges in the matrix, {graph.topology.num_edges:,} in the graph",
+                numbers={"edges in the matrix": int(cut.sum()), "edges": graph.topology.num_edges},
+            ),
+        ]
+        return Summary(numbers=numbers, checks=checks, figures={"parts": "parts.png"})
+
+
+PARTITIONS = PartitionsStage()
+
+
+def quality(graph: Graph, part_of: Array, num_parts: int) -> tuple[dict[str, float], Array]:
+    """Returns how good parts are, and i64[P, P], the edges between them.
+
+    Returns:
+        edge_cut: share of the edges between parts. replication: nodes and in-neighbours of all parts, per node (HongTu, Table 3).
+        balance_nodes, balance_edges, balance_train_nodes: the largest part over the mean.
+    """
+    from assets.partitions.assign import balances, train_mask
+    from kernels.chunks.ldg import count_replicas, cut_matrix
+
+    topology = graph.topology
+    cut = cut_matrix(topology.indptr, topology.indices, part_of, num_parts)
+    replicas = count_replicas(topology.indptr, topology.indices, part_of, num_parts)
+    even = balances(topology, train_mask(graph), num_parts, part_of)
+    numbers = {
+        "edge_cut": 1 - float(np.trace(cut)) / max(1, int(cut.sum())),
+        "replication": replicas / max(1, topology.num_nodes),
+        "balance_nodes": even[0],
+        "balance_edges": even[1],
+        "balance_train_nodes": even[2],
+    }
+    return numbers, cut
