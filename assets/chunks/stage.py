@@ -71,9 +71,7 @@ class ChunksStage(Stage):
         writer.save("chunk_ptr", chunks.ptr)
         writer.save("node_ids", chunks.node_ids)
         writer.save("schedule", schedule)
-        counts = write_steps(
-            topology, part_of, chunks, schedule, table.self_term, execution.threads, writer, progress
-        )
+        counts = write_steps(topology, part_of, chunks, schedule, table.self_term, execution.threads, writer, progress)
         numbers = {
             "num_nodes": topology.num_nodes,
             "num_parts": chunks.num_parts,

@@ -26,6 +26,10 @@ void bind_push(py::module_& m);
 void bind_pack(py::module_& m);
 void bind_copies(py::module_& m);
 void bind_reach(py::module_& m);
+void bind_chunk_sets(py::module_& m);
+void bind_chunk_schedule(py::module_& m);
+void bind_chunk_steps(py::module_& m);
+void bind_chunk_order(py::module_& m);
 
 namespace {
 
@@ -69,4 +73,8 @@ PYBIND11_MODULE(_native, m) {
     graphmill::bind_pack(m);
     graphmill::bind_copies(m);
     graphmill::bind_reach(m);
+    graphmill::bind_chunk_sets(m);
+    graphmill::bind_chunk_schedule(m);
+    graphmill::bind_chunk_steps(m);
+    graphmill::bind_chunk_order(m);
 }
