@@ -36,14 +36,6 @@ CHUNKS_PAGE = Page(
             "most_buffer_rows": "rows of the largest buffer",
         }
     ),
-    columns=MappingProxyType(
-        {
-            "schedule": "chunk of this part in each step",
-            "digests": "xxh3-64 of the record",
-            "bounds": "byte of the file at which the record starts",
-            "chunk_ptr": "place of the chunk's first destination",
-            "node_ids": "destination",
-        }
-    ),
+    columns=MappingProxyType({"digests": "xxh3-64 of the record of each step and device"}),
     kinds=frozenset({"numpy"}),
 )

@@ -1,56 +1,204 @@
-"""Which chunk of a part comes in which step (HongTu 5.3, Algorithm 4). First version: sets as Boolean rows."""
+"""Which chunk of a part comes in which step (HongTu, section 5.3: cost-effective subgraph reorganization).
+
+The volume of host traffic, V_+ru = |U_0| + sum of |U_j minus U_(j-1)|, depends on which chunks form a batch (one per part) and on the order
+of the batches. The best schedule is a hard combinatorial problem, for with one part it is a travelling-salesman path.
+
+`identity`: chunk j in step j.
+
+`hongtu`: Algorithm 4. Phase 1 goes through the parts and gives each batch in turn the chunk that shares most with it, greedily; phase 2
+starts with batch 0 and appends the batch that shares most with the last one. Line 15 as printed begins at i = 1 and would leave part 0 where it
+was, which breaks up the batches of phase 1; it begins at 0 here. Ties go to the lowest index. On graphs with locality it can be worse
+than the identity, since what it gains with one batch it takes from a later one.
+
+`best`: three batchings (identity, phase 1, and phase 1 with each part's chunks assigned to the batches so that the sum of what they share
+is the largest, exactly) times two orders (theirs by phase 2, or as they are), each also improved as a path: reversals of ranges and moves
+of up to three batches, in either direction, until none helps. The least V_+ru goes on to a search that swaps two chunks of a part where
+that lowers V_+ru itself, in turns with the path's moves, until nothing helps or the budget is used. Nothing is ever accepted that is not
+counted, so the result is never worse than `identity` or `hongtu`. Equal volumes keep the first of this list.
+
+The budget counts work, not time, for equal inputs must give equal bytes on every machine: `SEARCH_WORDS` words of 64 nodes, each read for
+one swap that is weighed. Only nodes that two chunks share have bits here.
+
+Time for C = m n sets of W words: C^2 W / 2 words for overlaps, m n^3 for the assignments (left out above `MOST_ASSIGNED` chunks per part), n^2
+per pass over a path, n^2 / 2 swaps of W words per pass over a part. Memory: C W 8 bytes for the shared nodes, and 2 n W 8 bytes.
+The result does not depend on the threads.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from kernels.chunks.cut import Chunks
+from kernels import _native
+from kernels.arrays import check_threads
+from kernels.chunks.sets import Volumes, overlaps, set_numbers, shared_sets, unions, volumes
 from kernels.types import Array
 
 Schedule = Literal["identity", "hongtu", "best"]
 
+SEARCH_WORDS = 1 << 33
+"""Words that the swap search may weigh."""
 
-def make_schedule(
-    indptr: Array, indices: Array, chunks: Chunks, *, schedule: Schedule = "best", self_term: bool = True
-) -> Array:
-    """Returns i32[m, n]: chunk of part i in step j."""
-    m, n = chunks.num_parts, chunks.chunks_per_part
-    identity = np.tile(np.arange(n, dtype=np.int32), (m, 1))
-    if schedule == "identity":
-        return identity
-    sets = np.zeros((m, n, len(indptr) - 1), bool)
-    for i in range(m):
-        for k in range(n):
-            nodes = chunks.nodes(i, k)
-            for v in nodes:
-                sets[i, k, indices[indptr[v] : indptr[v + 1]]] = True
-            if self_term:
-                sets[i, k, nodes] = True
-    greedy = _algorithm_4(sets)
-    if schedule == "hongtu" or _volume(sets, greedy) < _volume(sets, identity):
-        return greedy
-    return identity
+PATH_MOVES = 1 << 28
+"""Evaluations that the improvement of one path may take."""
+
+MOST_ASSIGNED = 1024
+"""Largest number of chunks per part for which the exact assignment, which takes n^3, is solved."""
 
 
-def _algorithm_4(sets: Array) -> Array:
-    m, n, _ = sets.shape
-    first, union = np.tile(np.arange(n), (m, 1)), sets[0].copy()
-    for i in range(1, m):
-        left = list(range(n))
-        for j in range(n):
-            k = max(left, key=lambda a: (np.count_nonzero(sets[i, a] & union[j]), -a))
-            first[i, j] = k
-            union[j] |= sets[i, k]
+@dataclass(frozen=True, kw_only=True)
+class Scheduled:
+    """A schedule, and what was found on the way.
+
+    Attributes:
+        schedule: i32[m, n]; part i computes its chunk schedule[i, j] in step j.
+        found: name -> volumes of every schedule that was looked at; "identity" and "hongtu" are always there.
+        chosen: the name of the one that was taken.
+        search_words: words that the swap search weighed.
+    """
+
+    schedule: Array
+    found: dict[str, Volumes]
+    chosen: str
+    search_words: int = 0
+
+
+def identity_schedule(num_parts: int, chunks_per_part: int) -> Array:
+    """Returns i32[m, n]: chunk j in step j."""
+    return np.tile(np.arange(chunks_per_part, dtype=np.int32), (num_parts, 1))
+
+
+def hongtu_schedule_reference(sets: list[set[int]], num_parts: int) -> Array:
+    """Returns the schedule of Algorithm 4, line 15 from i = 0, ties to the lowest index (the rule, by set arithmetic)."""
+    n = len(sets) // num_parts
+    batches, chosen = [set(each) for each in sets[:n]], [list(range(n))]
+    for part in range(1, num_parts):
+        left, taken = list(range(n)), []
+        for batch in batches:
+            k = max(left, key=lambda a: (len(sets[part * n + a] & batch), -a))
+            batch |= sets[part * n + k]
+            taken.append(k)
             left.remove(k)
+        chosen.append(taken)
     order, left = [0], list(range(1, n))
     while left:
-        order.append(max(left, key=lambda a: (np.count_nonzero(union[a] & union[order[-1]]), -a)))
+        order.append(max(left, key=lambda a: (len(batches[a] & batches[order[-1]]), -a)))
         left.remove(order[-1])
-    return first[:, order].astype(np.int32)
+    return np.array([[taken[j] for j in order] for taken in chosen], np.int32)
 
 
-def _volume(sets: Array, schedule: Array) -> int:
-    union = np.array([sets[np.arange(len(sets)), schedule[:, j]].any(0) for j in range(schedule.shape[1])])
-    return int(union[0].sum() + (union[1:] & ~union[:-1]).sum())
+def choose_schedule(
+    sets: Array, num_parts: int, schedule: Schedule = "best", *, search_words: int = SEARCH_WORDS, threads: int = 1
+) -> Scheduled:
+    """Returns the schedule that was asked for.
+
+    Args:
+        sets: u64[m n, W] of `kernels.chunks.sets.neighbour_sets`.
+        num_parts: m.
+        schedule: "identity", "hongtu" or "best".
+        search_words: budget of the swap search of "best".
+        threads: native threads.
+    """
+    n = len(sets) // num_parts
+    identity = identity_schedule(num_parts, n)
+    shared = shared_sets(sets, threads=check_threads(threads))
+    greedy = _batch_chunks(shared, num_parts, _take_greedily, threads)
+    hongtu = _reordered(greedy, _order_greedily(_batch_overlaps(shared, greedy, threads)))
+    found = {"identity": volumes(sets, identity, threads=threads), "hongtu": volumes(sets, hongtu, threads=threads)}
+    if schedule != "best":
+        return Scheduled(schedule=identity if schedule == "identity" else hongtu, found=found, chosen=schedule)
+    candidates = {"identity": identity, "hongtu": hongtu}
+    batchings = {"identity": identity, "hongtu": greedy}
+    if num_parts > 1 and n <= MOST_ASSIGNED:
+        batchings["assignment"] = _batch_chunks(shared, num_parts, _native.assign_most, threads)
+    for name, batching in batchings.items():
+        overlap = _batch_overlaps(shared, batching, threads)
+        orders = {"": np.arange(n), ", greedy order": _order_greedily(overlap)}
+        for said, order in orders.items():
+            candidates.setdefault(f"{name}{said}", _reordered(batching, order))
+            candidates[f"{name}{said}, path moves"] = _reordered(batching, _improved(overlap, order))
+    found |= {name: volumes(sets, each, threads=threads) for name, each in candidates.items() if name not in found}
+    chosen = min(candidates, key=lambda name: found[name].v_ru)
+    searched, used = _search(shared, candidates[chosen], search_words, threads)
+    name = f"{chosen}, swaps"
+    found[name] = volumes(sets, searched, threads=threads)
+    # Swaps are only made where they lower the volume; both are kept in case none was found.
+    if found[name].v_ru < found[chosen].v_ru:
+        return Scheduled(schedule=searched, found=found, chosen=name, search_words=used)
+    return Scheduled(schedule=candidates[chosen], found=found, chosen=chosen, search_words=used)
+
+
+def _batch_chunks(sets: Array, num_parts: int, assign: object, threads: int) -> Array:
+    """Phase 1: returns i32[m, n], the chunk of part i in batch j; parts join the batches one after the other.
+
+    Args:
+        sets, num_parts, threads: those of `choose_schedule`.
+        assign: i64[n, n] shared nodes of batch j and chunk k -> int[n], the chunk of each batch.
+    """
+    n = len(sets) // num_parts
+    chosen, batches = np.tile(np.arange(n, dtype=np.int32), (num_parts, 1)), sets[:n].copy()
+    for part in range(1, num_parts):
+        own = sets[part * n : (part + 1) * n]
+        chosen[part] = assign(overlaps(batches, own, threads=threads))  # type: ignore[operator]
+        batches |= own[chosen[part]]
+    return chosen
+
+
+def _take_greedily(gains: Array) -> Array:
+    """Returns i64[n]: for each batch in turn the chunk that shares most with it, of those that are left; ties to the lowest."""
+    chosen, left = np.empty(len(gains), np.int64), np.ones(len(gains), bool)
+    for batch, gain in enumerate(gains):
+        chosen[batch] = np.argmax(np.where(left, gain, -1))
+        left[chosen[batch]] = False
+    return chosen
+
+
+def _order_greedily(overlap: Array) -> Array:
+    """Phase 2: returns i64[n], batch 0 and then always the batch that shares most with the last one; ties to the lowest."""
+    order, left = np.zeros(len(overlap), np.int64), np.ones(len(overlap), bool)
+    left[:1] = False
+    for place in range(1, len(overlap)):
+        order[place] = np.argmax(np.where(left, overlap[order[place - 1]], -1))
+        left[order[place]] = False
+    return order
+
+
+def _improved(overlap: Array, order: Array) -> Array:
+    """Returns the order after moves that let successive batches share more."""
+    order = np.array(order, np.int64)
+    _native.improve_path(overlap, order, PATH_MOVES)
+    return order
+
+
+def _batch_overlaps(sets: Array, schedule: Array, threads: int) -> Array:
+    """Returns i64[n, n]: what any two batches share."""
+    batches = unions(sets, set_numbers(schedule), threads=threads)
+    return overlaps(batches, batches, threads=threads)
+
+
+def _reordered(schedule: Array, order: Array) -> Array:
+    return np.ascontiguousarray(schedule[:, order])
+
+
+def _search(sets: Array, schedule: Array, work: int, threads: int) -> tuple[Array, int]:
+    """Swaps chunks of a part, part after part, and moves batches, until nothing helps; returns the schedule and the words it took."""
+    num_parts, n = schedule.shape
+    chosen, left = schedule.astype(np.int64), work
+    if num_parts == 1:
+        return schedule, 0  # a batch is one chunk: the path's moves are all there are
+    better = True
+    while better and left > 0:
+        better = False
+        for part in range(num_parts):
+            numbers = set_numbers(chosen)
+            numbers[part] = -1
+            own = sets[part * n : (part + 1) * n]
+            saved, left = _native.swap_chunks(unions(sets, numbers, threads=threads), own, chosen[part], left, threads)
+            better |= saved > 0
+        overlap = _batch_overlaps(sets, chosen, threads)
+        order = _improved(overlap, np.arange(n))
+        better |= not np.array_equal(order, np.arange(n))
+        chosen = _reordered(chosen, order)
+    return chosen.astype(np.int32), work - max(0, left)

@@ -26,10 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import as_ids
+from kernels import _native
+from kernels.arrays import as_ids, check_threads
 from kernels.chunks.cut import Chunks, check_parts, cut_chunks
 from kernels.chunks.positions import BufferRows
-from kernels.chunks.schedule import Schedule, make_schedule
+from kernels.chunks.schedule import Schedule, choose_schedule, identity_schedule
+from kernels.chunks.sets import neighbour_sets
 from kernels.errors import InputError
 from kernels.types import Array, Block, ChunkStep
 
@@ -44,6 +46,7 @@ def chunk_steps(
     order: Any = None,
     schedule: Schedule = "best",
     self_term: bool = True,
+    threads: int = 1,
 ) -> list[tuple[ChunkStep, ...]]:
     """Returns all steps of a full-graph pass over a topology in memory: `steps[j][i]` is what device i does in step j.
 
@@ -55,6 +58,7 @@ def chunk_steps(
         order: ids[N], the order in which the nodes of a part stand before ranges are cut; None = by id.
         schedule: which chunk of a part comes in which step; see `kernels.chunks.schedule`.
         self_term: whether destinations are read with their neighbours.
+        threads: native threads; nothing depends on them.
 
     Raises:
         InputError: an argument is out of range, or an edge leads to no node of the graph.
@@ -62,8 +66,23 @@ def chunk_steps(
     indptr, indices = check_topology(indptr, indices)
     part_of = check_parts(part_of, num_parts, chunks_per_part)
     chunks = cut_chunks(indptr, part_of, num_parts, chunks_per_part, order)
-    chosen = make_schedule(indptr, indices, chunks, schedule=schedule, self_term=self_term)
-    return list(iterate_steps(indptr, indices, part_of, chunks, chosen, self_term=self_term))
+    chosen = identity_schedule(num_parts, chunks_per_part)
+    if schedule != "identity":
+        sets = neighbour_sets(indptr, indices, chunks, self_term=self_term, threads=threads)
+        chosen = choose_schedule(sets, num_parts, schedule, threads=threads).schedule
+    return list(iterate_steps(indptr, indices, part_of, chunks, chosen, self_term=self_term, threads=threads))
+
+
+def check_topology(indptr: Any, indices: Any) -> tuple[Array, Array]:
+    """Returns i64[N+1] and ids[E] after checking that rows lie one after the other; sources are checked where they are read.
+
+    Raises:
+        InputError: they do not.
+    """
+    indptr, indices = as_ids(indptr, "indptr"), as_ids(indices, "indices")
+    if len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+        raise InputError("indptr does not fit indices", "give i64[N+1] that ascends from 0 to the number of edges")
+    return indptr.astype(np.int64, copy=False), indices
 
 
 def iterate_steps(
@@ -86,8 +105,48 @@ def iterate_steps(
         self_term: whether destinations are read with their neighbours.
         threads: native threads; nothing depends on them.
 
-    Memory: the steps of all devices for one j, their neighbour sets twice, and N / 8 bytes.
+    Memory: the steps of all devices for one j, and for each device two bitmaps with running counts, 3 N / 8 bytes, and the rows of two
+    steps, 4 bytes each.
+
+    Raises:
+        InputError: an edge leads to no node of the graph, or a chunk has 2^31 edges or more.
     """
+    num_parts = chunks.num_parts
+    maker_class = _native.StepMaker32 if indices.dtype == np.int32 else _native.StepMaker64
+    maker = maker_class(indptr, indices, part_of, num_parts, self_term, check_threads(threads))
+    for step in range(chunks.chunks_per_part):
+        chosen = [chunks.nodes(part, int(schedule[part, step])) for part in range(num_parts)]
+        dst = [nodes.astype(indices.dtype, copy=False) for nodes in chosen]
+        made = maker.next(dst)
+        yield tuple(_step(part, step, dst[part], made[part], num_parts) for part in range(num_parts))
+
+
+def _step(part: int, step: int, dst_ids: Array, made: tuple[Any, ...], num_parts: int) -> ChunkStep:
+    start, end, indices, src_ids, dst_pos, load_ids, load_rows, fetch, num_transition = made
+    return ChunkStep(
+        part=part,
+        step=step,
+        dst_ids=dst_ids,
+        block=Block(
+            num_dst=len(dst_ids),
+            num_src=len(src_ids),
+            start=start,
+            end=end,
+            indices=indices,
+            src_ids=src_ids,
+            dst_pos=dst_pos,
+        ),
+        load_ids=load_ids,
+        load_rows=load_rows,
+        fetch=tuple(((part + hop) % num_parts, theirs, own) for hop, theirs, own in fetch),
+        num_transition=num_transition,
+    )
+
+
+def iterate_steps_reference(
+    indptr: Array, indices: Array, part_of: Array, chunks: Chunks, schedule: Array, *, self_term: bool
+) -> Iterator[tuple[ChunkStep, ...]]:
+    """Yields what `iterate_steps` does (the rule in NumPy)."""
     num_parts = chunks.num_parts
     buffers = [BufferRows() for _ in range(num_parts)]
     for step in range(chunks.chunks_per_part):
@@ -102,25 +161,9 @@ def iterate_steps(
         groups = [_groups(needed[part], owned[part], part_of, part, num_parts) for part in range(num_parts)]
         moved = [buffer.advance(group) for buffer, group in zip(buffers, groups, strict=True)]
         yield tuple(
-            _step(part, step, dst[part], edges[part], groups[part], moved[part], buffers, self_term)
+            _step_reference(part, step, dst[part], edges[part], groups[part], moved[part], buffers, self_term)
             for part in range(num_parts)
         )
-
-
-def check_topology(indptr: Any, indices: Any) -> tuple[Array, Array]:
-    """Returns i64[N+1] and ids[E] after checking that they make a graph.
-
-    Raises:
-        InputError: they do not.
-    """
-    indptr, indices = as_ids(indptr, "indptr"), as_ids(indices, "indices")
-    num_nodes = len(indptr) - 1
-    if num_nodes < 0 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
-        raise InputError("indptr does not fit indices", "give i64[N+1] that ascends from 0 to the number of edges")
-    if len(indices) and not 0 <= indices.min() <= indices.max() < num_nodes:
-        problem = f"an edge leads to a node outside 0..{num_nodes - 1}"
-        raise InputError(problem, "build the graph anew")
-    return indptr.astype(np.int64, copy=False), indices
 
 
 def _edges(indptr: Array, indices: Array, dst_ids: Array) -> tuple[Array, Array]:
@@ -137,7 +180,7 @@ def _groups(needed: Array, owned: Array, part_of: Array, part: int, num_parts: i
     return [owned, *(needed[owner == (part + hop) % num_parts] for hop in range(1, num_parts))]
 
 
-def _step(
+def _step_reference(
     part: int,
     step: int,
     dst_ids: Array,

@@ -28,6 +28,10 @@ void bind_copies(py::module_& m);
 void bind_reach(py::module_& m);
 void bind_move_rows(py::module_& m);
 void bind_ldg(py::module_& m);
+void bind_chunk_sets(py::module_& m);
+void bind_chunk_schedule(py::module_& m);
+void bind_chunk_steps(py::module_& m);
+void bind_chunk_order(py::module_& m);
 
 namespace {
 
@@ -73,4 +77,8 @@ PYBIND11_MODULE(_native, m) {
     graphmill::bind_reach(m);
     graphmill::bind_move_rows(m);
     graphmill::bind_ldg(m);
+    graphmill::bind_chunk_sets(m);
+    graphmill::bind_chunk_schedule(m);
+    graphmill::bind_chunk_steps(m);
+    graphmill::bind_chunk_order(m);
 }
