@@ -61,7 +61,8 @@ def _dgl(arrays: dict[str, Any], num_parts: int, seed: int) -> Any:
     indptr, indices = (torch.from_numpy(arrays[name].astype(np.int64)) for name in ("indptr", "indices"))
     graph = dgl.graph(("csc", (indptr, indices, empty)))
     trained = torch.from_numpy(arrays["trained"]).bool()
-    return dgl.metis_partition_assignment(graph, num_parts, balance_ntypes=trained, balance_edges=True).numpy()
+    part_of: Any = dgl.metis_partition_assignment(graph, num_parts, balance_ntypes=trained, balance_edges=True)
+    return part_of.numpy()
 
 
 if __name__ == "__main__":

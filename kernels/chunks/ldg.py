@@ -46,7 +46,7 @@ def ldg_reference(
     def fits(part: int, v: int) -> bool:
         return all(load[part, c] + w <= capacity[c] for c, w in enumerate(weights[v]) if w)
 
-    for v in order:
+    for v in order.tolist():
         before = int(part_of[v])
         if before >= 0:
             load[before] -= weights[v]

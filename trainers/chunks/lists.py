@@ -72,25 +72,61 @@ class StepLists:
     down: Incoming
 
 
-def step_lists(steps: Steps, mode: Mode) -> list[list[StepLists]]:
-    """Returns lists[part][step] of a mode.
+@dataclass(frozen=True, kw_only=True)
+class Walk:
+    """What a trainer keeps of all steps in memory: everything but the blocks.
 
-    Memory: 12 bytes per row that moves, for both directions.
+    Attributes:
+        dst_ids: ids[v] by part and step, the destinations.
+        lists: which rows move, by part and step.
+        buffer_rows: rows of each part's buffer.
+        most_nodes, most_edges: of a chunk.
     """
+
+    dst_ids: Sequence[Sequence[Array]]
+    lists: Sequence[Sequence[StepLists]]
+    buffer_rows: Sequence[int]
+    most_nodes: int
+    most_edges: int
+
+
+def walk(steps: Steps, mode: Mode) -> Walk:
+    """Reads every step once, upwards, and returns what a mode moves.
+
+    Memory: 4 or 8 bytes per node for destinations, 12 per row that moves, for both directions; two batches of steps at a time.
+    """
+    parts, num_steps = range(steps.num_parts), steps.chunks_per_part
+    owners, most_nodes, most_edges = _Owners(steps.num_parts), 0, 0
+    dst_ids, lists, buffer_rows = [[] for _ in parts], [[] for _ in parts], [0 for _ in parts]
+    batch = [steps.step(i, 0) for i in parts]
+    for j in range(num_steps):
+        above = [steps.step(i, j + 1) for i in parts] if j + 1 < num_steps else None
+        owners.walk(batch)
+        for i, step in enumerate(batch):
+            dst_ids[i].append(np.array(step.dst_ids))
+            lists[i].append(_moved(i, step, None if above is None else above[i], owners, mode))
+            buffer_rows[i] = max(buffer_rows[i], step.block.num_src)
+            most_nodes, most_edges = max(most_nodes, len(step.dst_ids)), max(most_edges, len(step.block.indices))
+        batch = above or []
+    return Walk(dst_ids=dst_ids, lists=lists, buffer_rows=buffer_rows, most_nodes=most_nodes, most_edges=most_edges)
+
+
+def _moved(i: int, step: ChunkStep, above: ChunkStep | None, owners: _Owners, mode: Mode) -> StepLists:
+    """Returns the rows that a part moves in a step."""
+    ids = step.block.src_ids
     if mode == "vanilla":
-        return _each(steps, _whole)
+        rows = used_rows(step)
+        whole = Incoming(ids=ids[rows], rows=rows)
+        return StepLists(up=whole, down=whole)
+    held = np.flatnonzero(ids >= 0).astype(np.int32)
     if mode == "p2p":
-        owners = _Owners(steps)
-        return _each(steps, owners.shared)
-    return _reusing(steps)
-
-
-def _each(steps: Steps, of_step: object) -> list[list[StepLists]]:
-    lists = [[] for _ in range(steps.num_parts)]
-    for j in range(steps.chunks_per_part):
-        for i, incoming in enumerate(of_step([steps.step(i, j) for i in range(steps.num_parts)])):  # type: ignore[operator]
-            lists[i].append(StepLists(up=incoming, down=incoming))
-    return lists
+        shared = owners.incoming(i, step, held)
+        return StepLists(up=shared, down=shared)
+    later = ids[:0] if above is None else above.block.src_ids
+    stays = held[held < len(later)]
+    stays = stays[later[stays] == ids[stays]]
+    up = Incoming(ids=np.array(step.load_ids), rows=np.array(step.load_rows), fetch=step.fetch)
+    return StepLists(up=up, down=owners.incoming(i, step, np.setdiff1d(held, stays, assume_unique=True)))
 
 
 def used_rows(step: ChunkStep) -> Array:
@@ -102,28 +138,25 @@ def used_rows(step: ChunkStep) -> Array:
     return np.flatnonzero(used).astype(np.int32)
 
 
-def _whole(batch: Sequence[ChunkStep]) -> list[Incoming]:
-    rows = [used_rows(step) for step in batch]
-    return [Incoming(ids=step.block.src_ids[own], rows=own) for step, own in zip(batch, rows, strict=True)]
-
-
 class _Owners:
     """Knows of every row of every buffer whether it is the part's own, and which row of which peer it was fetched from.
 
     A fetched row keeps its place for as long as successive steps use it, and so does the peer's row that it was fetched from.
     """
 
-    def __init__(self, steps: Steps):
-        num_rows = [
-            max(steps.step(i, j).block.num_src for j in range(steps.chunks_per_part)) for i in range(steps.num_parts)
-        ]
-        self.num_parts = steps.num_parts
-        self.peer = [np.full(n, i, np.int32) for i, n in enumerate(num_rows)]
-        self.row = [np.full(n, -1, np.int32) for n in num_rows]
+    def __init__(self, num_parts: int):
+        self.num_parts = num_parts
+        self.peer = [np.empty(0, np.int32) for _ in range(num_parts)]
+        self.row = [np.empty(0, np.int32) for _ in range(num_parts)]
 
     def walk(self, batch: Sequence[ChunkStep]) -> None:
         """Goes on to the next step."""
         for i, step in enumerate(batch):
+            new = step.block.num_src - len(self.peer[i])
+            if new > 0:
+                self.peer[i], self.row[i] = (
+                    np.concatenate([array, np.full(new, -1, np.int32)]) for array in (self.peer[i], self.row[i])
+                )
             self.peer[i][step.load_rows] = i
             for peer, theirs, mine in step.fetch:
                 self.peer[i][mine], self.row[i][mine] = peer, theirs
@@ -137,28 +170,3 @@ class _Owners:
             if len(mine):
                 fetch.append((peer, self.row[i][mine], mine))
         return Incoming(ids=step.block.src_ids[own], rows=own, fetch=tuple(fetch))
-
-    def shared(self, batch: Sequence[ChunkStep]) -> list[Incoming]:
-        """Returns all rows of the next step's buffers."""
-        self.walk(batch)
-        return [self.incoming(i, step, _held(step)) for i, step in enumerate(batch)]
-
-
-def _held(step: ChunkStep) -> Array:
-    return np.flatnonzero(step.block.src_ids >= 0).astype(np.int32)
-
-
-def _reusing(steps: Steps) -> list[list[StepLists]]:
-    owners, lists = _Owners(steps), [[] for _ in range(steps.num_parts)]
-    for j in range(steps.chunks_per_part):
-        batch = [steps.step(i, j) for i in range(steps.num_parts)]
-        owners.walk(batch)
-        for i, step in enumerate(batch):
-            above = steps.step(i, j + 1).block.src_ids if j + 1 < steps.chunks_per_part else step.block.src_ids[:0]
-            held = _held(step)
-            stays = held[held < len(above)]
-            stays = stays[above[stays] == step.block.src_ids[stays]]
-            rows = np.setdiff1d(held, stays, assume_unique=True)
-            up = Incoming(ids=step.load_ids, rows=step.load_rows, fetch=step.fetch)
-            lists[i].append(StepLists(up=up, down=owners.incoming(i, step, rows)))
-    return lists

@@ -25,7 +25,7 @@ from kernels.chunks.move_rows import place_rows
 from kernels.types import Array, Block
 from trainers.chunks.blocks import ChunkBlocks
 from trainers.chunks.buffers import Loadable, Mover, Place
-from trainers.chunks.lists import StepLists, Steps
+from trainers.chunks.lists import StepLists
 from trainers.devices.protocol import Device, kernel_array
 from trainers.models.layer import LayeredModel, StepRandom
 from trainers.models.own import OwnLayers, seeded
@@ -90,7 +90,8 @@ class Passes:
 
     Attributes:
         model: in place on the devices.
-        chunks, lists, blocks: the chunk steps, which rows they move, and their blocks.
+        dst_ids: of each part's chunk in each step, the ids of its nodes.
+        lists, blocks: which rows the steps move, and their blocks.
         places: of the parts.
         mover: moves rows.
         buffer_rows: rows of each part's buffer.
@@ -102,7 +103,7 @@ class Passes:
     """
 
     model: LayeredModel
-    chunks: Steps
+    dst_ids: Sequence[Sequence[Array]]
     lists: Sequence[Sequence[StepLists]]
     blocks: ChunkBlocks
     places: Sequence[Place]
@@ -114,6 +115,11 @@ class Passes:
     hybrid: bool
     folder: Path | None
     threads: int
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of a pass."""
+        return len(self.dst_ids[0])
 
     def host_rows(self, width: int) -> HostRows:
         """Returns rows of all nodes on the host, not yet written."""
@@ -140,7 +146,7 @@ class Passes:
                 yield
                 return
             self.model.train(random.training)
-            chunk = (index * len(self.places) + place.part) * self.chunks.chunks_per_part + j
+            chunk = (index * len(self.places) + place.part) * self.num_steps + j
             with seeded(replace(random, position=chunk + 1)):
                 yield
 
@@ -166,10 +172,10 @@ class Passes:
                 kept[which] = made = self.host_rows(found.shape[1])
             self.mover.store(found, ids, made, line, part, j)
 
-        for j in range(self.chunks.chunks_per_part):
+        for j in range(self.num_steps):
             self._bring(buffers, rows, [each[j].up for each in self.lists], neighbours, j)
             for place in self.places:
-                part, ids = place.part, self.chunks.step(place.part, j).dst_ids
+                part, ids = place.part, self.dst_ids[place.part][j]
                 if not len(ids):
                     continue
                 with (
@@ -210,11 +216,11 @@ class Passes:
         buffers = self._buffers(rows.width) if reload else []
         grads = self._buffers(rows.width) if sums is not None else []
         neighbours, leaving = Line("h2d", "neighbour", "backward", index), Line("d2h", "gradient", "backward", index)
-        for j in reversed(range(self.chunks.chunks_per_part)):
+        for j in reversed(range(self.num_steps)):
             if reload:
                 self._bring(buffers, rows, [each[j].down for each in self.lists], neighbours, j)
             for place in self.places:
-                if len(self.chunks.step(place.part, j).dst_ids):
+                if len(self.dst_ids[place.part][j]):
                     held = buffers[place.part] if reload else None
                     grad = grads[place.part] if grads else None
                     with place.active(), self.blocks.on(place.part, j, place.device, self.mover.ledger) as block:
@@ -239,7 +245,7 @@ class Passes:
         random: StepRandom,
     ) -> None:
         layer: Any = self.model.layers[index]
-        ids, wanted = self.chunks.step(place.part, j).dst_ids, grads is not None
+        ids, wanted = self.dst_ids[place.part][j], grads is not None
         masks = random.layer(index + 1, block.dst_ids)
         above = self.loaded(gradients, ids, Line("h2d", "gradient", "backward", index), place, j)
         agg = own = source = None

@@ -72,12 +72,8 @@ class WholePass:
 
     def _chunks(self) -> list[tuple[Place, int, Array]]:
         """Returns every part's place, the step, and the ids of the chunk's nodes, in the order of batches."""
-        chunks = self.passes.chunks
-        return [
-            (place, j, chunks.step(place.part, j).dst_ids)
-            for j in range(chunks.chunks_per_part)
-            for place in self.passes.places
-        ]
+        passes = self.passes
+        return [(place, j, passes.dst_ids[place.part][j]) for j in range(passes.num_steps) for place in passes.places]
 
     def _added(self, gradients: HostRows | None, from_head: FromHead, width: int) -> HostRows:
         """Returns the gradients of a layer's output, those of the head added."""

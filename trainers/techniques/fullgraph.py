@@ -27,14 +27,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from assets.chunks.read import open_chunks
+from assets.sizes import format_bytes
 from kernels.errors import InputError
 from kernels.sampling.transpose import transpose
 from kernels.types import Block
 from trainers.batches.batch import attach_weights
 from trainers.batches.send import LABELS, send_blocks
+from trainers.checks import count_name, move_name
 from trainers.chunks.blocks import ChunkBlocks
 from trainers.chunks.buffers import Mover, Place
-from trainers.chunks.lists import Steps, step_lists
+from trainers.chunks.lists import Steps, Walk, walk
+from trainers.chunks.memory import ChunkCounts, device_bytes
 from trainers.chunks.passes import InputRows, Passes
 from trainers.chunks.whole_pass import WholePass
 from trainers.devices.link import Link
@@ -107,18 +110,17 @@ class FullGraph(OneStep):
         train, device = run.semantic.train, run.features.device
         threads, kept = train.threads, kept_dtype(train.dtype)
         places = open_places(device, chunks.num_parts, settings.devices)
+        walked = walk(chunks, settings.mode)
+        require_memory(run, chunks, walked, settings)
         peer_link = None if settings.peer_gbps is None else Link(settings.peer_gbps)
         passes = Passes(
             model=model,
-            chunks=chunks,
-            lists=step_lists(chunks, settings.mode),
+            dst_ids=walked.dst_ids,
+            lists=walked.lists,
             blocks=ChunkBlocks(chunks, run.graph.topology, model.edge_weight, available_bytes() // KEPT_BLOCKS_SHARE),
             places=places,
             mover=Mover(places, run.ledger, run.timeline, peer_link, threads),
-            buffer_rows=[
-                max(chunks.step(part, j).block.num_src for j in range(chunks.chunks_per_part))
-                for part in range(chunks.num_parts)
-            ],
+            buffer_rows=walked.buffer_rows,
             num_nodes=run.graph.topology.num_nodes,
             dtype=train.dtype,
             kept=kept,
@@ -200,6 +202,96 @@ def whole_block(run: Run) -> Block:
     block = transpose(block)
     attach_weights((block,), topology, run.model.edge_weight)
     return block
+
+
+def require_memory(run: Run, chunks: Steps, walked: Walk, settings: FullGraphSettings) -> None:
+    """Compares what a pass will hold on a device with `workspace`.
+
+    Raises:
+        InputError: it does not fit; says how many chunks would do, where any number does.
+    """
+    bound = run.features.device.work_bytes
+    if bound is None:
+        return
+    count = settings.devices or (1 if run.features.device.remote else chunks.num_parts)
+    needed = _needed(
+        run, walked.most_nodes, walked.most_edges, max(walked.buffer_rows), settings, chunks.num_parts // count
+    )
+    if needed <= bound:
+        return
+    problem = (
+        f"a pass over chunks of up to {walked.most_nodes:,} nodes and {walked.most_edges:,} edges holds {format_bytes(needed)} on a "
+        f"device, and workspace allows {format_bytes(bound)}"
+    )
+    more = chunks_that_fit(run, chunks, walked, settings, chunks.num_parts // count, bound)
+    remedy = "raise `workspace`" if more is None else f"set chunks_per_part = {more} in [chunks], or raise `workspace`"
+    raise InputError(problem, remedy)
+
+
+def chunks_that_fit(
+    run: Run, chunks: Steps, walked: Walk, settings: FullGraphSettings, shared: int, bound: int
+) -> int | None:
+    """Returns a number of chunks per part with which a pass fits, None where none of up to 4,096 does.
+
+    Chunks are cut into equal pieces here, so their buffers are counted and not guessed; the schedule can only lower what a buffer holds.
+    """
+    indptr, indices = (np.asarray(getattr(run.graph.topology, name)) for name in ("indptr", "indices"))
+    pieces = 2
+    while chunks.chunks_per_part * pieces <= 4096:
+        nodes = edges = rows = 0
+        for of_part in walked.dst_ids:
+            before = 0
+            for ids in of_part:
+                for piece in np.array_split(ids, pieces):
+                    sources = [indices[indptr[v] : indptr[v + 1]] for v in piece]
+                    held = len(np.unique(np.concatenate([*sources, piece]))) if len(piece) else 0
+                    nodes, edges = max(nodes, len(piece)), max(edges, sum(map(len, sources)))
+                    # A row that stays keeps its place, so a buffer may have as many rows as two steps together.
+                    rows, before = max(rows, held + before // 2), held
+        if _needed(run, nodes, edges, rows, settings, shared) <= bound:
+            return chunks.chunks_per_part * pieces
+        pieces *= 2
+    return None
+
+
+def _needed(run: Run, nodes: int, edges: int, rows: int, settings: FullGraphSettings, shared: int) -> int:
+    num_parameters = sum(parameter.numel() for parameter in run.model.parameters())
+    counts = ChunkCounts(nodes=nodes, edges=edges, rows=rows)
+    train, width = run.semantic.train, run.features.table.width
+    return device_bytes(
+        train, width, run.graph.num_classes, num_parameters, counts, hybrid=settings.hybrid, parts=shared
+    )
+
+
+def predicted(run: Run, epochs: int) -> dict[str, int]:
+    """Returns numbers that the run's ledger has after so many epochs (trainers/checks.py): volumes x bytes of rows x layers.
+
+    Args:
+        run: the run.
+        epochs: number of training epochs.
+    """
+    settings, train, model = run.semantic.train.settings or FullGraphSettings(), run.semantic.train, run.model
+    planned = {count_name("seeds", 0): epochs * len(run.graph.train_ids)}
+    if settings.mode == "device" or run.features.stored.row_of is not None:
+        return planned
+    assert isinstance(model, LayeredModel)
+    counts, value = open_chunks(run.inputs["chunks"]).counts, np.dtype(kept_dtype(train.dtype)).itemsize
+    volume = {"vanilla": counts.v_ori, "p2p": counts.v_p2p, "p2p+reuse": counts.v_ru}[settings.mode]
+    projected = model.projection is not None
+    first = (
+        value * model.projection.linear.out_features if model.projection is not None else run.features.stored.row_bytes
+    )
+    # Bytes of the rows that each layer reads.
+    row_bytes = [first] + [value * train.hidden] * (train.layers - 1)
+    again = [
+        not (settings.hybrid and layer.cacheable and hasattr(layer, "aggregate_backward")) for layer in model.layers
+    ]
+    loads = sum(row_bytes) + sum(each for each, twice in zip(row_bytes, again, strict=True) if twice)
+    leaving = sum(row_bytes) if projected else sum(row_bytes[1:])
+    return planned | {
+        move_name("h2d", "neighbour"): epochs * volume * loads,
+        move_name("d2h", "gradient"): epochs * volume * leaving,
+    }
 
 
 def open_places(first: Device, num_parts: int, devices: int) -> list[Place]:

@@ -10,7 +10,7 @@ from tests.trainers.chunks.made_steps import MadeSteps
 from trainers.batches.batch import attach_weights
 from trainers.chunks.blocks import ChunkBlocks
 from trainers.chunks.buffers import Mover, Place
-from trainers.chunks.lists import step_lists
+from trainers.chunks.lists import walk
 from trainers.chunks.passes import InputRows, Passes
 from trainers.chunks.whole_pass import WholePass
 from trainers.config import TrainConfig
@@ -63,12 +63,13 @@ def cut(
         Place(part=part, device=all_devices[part * count // chunks.num_parts], several=count > 1)
         for part in range(chunks.num_parts)
     ]
+    walked = walk(chunks, mode)
     kept = str(model_dtype(model)).removeprefix("torch.")
     passes = Passes(
-        model=model, chunks=chunks, lists=step_lists(chunks, mode),
+        model=model, dst_ids=walked.dst_ids, lists=walked.lists,
         blocks=ChunkBlocks(chunks, graph, model.edge_weight, 1 << 30), places=places,
         mover=Mover(places, Ledger() if ledger is None else ledger, Timeline(), None, 1),
-        buffer_rows=[max(s.block.num_src for s in of_part) for of_part in chunks.steps],
+        buffer_rows=walked.buffer_rows,
         num_nodes=graph.num_nodes, dtype=kept, kept=kept, hybrid=hybrid, folder=None, threads=1,
     )  # fmt: skip
     inputs = InputRows(TableSource(x, False, 1), model, kept, 1)
