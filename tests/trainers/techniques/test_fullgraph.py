@@ -1,0 +1,91 @@
+"""Full-graph training: the losses of a pass that is not cut, equal bits however it is carried out, and every byte as planned."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load
+
+from kernels.errors import InputError
+from tests import accelerator
+from tests.accelerator.backend import stand_in
+from tests.trainers.runs import content, train_whole
+from trainers.checks import LEDGER_EQUALS_PLAN
+from trainers.config import TrainTable
+
+accelerator.load()  # before any backward pass of this process, see tests/accelerator/conftest.py
+MODELS = {
+    "gcn": {}, "sage": {"norm": "layer"}, "gin": {"residual": True}, "gat": {"heads": 2, "attention_dropout": 0.3},
+}  # fmt: skip
+MODES = ("vanilla", "p2p", "p2p+reuse")
+
+
+def losses(model):
+    return [json.loads(line)["loss"] for line in model.file("metrics.jsonl").read_text().splitlines()]
+
+
+def weights(model):
+    return load(model.file("weights.safetensors").read_bytes())
+
+
+def checks(model):
+    return {check["name"]: check for check in model.summary["checks"]}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_losses_are_those_of_the_uncut_graph_in_every_mode(tmp_path, model):
+    uncut = train_whole(tmp_path, mode="device", model=model, **MODELS[model])
+    versions = {uncut.version}
+    for mode, parts, chunks in zip(MODES, (2, 3, 1), (3, 1, 4), strict=True):
+        cut = train_whole(tmp_path, parts, chunks, mode=mode, model=model, **MODELS[model])
+        assert losses(cut) == pytest.approx(losses(uncut), rel=1e-4)
+        assert checks(cut)[LEDGER_EQUALS_PLAN]["passed"], checks(cut)[LEDGER_EQUALS_PLAN]["detail"]
+        versions.add(cut.version)
+    assert len(versions) == 4
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_devices_and_cached_aggregates_are_execution(tmp_path, model):
+    found = [
+        train_whole(tmp_path / f"{devices}{hybrid}", 4, 2, devices=devices, hybrid=hybrid, model=model, **MODELS[model])
+        for devices, hybrid in ((0, True), (1, False), (2, True))
+    ]
+    assert len({each.version for each in found}) == 1
+    assert len({content(each)["weights.safetensors"] for each in found}) == 1
+    assert all(checks(each)[LEDGER_EQUALS_PLAN]["passed"] for each in found)
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_a_device_trains_alike_and_nothing_crosses_unbooked(tmp_path, monkeypatch, model):
+    stand_in(monkeypatch)
+    on_cpu = train_whole(tmp_path / "cpu", model=model, **MODELS[model])
+    found = [train_whole(tmp_path / str(i), device="cuda", model=model, **MODELS[model]) for i in range(2)]
+    assert content(found[0]) == content(found[1])
+    for name, values in weights(on_cpu).items():
+        np.testing.assert_allclose(weights(found[0])[name], values, rtol=2e-4, atol=2e-5, err_msg=name)
+    uncut = train_whole(tmp_path / "uncut", mode="device", device="cuda", model=model, **MODELS[model])
+    assert losses(uncut) == pytest.approx(losses(on_cpu), rel=1e-4)
+
+
+def test_settings_left_out_are_the_defaults(tmp_path):
+    one = TrainTable(name="a", trainer="fullgraph")
+    assert one.config.settings is not None and one.config.settings.mode == "p2p+reuse"
+
+
+def test_more_memory_than_a_device_has_is_refused_with_a_number_of_chunks(tmp_path):
+    with pytest.raises(InputError, match=r"workspace allows 60\.0 KiB.*set chunks_per_part = (\d+)") as error:
+        train_whole(tmp_path, 1, 1, workspace="60KiB", model="gcn")
+    enough = int(str(error.value).split("chunks_per_part = ")[1].split()[0])
+    peak = train_whole(tmp_path, 1, enough, workspace="60KiB", model="gcn").run_record()["peak_bytes"]["total"]
+    assert peak <= 60 << 10
+    with pytest.raises(InputError, match=r"remedy: raise `workspace`$"):
+        train_whole(tmp_path, 1, 1, workspace="2KiB", model="gcn")
+
+
+def test_what_cannot_be_cut_is_refused(tmp_path):
+    with pytest.raises(InputError, match="statistics of all nodes at once"):
+        train_whole(tmp_path, norm="batch")
+    with pytest.raises(InputError, match="one step per epoch"):
+        train_whole(tmp_path, accumulate=2)
+    with pytest.raises(InputError, match=r"devices = 3 does not divide \[partitions\] parts = 2"):
+        train_whole(tmp_path, devices=3)
