@@ -92,7 +92,7 @@ def cut_chunks(indptr: Any, part_of: Any, num_parts: int, chunks_per_part: int, 
     sequence = sequence[np.argsort(part_of[sequence], kind="stable")]
     counts = np.bincount(part_of, minlength=num_parts)
     firsts = np.concatenate([[0], np.cumsum(counts)])
-    degrees = np.diff(np.asarray(indptr))
+    degrees: Array = np.diff(np.asarray(indptr, np.int64))
     ptr = np.zeros(num_parts * chunks_per_part + 1, np.int64)
     for part in range(num_parts):
         members = sequence[firsts[part] : firsts[part + 1]]

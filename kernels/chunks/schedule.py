@@ -6,21 +6,21 @@ of the batches. The best schedule is a hard combinatorial problem, for with one 
 `identity`: chunk j in step j.
 
 `hongtu`: Algorithm 4. Phase 1 goes through the parts and gives each batch in turn the chunk that shares most with it, greedily; phase 2
-starts with batch 0 and appends the batch that shares most with the last one. Line 15 as printed begins at i = 1 and would leave part 0 where it
-was, which breaks up the batches of phase 1; it begins at 0 here. Ties go to the lowest index. On graphs with locality it can be worse
-than the identity, since what it gains with one batch it takes from a later one.
+starts with batch 0 and appends the batch that shares most with the last one. Line 15 as printed begins at i = 1 and would leave part 0
+where it was, which breaks up the batches of phase 1; it begins at 0 here. Ties go to the lowest index. On graphs with locality it can be
+worse than the identity, since what it gains with one batch it takes from a later one.
 
 `best`: three batchings (identity, phase 1, and phase 1 with each part's chunks assigned to the batches so that the sum of what they share
-is the largest, exactly) times two orders (theirs by phase 2, or as they are), each also improved as a path: reversals of ranges and moves
-of up to three batches, in either direction, until none helps. The least V_+ru goes on to a search that swaps two chunks of a part where
-that lowers V_+ru itself, in turns with the path's moves, until nothing helps or the budget is used. Nothing is ever accepted that is not
-counted, so the result is never worse than `identity` or `hongtu`. Equal volumes keep the first of this list.
+is the largest, exactly) times two orders (as they are, or by phase 2), each also improved as a path: reversals of ranges and moves of up to
+three batches, in either direction, until none helps. The least V_+ru of each batching goes on to a search that swaps two chunks of a part
+where that lowers V_+ru itself, in turns with the path's moves, until nothing helps or its share of the budget is used. The least volume
+is taken, the first of equal ones. All volumes are counted anew at the end, so the result is never worse than `identity` or `hongtu`.
 
 The budget counts work, not time, for equal inputs must give equal bytes on every machine: `SEARCH_WORDS` words of 64 nodes, each read for
 one swap that is weighed. Only nodes that two chunks share have bits here.
 
-Time for C = m n sets of W words: C^2 W / 2 words for overlaps, m n^3 for the assignments (left out above `MOST_ASSIGNED` chunks per part), n^2
-per pass over a path, n^2 / 2 swaps of W words per pass over a part. Memory: C W 8 bytes for the shared nodes, and 2 n W 8 bytes.
+Time for C = m n sets of W words: C n W words for overlaps per batching, m n^3 for the assignments (left out above `MOST_ASSIGNED` chunks
+per part), n^2 per pass over a path, n^2 / 2 swaps of W words per pass over a part. Memory: 8 C W bytes for the shared nodes, and 16 n W.
 The result does not depend on the threads.
 """
 
@@ -109,25 +109,32 @@ def choose_schedule(
     found = {"identity": volumes(sets, identity, threads=threads), "hongtu": volumes(sets, hongtu, threads=threads)}
     if schedule != "best":
         return Scheduled(schedule=identity if schedule == "identity" else hongtu, found=found, chosen=schedule)
-    candidates = {"identity": identity, "hongtu": hongtu}
     batchings = {"identity": identity, "hongtu": greedy}
     if num_parts > 1 and n <= MOST_ASSIGNED:
         batchings["assignment"] = _batch_chunks(shared, num_parts, _native.assign_most, threads)
-    for name, batching in batchings.items():
-        overlap = _batch_overlaps(shared, batching, threads)
-        orders = {"": np.arange(n), ", greedy order": _order_greedily(overlap)}
-        for said, order in orders.items():
-            candidates.setdefault(f"{name}{said}", _reordered(batching, order))
-            candidates[f"{name}{said}, path moves"] = _reordered(batching, _improved(overlap, order))
-    found |= {name: volumes(sets, each, threads=threads) for name, each in candidates.items() if name not in found}
-    chosen = min(candidates, key=lambda name: found[name].v_ru)
-    searched, used = _search(shared, candidates[chosen], search_words, threads)
-    name = f"{chosen}, swaps"
-    found[name] = volumes(sets, searched, threads=threads)
-    # Swaps are only made where they lower the volume; both are kept in case none was found.
-    if found[name].v_ru < found[chosen].v_ru:
-        return Scheduled(schedule=searched, found=found, chosen=name, search_words=used)
-    return Scheduled(schedule=candidates[chosen], found=found, chosen=chosen, search_words=used)
+    candidates, left = {"identity": identity, "hongtu": hongtu}, search_words
+    for place, (name, batching) in enumerate(batchings.items()):
+        tried = _orders(shared, name, batching, threads)
+        found |= {said: volumes(sets, each, threads=threads) for said, each in tried.items() if said not in found}
+        candidates |= tried
+        first = min(tried, key=lambda said: found[said].v_ru)
+        searched, used = _search(shared, tried[first], left // (len(batchings) - place), threads)
+        left -= used
+        if used:
+            candidates[f"{first}, swaps"] = searched
+            found[f"{first}, swaps"] = volumes(sets, searched, threads=threads)
+    chosen = min(candidates, key=lambda said: found[said].v_ru)
+    return Scheduled(schedule=candidates[chosen], found=found, chosen=chosen, search_words=search_words - left)
+
+
+def _orders(shared: Array, name: str, batching: Array, threads: int) -> dict[str, Array]:
+    """Returns name -> schedule of a batching in its own order and in that of phase 2, as they are and improved as paths."""
+    overlap = _batch_overlaps(shared, batching, threads)
+    made = {}
+    for said, order in {", own order": np.arange(len(overlap)), ", phase 2": _order_greedily(overlap)}.items():
+        made[f"{name}{said}"] = _reordered(batching, order)
+        made[f"{name}{said}, path moves"] = _reordered(batching, _improved(overlap, order))
+    return made
 
 
 def _batch_chunks(sets: Array, num_parts: int, assign: object, threads: int) -> Array:

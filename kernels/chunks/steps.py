@@ -150,7 +150,7 @@ def iterate_steps_reference(
     num_parts = chunks.num_parts
     buffers = [BufferRows() for _ in range(num_parts)]
     for step in range(chunks.chunks_per_part):
-        dst = [chunks.nodes(part, int(schedule[part, step])) for part in range(num_parts)]
+        dst = [chunks.nodes(part, int(schedule[part, step])).astype(indices.dtype) for part in range(num_parts)]
         edges = [_edges(indptr, indices, each) for each in dst]
         needed = [
             np.unique(np.concatenate([sources, nodes] if self_term else [sources])).astype(indices.dtype)

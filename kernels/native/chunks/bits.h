@@ -5,6 +5,9 @@
 
 namespace graphmill {
 
+// Threads for a pass over so many words, or edges: a team costs more than a small pass.
+inline int worth_a_team(int64_t work, int threads) { return work < 1 << 14 ? 1 : threads; }
+
 inline int64_t words_of(int64_t num_nodes) { return (num_nodes + 63) / 64; }
 
 inline void set_bit(uint64_t* bits, int64_t node) { bits[node >> 6] |= uint64_t{1} << (node & 63); }

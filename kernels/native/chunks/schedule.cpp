@@ -200,7 +200,7 @@ py::tuple swap_part(Array<uint64_t> others, Array<uint64_t> own, Array<int64_t> 
         py::gil_scoped_release unlocked;
         std::vector<int64_t> change(n);
         for (int64_t s = 0; s + 1 < n && work > 0; ++s) {
-            parallel_for(n - s - 1, 1, threads, [&](int64_t begin, int64_t end) {
+            parallel_for(n - s - 1, 1, worth_a_team(8 * (n - s - 1) * words, threads), [&](int64_t begin, int64_t end) {
                 for (int64_t place = begin; place < end; ++place) change[place] = swaps.change(s, s + 1 + place);
             });
             work -= (n - s - 1) * words;

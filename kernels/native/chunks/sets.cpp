@@ -32,7 +32,7 @@ void neighbour_sets(Array<int64_t> indptr, Array<Id> indices, Array<Id> node_ids
     uint64_t* bits = out.mutable_data();
     const int64_t num_chunks = out.shape(0);
     py::gil_scoped_release unlocked;
-    parallel_for(num_chunks, 1, threads, [&](int64_t begin, int64_t end) {
+    parallel_for(num_chunks, 1, worth_a_team(indices.size() + num_chunks * words, threads), [&](int64_t begin, int64_t end) {
         for (int64_t chunk = begin; chunk < end; ++chunk) {
             uint64_t* row = bits + chunk * words;
             std::fill(row, row + words, 0);
@@ -64,7 +64,7 @@ py::object overlaps(Array<uint64_t> left, Array<uint64_t> right, int threads) {
     Buffer<int64_t> out = empty_counts(a.rows * b.rows);
     {
         py::gil_scoped_release unlocked;
-        parallel_for(a.rows, 1, threads, [&](int64_t begin, int64_t end) {
+        parallel_for(a.rows, 1, worth_a_team(a.rows * b.rows * a.words, threads), [&](int64_t begin, int64_t end) {
             for (int64_t low = 0; low < a.words; low += TILE) {
                 const int64_t count = std::min(TILE, a.words - low);
                 for (int64_t i = begin; i < end; ++i) {
@@ -82,7 +82,7 @@ py::object set_sizes(Array<uint64_t> bits, int threads) {
     Buffer<int64_t> out(a.rows);
     {
         py::gil_scoped_release unlocked;
-        parallel_for(a.rows, 1, threads, [&](int64_t begin, int64_t end) {
+        parallel_for(a.rows, 1, worth_a_team(a.rows * a.words, threads), [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i) out[i] = count_bits(a.row(i), a.words);
         });
     }
@@ -95,7 +95,7 @@ py::object chain_overlaps(Array<uint64_t> bits, int threads) {
     Buffer<int64_t> out(std::max<int64_t>(0, a.rows - 1));
     {
         py::gil_scoped_release unlocked;
-        parallel_for(out.size(), 1, threads, [&](int64_t begin, int64_t end) {
+        parallel_for(out.size(), 1, worth_a_team(a.rows * a.words, threads), [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i) out[i] = count_common(a.row(i), a.row(i + 1), a.words);
         });
     }
@@ -108,7 +108,7 @@ void unions(Array<uint64_t> bits, Array<int64_t> rows, int threads, Array<uint64
     const int64_t *chosen = rows.data(), num_parts = rows.shape(0), num_steps = rows.shape(1);
     uint64_t* made = out.mutable_data();
     py::gil_scoped_release unlocked;
-    parallel_for(num_steps, 1, threads, [&](int64_t begin, int64_t end) {
+    parallel_for(num_steps, 1, worth_a_team(rows.size() * a.words, threads), [&](int64_t begin, int64_t end) {
         for (int64_t step = begin; step < end; ++step) {
             uint64_t* to = made + step * a.words;
             std::fill(to, to + a.words, 0);
@@ -157,7 +157,7 @@ py::object shared_sets(Array<uint64_t> bits, int threads) {
     uint64_t* made = out.mutable_data();
     {
         py::gil_scoped_release unlocked;
-        parallel_for(a.rows, 1, threads, [&](int64_t begin, int64_t end) {
+        parallel_for(a.rows, 1, worth_a_team(a.rows * a.words, threads), [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i) {
                 const uint64_t* row = a.row(i);
                 uint64_t* to = made + i * words;

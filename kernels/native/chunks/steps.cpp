@@ -75,8 +75,12 @@ class StepMaker {
         {
             py::gil_scoped_release unlocked;
             now_.swap(last_);
-            const auto for_parts = [&](auto body) {
-                parallel_for(num_parts_, 1, threads_, [&](int64_t begin, int64_t end) {
+            int64_t edges = num_parts_ * words_;
+            for (int part = 0; part < num_parts_; ++part) {
+                for (int64_t i = 0; i < counts[part]; ++i) edges += indptr_[nodes[part][i] + 1] - indptr_[nodes[part][i]];
+            }
+            const auto for_parts = [&, team = worth_a_team(edges, threads_)](auto body) {
+                parallel_for(num_parts_, 1, team, [&](int64_t begin, int64_t end) {
                     for (int64_t part = begin; part < end; ++part) body(static_cast<int>(part));
                 });
             };

@@ -1,0 +1,147 @@
+"""Sets, volumes and schedules against set arithmetic."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels import _native
+from kernels.chunks.cut import cut_chunks
+from kernels.chunks.schedule import choose_schedule, hongtu_schedule_reference, identity_schedule
+from kernels.chunks.sets import (
+    count_distinct,
+    neighbour_sets,
+    neighbour_sets_reference,
+    overlaps,
+    set_sizes,
+    shared_sets,
+    volumes,
+    volumes_reference,
+)
+from kernels.errors import InputError
+from tests.kernels.chunks.drawn import Drawn, count, drawn
+from tests.kernels.graphs import random_topology
+
+
+def members(sets: np.ndarray) -> list[set[int]]:
+    return [set(np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist()) for row in sets]
+
+
+@given(drawn(), st.sampled_from([1, 3]))
+def test_sets_volumes_and_schedules_equal_set_arithmetic(case: Drawn, threads: int) -> None:
+    graph, m, n = case.topology, case.num_parts, case.chunks_per_part
+    chunks = cut_chunks(graph.indptr, case.part_of, m, n, case.order)
+    expected = neighbour_sets_reference(graph.indptr, graph.indices, chunks, case.self_term)
+    sets = neighbour_sets(graph.indptr, graph.indices, chunks, self_term=case.self_term, threads=threads)
+    assert members(sets) == expected
+    assert set_sizes(sets, threads=threads).tolist() == [len(each) for each in expected]
+    assert overlaps(sets, sets, threads=threads).tolist() == [[len(a & b) for b in expected] for a in expected]
+    assert count_distinct(sets, threads=threads) == len(set().union(*expected))
+    hongtu = choose_schedule(sets, m, "hongtu", threads=threads)
+    assert np.array_equal(hongtu.schedule, hongtu_schedule_reference(expected, m))
+    best = choose_schedule(sets, m, "best", threads=threads)
+    for name, schedule in {
+        "identity": identity_schedule(m, n),
+        "hongtu": hongtu.schedule,
+        best.chosen: best.schedule,
+    }.items():
+        by_step = [[chunks.nodes(i, schedule[i, j]) for i in range(m)] for j in range(n)]
+        counted = count(graph, by_step, case.self_term)
+        assert best.found[name] == volumes(sets, schedule) == volumes_reference(expected, schedule) == counted[:3]
+        assert all(sorted(row) == list(range(n)) for row in schedule.tolist())
+    assert best.found[best.chosen].v_ru <= min(best.found["identity"].v_ru, best.found["hongtu"].v_ru)
+
+
+@given(drawn())
+def test_shared_sets_lack_only_what_one_set_holds(case: Drawn) -> None:
+    graph = case.topology
+    chunks = cut_chunks(graph.indptr, case.part_of, case.num_parts, case.chunks_per_part, case.order)
+    sets = neighbour_sets(graph.indptr, graph.indices, chunks, self_term=case.self_term)
+    full = members(sets)
+    kept = [v for v in range(graph.num_nodes) if sum(v in each for each in full) > 1]
+    assert members(shared_sets(sets, threads=2)) == [{kept.index(v) for v in each if v in kept} for each in full]
+
+
+def test_shared_sets_of_many_words() -> None:
+    bits = np.random.default_rng(0).random((5, 64 * 300)) < 0.2
+    packed = np.packbits(bits, axis=1, bitorder="little").view(np.uint64)
+    kept = bits[:, bits.sum(0) > 1]
+    found = shared_sets(packed, threads=2)
+    made = np.unpackbits(found.view(np.uint8), axis=1, bitorder="little")
+    assert np.array_equal(made[:, : kept.shape[1]], kept) and not made[:, kept.shape[1] :].any()
+
+
+@given(st.integers(1, 6), st.integers(0, 10**6))
+def test_the_assignment_is_the_best_of_all(n: int, seed: int) -> None:
+    gains = np.random.default_rng(seed).integers(0, 20, (n, n))
+    chosen = _native.assign_most(gains)
+    assert sorted(chosen) == list(range(n))
+    best = max(sum(gains[j, k] for j, k in enumerate(each)) for each in itertools.permutations(range(n)))
+    assert sum(gains[j, k] for j, k in enumerate(chosen)) == best
+
+
+@given(st.integers(1, 12), st.integers(0, 10**6))
+def test_a_path_never_gets_worse_and_stays_a_permutation(n: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    overlap = generator.integers(0, 50, (n, n))
+    overlap = overlap + overlap.T
+    order = generator.permutation(n).astype(np.int64)
+    before = overlap[order[1:], order[:-1]].sum()
+    _native.improve_path(overlap, order, 10**6)
+    assert sorted(order) == list(range(n)) and overlap[order[1:], order[:-1]].sum() >= before
+    # Nothing that was tried helps any more.
+    improved = order.copy()
+    _native.improve_path(overlap, improved, 10**6)
+    assert np.array_equal(improved, order)
+
+
+def test_a_shuffled_chain_is_put_in_order() -> None:
+    """Batches of a band matrix in a drawn order: the path's moves find the band again."""
+    n = 40
+    place = np.random.default_rng(5).permutation(n)
+    overlap = np.maximum(0, 5 - np.abs(place[:, None] - place[None, :])).astype(np.int64)
+    order = np.arange(n)
+    _native.improve_path(overlap, order, 10**7)
+    assert overlap[order[1:], order[:-1]].sum() == 4 * (n - 1)
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+def test_the_schedule_does_not_depend_on_threads_and_a_small_budget_is_kept(threads: int) -> None:
+    graph = random_topology(3000, 20000, seed=4)
+    part_of = np.random.default_rng(1).integers(0, 4, 3000).astype(np.int32)
+    sets = neighbour_sets(graph.indptr, graph.indices, cut_chunks(graph.indptr, part_of, 4, 12))
+    for words in (0, 5000, 10**8):
+        one, many = (choose_schedule(sets, 4, "best", search_words=words, threads=team) for team in (1, threads))
+        assert np.array_equal(one.schedule, many.schedule) and one.found == many.found and one.chosen == many.chosen
+        assert one.search_words <= words + 3 * 12 * 50  # what was begun is ended
+
+
+def test_swaps_lower_the_volume_where_batches_are_mixed_up() -> None:
+    """Two parts over the same ranges of sources, the second in reverse: only swaps or assignments can match them."""
+    rows = [list(range(10 * c, 10 * c + 10)) for c in range(8)]
+    num_nodes = 160
+    indptr, indices = [0], []
+    for node in range(num_nodes):
+        part, chunk = divmod(node // 10, 8)
+        indices += rows[chunk if part == 0 else 7 - chunk]
+        indptr.append(len(indices))
+    part_of = (np.arange(num_nodes) >= 80).astype(np.int32)
+    chunks = cut_chunks(np.array(indptr), part_of, 2, 8)
+    sets = neighbour_sets(np.array(indptr, np.int64), np.array(indices, np.int32), chunks, self_term=False)
+    best = choose_schedule(sets, 2, "best")
+    assert best.found["identity"].v_ru > best.found[best.chosen].v_ru == 80 == count_distinct(sets)
+
+
+@given(drawn())
+@settings(max_examples=20)
+def test_an_edge_to_nowhere_is_named(case: Drawn) -> None:
+    graph = case.topology
+    if not graph.num_edges:
+        return
+    wrong = graph.indices.copy()
+    wrong[-1] = graph.num_nodes
+    chunks = cut_chunks(graph.indptr, case.part_of, case.num_parts, case.chunks_per_part)
+    with pytest.raises(InputError, match="leads to node"):
+        neighbour_sets(graph.indptr, wrong, chunks, threads=2)
