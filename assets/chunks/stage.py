@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from assets.building.stage import Progress, Stage, Summary
+from assets.building.stage import Check, Progress, Stage, Summary
 from assets.chunks.config import ChunksConfig, ChunksExecution, ChunksTable, chunks_config
 from assets.chunks.page import CHUNKS_PAGE
 from assets.graph.read import SAMPLING, open_graph
@@ -16,6 +14,16 @@ from assets.graph.read import SAMPLING, open_graph
 if TYPE_CHECKING:
     from assets.storage.artifact import Artifact
     from assets.storage.writer import Writer
+    from kernels.chunks.counts import StepCounts
+    from kernels.chunks.schedule import Scheduled
+    from kernels.types import Topology
+
+CHUNKS_CHECKS = (
+    "every node and edge is in one step",
+    "written steps load what the schedule promised",
+    "the schedule is no worse than identity and Algorithm 4",
+)
+"""What the stage tests."""
 
 
 class ChunksStage(Stage):
@@ -27,7 +35,18 @@ class ChunksStage(Stage):
     Table = ChunksTable
     Semantic = ChunksConfig
     Execution = ChunksExecution
-    needs = MappingProxyType({"partitions": " with parts"})
+    checks = CHUNKS_CHECKS
+    says = MappingProxyType(
+        {
+            CHUNKS_CHECKS[0]: "Every node is a destination in one step, with all of its in-edges.",
+            CHUNKS_CHECKS[
+                1
+            ]: "The rows that the written steps load, and those that the schedule was chosen by, are counted in two "
+            "ways and agree.",
+            CHUNKS_CHECKS[2]: "A schedule that was searched loads no more rows than the identity and Algorithm 4.",
+        }
+    )
+    needs = MappingProxyType({"partitions": " with the parts that it cuts"})
 
     def wanted(self, pipeline: Any) -> ChunksConfig | None:
         """Chunks are made where [chunks] asks for them."""
@@ -56,32 +75,64 @@ class ChunksStage(Stage):
             InputError: the parts are those of another graph.
         """
         from assets.chunks.build import write_steps
-        from kernels.chunks.cut import check_parts, cut_chunks
-        from kernels.chunks.schedule import make_schedule
-
-        topology, table = open_graph(inputs["graph"]).topology, semantic.table
+        from assets.chunks.plan import cut_in_order, replication_by_chunks, schedule_numbers
+        from assets.figures.chunks import replication_figure, traffic_figure
         from assets.partitions.read import open_partitions
+        from kernels.chunks.cut import check_parts
+        from kernels.chunks.schedule import choose_schedule
+        from kernels.chunks.sets import count_distinct, neighbour_sets
 
+        topology, table, threads = open_graph(inputs["graph"]).topology, semantic.table, execution.threads
         partitions = open_partitions(inputs["partitions"])
-        part_of = check_parts(np.asarray(partitions.part_of), partitions.num_parts, table.chunks_per_part)
-        chunks = cut_chunks(topology.indptr, part_of, partitions.num_parts, table.chunks_per_part)
-        schedule = make_schedule(
-            topology.indptr, topology.indices, chunks, schedule=table.schedule, self_term=table.self_term
+        part_of = check_parts(partitions.part_of, partitions.num_parts, table.chunks_per_part)
+        chunks = cut_in_order(
+            topology, part_of, partitions.num_parts, semantic, writer.path("x").parent, progress, threads
         )
-        writer.save("chunk_ptr", chunks.ptr)
-        writer.save("node_ids", chunks.node_ids)
-        writer.save("schedule", schedule)
-        counts = write_steps(topology, part_of, chunks, schedule, table.self_term, execution.threads, writer, progress)
-        numbers = {
-            "num_nodes": topology.num_nodes,
-            "num_parts": chunks.num_parts,
-            "chunks_per_part": chunks.chunks_per_part,
-            "v_ori": counts.v_ori,
-            "v_p2p": counts.v_p2p,
-            "v_ru": counts.v_ru,
-            "num_distinct": 0,
-        }
-        return Summary(numbers=numbers)
+        progress.start("schedule", None, "schedules")
+        sets = neighbour_sets(topology.indptr, topology.indices, chunks, self_term=table.self_term, threads=threads)
+        found = choose_schedule(sets, partitions.num_parts, table.schedule, threads=threads)
+        num_distinct = count_distinct(sets, threads=threads)
+        del sets
+        progress.done()
+        for name, array in (("chunk_ptr", chunks.ptr), ("node_ids", chunks.node_ids), ("schedule", found.schedule)):
+            writer.save(name, array)
+        counts = write_steps(topology, part_of, chunks, found.schedule, table.self_term, threads, writer, progress)
+        curve = replication_by_chunks(topology, part_of, chunks, progress)
+        traffic_figure(writer.path("traffic.png"), found.found, found.chosen, num_distinct, counts)
+        replication_figure(writer.path("replication.png"), curve, partitions.num_parts)
+        numbers = schedule_numbers(found, counts, num_distinct, topology.num_nodes)
+        numbers |= {"replication_by_chunks": {str(count): round(value, 4) for count, value in curve.items()}}
+        figures = {"rows from the host": "traffic.png", "replication by chunks": "replication.png"}
+        return Summary(numbers=numbers, checks=_checks(found, counts, topology), figures=figures)
 
 
 CHUNKS = ChunksStage()
+
+
+def _checks(found: Scheduled, counts: StepCounts, topology: Topology) -> list[Check]:
+    """Compares what was written with what the schedule was chosen by, and with the graph."""
+    volumes, best = found.found[found.chosen], min(found.found[name].v_ru for name in ("identity", "hongtu"))
+    written = (counts.v_ori, counts.v_p2p, counts.v_ru)
+    nodes, edges = int(counts.destinations.sum()), int(counts.edges.sum())
+    searched = found.chosen not in ("identity", "hongtu")
+    details = (
+        (
+            nodes == topology.num_nodes and edges == topology.num_edges,
+            f"{nodes:,} destinations and {edges:,} edges in the steps; the graph has {topology.num_nodes:,} and {topology.num_edges:,}",
+            {"destinations": nodes, "nodes": topology.num_nodes, "edges in steps": edges, "edges": topology.num_edges},
+        ),
+        (
+            written == tuple(volumes),
+            f"V_ori, V_+p2p, V_+ru written: {written}; counted by the schedule: {tuple(volumes)}",
+            {"V_+ru written": counts.v_ru, "V_+ru counted": volumes.v_ru},
+        ),
+        (
+            not searched or volumes.v_ru <= best,
+            f"{volumes.v_ru:,} rows by {found.chosen}, {best:,} by the better of identity and Algorithm 4",
+            {"V_+ru": volumes.v_ru, "V_+ru of the better of the two": best},
+        ),
+    )
+    return [
+        Check(name=name, passed=passed, detail=detail, numbers=numbers)
+        for name, (passed, detail, numbers) in zip(CHUNKS_CHECKS, details, strict=True)
+    ]

@@ -45,24 +45,38 @@ def metis_parts(
     Raises:
         InputError: the library is missing, or METIS failed.
     """
-    num_nodes, num_parts, method = topology.num_nodes, config.parts, config.method
+    dst = np.repeat(np.arange(topology.num_nodes, dtype=topology.indices.dtype), np.diff(topology.indptr))
+    both = build_csc(
+        topology.indices, dst, topology.num_nodes, undirected=True, duplicates="merge", self_loops="drop",
+        threads=threads,
+    )  # fmt: skip
+    del dst
+    arrays = {"weights": node_weights(topology, trained), "trained": trained.astype(np.int8)}
+    progress.start(config.method, None, "seconds")
+    part_of = run_metis(both.indptr, both.indices, arrays, config, folder, progress)
+    progress.done()
+    return part_of
+
+
+def run_metis(
+    indptr: Array, indices: Array, more: Mapping[str, Array], config: PartitionsConfig, folder: Path, progress: Progress
+) -> Array:
+    """Returns i32[N], the parts of an undirected graph without duplicates and self-loops.
+
+    Args:
+        indptr, indices: i64[N+1] and integers[E].
+        more: `weights` i64[N] and `trained` i8[N].
+        config: parts, seed, and which METIS.
+        folder: of the files that the process reads.
+        progress: is asked several times per second whether the run was cancelled.
+
+    Raises:
+        InputError: the library is missing, or METIS failed.
+    """
+    num_nodes, num_parts, method = len(indptr) - 1, config.parts, config.method
     if num_parts == 1 or num_nodes <= num_parts:  # METIS refuses the second, which asks for a node per part
         return (np.arange(num_nodes) % num_parts).astype(np.int32)
-    dst = np.repeat(np.arange(num_nodes, dtype=topology.indices.dtype), np.diff(topology.indptr))
-    both = build_csc(
-        topology.indices, dst, num_nodes, undirected=True, duplicates="merge", self_loops="drop", threads=threads
-    )
-    del dst
-    weights = node_weights(topology, trained)
-    arrays = {
-        "indptr": both.indptr,
-        "indices": both.indices,
-        "weights": weights,
-        "trained": trained.astype(np.int8),
-    }
-    del both
-    progress.start(method, None, "seconds")
-    with _in_child(arrays, config, folder) as (child, out):
+    with _in_child({"indptr": indptr, "indices": indices, **more}, config, folder) as (child, out):
         while child.poll() is None:
             try:
                 child.wait(POLL_SECONDS)
@@ -71,7 +85,6 @@ def metis_parts(
         _require_success(child, method)
         out.seek(0)
         part_of = np.load(out, allow_pickle=False)
-    progress.done()
     if part_of.shape != (num_nodes,) or not 0 <= part_of.min() <= part_of.max() < num_parts:
         raise InputError(f"{method} returned no parts of this graph", 'choose method = "ldg"')
     return part_of.astype(np.int32)

@@ -1,5 +1,7 @@
 """Orders inside a part equal their rules, and help where they should."""
 
+import itertools
+
 import numpy as np
 from hypothesis import given
 
@@ -15,7 +17,7 @@ def test_the_graph_inside_and_its_order_equal_their_rules(case: Drawn) -> None:
     graph, order = case.topology, []
     for nodes, xadj, adjacency in part_graphs(graph.indptr, graph.indices, case.part_of, case.num_parts, threads=2):
         rule = part_graph_reference(graph.indptr, graph.indices, nodes)
-        assert [adjacency[low:high].tolist() for low, high in zip(xadj[:-1], xadj[1:], strict=True)] == rule
+        assert [adjacency[low:high].tolist() for low, high in itertools.pairwise(xadj)] == rule
         found = _native.reverse_cuthill_mckee(xadj, adjacency).tolist()
         assert found == rcm_reference(rule)
         order += nodes[found].tolist()
@@ -32,7 +34,7 @@ def test_rcm_finds_the_band_of_a_shuffled_path() -> None:
     num_nodes = 4000
     shuffled = np.random.default_rng(2).permutation(num_nodes)
     rows: list[list[int]] = [[] for _ in range(num_nodes)]
-    for a, b in zip(shuffled[:-1], shuffled[1:], strict=True):
+    for a, b in itertools.pairwise(shuffled):
         rows[a].append(b)
         rows[b].append(a)
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)

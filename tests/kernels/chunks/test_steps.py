@@ -1,5 +1,7 @@
 """Steps equal their rule, deliver every row forwards, and collect every gradient backwards."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -144,7 +146,7 @@ def test_a_buffer_needs_no_more_rows_than_its_largest_step_has_nodes(case: Drawn
 @given(drawn())
 def test_a_node_that_stays_keeps_its_row(case: Drawn) -> None:
     steps = steps_of(case, "best")
-    for last, now in zip(steps, steps[1:], strict=False):
+    for last, now in itertools.pairwise(steps):
         for before, after in zip(last, now, strict=True):
             row_of = {int(node): row for row, node in enumerate(before.block.src_ids) if node >= 0}
             moved = {*after.load_rows.tolist(), *(row for _, _, own in after.fetch for row in own.tolist())}

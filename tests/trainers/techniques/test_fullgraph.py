@@ -73,7 +73,7 @@ def test_settings_left_out_are_the_defaults(tmp_path):
 
 
 def test_more_memory_than_a_device_has_is_refused_with_a_number_of_chunks(tmp_path):
-    with pytest.raises(InputError, match=r"workspace allows 60\.0 KiB.*set chunks_per_part = (\d+)") as error:
+    with pytest.raises(InputError, match=r"(?s)workspace allows 60\.0 KiB.*set chunks_per_part = (\d+)") as error:
         train_whole(tmp_path, 1, 1, workspace="60KiB", model="gcn")
     enough = int(str(error.value).split("chunks_per_part = ")[1].split()[0])
     peak = train_whole(tmp_path, 1, enough, workspace="60KiB", model="gcn").run_record()["peak_bytes"]["total"]

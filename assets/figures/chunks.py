@@ -1,0 +1,76 @@
+"""The pictures of chunks: rows that cross from the host by schedule and by step, and how often nodes are in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from assets.figures.style import BLACK, BLUE, CYAN, GREEN, GREY, RED, YELLOW, count_axis, grid, new_figure, save
+from kernels.chunks.counts import StepCounts
+from kernels.chunks.sets import Volumes
+
+
+def traffic_figure(
+    path: Path, found: Mapping[str, Volumes], chosen: str, num_distinct: int, counts: StepCounts
+) -> None:
+    """Draws the rows of one layer that cross from the host, by schedule, and what each step of the chosen one moves.
+
+    Args:
+        path: the PNG to write.
+        found: name of a schedule -> its volumes.
+        chosen: the one that was taken.
+        num_distinct: rows that any schedule has to load.
+        counts: of its steps.
+    """
+    figure = new_figure(3.4)
+    bars, steps = figure.subplots(1, 2)
+    names = dict.fromkeys(("identity", "hongtu", chosen))
+    series = [
+        ("V_ori", RED, [found[name].v_ori for name in names]),
+        ("V_+p2p", YELLOW, [found[name].v_p2p for name in names]),
+    ]
+    series += [("V_+ru", BLUE, [found[name].v_ru for name in names])]
+    places = np.arange(len(names))
+    for shift, (label, colour, values) in enumerate(series):
+        bars.bar(places + 0.27 * (shift - 1), values, 0.25, label=label, color=colour)
+    bars.axhline(num_distinct, color=BLACK, linewidth=1, linestyle="--", label="distinct rows")
+    labels = [name if name in ("identity", "hongtu") else "best" for name in names]
+    bars.set_xticks(places, [{"hongtu": "Algorithm 4"}.get(label, label) for label in labels])
+    bars.set_title("rows from the host per layer, by schedule", fontsize=9)
+    count_axis(bars.yaxis)
+    bars.legend(fontsize=7, frameon=False, loc="lower right")
+    loaded, fetched, total = (array.sum(axis=1) for array in (counts.loaded, counts.fetched, counts.neighbours))
+    numbers = np.arange(len(loaded))
+    steps.plot(numbers, total, color=GREY, label="neighbours")
+    steps.plot(numbers, loaded, color=BLUE, marker="o", markersize=3, label="from the host")
+    steps.plot(numbers, fetched, color=GREEN, marker="s", markersize=3, label="from peers")
+    steps.set_ylim(bottom=0)
+    steps.set_xlabel("step")
+    steps.set_title("rows by step", fontsize=9)
+    count_axis(steps.yaxis)
+    steps.legend(fontsize=7, frameon=False)
+    grid(steps)
+    save(figure, path)
+
+
+def replication_figure(path: Path, curve: Mapping[int, float], num_parts: int) -> None:
+    """Draws how many chunks a node is in, in the mean, by the number of chunks (HongTu, Table 3).
+
+    Args:
+        path: the PNG to write.
+        curve: chunks in all -> replication factor.
+        num_parts: m.
+    """
+    figure = new_figure(2.6)
+    axes = figure.subplots()
+    axes.plot(list(curve), list(curve.values()), color=CYAN, marker="o")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(list(curve), [str(count) for count in curve])
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(f"chunks in all, of {num_parts} parts")
+    axes.set_ylabel("copies per node")
+    axes.set_title("what cutting finer costs: nodes and in-neighbours of all chunks, per node", fontsize=9)
+    grid(axes)
+    save(figure, path)
