@@ -19,11 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainers.config import TrainConfig
 from trainers.models.precision import kept_dtype
+
+if TYPE_CHECKING:
+    from trainers.config import TrainConfig
 
 CONVOLUTION = {"gcn": 0, "sage": 0, "gin": 2, "gat": 1}
 """Results of v rows that a layer's own operations keep for their gradients."""

@@ -130,15 +130,17 @@ trainer = "replicas"
 """
 
 
-def recipe(tmp_path: Path, tail: str) -> TrainTable:
-    path = tmp_path / "toy.toml"
-    return parse_pipeline(path, (RECIPE + tail).encode(), TrainTable).train[0]
+def recipe(tmp_path: Path, tail: str, trainer: str = "replicas") -> TrainTable:
+    text = RECIPE.replace('"replicas"', f'"{trainer}"') + tail
+    return parse_pipeline(tmp_path / "toy.toml", text.encode(), TrainTable).train[0]
 
 
-def test_the_settings_of_a_technique_stand_in_a_sub_table_and_are_hashed_where_they_are_present(tmp_path: Path) -> None:
+def test_the_settings_of_a_technique_stand_in_a_sub_table_and_are_hashed(tmp_path: Path) -> None:
     plain, three = recipe(tmp_path, ""), recipe(tmp_path, "[train.replicas]\ncount = 3\n")
-    assert plain.config.settings is None and three.config.settings == replicas.Settings(count=3)
-    assert "settings" not in canonical(plain.config) and canonical(three.config)["settings"] == {"count": 3}
+    assert plain.config.settings == replicas.Settings() and three.config.settings == replicas.Settings(count=3)
+    assert canonical(three.config)["settings"] == {"count": 3}
+    assert plain.config == recipe(tmp_path, f"[train.replicas]\ncount = {replicas.Settings().count}\n").config
+    assert "settings" not in canonical(recipe(tmp_path, "", "minibatch").config)
     for tail, problem in (
         ("[train.replicas]\ncount = 0\n", "14: count = 0 is below 1"),
         ("[train.replicas]\ncont = 3\n", "14: .* has no key cont .did you mean count"),

@@ -1,0 +1,110 @@
+"""Stored chunks: what brute force says, the same bytes every time, damage found, odd graphs right."""
+
+import numpy as np
+import pytest
+
+from assets.building.materialize import materialize
+from assets.chunks.config import ChunksExecution, ChunksTable, chunks_config
+from assets.chunks.read import open_chunks
+from assets.chunks.stage import CHUNKS
+from assets.graph.read import open_graph
+from assets.graph.stage import GRAPH, GraphExecution
+from assets.sources.registry import config_class
+from assets.storage.store import Store
+from kernels.errors import InputError
+from tests.assets.partitions.test_partitions import build as build_parts
+from tests.assets.partitions.test_partitions import graph_of
+from tests.trainers.chunks.made_steps import MadeSteps
+
+
+@pytest.fixture(scope="module")
+def sbm(tmp_path_factory):
+    config = config_class("sbm")(nodes=600, edges=4000, classes=6, p_in=0.9, features=2, seed=1)
+    return materialize(Store(tmp_path_factory.mktemp("home")), GRAPH, config, GraphExecution(threads=1), {})
+
+
+def build(graph, home, parts=2, chunks=4, method="random", threads=1, **table):
+    inputs = {"graph": graph, "partitions": build_parts(graph, home, method, parts)}
+    config = chunks_config(ChunksTable(chunks_per_part=chunks, **table), 3)
+    return materialize(Store(home), CHUNKS, config, ChunksExecution(threads=threads), inputs)
+
+
+def brute(graph, artifact):
+    """The same chunks in the same order by set arithmetic."""
+    opened = open_chunks(artifact)
+    chunk_of = np.empty(opened.num_nodes, int)
+    for i in range(opened.num_parts):
+        for j in range(opened.chunks_per_part):
+            chunk_of[opened.step(i, j).dst_ids] = i * opened.chunks_per_part + j
+    return opened, MadeSteps(open_graph(graph).topology, chunk_of, opened.num_parts, opened.chunks_per_part)
+
+
+@pytest.mark.parametrize("schedule", ["identity", "hongtu", "best"])
+@pytest.mark.parametrize(("parts", "chunks"), [(1, 6), (3, 4), (4, 1)])
+def test_steps_are_those_of_set_arithmetic(tmp_path, sbm, schedule, parts, chunks):
+    artifact = build(sbm, tmp_path, parts, chunks, schedule=schedule)
+    opened, made = brute(sbm, artifact)
+    assert (opened.counts.v_ori, opened.counts.v_p2p, opened.counts.v_ru) == (made.v_ori, made.v_p2p, made.v_ru)
+    assert opened.num_distinct == len(set().union(*made.unions)) and all(
+        c["passed"] for c in artifact.summary["checks"]
+    )
+    for i in range(parts):
+        for j in range(chunks):
+            step, wanted = opened.step(i, j), made.step(i, j)
+            assert step.load_ids.tolist() == wanted.load_ids.tolist()
+            assert step.block.src_ids[step.load_rows].tolist() == step.load_ids.tolist()
+            ends = step.block.src_ids[step.block.indices]
+            assert ends.tolist() == wanted.block.src_ids[wanted.block.indices].tolist()
+            assert [(p, len(mine)) for p, _, mine in step.fetch] == [(p, len(mine)) for p, _, mine in wanted.fetch]
+            for peer, theirs, mine in step.fetch:
+                there = opened.step(peer, j).block.src_ids
+                assert there[theirs].tolist() == step.block.src_ids[mine].tolist()
+
+
+@pytest.mark.parametrize("order", ["id", "rcm", "metis"])
+def test_the_schedule_is_never_worse_and_the_bytes_are_equal(tmp_path, sbm, order):
+    one, two = (build(sbm, tmp_path / str(t), 4, 8, threads=t, order=order) for t in (1, 2))
+    assert {name: f["digest"] for name, f in one.files.items()} == {name: f["digest"] for name, f in two.files.items()}
+    by_schedule = one.summary["numbers"]["v_ru_by_schedule"]
+    assert one.summary["numbers"]["v_ru"] <= min(by_schedule["identity"], by_schedule["hongtu"])
+
+
+def test_sub_parts_of_a_shuffled_graph_need_fewer_copies(tmp_path, sbm):
+    by_id, by_metis = (
+        build(sbm, tmp_path, 1, 6, order=order).summary["numbers"]["replication"] for order in ("id", "metis")
+    )
+    assert by_metis < 0.85 * by_id
+
+
+@pytest.mark.parametrize(
+    ("edges", "num_nodes", "parts", "chunks"),
+    [
+        ([], 5, 2, 3), ([(0, 1)], 3, 8, 4), ([(0, 0), (0, 0), (1, 0), (1, 0), (2, 2)], 6, 3, 2),
+        ([(v, 0) for v in range(1, 60)], 60, 4, 3), ([(v, v + 1) for v in range(50)], 51, 1, 1),
+    ],
+    ids=["isolated", "more parts than nodes", "duplicates and self-loops", "hub", "one part, one chunk"],
+)  # fmt: skip
+def test_odd_graphs_have_steps(tmp_path, edges, num_nodes, parts, chunks):
+    graph = graph_of(tmp_path, edges, num_nodes)
+    artifact = build(graph, tmp_path, parts, chunks)
+    opened, made = brute(graph, artifact)
+    assert (opened.counts.v_ori, opened.counts.v_p2p, opened.counts.v_ru) == (made.v_ori, made.v_p2p, made.v_ru)
+    assert int(opened.counts.destinations.sum()) == num_nodes
+
+
+def test_a_flipped_bit_is_found_and_wrong_numbers_are_refused(tmp_path, sbm):
+    artifact = build(sbm, tmp_path)
+    path = artifact.file("steps.npy")
+    path.chmod(0o644)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+    opened = open_chunks(artifact)
+    with pytest.raises(InputError, match="do not match their digest"):
+        for i in range(2):
+            for j in range(4):
+                opened.step(i, j)
+    with pytest.raises(InputError, match="step 9 of part 0 is not in"):
+        opened.step(0, 9)
+    with pytest.raises(InputError, match="chunks_per_part = 0"):
+        ChunksTable(chunks_per_part=0)

@@ -1,0 +1,185 @@
+"""Partitions: balanced, better than random, the same every time, right on odd graphs, and gone without a trace when they are cancelled."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from assets.building.materialize import materialize
+from assets.building.stage import Silent
+from assets.graph.read import open_graph
+from assets.graph.stage import GRAPH, GraphExecution
+from assets.partitions.config import PartitionsConfig, PartitionsExecution, PartitionsTable, partitions_config
+from assets.partitions.read import open_partitions
+from assets.partitions.stage import PARTITIONS
+from assets.sources.registry import config_class
+from assets.storage.store import Store
+from kernels.errors import InputError
+
+METHODS = ("metis", "ldg", "range", "random")
+
+
+def graph_of(home, edges, num_nodes, train=()):
+    """A graph artifact of given edges."""
+    path = home / "graph.npz"
+    src, dst = np.array(edges, np.int64).reshape(-1, 2).T
+    mask = np.zeros(num_nodes, bool)
+    mask[list(train)] = True
+    np.savez(
+        path, edge_index=np.stack([src, dst]), y=np.arange(num_nodes) % 2, x=np.zeros((num_nodes, 1)), train_mask=mask
+    )
+    config = config_class("npz")(path=path, undirected=False, duplicates="keep", self_loops="keep")
+    return materialize(Store(home), GRAPH, config, GraphExecution(threads=1), {})
+
+
+def build(graph, home, method="metis", parts=4, threads=1, seed=3):
+    config = partitions_config(PartitionsTable(method=method, parts=parts), seed)
+    return materialize(Store(home), PARTITIONS, config, PartitionsExecution(threads=threads), {"graph": graph})
+
+
+@pytest.fixture(scope="module")
+def sbm(tmp_path_factory):
+    config = config_class("sbm")(nodes=3000, edges=30000, classes=8, p_in=0.9, features=2, seed=1)
+    return materialize(Store(tmp_path_factory.mktemp("home")), GRAPH, config, GraphExecution(threads=1), {})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_parts_are_balanced_and_the_same_every_time(tmp_path, sbm, method):
+    one, two = (build(sbm, tmp_path / str(threads), method, threads=threads) for threads in (1, 2))
+    assert one.version == two.version and one.files["part_of.npy"]["digest"] == two.files["part_of.npy"]["digest"]
+    numbers = one.summary["numbers"]
+    opened = open_partitions(one)
+    assert opened.num_parts == 4 and opened.num_nodes.sum() == 3000 and all(c["passed"] for c in one.summary["checks"])
+    bound = 1.15 if method in ("random", "range") else 1.055
+    assert numbers["balance_nodes"] <= bound and numbers["balance_edges"] <= bound
+    if method in ("metis", "ldg"):
+        assert numbers["edge_cut"] < 0.7 * numbers["edge_cut_random"]
+        assert numbers["replication"] < numbers["replication_random"]
+
+
+def test_seeds_are_hashed_where_something_is_drawn():
+    for method in METHODS:
+        seeds = {partitions_config(PartitionsTable(method=method), seed).seed for seed in (3, 4)}
+        assert len(seeds) == (2 if method in ("metis", "random") else 1)
+    assert partitions_config(PartitionsTable(seed=9), 3).seed == 9
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("edges", "num_nodes", "parts"),
+    [
+        ([], 5, 2), ([(0, 1)], 3, 8), ([(0, 0), (0, 0), (1, 0), (1, 0), (2, 2)], 6, 3), ([(v, 0) for v in range(1, 60)], 60, 4),
+        ([(v, v + 1) for v in range(50)], 51, 1),
+    ],
+    ids=["isolated", "more parts than nodes", "duplicates and self-loops", "hub", "one part"],
+)  # fmt: skip
+def test_odd_graphs_have_parts(tmp_path, method, edges, num_nodes, parts):
+    artifact = build(graph_of(tmp_path, edges, num_nodes), tmp_path, method, parts)
+    part_of = open_partitions(artifact).part_of
+    assert len(part_of) == num_nodes and 0 <= part_of.min() <= part_of.max() < parts
+    assert all(check["passed"] for check in artifact.summary["checks"])
+
+
+def test_metis_imports_beside_torch_in_either_order():
+    for order in ("pymetis, torch", "torch, pymetis"):
+        code = f"import {order}; print(pymetis.part_graph(2, adjacency=[[1], [0]])[0], torch.ones(1).item())"
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert found.stdout.split() == ["1", "1.0"]
+
+
+class Cancelled(BaseException):
+    """What a cancelled run raises."""
+
+
+class Cancelling(Silent):
+    """A progress that is cancelled at the first question."""
+
+    def advance(self, n):
+        """Cancels."""
+        raise Cancelled
+
+
+def children(name):
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found += [path.parent.name] if name.encode() in path.read_bytes() else []
+        except OSError:
+            continue
+    return found
+
+
+def test_a_cancelled_metis_is_dead_and_leaves_nothing(tmp_path, monkeypatch, sbm):
+    monkeypatch.setattr("assets.partitions.metis.POLL_SECONDS", 0.01)
+    config = PartitionsConfig(method="metis", parts=4, seed=3)
+    store = Store(tmp_path)
+    with pytest.raises(Cancelled):
+        materialize(store, PARTITIONS, config, PartitionsExecution(threads=1), {"graph": sbm}, Cancelling())
+    assert not children("metis_child") and not list((tmp_path / "store" / ".staging").glob("*"))
+    assert build(sbm, tmp_path).summary["numbers"]["num_parts"] == 4
+
+
+SLOW_CHILD = """
+import sys, numpy as np
+from pathlib import Path
+import assets.partitions.metis as metis
+from assets.partitions.config import PartitionsConfig
+from assets.building.stage import Silent
+class Said(Silent):
+    def advance(self, n): print("waiting", flush=True)
+n = 400_000
+indptr, indices = np.arange(0, 2 * n + 1, 2), np.stack([(np.arange(n) + 1) % n, (np.arange(n) - 1) % n], 1).reshape(-1)
+more = {"weights": np.ones(n, np.int64), "trained": np.zeros(n, np.int8)}
+metis.POLL_SECONDS = 0.01
+metis.run_metis(indptr, indices, more, PartitionsConfig(method="metis", parts=64, seed=1), Path(sys.argv[1]), Said())
+"""
+
+
+def test_metis_dies_with_a_parent_that_is_killed(tmp_path):
+    parent = subprocess.Popen([sys.executable, "-c", SLOW_CHILD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None and parent.stdout.readline() == "waiting\n"
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    for _ in range(200):
+        if not children("metis_child"):
+            break
+        time.sleep(0.05)
+    assert not children("metis_child") and not list(tmp_path.iterdir())
+
+
+def test_training_nodes_are_balanced_where_they_gather(tmp_path):
+    edges = [(v, (v + step) % 2000) for v in range(2000) for step in (1, 2, 3)]
+    graph = graph_of(tmp_path, edges, 2000, train=range(500))
+    for method in ("metis", "ldg"):
+        numbers = build(graph, tmp_path, method).summary["numbers"]
+        assert numbers["balance_train_nodes"] <= 1.06 and numbers["balance_nodes"] <= 1.06
+    assert len(open_graph(graph).train_ids) == 500
+
+
+def test_what_is_missing_or_wrong_is_named(tmp_path, sbm, monkeypatch):
+    with pytest.raises(InputError, match="parts = 0"):
+        PartitionsTable(parts=0)
+    monkeypatch.setattr("assets.partitions.metis.start_child", lambda command, **options: _failed(3))
+    with pytest.raises(InputError, match=r"needs dgl, which is not installed(?s:.*)pip install"):
+        build(sbm, tmp_path, "metis-balanced")
+    monkeypatch.setattr("assets.partitions.metis.start_child", lambda command, **options: _failed(-9))
+    with pytest.raises(InputError, match=r"METIS ended with SIGKILL(?s:.*)choose method"):
+        build(sbm, tmp_path)
+
+
+def _failed(status):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    child.returncode = status
+    return child
+
+
+def test_metis_through_dgl(tmp_path, sbm):
+    pytest.importorskip("dgl")
+    numbers = build(sbm, tmp_path, "metis-balanced").summary["numbers"]
+    assert numbers["edge_cut"] < 0.7 * numbers["edge_cut_random"]
