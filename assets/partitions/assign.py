@@ -51,8 +51,12 @@ def assign(graph: Graph, config: PartitionsConfig, folder: Path, progress: Progr
         assert part_of is not None
         return part_of
     part_of = metis_parts(topology, trained, config, folder, progress, threads)
-    overfull = config.method == "metis" and is_overfull(topology, trained, num_parts, part_of)
-    return balanced_pass(topology, trained, num_parts, part_of) if overfull else part_of
+    if config.method == "metis":
+        for _ in range(LDG_PASSES):
+            if not is_overfull(topology, trained, num_parts, part_of):
+                break
+            part_of = balanced_pass(topology, trained, num_parts, part_of)
+    return part_of
 
 
 def train_mask(graph: Graph) -> Array:

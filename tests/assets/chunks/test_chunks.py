@@ -79,7 +79,7 @@ def test_sub_parts_of_a_shuffled_graph_need_fewer_copies(tmp_path, sbm):
 @pytest.mark.parametrize(
     ("edges", "num_nodes", "parts", "chunks"),
     [
-        ([], 5, 2, 3), ([(0, 1)], 3, 8, 4), ([(0, 0), (0, 0), (1, 0), (1, 0), (2, 2)], 6, 3, 2),
+        ([(0, 1)], 9, 2, 3), ([(0, 1)], 3, 8, 4), ([(0, 0), (0, 0), (1, 0), (1, 0), (2, 2)], 6, 3, 2),
         ([(v, 0) for v in range(1, 60)], 60, 4, 3), ([(v, v + 1) for v in range(50)], 51, 1, 1),
     ],
     ids=["isolated", "more parts than nodes", "duplicates and self-loops", "hub", "one part, one chunk"],

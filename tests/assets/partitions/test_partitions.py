@@ -28,10 +28,14 @@ def graph_of(home, edges, num_nodes, train=()):
     """A graph artifact of given edges."""
     path = home / "graph.npz"
     src, dst = np.array(edges, np.int64).reshape(-1, 2).T
-    mask = np.zeros(num_nodes, bool)
-    mask[list(train)] = True
     np.savez(
-        path, edge_index=np.stack([src, dst]), y=np.arange(num_nodes) % 2, x=np.zeros((num_nodes, 1)), train_mask=mask
+        path,
+        edge_index=np.stack([src, dst]),
+        y=np.arange(num_nodes) % 2,
+        x=np.zeros((num_nodes, 1)),
+        train=np.array(list(train), int),
+        val=np.empty(0, int),
+        test=np.empty(0, int),
     )
     config = config_class("npz")(path=path, undirected=False, duplicates="keep", self_loops="keep")
     return materialize(Store(home), GRAPH, config, GraphExecution(threads=1), {})
@@ -73,7 +77,7 @@ def test_seeds_are_hashed_where_something_is_drawn():
 @pytest.mark.parametrize(
     ("edges", "num_nodes", "parts"),
     [
-        ([], 5, 2), ([(0, 1)], 3, 8), ([(0, 0), (0, 0), (1, 0), (1, 0), (2, 2)], 6, 3), ([(v, 0) for v in range(1, 60)], 60, 4),
+        ([(0, 1)], 9, 2), ([(0, 1)], 3, 8), ([(0, 0), (0, 0), (1, 0), (1, 0), (2, 2)], 6, 3), ([(v, 0) for v in range(1, 60)], 60, 4),
         ([(v, v + 1) for v in range(50)], 51, 1),
     ],
     ids=["isolated", "more parts than nodes", "duplicates and self-loops", "hub", "one part"],
