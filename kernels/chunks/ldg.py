@@ -37,7 +37,7 @@ def ldg_reference(
     """Returns i32[N] after one pass (the rule, node by node)."""
     part_of = part_of.copy()
     load = np.zeros((num_parts, len(capacity)), np.int64)
-    for v in np.flatnonzero(part_of >= 0):
+    for v in np.flatnonzero(part_of >= 0).tolist():
         load[part_of[v]] += weights[v]
 
     def room(part: int) -> float:
@@ -46,7 +46,7 @@ def ldg_reference(
     def fits(part: int, v: int) -> bool:
         return all(load[part, c] + w <= capacity[c] for c, w in enumerate(weights[v]) if w)
 
-    for v in order.tolist():
+    for v in map(int, order):
         before = int(part_of[v])
         if before >= 0:
             load[before] -= weights[v]

@@ -6,7 +6,7 @@
 A device holds one chunk of one layer. Output rows, gradients and cached aggregates are on the host, and in files where memory is short:
 
     host     N x (sum of the widths of all outputs and cached aggregates + the two widest layers' gradients)
-    device   buffer of neighbour rows, twice in a backward pass, and one chunk's block, inputs and activations (kernels/chunks/memory.py)
+    device   buffer of neighbour rows, twice in a backward pass, and one chunk's block, inputs and activations (trainers/chunks/memory.py)
 
 An epoch is one optimiser step. Dropout is keyed by node, so masks are those of a pass that is not cut, and losses equal such a pass but
 for the order in which sums are rounded. That order is fixed by the chunks and the mode: two runs end with the same bits, whichever number

@@ -13,16 +13,19 @@ from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
 from assets.budgets.stage import BUDGETS
 from assets.building.materialize import materialize
 from assets.building.stage import Check, Stage, Summary
+from assets.chunks.stage import CHUNKS
 from assets.definitions import UndeclaredCheckError, materialized
 from assets.features.config import features_config
 from assets.features.stage import FEATURES
 from assets.graph.stage import GRAPH, GraphExecution
 from assets.hotness.config import HotnessExecution, HotnessTable, hotness_config
 from assets.hotness.stage import HOTNESS
+from assets.partitions.stage import PARTITIONS
 from assets.pipeline.catalogue import STAGES, stages
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import Pipeline, load_pipeline
 from assets.pipeline.steps import Step, Versions
+from assets.samples.stage import SAMPLES
 from assets.sampling.config import SamplingConfig
 from assets.sources.registry import config_class
 from assets.storage.artifact import Artifact
@@ -30,7 +33,7 @@ from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.sources.own_data import build_config
-from tests.trainers.runs import TABLE, train_packed
+from tests.trainers.runs import TABLE, build_chunks, train_packed
 from trainers.config import TrainTable, model_configs
 from trainers.recipe import ModelRecipe
 
@@ -175,11 +178,26 @@ def test_every_stage_makes_the_checks_that_it_declares(packed: Packed, tmp_path:
     table = TrainTable(**(TABLE | {"trainer": "disk"}))
     (model,) = model_configs(table, sampling, 5)
     declared(ModelRecipe(), train_packed(packed, tmp_path / "models"), model)
-    assert seen == {"graph", "features", "hotness", "budgets", "samples", "cache_plan", "packed_chunks", "model"}
+    chunks = build_chunks(tmp_path, graph, 2, 3)
+    parts = store.open("partitions", chunks.inputs["partitions"]["version"])
+    declared(PARTITIONS, parts, None)
+    declared(CHUNKS, chunks, None)
+    assert seen == {
+        "graph",
+        "features",
+        "partitions",
+        "chunks",
+        "hotness",
+        "budgets",
+        "samples",
+        "cache_plan",
+        "packed_chunks",
+        "model",
+    }
 
 
 def test_a_check_that_no_artifact_made_is_an_error_and_so_is_one_that_was_not_declared(packed: Packed) -> None:
-    step = Step(pipeline="p", name="samples", recipe=stages()[4], configs=(packed.samples.config,))
+    step = Step(pipeline="p", name="samples", recipe=SAMPLES, configs=(packed.samples.config,))
     made = tuple(check["name"] for check in packed.samples.summary["checks"])
     for checks, problem in (((*made, "rows are blue"), "rows are blue"), (made[1:], made[0])):
         wrong = Step(**{**vars(step), "checks": checks})

@@ -79,8 +79,8 @@ undirectd = true
 method = "random_walk"
 fanouts = [10,
   0.5]
-[partitions]
-parts = 4
+[schedule]
+cron = "0 3 * * *"
 [[train]]
 trainer = "fresh"
 ranks = 4
@@ -93,7 +93,7 @@ lr = "fast"
         "6: [graph] has no key undirectd (did you mean undirected?)",
         '8: method = "random_walk" is not built yet in this version; it has uniform',
         "10: fanouts[1] = 0.5 is not a whole number",
-        "11: [partitions] is not built yet in this version; remove it",
+        "11: [schedule] is not built yet in this version; remove it",
         "13: [[train]] lacks the key name (a text in quotes)",
         '14: trainer = "fresh" is not built yet in this version; it has minibatch',
         "15: ranks in [[train]] is not built yet in this version; remove it",
@@ -134,7 +134,7 @@ def test_what_no_single_table_can_see(write):
         (GOOD.replace("[10, 5]", "[10, 5]\nbatch_size = 0"), "9: batch_size = 0 is less than 1"),
         (GOOD.replace("seed = 7", "seed = -7"), "2: seed = -7 is not between"),
         ("sampling = 3\n[graph]\nsource = 'npz'\npath = 'x'", "1: [sampling] is 3, expected a table"),
-        ("partitions = 3\n[graph]\nsource = 'npz'\npath = 'x'", "1: [partitions] is not built yet"),
+        ("schedule = 3\n[graph]\nsource = 'npz'\npath = 'x'", "1: [schedule] is not built yet"),
     ],
 )
 def test_single_mistakes(write, text, expected):

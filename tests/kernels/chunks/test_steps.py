@@ -4,12 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.chunks.counts import StepCounts, cost, count_step
 from kernels.chunks.cut import cut_chunks
-from kernels.chunks.memory import LayerWidths, block_bytes, buffer_bytes, layer_bytes, pass_bytes
 from kernels.chunks.schedule import identity_schedule
 from kernels.chunks.steps import chunk_steps, iterate_steps, iterate_steps_reference
 from kernels.errors import InputError
@@ -209,43 +208,6 @@ def test_a_broken_topology_is_named(indptr: list[int], indices: list[int], said:
     part_of = np.zeros(max(0, len(indptr) - 1), np.int32)
     with pytest.raises(InputError, match=said):
         chunk_steps(np.array(indptr, np.int64), np.array(indices, np.int32), part_of, 1, chunks_per_part=2)
-
-
-@given(drawn())
-@settings(max_examples=30)
-def test_bytes_are_those_of_the_arrays(case: Drawn) -> None:
-    steps = steps_of(case, "best")
-    counts = counts_of(steps)
-    for transposed in (False, True):
-        found = block_bytes(counts, self_term=case.self_term, transposed=transposed)
-        for devices in steps:
-            for each in devices:
-                block = transpose(each.block) if transposed else each.block
-                made = [block.start, block.end, block.indices, block.dst_pos, each.load_rows]
-                made += [
-                    block.t_start,
-                    block.t_edge,
-                    block.t_dst,
-                    *(array for _, *both in each.fetch for array in both),
-                ]
-                assert found[each.step, each.part] == sum(array.nbytes for array in made if array is not None)
-    assert np.array_equal(buffer_bytes(counts, 3, 4), 12 * counts.most("buffer_rows"))
-
-
-def test_bytes_of_a_layer_by_hand() -> None:
-    """Two steps of one device; the second one is the larger."""
-    stacked = np.array([[[2, 3, 4, 4, 4, 0, 0, 4]], [[5, 6, 7, 7, 5, 0, 0, 8]]])
-    counts = StepCounts.of(stacked)
-    layer = LayerWidths(inputs=10, aggregates=10, outputs=3)
-    block = 8 * 5 + 4 * 6 + 4 * 5 + 4 * 5
-    options = {"self_term": True, "weighted": False}
-    assert layer_bytes(counts, layer, 4, backward=False, **options) == 8 * 10 * 4 + 5 * 13 * 4 + block
-    turned = block + 4 * 9 + 8 * 6
-    assert layer_bytes(counts, layer, 4, backward=True, **options) == 2 * 8 * 10 * 4 + 2 * 5 * 13 * 4 + turned
-    cached = LayerWidths(inputs=10, aggregates=10, outputs=3, cached=True)
-    kept = layer_bytes(counts, cached, 4, backward=True, **options)
-    assert kept == 8 * 10 * 4 + (2 * 5 * 13 + 5 * 10) * 4 + turned
-    assert pass_bytes(counts, [cached], 4, **options) == kept
 
 
 def test_transposes_of_buffer_rows_equal_the_rule() -> None:
