@@ -18,9 +18,17 @@ ROOT = Path(__file__).parents[2]
 
 
 def run_child(
-    home: Path, kill_at: int, resume: bool, cached: bool = False, disk: bool = False, device: bool = False
+    home: Path,
+    kill_at: int,
+    resume: bool,
+    cached: bool = False,
+    disk: bool = False,
+    device: bool = False,
+    whole: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    how = ["resume" if resume else "anew", "disk" if disk else "device" if device else "cached" if cached else "plain"]
+    ways = {"disk": disk, "device": device, "cached": cached, "whole": whole}
+    way = next((name for name, chosen in ways.items() if chosen), "plain")
+    how = ["resume" if resume else "anew", way]
     command = [sys.executable, "-m", "tests.laws.train_child", str(home), str(kill_at), *how]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
@@ -98,6 +106,19 @@ def test_resume_on_a_device_with_memory_of_its_own_is_exact(tmp_path: Path) -> N
     for kill_at in (33, 14):
         assert run_child(killed, kill_at, resume=True, device=True).returncode == -signal.SIGKILL
     assert run_child(killed, 0, resume=True, device=True).returncode == 0
+    assert model_content(killed) == model_content(straight)
+
+
+@pytest.mark.first
+def test_resume_of_a_full_graph_training_is_exact(tmp_path: Path) -> None:
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    done = run_child(straight, 0, resume=False, whole=True)
+    assert done.returncode == 0, done.stderr
+    draw, num_events = random.Random(4), int(done.stdout)
+    first = num_events // 2
+    for kill_at in (first, draw.randint(3, 12), draw.randint(3, 12)):
+        assert run_child(killed, kill_at, resume=True, whole=True).returncode == -signal.SIGKILL
+    assert run_child(killed, 0, resume=True, whole=True).returncode == 0
     assert model_content(killed) == model_content(straight)
 
 

@@ -1,6 +1,6 @@
 """Trains the small model in a process of its own, which kills itself at the n-th event.
 
-Usage: python -m tests.laws.train_child HOME KILL_AT resume|anew cached|plain|disk|device.
+Usage: python -m tests.laws.train_child HOME KILL_AT resume|anew cached|plain|disk|device|whole.
 
 Events are steps of the progress, flushes and renames:
 every place where a crash could leave something half done. KILL_AT = 0 never kills; the number of events is printed at the end.
@@ -18,7 +18,7 @@ import pytest
 from assets.building.stage import Silent
 from tests.accelerator.backend import stand_in
 from tests.assets.packed_chunks.packed import build_packed
-from tests.trainers.runs import train_packed, train_small
+from tests.trainers.runs import train_packed, train_small, train_whole
 
 
 class Events:
@@ -70,6 +70,9 @@ def main() -> None:
     if sys.argv[4] == "disk":
         packed = build_packed(home, epochs=2)  # is there already
         train_packed(packed, home, progress=Counting(events), **options)
+    elif sys.argv[4] == "whole":
+        options |= {"epochs": 6, "norm": "layer"}
+        train_whole(home, progress=Counting(events), **options)
     else:
         train_small(home, memory=memory, progress=Counting(events), **options)
     print(events.count)
