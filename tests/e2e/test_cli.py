@@ -68,7 +68,7 @@ def test_verify_finds_a_flipped_bit_and_a_rebuild_mends_it(tmp_path: Path, pipel
         (("fanouts = [5, 5]", "fanouts = [5]"), "fanouts"),
         (("nodes = 3000", "node = 3000"), "nodes"),
         (('model = "gcn"', 'trainer = "fresh"'), "not built yet"),
-        (("[sampling]", "[schedule]\ncron = "0 3 * * *"\n[sampling]"), "not built yet"),
+        (("[sampling]", "[schedule]\ncron = '0 3 * * *'\n[sampling]"), "not built yet"),
         (("seed = 3", "seed = "), "TOML"),
     ],
 )
