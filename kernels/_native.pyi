@@ -5,7 +5,16 @@ from kernels.types import Array
 
 class Sampler32:
     def __init__(
-        self, indptr: Array, indices: Array, fanouts: list[int], replace: bool, threads: int, fused: bool = True
+        self,
+        indptr: Array,
+        indices: Array,
+        fanouts: list[int],
+        replace: bool,
+        threads: int,
+        fused: bool = True,
+        table: Array | None = None,
+        support: Array | None = None,
+        walks: tuple[int, int, int] = (0, 0, 0),
     ) -> None: ...
     def sample(
         self, batch_key: int, seeds: Array, transposed: int, positions: bool
@@ -16,6 +25,21 @@ class Sampler32:
 
 class Sampler64(Sampler32): ...
 
+def alias_fault(
+    indptr: Array, indices: Array, weights: Array, of_nodes: bool, refuse_empty: bool, threads: int
+) -> tuple[int, int] | None: ...
+def alias_tables(
+    indptr: Array,
+    indices: Array,
+    weights: Array,
+    of_nodes: bool,
+    uniform: bool,
+    begin: int,
+    end: int,
+    table: Array,
+    support: Array,
+    threads: int,
+) -> None: ...
 def choose(row_key: int, degree: int, taken: int, replace: bool, anywhere: bool) -> Array: ...
 def absorb_ids(key: int, ids: Array, out: Array, threads: int) -> None: ...
 def normal_int(key: int, ids: Array, out: Array, threads: int) -> None: ...
@@ -249,10 +273,23 @@ def pack_range(
     low: int,
     high: int,
 ) -> bool: ...
+def push_weighted(
+    indptr: Array,
+    indices: Array,
+    table: Array,
+    rates: Array,
+    fanouts: list[int],
+    replace: bool,
+    scale: float,
+    sums: Array,
+    threads: int,
+) -> None: ...
+def weighted_inclusions(row: Array, fanout: int, replace: bool) -> Array: ...
 def pick_exponents(
     indptr: Array,
     rates: Array,
     fanout: int,
+    replace: bool,
     scale: float,
     before: Array,
     after: Array,
@@ -294,3 +331,37 @@ class StepMaker32:
     def next(self, dst: list[Array]) -> list[tuple[Any, ...]]: ...
 
 class StepMaker64(StepMaker32): ...
+
+def prune(blocks: list[tuple[Any, ...]], slots: list[Array], threads: int) -> tuple[list[tuple[Any, ...]], Array]: ...
+def remove_in_edges(start: Array, end: Array, rows: Array) -> None: ...
+def remove_from_csr(indptr: Array, indices: Array, rows: Array) -> int: ...
+def remove_from_coo(dst: Array, src: Array, rows: Array) -> int: ...
+def row_norms(rows: Array, out: Array, threads: int) -> None: ...
+def admit(
+    slot_of: Array,
+    owner: Array,
+    born: Array,
+    where: Array,
+    layer_ptr: Array,
+    norms: Array,
+    saved: Array,
+    computed: Array,
+    keep: list[int],
+    least: float,
+    head: int,
+    free: Array | None,
+    now: int,
+    repeated: bool,
+    threads: int,
+) -> tuple[Array, Array, Array, Array, int]: ...
+def look_up(
+    slot_of: Array,
+    first: int,
+    num_nodes: int,
+    born: Array,
+    ids: Array,
+    now: int,
+    t_stale: int,
+    out: Array,
+    threads: int,
+) -> None: ...

@@ -3,6 +3,14 @@
 The command line prints an `InputError` as it stands and exits with 1; everything else is a defect and keeps its traceback.
 """
 
+from __future__ import annotations
+
+UNPRINTABLE = {
+    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    for code in (*range(9), *range(11, 32), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+"""Characters that would change how a terminal shows what follows, and how an error spells them."""
+
 
 class InputError(ValueError):
     """What was given, the rule it breaks, and what to do about it.
@@ -10,9 +18,12 @@ class InputError(ValueError):
     Args:
         problem: the finding, with the value and the place (file, line, array, row).
         remedy: the next thing to do, a command where there is one.
+
+    Both may quote what was read: control characters are spelled out, so that no file writes to a terminal.
     """
 
     def __init__(self, problem: str, remedy: str = ""):
+        problem, remedy = problem.translate(UNPRINTABLE), remedy.translate(UNPRINTABLE)
         super().__init__(f"{problem}\n  remedy: {remedy}" if remedy else problem)
         self.problem = problem
         self.remedy = remedy

@@ -79,6 +79,28 @@ class Topology:
         return len(self.indices)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Splice:
+    """Which source rows of a block are the block below's output, and which come from the history of embeddings (FreshGNN, section 5).
+
+    h_src[computed] = output of the block below, in its order; h_src[hist_pos] = history[hist_slot]. Every source is in one of the two.
+
+    Attributes:
+        computed: i32[c], ascending places among the block's sources; c is the number of destinations of the block below.
+        hist_pos: i32[h], ascending places among the block's sources.
+        hist_slot: i32[h], rows of the history's embeddings (`kernels.history.arena.History.embeddings`).
+    """
+
+    computed: Array
+    hist_pos: Array
+    hist_slot: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the three arrays."""
+        return self.computed.nbytes + self.hist_pos.nbytes + self.hist_slot.nbytes
+
+
 @dataclass(kw_only=True)
 class Block:
     """One bipartite layer of a mini-batch, in CSR2 form.
@@ -90,10 +112,13 @@ class Block:
         src_ids: ids[num_src] global ids of the sources.
         dst_pos: i32[num_dst] where the destinations are among the sources; None = the first num_dst.
         weight: f32[nnz] edge weights (GCN coefficients, importance), or None.
+        share: f32[nnz], each edge's share in the mean of its destination's row, where a sampler draws neighbours by weight or by walks;
+            the shares of a row sum to 1. None = equal shares.
         self_weight: f32[num_dst] weight of a destination's own row in a weighted sum, or None.
         edge_type: u8[nnz]; edge_id: i64[nnz]: where the topology has them and the sampler was asked, else None.
         t_start, t_edge, t_dst: the transpose: source s is used by the edges t_edge[t_start[s]:t_start[s+1]], whose destinations
             are t_dst at the same places. i32[num_src+1], i32[nnz], i32[nnz]; None where no gradient will pass.
+        splice: where the source rows come from after pruning; None: they are the output rows of the block below, in order.
     """
 
     num_dst: int
@@ -105,11 +130,13 @@ class Block:
     dst_pos: Array | None = None
     weight: Array | None = None
     self_weight: Array | None = None
+    share: Array | None = None
     edge_type: Array | None = None
     edge_id: Array | None = None
     t_start: Array | None = None
     t_edge: Array | None = None
     t_dst: Array | None = None
+    splice: Splice | None = None
 
     @property
     def num_edges(self) -> int:

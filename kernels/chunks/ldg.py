@@ -7,8 +7,13 @@ included. Node v goes to the part i that maximises
     |in-neighbours of v in i| x (share of the room that is left in i)
 
 where room is measured in nodes, edges and training nodes at once, and the fullest measure counts. A part that lacks room for v in any
-measure takes no part; a node whose neighbours' parts are all full, or that has none, goes to the part with the most room. Ties go to the
-part that the node is in, then to the lower number.
+measure takes no part. A node whose neighbours' parts are all full, or that has none, stays where it is if it fits there; else it goes to
+the part of the least strain, of those that it fits into where there are any:
+
+    strain of v in part i = sum over measures c of (weight of v in c) x (load of i in c), both as shares of the capacity
+
+So a hub leaves a part that has its edges for one that has its nodes, and a node of few edges takes the other way; with the fullest measure
+alone parts that are too full in different measures block each other. Ties go to the part that the node is in, then to the lower number.
 
 Started from a partition that is out of balance, a pass repairs it: nodes leave parts only where the score says so or their part is over
 its capacity.
@@ -46,6 +51,13 @@ def ldg_reference(
     def fits(part: int, v: int) -> bool:
         return all(load[part, c] + w <= capacity[c] for c, w in enumerate(weights[v]) if w)
 
+    def strain(part: int, v: int) -> float:
+        sums = 0.0
+        for c in range(len(capacity)):
+            if capacity[c]:
+                sums += float(weights[v, c]) / float(capacity[c]) * (float(load[part, c]) / float(capacity[c]))
+        return sums
+
     for v in map(int, order):
         before = int(part_of[v])
         if before >= 0:
@@ -57,7 +69,7 @@ def ldg_reference(
         elif before >= 0 and fits(before, v):
             best = before
         else:
-            best = min(range(num_parts), key=lambda part: (not fits(part, v), -room(part), part))
+            best = min(range(num_parts), key=lambda part: (not fits(part, v), strain(part, v), part))
         part_of[v] = best
         load[best] += weights[v]
     return part_of

@@ -20,7 +20,7 @@ so counts rule where the model fails and the model where counts are few. What a 
 that the model cannot reach keeps its plain count.
 
 Known limit: sampling that never draws certain edges at all (a user's function that takes the first neighbours) makes a reach that no
-calibration mends: there the blend lost up to 16 points to plain counts. The hotness stage uses it for uniform sampling only.
+calibration mends: there the blend lost up to 16 points to plain counts. The hotness stage ranks by plain counts there.
 
 The estimate is also called a shrinkage estimator. Not checked: that the counts come from a sampler with these fanouts.
 
@@ -31,7 +31,7 @@ Cost: a push over the edges and a sort of the nodes for each layer, next to coun
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -42,6 +42,14 @@ from kernels.types import Array, Topology
 
 MOST_BINS = 200
 LEAST_IN_BIN = 500  # nodes per bin where there are fewer than 100,000 altogether
+
+
+class Reach(Protocol):
+    """A model of a sampler: `ReachModel`, `WeightedReach` or `WalkReach`."""
+
+    def step(self, rates: Array, fanout: int) -> Array:
+        """Returns the reach f64[N] of the next layer; see `ReachModel.step`."""
+        ...
 
 
 def posterior(drawn: Array, trials: Array, reach: Array) -> Array:
@@ -80,6 +88,7 @@ def visit_rates(
     layer_visits: Array,
     seed: int,
     threads: int = 1,
+    model: Reach | None = None,
 ) -> Array:
     """Estimates how often batches ask for each node.
 
@@ -92,6 +101,7 @@ def visit_rates(
         visits, layer_visits: u32[N] and u32[L, N], the counts of presampling.
         seed: seed that decides which edges are probed for a reverse.
         threads: number of native threads; the result does not depend on it.
+        model: the reach of a sampler that does not draw uniformly without replacement; None for one that does.
 
     Returns:
         f64[N], the probability that a batch has the node among its inputs.
@@ -104,7 +114,7 @@ def visit_rates(
         raise InputError(problem, f"count layers on this graph of {topology.num_nodes} nodes")
     rates, total = np.zeros(topology.num_nodes), num_batches * rounds
     rates[as_ids(train_ids, "train_ids")] = 1 / num_batches
-    model = ReachModel(topology, reciprocity(topology, seed), threads)
+    model = model or ReachModel(topology, reciprocity(topology, seed), threads)
     seated = layer_visits[-1].astype(np.int64)
     for below, fanout in zip([*layer_visits[-2::-1], visits], fanouts, strict=True):
         drawn = posterior(below - seated, total - seated, model.step(rates, fanout))

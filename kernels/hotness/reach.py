@@ -1,7 +1,7 @@
 """Reach: the probability that a batch reaches each node, worked out layer by layer without sampling.
 
-A destination u that is in a batch with probability q_u draws each of its d_u in-neighbours with probability p_u = min(1, fanout / d_u).
-A node v that is not in the batch yet gets in unless all its out-neighbours u miss it:
+A destination u that is in a batch with probability q_u draws each of its d_u in-neighbours with p_u = min(1, fanout / d_u); with
+replacement p_u = 1 - (1 - 1 / d_u)^fanout. A node v that is not in the batch yet gets in unless all its out-neighbours u miss it:
 
     reach_v = 1 - prod over u (1 - x_u p_u) = 1 - exp(-sum over u of w_u),    w_u = -log(1 - x_u p_u)
 
@@ -23,7 +23,9 @@ Determinism: exponents are fixed-point integers, so sums do not depend on their 
 operations. Equal bytes at any thread count and on every machine. Precision: the fixed point is at least 2^-28 for a node of 2^31
 out-edges, 2^-40 below 2^19. Memory: 72 bytes per node.
 
-Known limits: neighbours are taken as drawn uniformly, and destinations as independent of one another within a batch; what remains wrong
+Neighbours that are drawn by weight or by walks have models of their own (kernels/hotness/weighted_reach.py, walk_reach.py).
+
+Known limits: destinations are taken as independent of one another within a batch; what remains wrong
 is corrected by counts in kernels/hotness/bayes.py. This is a mean-field approximation; what removes the echo is akin to non-backtracking
 propagation. Not checked: that rates are probabilities.
 """
@@ -44,11 +46,13 @@ SUREST = 1 - 2.0**-20  # keeps logarithms finite
 
 
 def reach_reference(
-    topology: Topology, rates: Array, fanout: int, drawn: Array, reciprocity: float
+    topology: Topology, rates: Array, fanout: int, drawn: Array, reciprocity: float, replace: bool = False
 ) -> tuple[Array, Array]:
     """Returns (reach f64[N], the new `drawn` f64[N]): one layer of `ReachModel` in plain NumPy; `drawn` is t, zeros at first."""
     degree = np.maximum(np.diff(topology.indptr), 1)
     picked = np.ones(len(degree)) if fanout < 0 else np.minimum(1.0, fanout / degree)
+    if replace and fanout > 0:
+        picked = 1 - (1 - 1 / degree) ** fanout
     hit = np.minimum(np.maximum(rates - drawn, 0) / (1 - drawn) * picked, SUREST)
     slope = np.minimum(1.0, picked * (1 - rates) / (1 - drawn) / (1 - hit))
     sums = np.zeros((2, topology.num_nodes))
@@ -59,6 +63,15 @@ def reach_reference(
     return -np.expm1(-np.maximum(exponent, 0)), np.minimum(1 - (1 - drawn) * (1 - hit), SUREST)
 
 
+def exponent_scale(topology: Topology) -> float:
+    """Returns what exponents are multiplied by as fixed-point numbers.
+
+    The largest sum is 14 a neighbour (-log 2^-20) times the out-degree: it has to fit 64 bits.
+    """
+    most = int(topology.out_degree.max(initial=1))
+    return float(1 << min(40, 59 - most.bit_length()))
+
+
 class ReachModel:
     """The reach of nodes through the layers of one sampler; call `step` for each layer, from the seeds downwards.
 
@@ -66,13 +79,12 @@ class ReachModel:
         topology: the in-neighbours.
         reciprocity: share of edges that have a reverse.
         threads: number of native threads; the result does not depend on it.
+        replace: whether neighbours are drawn with replacement.
     """
 
-    def __init__(self, topology: Topology, reciprocity: float, threads: int = 1):
+    def __init__(self, topology: Topology, reciprocity: float, threads: int = 1, *, replace: bool = False):
         self.topology, self.reciprocity, self.threads = topology, reciprocity, check_threads(threads)
-        # The largest sum is 14 a neighbour (-log 2^-20) times the out-degree: it has to fit 64 bits.
-        most = int(topology.out_degree.max(initial=1))
-        self._scale = float(1 << min(40, 59 - most.bit_length()))
+        self.replace, self._scale = replace, exponent_scale(topology)
         self._indptr = np.require(topology.indptr, requirements=["C", "A"])
         self._drawn = np.zeros(topology.num_nodes)  # t
 
@@ -85,7 +97,9 @@ class ReachModel:
         """
         rates = np.require(rates, np.float64, ["C", "A"])
         values, drawn = np.empty((len(rates), 2), np.uint64), np.empty(len(rates))
-        _native.pick_exponents(self._indptr, rates, fanout, self._scale, self._drawn, drawn, values, self.threads)
+        _native.pick_exponents(
+            self._indptr, rates, fanout, self.replace, self._scale, self._drawn, drawn, values, self.threads
+        )
         sums, out = push(self.topology, values, threads=self.threads), np.empty(len(rates))
         _native.reach(sums, self._drawn, self.reciprocity, self._scale, out, self.threads)
         self._drawn = drawn

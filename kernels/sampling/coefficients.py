@@ -7,6 +7,9 @@ stored. Square roots are taken once per node, in float64: O(num_src + nnz).
 
 The GCN weights are the symmetrically normalised adjacency with self-loops. Not checked: that the degrees are those of the whole graph.
 
+Where a sampler draws neighbours otherwise than uniformly, blocks carry `share`, each edge's share in the mean of its row. It stands in the
+place of 1 / k: the neighbour sum is d_in(v) times the shared mean, which with equal shares is the same.
+
 Source: Kipf and Welling: Semi-Supervised Classification with Graph Convolutional Networks, equation 2.
 """
 
@@ -53,7 +56,7 @@ def gcn_weights(block: Block, in_degree: Array, out_degree: Array, sampled: bool
     start, end = (as_int32(getattr(block, name), name, block.num_dst) for name in ("start", "end"))
     indices = as_int32(block.indices, "indices", len(block.indices))
     weight, self_weight = np.empty(len(indices), np.float32), np.empty(block.num_dst, np.float32)
-    dst_ids = block.dst_ids
+    dst_ids, shared = block.dst_ids, sampled and block.share is not None
     _native.gcn_weights(
         start,
         end,
@@ -61,11 +64,11 @@ def gcn_weights(block: Block, in_degree: Array, out_degree: Array, sampled: bool
         in_degree[dst_ids],
         out_degree[dst_ids],
         out_degree[block.src_ids],
-        sampled,
+        sampled and not shared,
         weight,
         self_weight,
     )
-    return weight, self_weight
+    return (weight * _shared(block, in_degree) if shared else weight), self_weight
 
 
 def sum_weights(block: Block, in_degree: Array) -> Array:
@@ -76,8 +79,10 @@ def sum_weights(block: Block, in_degree: Array) -> Array:
         in_degree: i32[N] of the whole graph.
 
     Returns:
-        f32[nnz]; 1 on whole rows, 0 where an edge was removed.
+        f32[nnz]; 1 on whole rows, 0 where an edge was removed. Where edges have shares, d_in(v) times the share.
     """
+    if block.share is not None:
+        return _shared(block, in_degree)
     taken = block.end - block.start
     factor = (in_degree[block.dst_ids] / np.maximum(taken, 1)).astype(np.float32)
     if len(block.indices) == taken.sum():
@@ -86,3 +91,15 @@ def sum_weights(block: Block, in_degree: Array) -> Array:
     for low, high, value in zip(block.start, block.end, factor, strict=True):
         weight[low:high] = value
     return weight
+
+
+def _shared(block: Block, in_degree: Array) -> Array:
+    """Returns f32[nnz], d_in(v) times the share of each edge; 0 where an edge was removed."""
+    assert block.share is not None
+    taken, degree = block.end - block.start, in_degree[block.dst_ids].astype(np.float32)
+    if len(block.indices) == taken.sum():
+        return np.repeat(degree, taken) * block.share
+    factor = np.zeros(len(block.indices), np.float32)
+    for low, high, value in zip(block.start, block.end, degree, strict=True):
+        factor[low:high] = value
+    return factor * block.share

@@ -51,6 +51,7 @@ def _launch(
         address(out_degree, "out_degree", device),
         *(np.int32(value) for value in how),
         np.int32(block.num_dst),
+        address(block.share if how[1] else None, "share", device, len(block.indices), "float32"),
         address(weight, "weight", device, dtype="float32"),
         address(own, "self_weight", device, dtype="float32"),
     )

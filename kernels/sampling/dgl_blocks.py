@@ -15,8 +15,8 @@ def to_dgl(block: Block) -> Any:
     """Returns the block as a `dgl` message flow graph.
 
     Edges keep their order and removed ones are left out. Ids are int64, for DGL 1.1.3 dies on sampled blocks of 32-bit ids. Global ids
-    are in `srcdata[dgl.NID]` and `dstdata[dgl.NID]`, edge weights in `edata["weight"]` and the destinations' own weights in
-    `dstdata["self_weight"]`, where the block has them.
+    are in `srcdata[dgl.NID]` and `dstdata[dgl.NID]`; edge weights in `edata["weight"]`, shares of the mean in `edata["share"]` and the
+    destinations' own weights in `dstdata["self_weight"]`, where the block has them.
 
     Args:
         block: a block whose destinations are its first sources, as in every mini-batch.
@@ -44,6 +44,8 @@ def to_dgl(block: Block) -> Any:
     made.dstdata[dgl.NID] = made.srcdata[dgl.NID][: block.num_dst]
     if block.weight is not None:
         made.edata["weight"] = torch.from_numpy(block.weight[edges])
+    if block.share is not None:
+        made.edata["share"] = torch.from_numpy(block.share[edges])
     if block.self_weight is not None:
         made.dstdata["self_weight"] = torch.from_numpy(block.self_weight)
     return made

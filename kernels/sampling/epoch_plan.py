@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kernels.arrays import as_ids
 from kernels.errors import InputError
@@ -38,8 +38,80 @@ class PlannedBatch(NamedTuple):
     group_seeds: int
 
 
+class Plan(Protocol):
+    """What loop and sources need of a plan; `EpochPlan` and `PartPlan` (kernels/sampling/part_plan.py) are two.
+
+    Attributes:
+        train_ids: ids[n], global: the seeds of an epoch, each used once.
+        batch_size: largest number of seeds per batch.
+        reuse: K: training epoch e uses sampling epoch e mod K; 0 = every epoch samples anew.
+    """
+
+    @property
+    def train_ids(self) -> Array: ...  # noqa: D102
+    @property
+    def batch_size(self) -> int: ...  # noqa: D102
+    @property
+    def reuse(self) -> int: ...  # noqa: D102
+
+    @property
+    def num_batches(self) -> int:
+        """Batches in an epoch."""
+        ...
+
+    @property
+    def batches_per_step(self) -> int:
+        """Batches of a whole optimiser step."""
+        ...
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimiser steps in an epoch."""
+        ...
+
+    def batches(self, train_epoch: int, start: int = 0) -> Iterator[PlannedBatch]:
+        """Yields the batches of a training epoch from position `start` on."""
+        ...
+
+
+class ReusedEpochs:
+    """What plans have in common: training epochs go through K sampling epochs in rotation, each in an order of its own."""
+
+    seed: int
+    stream: int
+    reuse: int
+
+    @property
+    def num_batches(self) -> int:
+        """Batches in an epoch."""
+        raise NotImplementedError
+
+    def batches(self, train_epoch: int, start: int = 0) -> Iterator[PlannedBatch]:
+        """Yields the batches of a training epoch, those of all parts where there are some, from position `start` on.
+
+        Raises:
+            InputError: train_epoch is negative or start is outside 0..num_batches.
+        """
+        if train_epoch < 0 or not 0 <= start <= self.num_batches:
+            raise InputError(f"epoch {train_epoch}, position {start}", f"give positions in 0..{self.num_batches}")
+        return self._batches(train_epoch, start)
+
+    def _batches(self, train_epoch: int, start: int) -> Iterator[PlannedBatch]:
+        raise NotImplementedError
+
+    def sampling_epoch(self, train_epoch: int) -> int:
+        """Returns the epoch whose batches a training epoch takes."""
+        return train_epoch % self.reuse if self.reuse else train_epoch
+
+    def order(self, train_epoch: int, count: int) -> list[int]:
+        """Returns which of `count` steps or rounds stands at each place of a training epoch."""
+        if not self.reuse:
+            return list(range(count))
+        return permutation(key(self.seed, self.stream, train_epoch, ORDER_WORD), count).tolist()
+
+
 @dataclass(frozen=True)
-class EpochPlan:
+class EpochPlan(ReusedEpochs):
     """The batches of every epoch over one set of seeds.
 
     Raises:
@@ -73,24 +145,19 @@ class EpochPlan:
         return -(-len(self.train_ids) // self.batch_size)
 
     @property
+    def batches_per_step(self) -> int:
+        """Batches of a whole optimiser step."""
+        return self.accumulate
+
+    @property
     def steps_per_epoch(self) -> int:
         """Optimiser steps in an epoch: ceil(num_batches / accumulate)."""
         return -(-self.num_batches // self.accumulate)
 
-    def batches(self, train_epoch: int, start: int = 0) -> Iterator[PlannedBatch]:
-        """Yields the batches of a training epoch from position `start` on.
-
-        Raises:
-            InputError: train_epoch is negative or start is outside 0..num_batches.
-        """
-        if train_epoch < 0 or not 0 <= start <= self.num_batches:
-            raise InputError(f"epoch {train_epoch}, position {start}", f"give positions in 0..{self.num_batches}")
-        return self._batches(train_epoch, start)
-
     def _batches(self, train_epoch: int, start: int) -> Iterator[PlannedBatch]:
-        epoch = train_epoch % self.reuse if self.reuse else train_epoch
+        epoch = self.sampling_epoch(train_epoch)
         seeds = self.train_ids[permutation(key(self.seed, self.stream, epoch), len(self.train_ids))]
-        steps = self._order(train_epoch)
+        steps = self.order(train_epoch, self.num_batches)
         for position in range(start, self.num_batches):
             first = position - position % self.accumulate
             group = steps[first : first + self.accumulate]
@@ -102,12 +169,6 @@ class EpochPlan:
                 group=(position - first, len(group)),
                 group_seeds=sum(high - low for low, high in map(self._cut, group)),
             )
-
-    def _order(self, train_epoch: int) -> list[int]:
-        """The step at each position of a training epoch."""
-        if not self.reuse:
-            return list(range(self.num_batches))
-        return permutation(key(self.seed, self.stream, train_epoch, ORDER_WORD), self.num_batches).tolist()
 
     def _cut(self, step: int) -> tuple[int, int]:
         """The range of the permuted seeds that one step takes."""

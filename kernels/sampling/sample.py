@@ -22,7 +22,8 @@ much. While it samples, an array of local ids has space for `fanout` edges per r
 is not used is not touched, and given back.
 
 One thread does all of it in one pass. Threads share the choosing in pieces of 128 to 1,024 rows, whose edges wait until they are renamed:
-in edge order, by one thread at a time, beside the choosing of later pieces. Two threads gain most of a core, more of them wait for
+in edge order, by one thread at a time, beside the choosing of later pieces. Rows that are taken whole are shared by edges, in pieces of
+16,384, so a row of a million neighbours is read by all threads. Two threads gain most of a core, more of them wait for
 it. To use many cores run one Sampler per thread.
 
 This is node-wise neighbour sampling (GraphSAGE). Not checked: that a row of the topology names a neighbour once; a repeated one counts as
@@ -31,7 +32,7 @@ several edges.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -63,32 +64,58 @@ def sample_reference(
     topology: Topology, fanouts: Sequence[int], batch: BatchKey, seeds: Array, *, seed: int, replace: bool = False
 ) -> tuple[Block, ...]:
     """Returns the blocks of a batch as `Sampler.sample` does, without transposes (the rule in plain Python)."""
+
+    def pick(layer_key: int, v: int, fanout: int) -> tuple[list[int], None]:
+        first, last = int(topology.indptr[v]), int(topology.indptr[v + 1])
+        positions = choose_reference(absorb(layer_key, v), last - first, fanout, replace)
+        return [int(topology.indices[first + position]) for position in positions], None
+
+    return blocks_reference(fanouts, batch, seeds, pick, seed=seed, dtype=topology.indices.dtype)
+
+
+def blocks_reference(
+    fanouts: Sequence[int],
+    batch: BatchKey,
+    seeds: Array,
+    pick: Callable[[int, int, int], tuple[Sequence[int], Sequence[float] | None]],
+    *,
+    seed: int,
+    dtype: Any,
+) -> tuple[Block, ...]:
+    """Returns the blocks of a batch, whose destinations get what a rule picks for them (plain Python).
+
+    Args:
+        fanouts, batch, seeds, seed: as of the sampler.
+        pick: from (key of the layer, node, fanout) to the sources of a destination, and their shares or None.
+        dtype: of ids.
+    """
     nodes = [int(v) for v in seeds]
     local = {v: i for i, v in enumerate(nodes)}
-    blocks = []
+    blocks: list[Block] = []
     for layer, fanout in zip(reversed(range(len(fanouts))), fanouts, strict=True):
         layer_key = key(seed, batch.stream, batch.epoch, batch.step, layer)
-        num_dst, indices, ends = len(nodes), [], []
+        num_dst, indices, ends, shares = len(nodes), [], [], []
+        shared = False
         for v in nodes[:num_dst]:
-            first, last = int(topology.indptr[v]), int(topology.indptr[v + 1])
-            for position in choose_reference(absorb(layer_key, v), last - first, fanout, replace):
-                u = int(topology.indices[first + position])
+            sources, given = pick(layer_key, v, fanout)
+            for u in sources:
                 if u not in local:
                     local[u] = len(nodes)
                     nodes.append(u)
                 indices.append(local[u])
+            shared |= given is not None
+            shares += given or []
             ends.append(len(indices))
-        blocks.insert(
-            0,
-            Block(
-                num_dst=num_dst,
-                num_src=len(nodes),
-                start=np.array([0, *ends][:-1], np.int32),
-                end=np.array(ends, np.int32),
-                indices=np.array(indices, np.int32),
-                src_ids=np.array(nodes, topology.indices.dtype),
-            ),
+        block = Block(
+            num_dst=num_dst,
+            num_src=len(nodes),
+            start=np.array([0, *ends][:-1], np.int32),
+            end=np.array(ends, np.int32),
+            indices=np.array(indices, np.int32),
+            src_ids=np.array(nodes, dtype),
+            share=np.array(shares, np.float32) if shared else None,
         )
+        blocks.insert(0, block)
     return tuple(blocks)
 
 
@@ -108,6 +135,7 @@ class Sampler:
     """
 
     FUSED = True  # `kernels.sampling.two_step` is the other way
+    EDGES = True  # whether an edge of a block is one of the topology, with a weight, a type and an id
 
     def __init__(
         self, topology: Topology, fanouts: Sequence[int], *, seed: int, replace: bool = False, threads: int = 1
@@ -124,9 +152,14 @@ class Sampler:
             raise InputError(f"indptr is {topology.indptr.dtype}{list(topology.indptr.shape)}", "give int64[N+1]")
         if topology.indices.dtype not in (np.int32, np.int64) or topology.indices.ndim != 1:
             raise InputError(f"indices is {topology.indices.dtype}{list(topology.indices.shape)}", "give ids[E]")
+        self._native = self._open(replace, check_threads(threads), fused=self.FUSED)
+
+    def _open(self, replace: bool, threads: int, **more: Any) -> _native.Sampler32:
+        """Returns the native sampler; `more` is what other ways of drawing give it."""
+        topology = self.topology
         native = _native.Sampler32 if topology.indices.dtype == np.int32 else _native.Sampler64
         indptr, indices = (np.require(array, requirements=["C", "A"]) for array in (topology.indptr, topology.indices))
-        self._native = native(indptr, indices, list(self.fanouts), replace, check_threads(threads), self.FUSED)
+        return native(indptr, indices, list(self.fanouts), replace, threads, **more)
 
     @property
     def scratch_bytes(self) -> int:
@@ -156,8 +189,8 @@ class Sampler:
         if transpose not in get_args(Transposes):
             raise InputError(f"transpose = {transpose!r}", f"give one of {', '.join(get_args(Transposes))}")
         graph = self.topology
-        wants_ids = edge_ids and graph.edge_ids is not None
-        positions = wants_ids or graph.weights is not None or graph.edge_types is not None
+        wants_ids = edge_ids and graph.edge_ids is not None and self.EDGES
+        positions = wants_ids or (self.EDGES and (graph.weights is not None or graph.edge_types is not None))
         batch_key = key(self.seed, batch.stream, batch.epoch, batch.step)
         code = get_args(Transposes).index(transpose)
         src_ids, layers = self._native.sample(batch_key, self.check_seeds(seeds), code, positions)
@@ -197,7 +230,7 @@ class Sampler:
         return seeds.astype(self.topology.indices.dtype, copy=False)
 
     def _block(self, src_ids: Array, layer: tuple[Any, ...], wants_ids: bool) -> Block:
-        num_dst, num_src, start, end, indices, position, t_start, t_edge, t_dst = layer
+        num_dst, num_src, start, end, indices, position, t_start, t_edge, t_dst, share = layer
         graph = self.topology
         return Block(
             num_dst=num_dst,
@@ -206,8 +239,9 @@ class Sampler:
             end=end,
             indices=indices,
             src_ids=src_ids[:num_src],
-            weight=None if graph.weights is None else graph.weights[position],
-            edge_type=None if graph.edge_types is None else graph.edge_types[position],
+            weight=None if graph.weights is None or position is None else graph.weights[position],
+            share=share,
+            edge_type=None if graph.edge_types is None or position is None else graph.edge_types[position],
             edge_id=graph.edge_ids[position] if wants_ids and graph.edge_ids is not None else None,
             t_start=t_start,
             t_edge=t_edge,

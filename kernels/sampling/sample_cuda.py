@@ -27,7 +27,12 @@ from kernels.sampling.sample import Transposes
 from kernels.sampling.transpose_cuda import transpose_cuda
 from kernels.types import BatchKey, Block, Topology
 
+ENTRY_BYTES = 8
+"""Of an alias table, per edge."""
 LAST_STAMP = 2**32 - 2
+SIZES = 5
+"""What is known of a layer at its end: destinations, edges, nodes, the first fault, entries of alias tables that were read so far."""
+
 MOST_EDGES = 2**31 - 1
 FAULTS = {2: "seed at position {} is repeated", 3: "position {} of the topology names no node of the graph"}
 
@@ -41,11 +46,45 @@ class _Layer:
     local_ids: Any
     rows: Any
     positions: Any
-    sizes: Any
+    share: Any = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the launches of a batch have in common, on the device.
+
+    Attributes:
+        stamp: of the batch.
+        nodes: ids[most], the nodes that have a local id so far come first.
+        state: i64[5]; kernels/cuda/sampling/layer.cuh says of what.
+    """
+
+    stamp: np.uint64
+    nodes: Any
+    state: Any
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Where the edges of a layer go.
+
+    Attributes:
+        ends: i32[most], running sums of the edges of each destination.
+        scratch: u32[space]; reached: ids[space], sources; rows: i32[space], destinations.
+        positions: i64[space], places in the topology, or None.
+    """
+
+    ends: Any
+    scratch: Any
+    reached: Any
+    rows: Any
+    positions: Any
 
 
 class CudaSampler:
     """Samples the blocks of mini-batches on a device; one batch at a time.
+
+    `table_reads`: entries of alias tables that the last batch read; 0 where neighbours are drawn without them.
 
     Args:
         topology: indptr i64[N+1] and indices ids[E] on the device or in pinned host memory; weights and edge types as well, if it has them.
@@ -58,9 +97,13 @@ class CudaSampler:
         InputError: fanouts are not numbers of neighbours, or the device cannot read the topology.
     """
 
+    EDGES = True
+    """Whether an edge of a block is one of the graph, with its weight and type."""
+
     def __init__(
         self, topology: Topology, fanouts: Sequence[int], *, seed: int, device: KernelDevice, replace: bool = False
     ):
+        self.table_reads = 0
         self.topology, self.fanouts, self.seed, self.device = topology, tuple(map(int, fanouts)), seed, device
         if not self.fanouts or any(fanout < -1 or fanout == 0 or fanout >= 2**31 for fanout in self.fanouts):
             problem = f"fanouts = {list(self.fanouts)}"
@@ -91,32 +134,54 @@ class CudaSampler:
         device, num_layers = self.device, len(self.fanouts)
         seeds, stamp = self._check_seeds(seeds), self._next_stamp()
         bounds = self._bounds(len(seeds))
-        nodes, state = device.empty((max(1, bounds[-1]),), self._id_name), device.zeros((4,), np.int64)
+        nodes, state = device.empty((max(1, bounds[-1]),), self._id_name), device.zeros((SIZES,), np.int64)
         sent = device.upload(seeds)
         num_seeds = np.int32(len(seeds))
         self._launch("begin", 1, self._at(state), num_seeds)
         known = self._at(sent), num_seeds
-        self._launch("name_seeds", len(seeds), *known, self._count(), stamp, self._at(self._map), self._at(nodes))
+        self._launch("name_seeds", len(seeds), *known, self._count_nodes(), stamp, self._at(self._map), self._at(nodes))
         self._launch("check_seeds", len(seeds), *known, stamp, self._at(self._map), self._at(state))
         batch_key = key(self.seed, batch.stream, batch.epoch, batch.step)
-        sizes = device.zeros((num_layers, 4), np.int64)
+        sizes, drawing = device.zeros((num_layers, SIZES), np.int64), Batch(stamp, nodes, state)
         made, most = [], len(seeds)
         for place, fanout in enumerate(self.fanouts):
             layer_key = np.uint64(absorb(batch_key, num_layers - 1 - place))
-            layer = self._layer(most, fanout, layer_key, stamp, nodes, state, sizes[place])
+            layer = self._layer(most, fanout, layer_key, drawing, sizes[place])
             made.append(layer)
             most = bounds[place + 1]
-        return self._cut(made, np.asarray(device.download(sizes)), nodes, seeds, transpose)
+        found = np.asarray(device.download(sizes))
+        self.table_reads = int(found[-1][4])
+        return self._cut(made, found, nodes, seeds, transpose)
 
-    def _layer(
-        self, most: int, fanout: int, layer_key: np.uint64, stamp: np.uint64, nodes: Any, state: Any, sizes: Any
-    ) -> _Layer:
-        """Samples one layer, of `most` destinations at most."""
-        device, wants = self.device, self.topology.weights is not None or self.topology.edge_types is not None
-        taken = device.empty((most,), np.int32)
-        rows = self._indptr, self._at(nodes), self._at(state)
+    def waits(self, fanout: int) -> bool:
+        """Says whether a layer's number of edges is downloaded while it is sampled: only the graph knows how many there may be."""
+        return fanout < 0
+
+    def topology_bytes(self, blocks: Sequence[Block]) -> int:
+        """Returns the bytes of the topology and its tables that sampling these blocks, the last ones, asked for."""
+        row_ends, id_bytes = 16, np.dtype(self._id_name).itemsize
+        edges = sum(row_ends * block.num_dst + len(block.indices) * id_bytes for block in blocks)
+        return edges + ENTRY_BYTES * self.table_reads
+
+    def _count(self, most: int, fanout: int, layer_key: np.uint64, batch: Batch) -> Any:
+        """Returns i32[most]: edges that each destination gives up, 0 behind the last one."""
+        taken = self.device.empty((most,), np.int32)
+        rows = self._indptr, self._at(batch.nodes), self._at(batch.state)
         self._launch("count", most, *rows, np.int32(fanout), np.int32(most), self._at(taken))
-        ends = device.running_sums(taken)
+        return taken
+
+    def _choose(self, most: int, fanout: int, layer_key: np.uint64, batch: Batch, edges: Edges) -> Any:
+        """Fills the edges; returns f32[space], their shares, where they have shares of their own."""
+        reached = self._at(edges.reached), self._at(edges.rows), self._at(edges.positions)
+        graph = self._indptr, self._indices, self._count_nodes(), self._at(batch.nodes)
+        how = layer_key, np.int32(fanout), batch.stamp, self._at(edges.ends), self._at(edges.scratch)
+        self._launch("choose", most, *graph, *how, *reached, self._at(self._map), self._at(batch.state))
+
+    def _layer(self, most: int, fanout: int, layer_key: np.uint64, batch: Batch, sizes: Any) -> _Layer:
+        """Samples one layer, of `most` destinations at most."""
+        device, topology, nodes, state, stamp = self.device, self.topology, batch.nodes, batch.state, batch.stamp
+        wants = self.EDGES and (topology.weights is not None or topology.edge_types is not None)
+        ends = device.running_sums(self._count(most, fanout, layer_key, batch))
         space = self._space(most, fanout)
         if space is None:
             space = int(device.download(ends[-1:])[0]) if most else 0
@@ -124,10 +189,7 @@ class CudaSampler:
         reached, of_row = device.empty((space,), self._id_name), device.empty((space,), np.int32)
         positions = device.empty((space,), np.int64) if wants else None
         scratch = device.empty((space,), np.int32)
-        edges = self._at(reached), self._at(of_row), self._at(positions), self._at(self._map), self._at(state)
-        graph = self._indptr, self._indices, self._count(), self._at(nodes)
-        how = layer_key, np.int32(fanout), stamp, self._at(ends), self._at(scratch)
-        self._launch("choose", most, *graph, *how, *edges)
+        share = self._choose(most, fanout, layer_key, batch, Edges(ends, scratch, reached, of_row, positions))
         fresh, entries = device.empty((space,), np.int32), (stamp, self._at(self._map), self._at(state))
         self._launch("find_new", space, self._at(reached), *entries, np.int32(space), self._at(fresh))
         ranks = device.running_sums(fresh)
@@ -139,7 +201,7 @@ class CudaSampler:
         self._launch("close_layer", 1, self._at(ranks), np.int32(space), self._at(state), self._at(sizes))
         starts = device.empty((most,), np.int32)
         self._launch("shift", most, self._at(ends), np.int32(most), self._at(starts))
-        return _Layer(starts, ends, local_ids, of_row, positions, sizes)
+        return _Layer(starts, ends, local_ids, of_row, positions, share)
 
     def _cut(self, made: list[_Layer], sizes: Any, nodes: Any, seeds: Any, transpose: Transposes) -> tuple[Block, ...]:
         """Returns the blocks, their arrays cut to what they hold."""
@@ -159,8 +221,9 @@ class CudaSampler:
                 end=layer.ends[:num_dst],
                 indices=layer.local_ids[:num_edges],
                 src_ids=nodes[:num_src],
-                weight=None if graph.weights is None else graph.weights[place],
-                edge_type=None if graph.edge_types is None else graph.edge_types[place],
+                weight=None if place is None or graph.weights is None else graph.weights[place],
+                share=None if layer.share is None else layer.share[:num_edges],
+                edge_type=None if place is None or graph.edge_types is None else graph.edge_types[place],
             )
             lowest = number == len(made) - 1
             if transpose == "all" or (transpose == "hidden" and not lowest):
@@ -199,18 +262,18 @@ class CudaSampler:
     def _next_stamp(self) -> np.uint64:
         """Returns a stamp below all before it; begins anew, with a fresh map, when there are none left."""
         if self._stamp == 0:
-            self._launch("fill", self.topology.num_nodes, self._at(self._map), self._count())
+            self._launch("fill", self.topology.num_nodes, self._at(self._map), self._count_nodes())
             self._stamp = LAST_STAMP + 1
         self._stamp -= 1
         return np.uint64(self._stamp)
 
-    def _count(self) -> np.int64:
+    def _count_nodes(self) -> np.int64:
         return np.int64(self.topology.num_nodes)
 
     def _at(self, array: Any) -> np.uint64:
         return np.uint64(0) if array is None or 0 in array.shape else np.uint64(self.device.pointer(array, "an array"))
 
-    def _launch(self, name: str, threads: int, *arguments: Any) -> None:
+    def _launch(self, name: str, threads: int, *arguments: Any, source: str = "sampling/sample") -> None:
         if threads:
-            kernel = self.device.kernel("sampling/sample", name, self._defines)
+            kernel = self.device.kernel(source, name, self._defines)
             kernel(grid(threads, self.device), (BLOCK,), arguments)

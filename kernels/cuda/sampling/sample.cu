@@ -1,30 +1,11 @@
 // Fused neighbour sampling; see kernels/sampling/sample.py for the rule and kernels/sampling/sample_cuda.py for the order of the launches.
-//
-// The map has one entry per node: the stamp of the batch in the upper half, newer stamps smaller, and in the lower half the local id, or, until
-// it is known, NEW and the first edge that reached the node. Its least value is found by atomics on integers, so the order of threads does not
-// matter. Sizes stay in `state`: nodes so far, destinations of the layer, its edges, the first fault.
-#include "base/rng.h"
-
-#ifndef ID
-#define ID int
+#ifndef REPLACE
 #define REPLACE 0
 #endif
+#include "sampling/layer.cuh"
 
-typedef unsigned long long u64;
-typedef long long i64;
-
-constexpr unsigned NEW = 0x80000000u;
-constexpr int NODES = 0, DESTINATIONS = 1, EDGES = 2, FAULT = 3;
-constexpr int NO_FAULT = 0, BAD_SEED = 1, REPEATED_SEED = 2, BAD_NEIGHBOUR = 3;
+constexpr int BAD_SEED = 1, REPEATED_SEED = 2;
 constexpr int SMALL = 64;  // positions that a thread sorts in memory of its own
-
-__device__ inline i64 thread_number() { return static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; }
-__device__ inline i64 num_threads() { return static_cast<i64>(gridDim.x) * blockDim.x; }
-
-// The least fault wins: its kind in the low bits, its place above.
-__device__ inline void note(i64* state, int kind, i64 place) {
-    atomicMin(reinterpret_cast<u64*>(state + FAULT), static_cast<u64>(place << 2 | kind));
-}
 
 extern "C" __global__ void __launch_bounds__(256) fill(u64* map, i64 count) {
     for (i64 at = thread_number(); at < count; at += num_threads()) map[at] = ~0ull;
@@ -53,17 +34,12 @@ check_seeds(const ID* seeds, int num_seeds, u64 stamp, const u64* map, i64* stat
     }
 }
 
-__device__ inline i64 num_taken(i64 degree, int fanout) {
-    if (fanout < 0 || degree == 0) return degree;
-    return REPLACE || degree > fanout ? fanout : degree;
-}
-
 // taken[i] = edges that destination i gives up; 0 behind the last one, up to `most` rows.
 extern "C" __global__ void __launch_bounds__(256)
 count(const i64* indptr, const ID* nodes, const i64* state, int fanout, int most, int* taken) {
     for (i64 i = thread_number(); i < most; i += num_threads()) {
         i64 edges = 0;
-        if (i < state[NODES]) edges = num_taken(indptr[nodes[i] + 1] - indptr[nodes[i]], fanout);
+        if (i < state[NODES]) edges = num_taken(indptr[nodes[i] + 1] - indptr[nodes[i]], fanout, REPLACE);
         taken[i] = static_cast<int>(edges);
     }
 }
@@ -75,13 +51,6 @@ extern "C" __global__ void open_layer(const int* ends, int most, i64* state) {
     state[EDGES] = most > 0 ? ends[most - 1] : 0;
 }
 
-// Puts `value` among the first `count` ascending positions.
-__device__ inline void insert(unsigned* chosen, int count, unsigned value) {
-    int at = count;
-    for (; at > 0 && chosen[at - 1] > value; --at) chosen[at] = chosen[at - 1];
-    chosen[at] = value;
-}
-
 // Ascending positions of a row, `taken` of them, by Floyd's algorithm; kernels/sampling/sample.py has the rule.
 __device__ inline void choose_positions(u64 row_key, i64 degree, int taken, unsigned* chosen) {
     for (int i = 0; i < taken; ++i) {
@@ -91,12 +60,7 @@ __device__ inline void choose_positions(u64 row_key, i64 degree, int taken, unsi
         }
         const u64 last = degree - taken + i;
         const unsigned drawn = static_cast<unsigned>(graphmill::bounded(graphmill::draw(row_key, i), last + 1));
-        int low = 0, high = i;  // the first of those chosen that is not below the draw
-        while (low < high) {
-            const int middle = (low + high) / 2;
-            if (chosen[middle] < drawn) low = middle + 1;
-            else high = middle;
-        }
+        const int low = first_from(chosen, i, drawn);
         if (low < i && chosen[low] == drawn) chosen[i] = static_cast<unsigned>(last);  // every earlier choice is smaller
         else insert(chosen, i, drawn);
     }
@@ -116,15 +80,11 @@ choose(const i64* indptr, const ID* indices, i64 num_nodes, const ID* nodes, u64
         if (!all) choose_positions(graphmill::absorb(layer_key, static_cast<u64>(node)), degree, taken, chosen);
         for (int k = 0; k < taken; ++k) {
             const i64 position = first + (all ? k : chosen[k]), e = begin + k;
-            ID source = indices[position];
-            if (source < 0 || source >= num_nodes) {
-                note(state, BAD_NEIGHBOUR, position);
-                source = 0;
-            }
+            const ID source = source_at(indices, position, num_nodes, state);
             reached[e] = source;
             rows[e] = static_cast<int>(i);
             if (positions) positions[e] = position;
-            atomicMin(map + source, stamp << 32 | NEW | static_cast<u64>(e));
+            reach(source, e, stamp, map);
         }
     }
 }
@@ -163,6 +123,7 @@ extern "C" __global__ void close_layer(const int* ranks, int most, i64* state, i
     sizes[1] = state[EDGES];
     sizes[2] = state[NODES];
     sizes[3] = state[FAULT];
+    sizes[4] = state[READS];
 }
 
 // starts[i] = ends[i - 1].

@@ -4,6 +4,7 @@
 namespace graphmill {
 void bind_random(py::module_& m);
 void bind_random_gather(py::module_& m);
+void bind_alias(py::module_& m);
 void bind_choose(py::module_& m);
 void bind_sample(py::module_& m);
 void bind_transpose(py::module_& m);
@@ -26,12 +27,17 @@ void bind_push(py::module_& m);
 void bind_pack(py::module_& m);
 void bind_copies(py::module_& m);
 void bind_reach(py::module_& m);
+void bind_weighted_reach(py::module_& m);
 void bind_move_rows(py::module_& m);
 void bind_ldg(py::module_& m);
 void bind_chunk_sets(py::module_& m);
 void bind_chunk_schedule(py::module_& m);
 void bind_chunk_steps(py::module_& m);
 void bind_chunk_order(py::module_& m);
+void bind_csr2(py::module_& m);
+void bind_admit(py::module_& m);
+void bind_row_norms(py::module_& m);
+void bind_removal(py::module_& m);
 
 namespace {
 
@@ -53,6 +59,7 @@ PYBIND11_MODULE(_native, m) {
     pybind11::register_local_exception_translator(&graphmill::translate);
     graphmill::bind_random(m);
     graphmill::bind_random_gather(m);
+    graphmill::bind_alias(m);
     graphmill::bind_choose(m);
     graphmill::bind_sample(m);
     graphmill::bind_transpose(m);
@@ -75,10 +82,15 @@ PYBIND11_MODULE(_native, m) {
     graphmill::bind_pack(m);
     graphmill::bind_copies(m);
     graphmill::bind_reach(m);
+    graphmill::bind_weighted_reach(m);
     graphmill::bind_move_rows(m);
     graphmill::bind_ldg(m);
     graphmill::bind_chunk_sets(m);
     graphmill::bind_chunk_schedule(m);
     graphmill::bind_chunk_steps(m);
     graphmill::bind_chunk_order(m);
+    graphmill::bind_csr2(m);
+    graphmill::bind_admit(m);
+    graphmill::bind_row_norms(m);
+    graphmill::bind_removal(m);
 }

@@ -36,18 +36,28 @@ struct Loads {
         }
         return least;
     }
-    // The part with the most room that a node fits into; where it fits nowhere, the one with the most room.
-    int emptiest(const int64_t* weights) const {
+    // How much of what a node weighs lies where a part is already full: the sum over measures of weight x load, both in capacities.
+    double strain(int part, const int64_t* weights) const {
+        double sum = 0;
+        for (int c = 0; c < num_measures; ++c) {
+            if (!capacity[c]) continue;
+            const double all = double(capacity[c]);
+            sum += double(weights[c]) / all * (double(load[size_t(part) * num_measures + c]) / all);
+        }
+        return sum;
+    }
+    // Of the parts that a node fits into the one of the least strain; where it fits nowhere, of all.
+    int easiest(const int64_t* weights) const {
         int best = 0;
         bool best_fits = false;
-        double best_room = 0;
+        double least = 0;
         for (int part = 0; part < num_parts; ++part) {
             const bool fit = fits(part, weights);
-            const double left = room(part);
-            if (part == 0 || fit > best_fits || (fit == best_fits && left > best_room)) {
+            const double found = strain(part, weights);
+            if (part == 0 || fit > best_fits || (fit == best_fits && found < least)) {
                 best = part;
                 best_fits = fit;
-                best_room = left;
+                least = found;
             }
         }
         return best;
@@ -96,7 +106,7 @@ int64_t ldg(Array<int64_t> indptr, Array<Id> indices, Array<Id> order, Array<int
                 }
                 found[part] = 0;
             }
-            if (best < 0) best = before >= 0 && loads.fits(before, own) ? before : loads.emptiest(own);
+            if (best < 0) best = before >= 0 && loads.fits(before, own) ? before : loads.easiest(own);
             moved += best != before;
             parts[v] = best;
             loads.add(best, own, 1);

@@ -12,9 +12,19 @@ namespace {
 constexpr int64_t PIECE = 1 << 14;      // nodes that a thread takes at a time
 constexpr double SUREST = 1 - 0x1p-20;  // keeps the logarithm finite
 
+// The probability that a row of so many neighbours draws a given one.
+double pick_chance(int64_t degree, int64_t fanout, bool replace) {
+    if (!replace || fanout < 0 || degree == 0) return fanout < 0 || degree <= fanout ? 1.0 : static_cast<double>(fanout) / degree;
+    double missed = 1, base = 1 - 1.0 / degree;
+    for (int64_t draws = fanout; draws; draws >>= 1, base *= base) {
+        if (draws & 1) missed *= base;
+    }
+    return 1 - missed;
+}
+
 // What each node u adds to the sums of its in-neighbours: the exponent of missing them in this layer too, and its derivative by u's own
 // exponent. `before` and `after`: that u has drawn a given neighbour in the layers above, and in this one as well.
-void pick_exponents(Array<int64_t> indptr, Array<double> rates, int64_t fanout, double scale, Array<double> before,
+void pick_exponents(Array<int64_t> indptr, Array<double> rates, int64_t fanout, bool replace, double scale, Array<double> before,
                     Array<double> after, Array<uint64_t> values, int threads) {
     const int64_t* row = indptr.data();
     const double *rate = rates.data(), *drawn = before.data();
@@ -25,7 +35,7 @@ void pick_exponents(Array<int64_t> indptr, Array<double> rates, int64_t fanout, 
     parallel_for(num_nodes, PIECE, threads, [=](int64_t begin, int64_t end) {
         for (int64_t u = begin; u < end; ++u) {
             const int64_t degree = row[u + 1] - row[u];
-            const double picked = fanout < 0 || degree <= fanout ? 1.0 : static_cast<double>(fanout) / degree;
+            const double picked = pick_chance(degree, fanout, replace);
             const double missed = 1 - drawn[u];  // at least 2^-20
             const double hit = std::min(std::max(0.0, rate[u] - drawn[u]) / missed * picked, SUREST);
             drawn_now[u] = std::min(1 - missed * (1 - hit), SUREST);
@@ -56,7 +66,7 @@ void reach(Array<uint64_t> sums, Array<double> before, double reciprocity, doubl
 void bind_reach(py::module_& m) {
     using py::arg;
     m.def("pick_exponents", &pick_exponents, arg("indptr").noconvert(), arg("rates").noconvert(), arg("fanout"),
-          arg("scale"), arg("before").noconvert(), arg("after").noconvert(), arg("values").noconvert(), arg("threads"));
+          arg("replace"), arg("scale"), arg("before").noconvert(), arg("after").noconvert(), arg("values").noconvert(), arg("threads"));
     m.def("reach", &reach, arg("sums").noconvert(), arg("before").noconvert(), arg("reciprocity"), arg("scale"),
           arg("out").noconvert(), arg("threads"));
 }

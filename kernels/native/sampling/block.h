@@ -12,12 +12,14 @@ struct SampledBlock {
     bool replace = false;
     Buffer<int32_t> start, end, indices;
     Buffer<int64_t> position;  // of each edge in the topology
+    Buffer<float> share;       // of each edge in the mean of its row, where neighbours are not drawn uniformly
     Transpose transpose;
 
     // Hands the arrays to NumPy (needs the GIL).
     py::tuple release() {
         return py::make_tuple(num_dst, num_src, start.release(), end.release(), indices.release(), position.release(),
-                              transpose.start.release(), transpose.edge.release(), transpose.dst.release());
+                              transpose.start.release(), transpose.edge.release(), transpose.dst.release(),
+                              share.release());
     }
 };
 

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <vector>
 
 #include "base/rng.h"
 #include "sampling/choose_wide.h"
+#include "sampling/position_set.h"
 
 namespace graphmill {
 
@@ -63,31 +63,17 @@ class Chooser {
 
     // The same choice with a table instead of a scan: O(taken) draws, then one sort.
     void floyd_hashed(uint64_t row_key, uint32_t degree, int64_t taken, uint32_t* out) {
-        size_t size = 1;
-        while (size < static_cast<size_t>(2 * taken)) size *= 2;
-        table_.assign(size, EMPTY);
+        set_.clear(taken);
         for (int64_t i = 0; i < taken; ++i) {
             const uint32_t last = static_cast<uint32_t>(degree - taken + i);
             const uint32_t drawn = static_cast<uint32_t>(bounded(draw(row_key, i), uint64_t{last} + 1));
-            out[i] = insert(drawn) ? drawn : last;
-            if (out[i] == last) insert(last);
+            out[i] = set_.insert(drawn) ? drawn : last;
+            if (out[i] == last) set_.insert(last);
         }
         std::sort(out, out + taken);
     }
 
-    bool insert(uint32_t value) {
-        const size_t mask = table_.size() - 1;
-        size_t place = mix(value) & mask;
-        while (table_[place] != EMPTY) {
-            if (table_[place] == value) return false;
-            place = (place + 1) & mask;
-        }
-        table_[place] = value;
-        return true;
-    }
-
-    static constexpr uint32_t EMPTY = 0xFFFFFFFFu;  // no position: degrees are below 2^31
-    std::vector<uint32_t> table_;
+    PositionSet set_;
 };
 
 }  // namespace graphmill

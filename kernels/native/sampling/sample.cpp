@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "base/parallel.h"
@@ -10,6 +11,7 @@
 #include "sampling/sampled_row.h"
 #include "sampling/topology.h"
 #include "sampling/two_step.h"
+#include "sampling/waiting.h"
 
 namespace graphmill {
 namespace {
@@ -21,9 +23,13 @@ template <class Id>
 class Sampler {
   public:
     Sampler(Array<int64_t> indptr, Array<Id> indices, std::vector<int64_t> fanouts, bool replace, int threads,
-            bool fused)
+            bool fused, std::optional<Array<uint32_t>> table, std::optional<Array<int32_t>> support,
+            std::tuple<int64_t, int64_t, uint64_t> walks)
         : topology_(indptr, indices), local_ids_(topology_.num_nodes()), fanouts_(std::move(fanouts)), replace_(replace),
-          threads_(threads), fused_(fused), nodes_(topology_.num_nodes() + 1) {
+          threads_(threads), fused_(fused), keep_table_(std::move(table)), keep_support_(std::move(support)),
+          walks_{std::get<0>(walks), std::get<1>(walks), std::get<2>(walks)}, nodes_(topology_.num_nodes() + 1) {
+        if (keep_table_) tables_.entries = reinterpret_cast<const AliasEntry*>(keep_table_->data());
+        if (keep_support_) tables_.support = keep_support_->data();
         py::gil_scoped_release unlocked;
         topology_.check();
     }
@@ -76,6 +82,7 @@ class Sampler {
   private:
     static constexpr int64_t LAG = 8;     // rows between two steps: their reads are in flight together
     static constexpr int64_t SHORTEST = 128, LONGEST = 1024;  // rows that one thread takes: a pipeline is filled for each piece
+    static constexpr int64_t LONG_PIECE = 1 << 14;  // edges that one thread takes of rows that are taken whole
     static constexpr int64_t AHEAD = 24;  // edges between the prefetch of a node's entry and its use
     static constexpr int64_t NEAR = SampledRow<Id>::NEAR;  // entries of a row's nodes that are prefetched a step ahead
 
@@ -108,45 +115,79 @@ class Sampler {
         block.end = Buffer<int32_t>(block.num_dst);
         block.indices = Buffer<int32_t>(space);
         if (positions) block.position = Buffer<int64_t>(space);
-        const int64_t piece = std::clamp(block.num_dst / (8 * threads_), SHORTEST, LONGEST);
-        const int64_t num_edges = threads_ == 1 || block.num_dst <= piece ? pick_rows<true>(block, fanout, 0, block.num_dst, nullptr)
-                                                                          : pick_pieces(block, fanout, piece);
+        if (shared()) block.share = Buffer<float>(space);
+        const int64_t num_edges = pick_block(block, fanout);
         block.indices.shrink(num_edges);
         block.position.shrink(num_edges);
+        block.share.shrink(num_edges);
         if (count_ > LOCAL_IDS) throw InputError("a block would have more than 2147483647 sources", SMALLER);
         block.num_src = count_;
         return block;
     }
 
+    // Whether edges have shares of their own in the mean of their row.
+    bool shared() const { return tables_.entries || walks_.paths > 0; }
+
+    int64_t pick_block(SampledBlock& block, int64_t fanout) {
+        if (fanout < 0 && threads_ > 1 && !shared()) return pick_whole(block);
+        const int64_t piece = std::clamp(block.num_dst / (8 * threads_), SHORTEST, LONGEST);
+        if (!shared() && (threads_ == 1 || block.num_dst <= piece)) return pick_rows<true>(block, fanout, 0, block.num_dst, nullptr);
+        return pick_pieces(block, fanout, piece);
+    }
+
     // Returns no fewer edges than the block will have; memory that is not used is never touched. Rows differ, so that without replacement
     // an edge is taken once at most. Lengths are added up beforehand only where this does not keep to local ids.
     int64_t find_space(const SampledBlock& block, int64_t fanout) const {
+        if (walks_.paths > 0) return find_walked_space(block, fanout);
         const int64_t most = block.replace ? block.num_dst * fanout : std::min(block.num_dst * fanout, topology_.num_edges());
         if (fanout >= 0 && most <= LOCAL_IDS) return most;
         return count_edges(topology_, nodes_.data(), block, fanout, threads_);
     }
 
-    // Edges of a piece of rows until they are renamed, which is when their place in the block is known.
-    struct Waiting {
-        Buffer<Id> ids;
-        Buffer<int64_t> position;
-    };
+    int64_t find_walked_space(const SampledBlock& block, int64_t fanout) const {
+        const int64_t most = block.num_dst * walks_.most(fanout);
+        if (most > LOCAL_IDS) throw InputError("a block would have more than 2147483647 edges", SMALLER);
+        return most;
+    }
+
+    // Rows that are taken whole: their places are known before, so threads share them by edges, and a single long row, too.
+    int64_t pick_whole(SampledBlock& block) {
+        int64_t num_edges = 0;
+        for (int64_t i = 0; i < block.num_dst; ++i) {
+            if (i + AHEAD < block.num_dst) topology_.prefetch(nodes_[i + AHEAD]);
+            block.start[i] = static_cast<int32_t>(num_edges);
+            num_edges += topology_.in_edges(nodes_[i]).degree;
+            block.end[i] = static_cast<int32_t>(num_edges);
+        }
+        std::vector<Waiting<Id>> waiting(num_edges / LONG_PIECE + 1);
+        const auto read = [&](int64_t low, int64_t high) {
+            read_whole(topology_, block, nodes_.data(), low, high, waiting[low / LONG_PIECE]);
+        };
+        const auto name = [&](int64_t low, int64_t high) {
+            rename(std::move(waiting[low / LONG_PIECE]), high - low, block, low);
+        };
+        ordered_for(num_edges, LONG_PIECE, threads_, read, name);
+        return num_edges;
+    }
+
+    // Gives the edges of a piece their local ids, at their place in the block.
+    void rename(const Waiting<Id> edges, int64_t count, SampledBlock& block, int64_t first) {
+        relabel<0>(edges.ids.data(), count, block.indices.data() + first);
+        if (count && block.position.data()) std::memcpy(block.position.data() + first, edges.position.data(), count * sizeof(int64_t));
+        if (count && block.share.data()) std::memcpy(block.share.data() + first, edges.share.data(), count * sizeof(float));
+    }
 
     int64_t pick_pieces(SampledBlock& block, int64_t fanout, int64_t piece) {
-        std::vector<Waiting> waiting(block.num_dst / piece + 1);
+        std::vector<Waiting<Id>> waiting(block.num_dst / piece + 1);
         int64_t num_edges = 0;
         const auto pick = [&](int64_t begin, int64_t end) {
-            Waiting& edges = waiting[begin / piece];
-            edges.ids.grow((end - begin) * std::clamp<int64_t>(fanout, 1, NEAR));  // mostly enough
-            pick_rows<false>(block, fanout, begin, end, &edges);
+            Waiting<Id>& edges = waiting[begin / piece];
+            edges.grow((end - begin) * std::clamp<int64_t>(fanout, 1, NEAR), block);  // mostly enough
+            pick_piece(block, fanout, begin, end, edges);
         };
         const auto name = [&](int64_t begin, int64_t end) {
-            const Waiting edges = std::move(waiting[begin / piece]);
             const int64_t count = block.end[end - 1];
-            relabel<0>(edges.ids.data(), count, block.indices.data() + num_edges);
-            if (count && block.position.data()) {
-                std::memcpy(block.position.data() + num_edges, edges.position.data(), count * sizeof(int64_t));
-            }
+            rename(std::move(waiting[begin / piece]), count, block, num_edges);
             for (int64_t i = begin; i < end; ++i) {
                 block.start[i] += static_cast<int32_t>(num_edges);
                 block.end[i] += static_cast<int32_t>(num_edges);
@@ -155,6 +196,12 @@ class Sampler {
         };
         ordered_for(block.num_dst, piece, threads_, pick, name);
         return num_edges;
+    }
+
+    void pick_piece(SampledBlock& block, int64_t fanout, int64_t begin, int64_t end, Waiting<Id>& edges) {
+        if (walks_.paths > 0) pick_visited(topology_, walks_, block, fanout, nodes_.data(), begin, end, edges);
+        else if (tables_.entries) pick_weighted(topology_, tables_, block, fanout, nodes_.data(), begin, end, edges);
+        else pick_rows<false>(block, fanout, begin, end, &edges);
     }
 
     // The ablation: see kernels/sampling/two_step.py.
@@ -181,7 +228,7 @@ class Sampler {
     // ids there, rename them. Misses of one row overlap the arithmetic of others. Rows start at the first edge of this call, of
     // which there are as many as it returns. If not NAMING, the edges wait for their names.
     template <bool NAMING>
-    int64_t pick_rows(SampledBlock& block, int64_t fanout, int64_t begin, int64_t end, Waiting* waiting) {
+    int64_t pick_rows(SampledBlock& block, int64_t fanout, int64_t begin, int64_t end, Waiting<Id>* waiting) {
         SampledRow<Id> rows[LAG];
         std::vector<Id> ids[LAG];  // of rows that are named here
         Chooser chooser;
@@ -213,10 +260,9 @@ class Sampler {
         for (int64_t j = 0; j < std::min(taken, NEAR); ++j) local_ids_.prefetch(ids[j]);
     }
 
-    void read_row(SampledBlock& block, int64_t i, const SampledRow<Id>& row, Waiting& waiting) {
+    void read_row(SampledBlock& block, int64_t i, const SampledRow<Id>& row, Waiting<Id>& waiting) {
         const int64_t first = block.start[i], last = block.end[i];
-        waiting.ids.grow(last);
-        if (block.position.data()) waiting.position.grow(last);
+        waiting.grow(last, block);
         row.read(topology_, waiting.ids.data() + first, waiting.position.data() ? waiting.position.data() + first : nullptr);
     }
 
@@ -255,6 +301,10 @@ class Sampler {
     bool replace_;
     int threads_;
     bool fused_;
+    std::optional<Array<uint32_t>> keep_table_;
+    std::optional<Array<int32_t>> keep_support_;
+    AliasTables tables_;  // where neighbours have weights
+    Walks walks_;         // where they are visited by walks
     std::atomic<bool> busy_{false};
     int64_t count_ = 0;       // nodes that have a local id in this batch
     int64_t most_nodes_ = 0;  // of any batch
@@ -264,9 +314,11 @@ class Sampler {
 template <class Id>
 void bind(py::module_& m, const char* name) {
     py::class_<Sampler<Id>>(m, name)
-        .def(py::init<Array<int64_t>, Array<Id>, std::vector<int64_t>, bool, int, bool>(), py::arg("indptr").noconvert(),
-             py::arg("indices").noconvert(), py::arg("fanouts"), py::arg("replace"), py::arg("threads"),
-             py::arg("fused") = true)
+        .def(py::init<Array<int64_t>, Array<Id>, std::vector<int64_t>, bool, int, bool, std::optional<Array<uint32_t>>,
+                      std::optional<Array<int32_t>>, std::tuple<int64_t, int64_t, uint64_t>>(),
+             py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("fanouts"), py::arg("replace"),
+             py::arg("threads"), py::arg("fused") = true, py::arg("table") = py::none(), py::arg("support") = py::none(),
+             py::arg("walks") = std::make_tuple(int64_t{0}, int64_t{0}, uint64_t{0}))
         .def_property_readonly("scratch_bytes", &Sampler<Id>::scratch_bytes)
         .def("sample", &Sampler<Id>::sample, py::arg("batch_key"), py::arg("seeds").noconvert(), py::arg("transposed"),
              py::arg("positions"))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kernels.chunks.ldg import capacities, count_replicas, cut_matrix, ldg, ldg_reference
 from kernels.errors import InputError
 from kernels.graph.csc import build_csc
-from kernels.graph.generate import sbm_edges
+from kernels.graph.generate import rmat_edges, sbm_edges
 from tests.kernels.graphs import random_topology, topologies
 
 
@@ -70,6 +70,20 @@ def test_a_pass_repairs_a_partition_that_is_out_of_balance():
     weights = np.ones((2000, 1), np.int64)
     found = ldg(graph.indptr, graph.indices, weights, 4, part_of=np.zeros(2000, np.int32))
     assert np.bincount(found, minlength=4).max() <= 525
+
+
+@pytest.mark.parametrize("start", ["nowhere", "one part", "hubs apart"])
+def test_hubs_and_nodes_without_edges_are_balanced_in_all_measures(start):
+    """Parts that are too full in different measures do not block each other."""
+    src, dst = rmat_edges(20_000, 300_000, 1)
+    graph = build_csc(src, dst, 20_000, undirected=False, duplicates="merge", self_loops="drop")
+    trained = np.random.default_rng(0).random(20_000) < 0.3
+    weights = np.stack([np.ones(20_000, np.int64), graph.in_degree, trained], axis=1).astype(np.int64)
+    by_degree = np.argsort(np.argsort(-np.asarray(graph.in_degree), kind="stable")) // 5000
+    part_of = {"nowhere": None, "one part": np.zeros(20_000, np.int32), "hubs apart": by_degree.astype(np.int32)}[start]
+    found = ldg(graph.indptr, graph.indices, weights, 4, passes=5, part_of=part_of)
+    for measure in weights.T:
+        assert np.bincount(found, weights=measure, minlength=4).max() <= np.ceil(1.05 * measure.sum() / 4)
 
 
 def test_what_is_out_of_range_is_refused():

@@ -36,7 +36,7 @@ def test_logarithm_and_exponential_are_those_of_the_library_to_the_last_digits()
         assert reach[1] == pytest.approx(rate, rel=1e-12, abs=2.0**-40) and reach[0] == 0
     values = np.empty((2, 2), np.uint64)
     before, after = np.array([0.1, 0.0]), np.empty(2)
-    _native.pick_exponents(graph.indptr, np.array([0.4, 0.0]), 1, 2.0**40, before, after, values, 1)
+    _native.pick_exponents(graph.indptr, np.array([0.4, 0.0]), 1, False, 2.0**40, before, after, values, 1)
     assert values[0, 0] == round(-np.log1p(-(0.3 / 0.9)) * 2**40) and values[1].tolist() == [0, 2**40]
     assert after.tolist() == pytest.approx([0.4, 0.0])
 

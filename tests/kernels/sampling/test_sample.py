@@ -132,6 +132,9 @@ def test_a_hub_of_a_million_neighbours_costs_its_fanout():
         assert block.src_ids[block.indices].tolist() == expected
     (block,) = Sampler(graph, [-1], seed=7).sample(KEY, [0])
     assert block.src_ids[block.indices].tolist() == indices.tolist()
+    for threads in (2, 8):  # they share the one row
+        shared = Sampler(graph, [-1], seed=7, threads=threads).sample(KEY, [0])
+        assert_same_blocks(shared, (block,))
 
 
 def test_weights_types_and_edge_ids_follow_their_edges():

@@ -37,7 +37,11 @@ def sent_topology(device, graph, pinned=False):
 def assert_samples(machine, graph, fanouts, seeds, *, replace=False, transpose="all", pinned=False, seed=0, batches=1):
     device = machine.device(seed, num_multiprocessors=2) if seed else machine.device()
     ours = CudaSampler(sent_topology(device, graph, pinned), fanouts, seed=5, device=device, replace=replace)
-    theirs = Sampler(graph, fanouts, seed=5, replace=replace)
+    assert_same_batches(device, ours, Sampler(graph, fanouts, seed=5, replace=replace), seeds, transpose, batches)
+
+
+def assert_same_batches(device, ours, theirs, seeds, transpose="all", batches=1):
+    """Blocks of a sampler on the device are those of one on the CPU, to the byte."""
     for step in range(batches):
         batch = BatchKey(0, 3, step)
         found, expected = (each.sample(batch, seeds, transpose=transpose) for each in (ours, theirs))

@@ -9,6 +9,7 @@ import pytest
 from kernels.sampling.sample import Sampler
 from kernels.types import BatchKey
 from tests.kernels.graphs import topology
+from tests.kernels.sampling.chi_square import chi_square_limit
 
 ROUNDS = 300
 
@@ -48,11 +49,6 @@ def test_pairs_are_included_equally_often():
     scores = (np.array(list(counts.values())) - len(taken) * chance) / deviation
     assert np.abs(scores).max() < 4.2  # 66 pairs
     assert 0.6 < scores.var() < 1.5
-
-
-def chi_square_limit(freedom):
-    """Exceeded with probability about 3e-5 (Wilson and Hilferty's approximation at 4 deviations)."""
-    return freedom * (1 - 2 / (9 * freedom) + 4 * (2 / (9 * freedom)) ** 0.5) ** 3
 
 
 @pytest.mark.parametrize(("degree", "fanout"), [(8, 3), (7, 6), (6, 2)])

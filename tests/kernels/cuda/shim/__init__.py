@@ -270,7 +270,7 @@ def _made(path: Path, arguments: list[str], text: str) -> Path:
     if path.exists():
         return path
     BUILD.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}")
+    unfinished = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")  # loaders compile on threads
     compiler = os.environ.get("CXX", "g++").split()
     result = subprocess.run(
         [*compiler, *arguments, "-o", str(unfinished)], input=text, capture_output=True, text=True, check=False

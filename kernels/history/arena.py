@@ -1,0 +1,288 @@
+"""The bidirectional arena: embeddings of earlier steps from the left, rows of features from the right (FreshGNN, 4.2, Fig. 7).
+
+One block of memory holds both. Embeddings of all cached layers share slots of one size, which grow from the left and form a ring: the head
+moves on with each row that enters, comes back to the first slot every `t_stale` steps, so that new rows overwrite outdated ones, and wraps
+where the ring ends. With `reuse` the slots are no ring: a row that enters takes the lowest slot that holds nothing of use, so that holes
+which evictions leave are filled at once.
+
+Features lie on the right, hottest outermost. A feature row goes for good when an embedding first reaches its bytes, so the boundary only
+moves to the right; a node whose row is gone is read from the source below, as one that was never there.
+
+    lookup        slot_of[layer, v], valid if 0 < now - born <= t_stale: nothing outdated is ever returned, whatever lies in the slots
+    overwrite     the slot's owner loses its entry in `slot_of`, so nobody reads another node's row
+    eviction      of an entry clears both ends; its slot comes round with the ring
+
+Admission is kernels/history/admit.py. Memory beside the arena: 4 N (L-1) bytes for `slot_of`, 16 per slot, 4 N for the features' places.
+Lookups cost one random read of 4 bytes per node, and one of 8 per hit. Other names: historical embedding cache, GAS's history. The arena
+holds the dtype of the model's rows. Not thread-safe: a lookup must not run beside an update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels.arrays import FLOATS, as_ids
+from kernels.chunks.move_rows import place_rows
+from kernels.chunks.move_rows_cuda import place_rows_cuda
+from kernels.cuda.device import KernelDevice, device_of, on_device
+from kernels.errors import InputError
+from kernels.history.admit import Admitted, Index, LayerRows, Rule, admit, list_entries, look_up, place_in_lists
+from kernels.history.admit_cuda import admit_cuda, look_up_cuda, look_up_features_cuda
+from kernels.types import Array
+
+FOREVER = 1 << 62
+"""`t_stale` of entries that never grow too old."""
+
+
+class FeatureSide(NamedTuple):
+    """The right half of an arena.
+
+    Attributes:
+        ids: ids[r], the nodes whose rows it may hold, hottest first; those without space are left out.
+        width: columns of a feature row.
+    """
+
+    ids: Array
+    width: int
+
+
+class History:
+    """Embeddings of earlier steps, and the hottest features, in one arena.
+
+    Args:
+        memory: u8[size], C-contiguous, aligned to the dtype; uninitialised. Where it is decides what runs: native code, or CUDA kernels;
+            the arrays of all calls are there, too.
+        num_layers: cached layers, L-1; 0 is allowed.
+        num_nodes: N.
+        width: columns of an embedding, equal in all cached layers.
+        dtype: float32 or float64, of embeddings and features.
+        t_stale: oldest age, in optimiser steps, at which a row is still used; 0 uses none, `FOREVER` any.
+        p_grad: share of each layer's entries that counts as stable, in [0, 1]; taken as it is written, so 0.29 of 100 are 29.
+        features: the right half, or None.
+        max_slots: most slots that embeddings may take; None for all that fit.
+        least: entries of less saved access are not admitted.
+        reuse: rows that enter take the lowest slots whose row is gone or too old for the next step, instead of successive slots of a ring;
+            a row that may still be used is never overwritten.
+        threads: native threads; nothing depends on their number.
+        device: that holds the memory, where it is not this machine's; None to find out.
+
+    Attributes:
+        embeddings: dtype[slots, width], rows by slot: a view of the arena.
+        features: dtype[r, F], rows by place: a view of the arena; the owner fills it once, row j with the features of feature_ids[j].
+        feature_ids: ids[r], hottest last.
+        index: slot_of, owner, born.
+
+    Raises:
+        InputError: a number is out of its range.
+    """
+
+    def __init__(
+        self, *, memory: Any, num_layers: int, num_nodes: int, width: int, dtype: Any, t_stale: int,
+        p_grad: float | str | Fraction, features: FeatureSide | None = None, max_slots: int | None = None,
+        least: float = 0.0, reuse: bool = False, threads: int = 1, device: KernelDevice | None = None,
+    ):  # fmt: skip
+        self.dtype = np.dtype(dtype)
+        self.p_grad = p_grad if isinstance(p_grad, Fraction) else Fraction(str(p_grad))
+        if self.dtype not in FLOATS or not 0 <= self.p_grad <= 1 or t_stale < 0 or width < 1 or num_layers < 0:
+            raise InputError(
+                f"dtype = {self.dtype}, p_grad = {p_grad}, t_stale = {t_stale}, width = {width}, num_layers = {num_layers}",
+                "give float32 or float64, a share in [0, 1], and numbers of steps, columns and layers",
+            )
+        self.memory, self.num_layers, self.num_nodes = memory, num_layers, num_nodes
+        self.width, self.t_stale, self.least, self.reuse, self.threads = width, t_stale, least, reuse, threads
+        self.device = device or (device_of(memory) if on_device(memory) else None)
+        self.size, self._stride = len(memory), width * self.dtype.itemsize
+        fitting = self.size // self._stride if num_layers else 0
+        num_slots = fitting if max_slots is None else min(fitting, max_slots)
+        self.embeddings = self._view(0, num_slots, width)
+        self.index = Index(
+            slot_of=self._sent(np.full(num_layers * num_nodes, -1, np.int32)),
+            owner=self._sent(np.full(num_slots, -1, np.int64)),
+            born=self._sent(np.zeros(num_slots, np.int64)),
+            num_nodes=num_nodes,
+        )
+        self._head = self._high = self._reset_at = 0
+        self._place_features(features or FeatureSide(np.empty(0, np.int32), 0))
+
+    def _view(self, start: int, num_rows: int, width: int) -> Any:
+        num_bytes = num_rows * width * self.dtype.itemsize
+        part = self.memory[start : start + num_bytes]
+        if not isinstance(part, np.ndarray):  # a tensor of a device
+            import torch
+
+            return part.view(getattr(torch, self.dtype.name)).reshape(num_rows, width)
+        return part.view(self.dtype).reshape(num_rows, width)
+
+    def _sent(self, array: Array) -> Any:
+        return array if self.device is None else self.device.upload(array)
+
+    def _fetched(self, array: Any) -> Array:
+        return array.copy() if self.device is None else np.asarray(self.device.download(array))
+
+    def _place_features(self, side: FeatureSide) -> None:
+        self._row_bytes = side.width * self.dtype.itemsize
+        whole = self.size // self.dtype.itemsize * self.dtype.itemsize
+        num_rows = min(len(side.ids), whole // self._row_bytes) if self._row_bytes else 0
+        self._features_end = whole
+        self.feature_ids = np.ascontiguousarray(side.ids[:num_rows][::-1])
+        self.features = self._view(whole - num_rows * self._row_bytes, num_rows, side.width)
+        place_of = np.full(self.num_nodes if num_rows else 0, -1, np.int32)
+        place_of[self.feature_ids] = np.arange(num_rows, dtype=np.int32)
+        self._place_of = self._sent(place_of)
+
+    @property
+    def num_slots(self) -> int:
+        """Most embeddings that the arena holds."""
+        return len(self.index.owner)
+
+    @property
+    def first_feature(self) -> int:
+        """The first place of `features` that no embedding has reached; rows before it are gone."""
+        if not self._row_bytes:
+            return 0
+        left = (self._features_end - self._high * self._stride) // self._row_bytes
+        return max(0, len(self.feature_ids) - left)
+
+    def lookup(self, layer: int, ids: Any, now: int) -> Any:
+        """Returns i32[n]: the slot of each node's embedding of a layer, -1 where there is none that step `now` may use.
+
+        Args:
+            layer: l in 1..L-1.
+            ids: ids[n], global.
+            now: the optimiser step that asks; rows that it writes itself have its number.
+        """
+        self._check_layer(layer)
+        if self.device is not None:
+            return look_up_cuda(self.index, layer, ids, now, self.t_stale, self.device)
+        return look_up(self.index, layer, as_ids(ids, "ids"), now, self.t_stale, self.threads)
+
+    def lookup_features(self, ids: Any) -> Any:
+        """Returns i32[n]: the place in `features` of each node's row, -1 where the arena does not hold it, or no longer.
+
+        Args:
+            ids: ids[n], global.
+        """
+        if not len(self._place_of):
+            return self._sent(np.full(len(ids), -1, np.int32))
+        if self.device is not None:
+            return look_up_features_cuda(self._place_of, ids, self.first_feature, self.device)
+        places = self._place_of[as_ids(ids, "ids")]
+        return np.where(places >= self.first_feature, places, np.int32(-1))
+
+    def update(self, now: int, rows: Sequence[LayerRows]) -> Admitted:
+        """Evicts and admits after optimiser step `now`, which grows from call to call.
+
+        Args:
+            now: the optimiser step.
+            rows: of all cached layers of all batches of the step, the batches in order.
+
+        Returns:
+            What was admitted and evicted, by layer.
+
+        Raises:
+            InputError: a layer or a shape does not fit.
+        """
+        if now - self._reset_at >= self.t_stale:
+            self._head, self._reset_at = 0, now
+        ordered = self._by_layer(rows)
+        free = self._free(now) if self.reuse else None
+        rule = Rule(self.p_grad, self.least, self._head, now, free)
+        if self.device is not None:
+            done, local, ends = admit_cuda(self.index, ordered, self.num_layers, rule, self.device)
+        else:
+            done = admit(self.index, list_entries(ordered, self.num_layers, self.num_nodes), rule, self.threads)
+            local, ends = place_in_lists(done.entries, ordered)
+        self._copy(ordered, local, done.slots, ends)
+        if free is None:
+            self._advance(len(done.slots))
+        elif len(done.slots):
+            self._high = max(self._high, int(self._fetched(free[len(done.slots) - 1 : len(done.slots)])[0]) + 1)
+        return done
+
+    def _free(self, now: int) -> Any:
+        """Returns i32[f], ascending: the slots whose row step `now` + 1 could not use; a device tells their number."""
+        owner, born = self.index.owner, self.index.born
+        free = (owner < 0) | (born <= now - self.t_stale)
+        if self.device is None:
+            return np.flatnonzero(free).astype(np.int32)
+        if not len(owner):
+            return self.device.empty((0,), np.int32)
+        count = int(self.device.download(self.device.running_sums(_numbers(free))[-1:])[0])
+        return self.device.stable_order(_numbers(~free))[:count]
+
+    def _advance(self, count: int) -> None:
+        reached = self._head + count
+        self._high = max(self._high, min(reached, self.num_slots))
+        self._head = reached % self.num_slots if self.num_slots else 0
+
+    def _by_layer(self, rows: Sequence[LayerRows]) -> list[LayerRows]:
+        for given in rows:
+            self._check_layer(given.layer)
+            if tuple(given.rows.shape) != (len(given.ids), self.width) or len(given.norms) != len(given.ids):
+                raise InputError(
+                    f"layer {given.layer}: rows {list(given.rows.shape)}, {len(given.norms)} norms of {len(given.ids)} nodes",
+                    f"give [{len(given.ids)}, {self.width}] and {len(given.ids)}",
+                )
+        return sorted(rows, key=lambda given: given.layer)
+
+    def _copy(self, rows: Sequence[LayerRows], local: Any, slots: Any, ends: Sequence[int]) -> None:
+        """Copies the admitted rows of each list to their slots."""
+        for given, low, high in zip(rows, (0, *ends), ends, strict=False):
+            if high == low:
+                continue
+            if self.device is not None:
+                place_rows_cuda(given.rows, local[low:high], self.embeddings, slots[low:high], self.device)
+            else:
+                place_rows(given.rows, local[low:high], self.embeddings, slots[low:high], self.threads)
+
+    def _check_layer(self, layer: int) -> None:
+        if not 1 <= layer <= self.num_layers:
+            raise InputError(
+                f"layer {layer} of {self.num_layers} cached layers", "give 1 for the output of the first block"
+            )
+
+    def held(self, now: int) -> tuple[int, int]:
+        """Returns how many embeddings a lookup of step `now` could return, and how many feature rows are left."""
+        owner, born = self._fetched(self.index.owner), self._fetched(self.index.born)
+        age = now - born[owner >= 0]
+        return int(np.count_nonzero((age > 0) & (age <= self.t_stale))), len(self.feature_ids) - self.first_feature
+
+    def state(self) -> dict[str, Array]:
+        """Returns what a checkpoint must hold: the index, the ring's place and the embeddings; features come from their table."""
+        ring = np.array([self._head, self._high, self._reset_at], np.int64)
+        index, high = self.index, self._high
+        arrays = {"owner": index.owner[:high], "born": index.born[:high], "rows": self.embeddings[:high]}
+        return {"ring": ring} | {name: self._fetched(array) for name, array in arrays.items()}
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Goes on from what `state` returned, of an arena of the same shape whose features are filled.
+
+        Raises:
+            InputError: the state is of an arena of another shape.
+        """
+        head, high, reset_at = (int(number) for number in state["ring"])
+        if high > self.num_slots or state["rows"].shape != (high, self.width):
+            raise InputError(
+                f"the state has {high} slots of {list(state['rows'].shape)}, the arena {self.num_slots} of {self.width} columns",
+                "restore with the settings of the run that was stopped",
+            )
+        self._head, self._high, self._reset_at = head, high, reset_at
+        owner, born = np.full(self.num_slots, -1, np.int64), np.zeros(self.num_slots, np.int64)
+        owner[:high], born[:high] = state["owner"], state["born"]
+        slot_of, slots = np.full(self.num_layers * self.num_nodes, -1, np.int32), np.flatnonzero(owner >= 0)
+        slot_of[owner[slots]] = slots
+        self.index = Index(
+            slot_of=self._sent(slot_of), owner=self._sent(owner), born=self._sent(born), num_nodes=self.num_nodes
+        )
+        self.embeddings[:high] = self._sent(np.ascontiguousarray(state["rows"]))
+
+
+def _numbers(flags: Any) -> Any:
+    """Returns flags as i32, where they are."""
+    if hasattr(flags, "astype"):
+        return flags.astype(np.int32)
+    return flags.int()  # a tensor

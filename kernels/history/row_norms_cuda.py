@@ -1,0 +1,34 @@
+"""Norms of rows on a GPU; see kernels/history/row_norms.py for the rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.cuda.device import KernelDevice
+from kernels.cuda.launch import BLOCK, C_TYPES, address, grid, matrix
+from kernels.errors import InputError
+
+
+def row_norms_cuda(rows: Any, out: Any, device: KernelDevice) -> Any:
+    """Writes f32[n], the norm of every row, to `out`.
+
+    Args:
+        rows: f32 or f64 [n, F] on the device.
+        out: f32[n] on the device, or None for a new array.
+        device: that holds them.
+
+    Raises:
+        InputError: a shape or dtype does not fit.
+    """
+    num_rows, width = (int(size) for size in rows.shape)
+    source, dtype = matrix(rows, "rows", device, num_rows)
+    if dtype not in ("float32", "float64"):
+        raise InputError(f"rows are {dtype}", "give float32 or float64")
+    out = device.empty((num_rows,), np.float32) if out is None else out
+    target = address(out, "out", device, num_rows, "float32")
+    if num_rows:
+        kernel = device.kernel("history/row_norms", "row_norms", {"ELEMENT": C_TYPES[dtype][0]})
+        kernel(grid(32 * num_rows, device), (BLOCK,), (source, np.int64(num_rows), np.int32(width), target))
+    return out

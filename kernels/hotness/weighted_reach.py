@@ -1,0 +1,86 @@
+"""Reach where neighbours are drawn by weight: as kernels/hotness/reach.py, with a probability per edge in the place of one per node.
+
+A destination u draws neighbour i, of the probability p_i in one draw, with the inclusion probability
+
+    1 - (1 - p_i)^k          with replacement
+    1 - exp(-tau p_i)        without, tau such that these add up to k
+
+The second is the probability to have arrived by the time tau at which k have arrived on average, where i arrives at the rate p_i.
+Successive sampling is the order of such arrivals (Rosen, Asymptotic theory for successive sampling, 1972), so it is wrong only by how much
+that time varies: it is exact for k = 1 of many, and for equal weights.
+
+Destinations of layers above have drawn before. What `ReachModel` keeps per node here differs from edge to edge, and is worked out anew from
+the rates of the layers above, which are kept: O(L^2 E) for L layers. The echo of a node's own draws is removed as there, by a node's
+average.
+
+Cost: per layer one pass over the rows that a batch can have, each with its masses and a root by Newton's method, about 10 exponentials per
+edge; an addition per edge. Exponents are fixed-point integers and functions are made of IEEE operations: equal bytes at any thread count.
+Memory: 8 bytes per node and layer for rates, 16 for sums, and 32 per neighbour of the longest row and thread.
+"""
+
+from __future__ import annotations
+
+from math import exp
+
+import numpy as np
+
+from kernels import _native
+from kernels.arrays import check_threads
+from kernels.hotness.reach import SUREST, exponent_scale
+from kernels.sampling.alias import WHOLE, AliasTables, masses
+from kernels.types import Array, Topology
+
+
+def inclusions_reference(table: Array, fanout: int, replace: bool) -> Array:
+    """Returns f64[d]: the probability that each neighbour of a row is drawn (the rule in NumPy, tau by bisection)."""
+    chance = np.where(table[:, 0] > 0, masses(table) / (len(table) * float(WHOLE)), 0)
+    if fanout < 0 or (not replace and np.count_nonzero(chance) <= fanout):
+        return (chance > 0).astype(np.float64)
+    if replace:
+        return 1 - (1 - chance) ** fanout
+    low, high = 0.0, float(fanout)
+    while sum(1 - exp(-high * p) for p in chance) < fanout and high < 1e30:
+        high *= 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(1 - exp(-middle * p) for p in chance) < fanout else (low, middle)
+    return np.array([1 - exp(-high * p) for p in chance])
+
+
+class WeightedReach:
+    """The reach of nodes through the layers of a weighted sampler; call `step` for each layer, from the seeds downwards.
+
+    Args:
+        topology, tables: the in-neighbours and their alias tables.
+        reciprocity: share of edges that have a reverse.
+        replace: whether neighbours are drawn with replacement.
+        threads: number of native threads; the result does not depend on it.
+    """
+
+    def __init__(
+        self, topology: Topology, tables: AliasTables, reciprocity: float, *, replace: bool = False, threads: int = 1
+    ):
+        self.topology, self.tables, self.reciprocity, self.replace = topology, tables, reciprocity, replace
+        self.threads, self._scale = check_threads(threads), exponent_scale(topology)
+        self._rates: list[Array] = []
+        self._fanouts: list[int] = []
+        self._drawn = np.zeros(topology.num_nodes)  # that a node drew a given neighbour in the layers above, on average
+
+    def step(self, rates: Array, fanout: int) -> Array:
+        """Returns the reach f64[N], as `ReachModel.step`."""
+        topology = self.topology
+        self._rates.append(np.array(rates, np.float64))
+        self._fanouts.append(fanout)
+        sums, out = np.zeros((topology.num_nodes, 2), np.uint64), np.empty(topology.num_nodes)
+        arrays = (topology.indptr, topology.indices, self.tables.table)
+        indptr, indices, table = (np.require(array, requirements=["C", "A"]) for array in arrays)
+        history = np.stack(self._rates)
+        _native.push_weighted(
+            indptr, indices, table, history, self._fanouts, self.replace, self._scale, sums, self.threads
+        )
+        _native.reach(sums, self._drawn, self.reciprocity, self._scale, out, self.threads)
+        degree = np.maximum(np.diff(topology.indptr), 1)
+        picked = np.ones(len(degree)) if fanout < 0 else np.minimum(1.0, fanout / degree)
+        hit = np.minimum(np.maximum(rates - self._drawn, 0) / (1 - self._drawn) * picked, SUREST)
+        self._drawn = np.minimum(1 - (1 - self._drawn) * (1 - hit), SUREST)
+        return out

@@ -1,0 +1,61 @@
+// Removal of nodes' in-edges from compressed rows and from edge lists, one node after the other: what benchmarks/csr2.py compares with.
+//
+// Both do what FreshGNN's Fig. 8 describes. In compressed rows the later edges move up, and the later row ends get smaller; in an edge list
+// sorted by destination the node's edges are found by binary search, and the later ones move up in both arrays.
+#include <algorithm>
+#include <cstring>
+
+#include "base/arrays.h"
+
+namespace graphmill {
+namespace {
+
+using Written = py::array_t<int32_t, py::array::c_style>;
+
+void check_rows(const int32_t* rows, int64_t count, int64_t num_dst) {
+    for (int64_t k = 0; k < count; ++k) {
+        if (rows[k] < 0 || rows[k] >= num_dst) {
+            throw InputError("row " + std::to_string(rows[k]) + " is none of " + std::to_string(num_dst), "give the block's destinations");
+        }
+    }
+}
+
+void close_up(int32_t* edges, int64_t low, int64_t high, int64_t count) {
+    std::memmove(edges + low, edges + high, (count - high) * sizeof(int32_t));
+}
+
+// Returns the number of edges that are left, at the beginning of `indices`.
+int64_t remove_from_csr(Written indptr, Written indices, Array<int32_t> rows) {
+    int32_t *ends = indptr.mutable_data(), *edges = indices.mutable_data();
+    const int64_t num_dst = indptr.size() - 1, count = rows.size();
+    check_rows(rows.data(), count, num_dst);
+    for (int64_t k = 0; k < count; ++k) {
+        const int32_t i = rows.data()[k], low = ends[i], high = ends[i + 1];
+        close_up(edges, low, high, ends[num_dst]);
+        for (int64_t later = i + 1; later <= num_dst; ++later) ends[later] -= high - low;
+    }
+    return ends[num_dst];
+}
+
+// dst is ascending. Returns the number of edges that are left, at the beginning of both arrays.
+int64_t remove_from_coo(Written dst, Written src, Array<int32_t> rows) {
+    int32_t *to = dst.mutable_data(), *from = src.mutable_data();
+    int64_t num_edges = dst.size();
+    for (int64_t k = 0; k < rows.size(); ++k) {
+        const auto [low, high] = std::equal_range(to, to + num_edges, rows.data()[k]);
+        const int64_t first = low - to, last = high - to;
+        close_up(to, first, last, num_edges);
+        close_up(from, first, last, num_edges);
+        num_edges -= last - first;
+    }
+    return num_edges;
+}
+
+}  // namespace
+
+void bind_removal(py::module_& m) {
+    m.def("remove_from_csr", &remove_from_csr, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("rows").noconvert());
+    m.def("remove_from_coo", &remove_from_coo, py::arg("dst").noconvert(), py::arg("src").noconvert(), py::arg("rows").noconvert());
+}
+
+}  // namespace graphmill

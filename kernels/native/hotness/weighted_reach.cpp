@@ -1,0 +1,141 @@
+// What rows drawn by weight add to the exponents of their in-neighbours; see kernels/hotness/weighted_reach.py for the rule.
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "base/arrays.h"
+#include "base/exact_math.h"
+#include "base/parallel.h"
+#include "sampling/alias.h"
+
+namespace graphmill {
+namespace {
+
+constexpr double SUREST = 1 - 0x1p-20;  // keeps logarithms finite
+constexpr int64_t PIECE = 1 << 10;      // rows that a thread takes at a time
+constexpr int MOST_STEPS = 40;          // of Newton's method
+
+// The probabilities of a row's neighbours, and how many have one.
+int64_t read_chances(const AliasEntry* row, int64_t degree, std::vector<uint64_t>& mass, std::vector<double>& chance) {
+    mass.resize(degree);
+    chance.resize(degree);
+    alias_masses(row, degree, mass.data());
+    const double whole = static_cast<double>(degree) * static_cast<double>(ALIAS_WHOLE);
+    int64_t support = 0;
+    for (int64_t i = 0; i < degree; ++i) {
+        chance[i] = row[i].threshold ? static_cast<double>(mass[i]) / whole : 0;
+        support += row[i].threshold != 0;
+    }
+    return support;
+}
+
+// The time at which so many of the neighbours have arrived on average, each at the rate of its probability. Newton's method from below:
+// the number is concave in time, so no step goes too far.
+double arrival_time(const std::vector<double>& chance, double wanted) {
+    double time = wanted;
+    for (int step = 0; step < MOST_STEPS; ++step) {
+        double arrived = 0, slope = 0;
+        for (const double p : chance) {
+            const double here = one_minus_exp(time * p);
+            arrived += here;
+            slope += p * (1 - here);
+        }
+        if (wanted - arrived < 1e-4 * wanted || slope < 1e-30) break;
+        time += (wanted - arrived) / slope;
+    }
+    return time;
+}
+
+double power(double base, int64_t exponent) {
+    double result = 1;
+    for (; exponent; exponent >>= 1, base *= base) {
+        if (exponent & 1) result *= base;
+    }
+    return result;
+}
+
+// The probability that a row draws each neighbour, inclusion[i] from chance[i].
+void include(const std::vector<double>& chance, int64_t support, int64_t fanout, bool replace, double* inclusion) {
+    const int64_t degree = static_cast<int64_t>(chance.size());
+    if (fanout < 0 || (!replace && support <= fanout)) {
+        for (int64_t i = 0; i < degree; ++i) inclusion[i] = chance[i] > 0;
+    } else if (replace) {
+        for (int64_t i = 0; i < degree; ++i) inclusion[i] = 1 - power(1 - chance[i], fanout);
+    } else {
+        const double time = arrival_time(chance, static_cast<double>(fanout));
+        for (int64_t i = 0; i < degree; ++i) inclusion[i] = one_minus_exp(time * chance[i]);
+    }
+}
+
+// rates[l] and fanouts[l] are those of the layers so far, the last of them at hand.
+template <class Id>
+void push_weighted(Array<int64_t> indptr, Array<Id> indices, Array<uint32_t> table, Array<double> rates,
+                   std::vector<int64_t> fanouts, bool replace, double scale, Array<uint64_t> sums, int threads) {
+    const int64_t* ends = indptr.data();
+    const Id* ids = indices.data();
+    const AliasEntry* entries = reinterpret_cast<const AliasEntry*>(table.data());
+    const int64_t num_nodes = indptr.size() - 1, layers = static_cast<int64_t>(fanouts.size());
+    const double* rate = rates.data();
+    uint64_t* sum = sums.mutable_data();
+    py::gil_scoped_release unlocked;
+    parallel_for(num_nodes, PIECE, threads, [&](int64_t begin, int64_t end) {
+        std::vector<uint64_t> mass;
+        std::vector<double> chance, inclusion, missed;
+        for (int64_t u = begin; u < end; ++u) {
+            const int64_t first = ends[u], degree = ends[u + 1] - first;
+            const double now = rate[(layers - 1) * num_nodes + u];
+            if (degree == 0 || now <= 0) continue;
+            const int64_t support = read_chances(entries + first, degree, mass, chance);
+            inclusion.resize(degree);
+            missed.assign(degree, 1.0);
+            for (int64_t layer = 0; layer < layers; ++layer) {
+                const double q = rate[layer * num_nodes + u];
+                if (q <= 0) continue;
+                // Layers with the same fanout draw with the same probabilities.
+                if (layer == 0 || rate[(layer - 1) * num_nodes + u] <= 0 || fanouts[layer] != fanouts[layer - 1]) {
+                    include(chance, support, fanouts[layer], replace, inclusion.data());
+                }
+                for (int64_t i = 0; i < degree; ++i) {
+                    const double hit = std::min(std::max(0.0, q - (1 - missed[i])) / missed[i] * inclusion[i], SUREST);
+                    if (layer + 1 < layers) {
+                        missed[i] = std::max(missed[i] * (1 - hit), 1 - SUREST);
+                        continue;
+                    }
+                    const int64_t v = static_cast<int64_t>(ids[first + i]);
+                    if (v < 0 || v >= num_nodes) throw InputError("the graph has an edge from a node that it does not have", "build it again");
+                    const double slope = std::min(1.0, inclusion[i] * (1 - q) / missed[i] / (1 - hit));
+                    __atomic_fetch_add(sum + 2 * v, static_cast<uint64_t>(minus_log(1 - hit) * scale + 0.5), __ATOMIC_RELAXED);
+                    __atomic_fetch_add(sum + 2 * v + 1, static_cast<uint64_t>(slope * scale + 0.5), __ATOMIC_RELAXED);
+                }
+            }
+        }
+    });
+}
+
+// For tests: the inclusion probabilities of one row.
+Array<double> inclusions(Array<uint32_t> row, int64_t fanout, bool replace) {
+    std::vector<uint64_t> mass;
+    std::vector<double> chance;
+    const int64_t degree = row.shape(0);
+    const int64_t support = read_chances(reinterpret_cast<const AliasEntry*>(row.data()), degree, mass, chance);
+    Array<double> out(degree);
+    include(chance, support, fanout, replace, out.mutable_data());
+    return out;
+}
+
+template <class Id>
+void bind(py::module_& m) {
+    using py::arg;
+    m.def("push_weighted", &push_weighted<Id>, arg("indptr").noconvert(), arg("indices").noconvert(), arg("table").noconvert(),
+          arg("rates").noconvert(), arg("fanouts"), arg("replace"), arg("scale"), arg("sums").noconvert(), arg("threads"));
+}
+
+}  // namespace
+
+void bind_weighted_reach(py::module_& m) {
+    bind<int32_t>(m);
+    bind<int64_t>(m);
+    m.def("weighted_inclusions", &inclusions, py::arg("row").noconvert(), py::arg("fanout"), py::arg("replace"));
+}
+
+}  // namespace graphmill

@@ -1,0 +1,119 @@
+"""Which seeds form which batch where the seeds of each part of a graph stay together (FastSample, section 3.3).
+
+Every machine trains on seeds of its own parts, whose rows it holds. Seeds are listed by PART, never by rank: one rank with four parts,
+two with two and four with one go through the same batches, and the number of ranks decides nothing. An epoch has as many rounds as the
+part with the most seeds needs, max over parts of ceil(n_p / batch_size). Every part cuts its seeds into exactly so many nearly equal
+batches; some are empty where a part has fewer seeds than rounds. An empty batch takes part in every exchange. Each seed is used once.
+
+The batch of part p in round r has the step r P + p, and its position is counted alike. An optimiser step is a group of `accumulate` rounds.
+With reuse, rounds are permuted and stay whole. The order of all seeds is drawn once and each part takes its own from it, so with one part
+the plan is `EpochPlan`, to the last key.
+
+Cost: the permutation of all seeds, once per epoch, at every rank. Not checked: that parts have about equally many seeds; where they have
+not, batches of the smaller parts are small, and their ranks wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernels.arrays import as_ids
+from kernels.errors import InputError
+from kernels.rng import key, permutation
+from kernels.sampling.epoch_plan import PlannedBatch, ReusedEpochs
+from kernels.types import Array, BatchKey, Stream
+
+
+@dataclass(frozen=True)
+class PartPlan(ReusedEpochs):
+    """The batches of every epoch over the seeds of all parts; `key.step % num_parts` is the part of one.
+
+    Raises:
+        InputError: there are no seeds, a seed has no part, or a number is out of its range.
+    """
+
+    # ids[n], global: the seeds of an epoch, each used once
+    train_ids: Array
+    # i32[n]: the part of each seed
+    seed_parts: Array
+    # number of parts P
+    num_parts: int
+    # largest number of seeds per batch, at least 1
+    batch_size: int
+    # seed of the run
+    seed: int
+    # random stream that shuffles
+    stream: int = Stream.TRAIN
+    # K: training epoch e uses sampling epoch e mod K; 0 = every epoch samples anew
+    reuse: int = 0
+    # number of rounds per optimiser step
+    accumulate: int = 1
+
+    def __post_init__(self):
+        object.__setattr__(self, "train_ids", as_ids(self.train_ids, "train_ids"))
+        object.__setattr__(self, "seed_parts", np.asarray(self.seed_parts))
+        if len(self.train_ids) == 0:
+            raise InputError("there are no seeds to make batches of", "give a split with at least one node")
+        for name, least in (("num_parts", 1), ("batch_size", 1), ("reuse", 0), ("accumulate", 1)):
+            if getattr(self, name) < least:
+                raise InputError(f"{name} = {getattr(self, name)}", f"give {least} or more")
+        parts = self.seed_parts
+        if parts.shape != self.train_ids.shape or not 0 <= parts.min() <= parts.max() < self.num_parts:
+            problem = f"parts of shape {list(parts.shape)} for {len(self.train_ids)} seeds"
+            raise InputError(problem, f"give one part in 0..{self.num_parts - 1} per seed")
+
+    @property
+    def counts(self) -> Array:
+        """i64[P]: seeds of each part."""
+        return np.bincount(self.seed_parts, minlength=self.num_parts)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of an epoch: max over parts of ceil(n_p / batch_size)."""
+        return -(-int(self.counts.max()) // self.batch_size)
+
+    @property
+    def num_batches(self) -> int:
+        """Batches of an epoch, empty ones included: one per round and part."""
+        return self.rounds * self.num_parts
+
+    @property
+    def batches_per_step(self) -> int:
+        """Batches of a whole optimiser step."""
+        return self.accumulate * self.num_parts
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimiser steps in an epoch: ceil(rounds / accumulate)."""
+        return -(-self.rounds // self.accumulate)
+
+    def _batches(self, train_epoch: int, start: int) -> Iterator[PlannedBatch]:
+        epoch = self.sampling_epoch(train_epoch)
+        seeds, order, counts = self._seeds(epoch), self.order(train_epoch, self.rounds), self.counts
+        for position in range(start, self.num_batches):
+            place, part = divmod(position, self.num_parts)
+            first = place - place % self.accumulate
+            group = order[first : first + self.accumulate]
+            low, high = self._cut(order[place], int(counts[part]))
+            yield PlannedBatch(
+                key=BatchKey(int(self.stream), epoch, order[place] * self.num_parts + part),
+                seeds=seeds[part][low:high],
+                position=position,
+                group=(position - first * self.num_parts, len(group) * self.num_parts),
+                group_seeds=sum(
+                    high - low for each in group for n in counts.tolist() for low, high in (self._cut(each, n),)
+                ),
+            )
+
+    def _seeds(self, epoch: int) -> list[Array]:
+        """The seeds of each part in the order of a sampling epoch."""
+        drawn = permutation(key(self.seed, self.stream, epoch), len(self.train_ids))
+        by_part = drawn[np.argsort(self.seed_parts[drawn], kind="stable")]
+        return np.split(self.train_ids[by_part], np.cumsum(self.counts)[:-1])
+
+    def _cut(self, round_: int, count: int) -> tuple[int, int]:
+        """The range of a part's `count` seeds that a round takes."""
+        return round_ * count // self.rounds, (round_ + 1) * count // self.rounds

@@ -1,0 +1,37 @@
+"""Fan-outs that change over epochs (FastSample, section 5, names it as future work: an adaptive fan-out schedule).
+
+Small fan-outs make early epochs cheap, and large ones late epochs exact. A batch's key names its epoch, so which fan-outs it has is a
+function of the key, and a batch can be drawn anywhere at any time, as with constant ones. Memory: that of one sampler; a sampler of other
+fan-outs takes the place of the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kernels.sampling.own_sampling import AnySampler
+from kernels.sampling.sample import Transposes
+from kernels.types import BatchKey, Block
+
+
+class ScheduledSampler:
+    """Samples each epoch with its own fan-outs.
+
+    Args:
+        fanouts_at: epoch, counted from 0 -> fan-outs, from the seeds outwards.
+        make: fan-outs -> a sampler of them.
+    """
+
+    def __init__(self, fanouts_at: Callable[[int], tuple[int, ...]], make: Callable[[tuple[int, ...]], AnySampler]):
+        self.fanouts_at, self.make = fanouts_at, make
+        self._fanouts: tuple[int, ...] = ()
+        self._sampler: AnySampler | None = None
+
+    def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
+        """Samples the blocks under the seeds by the fan-outs of the batch's epoch."""
+        fanouts = self.fanouts_at(batch.epoch)
+        if self._sampler is None or fanouts != self._fanouts:
+            self._sampler = None  # its memory goes before the next one's comes
+            self._sampler, self._fanouts = self.make(fanouts), fanouts
+        return self._sampler.sample(batch, seeds, transpose=transpose)
