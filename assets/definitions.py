@@ -10,9 +10,11 @@ import base64
 import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import dagster as dg
 
@@ -24,6 +26,8 @@ from assets.building.stage import Check, ChecksFailedError, Progress, Silent
 from assets.pipeline.describe import describe
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs, joint_version, recipe_hash
 from assets.storage.artifact import Artifact
+from assets.storage.home import ROOT
+from assets.storage.refused import refusal
 from assets.storage.store import Store
 from assets.storage.version import canonical, canonical_json, short
 from kernels.errors import InputError
@@ -39,6 +43,8 @@ INPUT_TAG = "dagster/input_data_version/"
 DATA_TAG = "dagster/data_version"
 
 Body = Callable[[dg.AssetExecutionContext, Any], Iterator[Any]]
+Slot = Callable[[dg.AssetExecutionContext], AbstractContextManager[None]]
+"""What a step holds while it builds, so that not too many do at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +81,9 @@ def key_of(step: Step) -> dg.AssetKey:
     return dg.AssetKey(list(step.key))
 
 
-def source_assets(steps: Sequence[Step], execution: Any, around: Surroundings) -> dg.AssetsDefinition:
+def source_assets(
+    steps: Sequence[Step], execution: Any, around: Surroundings, slot: Slot | None = None
+) -> dg.AssetsDefinition:
     """Returns the assets that one pass over a source builds in the step's own process: the graph and its feature tables.
 
     A run may ask for some of them; the pass then builds no others.
@@ -84,6 +92,7 @@ def source_assets(steps: Sequence[Step], execution: Any, around: Surroundings) -
         steps: steps of `OnePass` stages that read one source.
         execution: the Execution config of the pass.
         around: the store and the listeners.
+        slot: what the pass holds where it has something to build; None for nothing.
     """
 
     def body(context: dg.AssetExecutionContext, config: Any) -> Iterator[Any]:
@@ -91,20 +100,23 @@ def source_assets(steps: Sequence[Step], execution: Any, around: Surroundings) -
         # The graph comes last: it takes the longest, and what is finished before it stays.
         asked = [step for step in reversed(steps) if key_of(step) in context.selected_asset_keys]
         found = {step.name: find_all(store, step, versions) for step in asked}
-        stages: list[Any] = [step.recipe for step in asked]
+        idle = all(each is not None for each in found.values())
         try:
-            materialize_together(
-                store,
-                [(stage, step.configs[0]) for stage, step in zip(stages, asked, strict=True)],
-                execution,
-                around.make_progress(context),
-                raw=[versions.raw(step.recipe, step.configs[0]) for step in asked],
-            )
+            with _held(slot, context, idle=idle):
+                for one_pass in _passes(asked):
+                    materialize_together(
+                        store,
+                        [(cast(Any, step.recipe), step.configs[0]) for step in one_pass],
+                        execution,
+                        around.make_progress(context),
+                        raw=[versions.raw(step.recipe, step.configs[0]) for step in one_pass],
+                        asked_by=["/".join(step.key) for step in one_pass],
+                    )
         except InputError as error:
             for step in asked:
                 if (made := find_all(store, step, versions)) is not None:
                     yield from _finished(step, made, versions, around, reused=found[step.name] is not None)
-                elif isinstance(error, ChecksFailedError) and error.version == versions.only(step):
+                elif isinstance(error, ChecksFailedError) and error.version in versions.of(step):
                     yield from _check_results(step, error.checks, whole=False)
             raise
         for step in asked:
@@ -114,45 +126,66 @@ def source_assets(steps: Sequence[Step], execution: Any, around: Surroundings) -
     return asset_of(steps, body)
 
 
+def _held(slot: Slot | None, context: dg.AssetExecutionContext, *, idle: bool) -> AbstractContextManager[None]:
+    """Returns what a step holds while it builds; nothing where all of it is there already."""
+    return nullcontext() if slot is None or idle else slot(context)
+
+
+def _passes(asked: Sequence[Step]) -> list[list[Step]]:
+    """Returns the steps that each pass over a source builds: one pass, or one per split, whose first builds what the splits share."""
+    passes = zip_longest(*(step.apart for step in asked))
+    return [[step for step in one_pass if step is not None] for one_pass in passes]
+
+
 def _finished(
     step: Step, artifacts: Sequence[Artifact], versions: Versions, around: Surroundings, *, reused: bool
 ) -> Iterator[Any]:
-    """Reports a step's artifact and yields its events."""
+    """Reports a step's artifacts, one or one per split, and yields its events."""
     if step.external:
         yield _raw_observation(step, versions)
-    (artifact,) = artifacts
-    around.report(f"{step.name}: {'reused' if reused else 'built'} {artifact.label}{built_in_words(artifact, reused)}")
+    for each, artifact in zip(step.apart, artifacts, strict=True):
+        name = f"{step.name}, split {each.split}" if each.split else step.name
+        around.report(f"{name}: {'reused' if reused else 'built'} {artifact.label}{built_in_words(artifact, reused)}")
     yield materialized(step, artifacts, versions, reused=reused)
 
 
-def stage_asset(step: Step, stage: Any, execution: Any, around: Surroundings) -> dg.AssetsDefinition:
+def stage_asset(
+    step: Step, stage: Any, execution: Any, around: Surroundings, slot: Slot | None = None
+) -> dg.AssetsDefinition:
     """Returns the asset that builds a step's artifact in the step's own process.
 
     Args:
-        step: a step with one config.
+        step: a step with one config, or with one per split.
         stage: the stage that builds it.
         execution: its Execution config.
         around: the store and the listeners.
+        slot: what the step holds where it has something to build; None for nothing.
     """
 
     def body(context: dg.AssetExecutionContext, config: Any) -> Iterator[Any]:
         versions = around.make_versions()
-        found = find_inputs(around.store, step, versions)
-        inputs = {role: found[role] for role in step.inputs}
+        idle = find_all(around.store, step, versions) is not None
+        artifacts = []
         try:
-            artifact = materialize(
-                around.store,
-                stage,
-                step.configs[0],
-                execution,
-                inputs,
-                around.make_progress(context),
-                raw=versions.raw(stage, step.configs[0]),
-            )
+            with _held(slot, context, idle=idle):
+                for each in step.apart:
+                    found = find_inputs(around.store, each, versions)
+                    artifacts.append(
+                        materialize(
+                            around.store,
+                            stage,
+                            each.configs[0],
+                            execution,
+                            {role: found[role] for role in each.inputs},
+                            around.make_progress(context),
+                            raw=versions.raw(stage, each.configs[0]),
+                            asked_by="/".join(step.key),
+                        )
+                    )
         except ChecksFailedError as error:
             yield from _check_results(step, error.checks, whole=False)
             raise
-        yield from _finished(step, [artifact], versions, around, reused=artifact.reused)
+        yield from _finished(step, artifacts, versions, around, reused=all(each.reused for each in artifacts))
 
     return asset_of([step], body)
 
@@ -161,8 +194,8 @@ def asset_of(
     steps: Sequence[Step],
     body: Body,
     *,
-    pool: str | None = None,
     config: type[dg.Config] | None = None,
+    priority: int = 0,
 ) -> dg.AssetsDefinition:
     """Returns the assets of steps that one body builds; of several, a run may ask for some.
 
@@ -171,8 +204,8 @@ def asset_of(
         body: called with the context and the run's config (None without `config`); yields events and the result. An
         `InputError`
             becomes a failure that shows only what a user needs.
-        pool: concurrency pool that it takes a slot of.
         config: what a run may set.
+        priority: of steps that are ready, those with the highest begin first.
     """
 
     @dg.multi_asset(
@@ -190,13 +223,16 @@ def asset_of(
             for name in step.checks
         ],
         config_schema=dict(config.to_fields_dict()) if config else None,
-        pool=pool,
+        op_tags={"dagster/priority": str(priority)} if priority else None,
     )
     def build(context: dg.AssetExecutionContext):
         try:
             yield from body(context, config(**context.op_execution_context.op_config) if config else None)
-        except InputError as error:
-            raise dg.Failure(description=str(error), allow_retries=False) from error
+        except Exception as error:
+            said = refusal(error)
+            if said is None:
+                raise
+            raise dg.Failure(description=str(said), allow_retries=False) from error
 
     return build
 
@@ -204,6 +240,12 @@ def asset_of(
 def _spec(step: Step, *, skippable: bool) -> dg.AssetSpec:
     deps = [key_of(source) for source in step.sources.values()]
     notes, page = step.origin.notes, step.recipe.page
+    shown = {
+        "recipe hash": short(recipe_hash(step)),
+        CONFIG: _config(step),
+        **_data_links(step),
+        **_column_lineage(step),
+    }
     return dg.AssetSpec(
         key_of(step),
         deps=[*deps, raw_key(step)] if step.external else deps,
@@ -213,28 +255,55 @@ def _spec(step: Step, *, skippable: bool) -> dg.AssetSpec:
         kinds=set(page.kinds) if page else None,
         owners=list(notes.owners or OWNERS),
         tags={**notes.tags, "graphmill/stage": step.recipe.name},
-        metadata={"recipe hash": short(recipe_hash(step)), CONFIG: _config(step), **_code_references(step)},
+        metadata={**shown, **_code_references(step)},
         skippable=skippable,
     )
 
 
 def _config(step: Step) -> dg.MetadataValue:
-    """Returns the config of a step; of several, which differ in the seed alone, a list."""
+    """Returns the config of a step; of several, which differ in the seed or the split, a list."""
     configs = [canonical(each) for each in step.configs]
     return dg.MetadataValue.json(configs[0] if len(configs) == 1 else configs)
 
 
 def _code_references(step: Step) -> dict[str, Any]:
-    """Returns the line of the pipeline file that asks for a step, as Dagster names it; nothing where there is no file."""
-    origin = step.origin
-    if origin.path is None:
-        return {}
-    label = f"{origin.path.name}:{origin.line}"
+    """Returns the line of the pipeline file that asks for a step, and the page of the docs about it, as Dagster names them."""
+    origin, page, places = step.origin, step.recipe.page, []
     with warnings.catch_warnings():
         # Code references are in beta; the versions of dagster that this was tried on are pinned.
         warnings.simplefilter("ignore", dg.BetaWarning)
-        place = dg.LocalFileCodeReference(file_path=str(origin.path), line_number=origin.line, label=label)
-        return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[place])}
+        if origin.path is not None:
+            label = f"{origin.path.name}:{origin.line}"
+            places.append(dg.LocalFileCodeReference(file_path=str(origin.path), line_number=origin.line, label=label))
+        if page is not None:
+            places.append(dg.LocalFileCodeReference(file_path=str(ROOT / page.docs), label=page.docs))
+        return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=places)} if places else {}
+
+
+def _data_links(step: Step) -> dict[str, Any]:
+    """Returns a link to the page of each asset that a step reads: from a model to its graph, for example."""
+    return {f"reads {role}": dg.MetadataValue.asset(key_of(source)) for role, source in step.sources.items()}
+
+
+def _column_lineage(step: Step) -> dict[str, Any]:
+    """Returns which columns decide each column of a step's table, under Dagster's key; nothing where it has no table."""
+    deps = {
+        column: [found for role, name in sources if (found := _source_column(step, role, name))]
+        for column, sources in (step.recipe.page.columns_from if step.recipe.page else {}).items()
+    }
+    known = {column: found for column, found in deps.items() if found}
+    return {"dagster/column_lineage": dg.TableColumnLineage(deps_by_column=known)} if known else {}
+
+
+def _source_column(step: Step, role: str, name: str) -> dg.TableColumnDep | None:
+    """Returns asset and column that a column of a step's table comes from, None where the source has no such column."""
+    if role != "raw":
+        source = step.sources.get(role)
+        return dg.TableColumnDep(asset_key=key_of(source), column_name=name) if source else None
+    column = getattr(step.configs[0], name, None)
+    if not step.external or not isinstance(column, str):
+        return None
+    return dg.TableColumnDep(asset_key=raw_key(step), column_name=column)
 
 
 def raw_key(step: Step) -> dg.AssetKey:
@@ -248,8 +317,11 @@ def raw_asset(step: Step, around: Surroundings) -> dg.SourceAsset:
     def observe():
         try:
             digests = around.make_versions().raw(step.recipe, step.configs[0])
-        except InputError as error:
-            raise dg.Failure(description=str(error), allow_retries=False) from error
+        except Exception as error:
+            said = refusal(error)
+            if said is None:
+                raise
+            raise dg.Failure(description=str(said), allow_retries=False) from error
         return dg.ObserveResult(data_version=dg.DataVersion(_raw_version(digests)), metadata=dict(digests))
 
     with warnings.catch_warnings():
@@ -279,7 +351,7 @@ def materialized(
         reused: whether nothing had to be built.
         extra: more metadata.
     """
-    tags = {f"{INPUT_TAG}{key_of(source).to_user_string()}": versions.only(source) for source in step.sources.values()}
+    tags = {f"{INPUT_TAG}{key_of(source).to_user_string()}": versions.joint(source) for source in step.sources.values()}
     if step.external:
         raw = versions.raw(step.recipe, step.configs[0])
         tags[f"{INPUT_TAG}{raw_key(step).to_user_string()}"] = _raw_version(raw)
@@ -335,21 +407,33 @@ def _metadata(step: Step, artifacts: Sequence[Artifact], extra: dict[str, Any]) 
     scalars = {label: value for label, value in numbers.items() if not isinstance(value, dg.MetadataValue)}
     # The path of an artifact is too long for the table, which would then cut what stands above it.
     places = {"dagster/uri": first.path.as_uri(), CONFIG: _config(step)}
-    return shown | scalars | numbers | _table_metadata(page, first) | places
+    return shown | scalars | numbers | _table_metadata(page, first) | _column_lineage(step) | places
 
 
 def _table_metadata(page: Page | None, artifact: Artifact) -> dict[str, Any]:
-    """Returns rows and columns under Dagster's keys, nothing for an artifact that is no table."""
+    """Returns rows and columns under Dagster's keys, of the table that is written where the artifact itself is none."""
     num_rows, columns = table_of(page, artifact) if page else (0, {})
-    if not columns:
+    described = columns or dict(page.written if page else {})
+    if not described:
         return {}
-    schema = dg.TableSchema([dg.TableColumn(name, kind, description) for name, (kind, description) in columns.items()])
-    return {"dagster/row_count": num_rows, "dagster/column_schema": dg.MetadataValue.table_schema(schema)}
+    listed = [dg.TableColumn(name, kind, description) for name, (kind, description) in described.items()]
+    schema = dg.MetadataValue.table_schema(dg.TableSchema(listed))
+    return {"dagster/column_schema": schema} | ({"dagster/row_count": num_rows} if columns else {})
 
 
 def _shown(value: Any) -> Any:
-    """Returns a value as metadata: lists and tables as JSON."""
-    return value if isinstance(value, int | float | str | bool) else dg.MetadataValue.json(value)
+    """Returns a value as metadata: rows with the same columns as a table, other lists and dicts as JSON."""
+    if isinstance(value, int | float | str | bool):
+        return value
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(row, dict) and row.keys() == value[0].keys() for row in value)
+    ):
+        # What a row is about comes first: stored numbers have their keys in the order of the alphabet.
+        columns = sorted(value[0], key=lambda name: not isinstance(value[0][name], str))
+        return dg.MetadataValue.table(records=[dg.TableRecord({name: row[name] for name in columns}) for row in value])
+    return dg.MetadataValue.json(value)
 
 
 def _is_figure(value: Any) -> bool:

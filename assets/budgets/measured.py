@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.storage.filesystem import make_folder, replace_atomically, write_durably
 from assets.storage.home import home_folder
+from assets.storage.machine import memory_bytes
+from assets.storage.measured_once import measured_again, measured_once
 from kernels.errors import InputError
 
 PLACE = Path("measured") / "memory.json"
@@ -40,8 +39,7 @@ class MachineBytes:
 def measure(home: Path) -> MachineBytes:
     """Measures now. The home need not exist yet."""
     folder = next(parent for parent in (home, *home.parents) if parent.exists())
-    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return MachineBytes(memory_bytes=min([installed, *_limits()]), disk_bytes=shutil.disk_usage(folder).free)
+    return MachineBytes(memory_bytes=memory_bytes(), disk_bytes=shutil.disk_usage(folder).free)
 
 
 def measured_bytes(home: Path | None = None) -> MachineBytes:
@@ -65,25 +63,12 @@ def refresh(home: Path | None = None) -> MachineBytes:
     """Measures again and replaces what the home says; budgets of "auto" that are built from now on follow."""
     folder = home_folder(home)
     found = measure(folder)
-    make_folder((folder / PLACE).parent)
-    replace_atomically(folder / PLACE, _encode(found))
+    measured_again(folder / PLACE, _encode(found))
     return found
 
 
 def _content(home: Path) -> bytes:
-    path = home / PLACE
-    if not path.exists():
-        make_folder(path.parent)
-        own = path.with_name(f"{path.name}.{os.getpid()}.new")
-        write_durably(own, _encode(measure(home)))
-        try:
-            # Unlike a rename, a link never replaces: of two first measurements one is kept by both processes.
-            os.link(own, path)
-        except FileExistsError:
-            pass
-        finally:
-            own.unlink(missing_ok=True)
-    return path.read_bytes()
+    return measured_once(home / PLACE, lambda: _encode(measure(home)))
 
 
 def _encode(measured: MachineBytes) -> bytes:
@@ -96,14 +81,3 @@ def _parse(data: bytes, path: Path) -> MachineBytes:
         return MachineBytes(**{name: int(values[name]) for name in ("memory_bytes", "disk_bytes")})
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is damaged: {error!r}", "measure again: graphmill budgets --refresh") from error
-
-
-def _limits() -> Iterator[int]:
-    """Yields the memory limits of control groups, version 2 and 1, where there are any."""
-    for place in ("memory.max", "memory/memory.limit_in_bytes"):
-        try:
-            text = (Path("/sys/fs/cgroup") / place).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            yield int(text)

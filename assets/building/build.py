@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from assets.building.stage import ChecksFailedError, FanOut, OnePass, Progress, Stage, Summary
+from assets.building.stage import ChecksFailedError, FanOut, OnePass, Progress, Stage, Summary, TogetherFanOut
 from assets.storage.artifact import Artifact, read_artifact
+from assets.storage.refused import reporting_refusals
 from assets.storage.store import Store
 from assets.storage.version import aspect_version, canonical, locations, part_version, version_of
 from assets.storage.writer import Writer
@@ -34,6 +35,7 @@ class Build:
         reads: role -> artifact of what only decides how it is built; leased and recorded in run.json, never hashed.
         raw: name -> SHA-256 of the external content; None asks the stage.
         anew: builds it though the store has it, and puts the new one in its place.
+        asked_by: PIPELINE/STEP that it is built for; recorded in run.json, never hashed.
         version: of the artifact, 64 hex digits; known before it is built.
     """
 
@@ -45,6 +47,7 @@ class Build:
     reads: Mapping[str, Artifact] = field(default_factory=dict)
     raw: Mapping[str, str] | None = None
     anew: bool = False
+    asked_by: str = ""
     version: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -108,15 +111,36 @@ class Build:
         """
         if part is not None:
             with naming(f"part {part} of {self.stage.name}"):
-                more = {"part": {"name": part, "stage": self.stage.name, "of": self.version}}
-                return self._published(Advancing(progress), part, {}, more)
+                return self._published(Advancing(progress), part, {}, _part_of(self.stage, part, self.version))
         return self._published(progress, None, parts or {}, _listed(parts or {}))
+
+    def publish_parts(self, progress: Progress, parts: Sequence[str]) -> list[Artifact]:
+        """Builds parts by one pass and publishes them one after the other, without asking whether they are there.
+
+        Args:
+            progress: listens.
+            parts: names; the stage is a `TogetherFanOut`.
+
+        Raises:
+            InputError: as the stage raises it, or a blocking check failed. What was published before stays.
+        """
+        stage, clock = self.stage, _Clock()
+        assert isinstance(stage, TogetherFanOut)
+        name = f"parts {', '.join(parts)} of {stage.name}"
+        with naming(name), reporting_refusals(f"stage {stage.name}"), ExitStack() as opened:
+            writers = [opened.enter_context(self._writer(part)) for part in parts]
+            given = {**self.inputs, **self.reads}, self.semantic, self.execution
+            summaries = stage.build_parts(parts, *given, writers, Advancing(progress))
+            return [
+                self._seal(writer, summary, clock, _part_of(stage, part, self.version))
+                for part, writer, summary in zip(parts, writers, summaries, strict=True)
+            ]
 
     def _published(
         self, progress: Progress, part: str | None, parts: Mapping[str, Artifact], more: Mapping[str, Any]
     ) -> Artifact:
         clock = _Clock()
-        with self._writer(part) as writer:
+        with reporting_refusals(f"stage {self.stage.name}"), self._writer(part) as writer:
             given = {**self.inputs, **self.reads, **parts}, self.semantic, self.execution, writer, progress
             if part is None:
                 summary = self.stage.build(*given)
@@ -131,10 +155,13 @@ class Build:
     def _seal(self, writer: Writer, summary: Summary, clock: _Clock, more: Mapping[str, Any]) -> Artifact:
         """Publishes what a writer holds, with the record of how it came to be."""
         self._stop_on_failed(summary)
+        for artifact in (*self.inputs.values(), *self.reads.values()):
+            artifact.require_unchanged()
         run = {
             "started": clock.started.isoformat(timespec="milliseconds"),
             "seconds": clock.lap(),
             "execution": canonical(self.execution),
+            "asked_by": self.asked_by,
             "locations": locations(self.semantic),
             "reads": {role: {"stage": each.stage, "version": each.version} for role, each in self.reads.items()},
             "host": {"name": platform.node(), "cpus": os.cpu_count(), "python": platform.python_version()},
@@ -199,7 +226,7 @@ def publish_together(builds: Sequence[Build], progress: Progress) -> list[Artifa
     assert isinstance(stage, OnePass)
     asked = [(build.stage, build.semantic) for build in builds]
     published = []
-    with ExitStack() as opened:
+    with reporting_refusals(f"stages {', '.join(build.stage.name for build in builds)}"), ExitStack() as opened:
         writers = [opened.enter_context(build._writer()) for build in builds]
         # The last writer's folder is there the longest.
         source = opened.enter_context(stage.opened(asked, builds[0].execution, writers[-1].scratch(), progress))
@@ -256,6 +283,11 @@ class Advancing:
 
     def done(self) -> None:
         """Ignores the end."""
+
+
+def _part_of(stage: Stage, part: str, version: str) -> dict[str, Any]:
+    """Returns the field of a part's manifest that says what it is a part of."""
+    return {"part": {"name": part, "stage": stage.name, "of": version}}
 
 
 def _listed(parts: Mapping[str, Artifact]) -> dict[str, Any]:

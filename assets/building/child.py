@@ -5,6 +5,7 @@ A session of its own keeps a terminal's Ctrl-C from a child: the parent gets it 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -12,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.storage.home import ROOT
+
+PR_SET_PDEATHSIG = 1
 
 
 def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -51,4 +54,18 @@ def run_child(command: Sequence[str], environment: Mapping[str, str] | None = No
 
 def how_it_ended(status: int) -> str:
     """Returns an exit status in words: the name of the signal that ended a process, or its exit code."""
+    if status == -signal.SIGKILL:
+        return "SIGKILL (often: out of memory)"
     return signal.Signals(-status).name if status < 0 else f"exit code {status}"
+
+
+def end_with_parent(parent: int | None = None) -> None:
+    """Asks the system to kill this process when the one that started it ends.
+
+    Args:
+        parent: its id where this process knows it, so that a parent that is gone already is noticed; None for what it is now.
+    """
+    parent = os.getppid() if parent is None else parent
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before that
+        os._exit(1)

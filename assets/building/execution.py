@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from kernels.errors import InputError
 
+MOST_THREADS = 4096
+"""Threads or processes that a stage may be asked for; more would exhaust the system before they help."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Threads:
@@ -23,6 +26,8 @@ class Threads:
         """Checks the range."""
         if self.threads < 1:
             raise InputError(f"threads = {self.threads} is less than 1", "give at least one thread")
+        if self.threads > MOST_THREADS:
+            raise InputError(f"threads = {self.threads} is more than {MOST_THREADS:,}", "give about one per core")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +42,8 @@ class Workers(Threads):
         super().__post_init__()
         if self.workers < 1:
             raise InputError(f"workers = {self.workers} is less than 1", "give at least one process")
+        if self.workers > MOST_THREADS:
+            raise InputError(f"workers = {self.workers} is more than {MOST_THREADS:,}", "give about one per core")
 
     @property
     def threads_each(self) -> int:

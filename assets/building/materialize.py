@@ -39,11 +39,12 @@ def materialize(
     reads: Mapping[str, Artifact] | None = None,
     raw: Mapping[str, str] | None = None,
     anew: bool = False,
+    asked_by: str = "",
 ) -> Artifact:
     """Returns the stage's artifact, building it only when the store does not have it, sound, already.
 
     Args:
-        store, stage, semantic, execution, inputs, reads, raw, anew: as in `Build`; a fan-out stage cannot be built anew.
+        store, stage, semantic, execution, inputs, reads, raw, anew, asked_by: as in `Build`; a fan-out stage cannot be built anew.
         progress: listener, None for silence.
 
     What is read and what is built are leased while it builds, so that no garbage collector takes them away; the leases end
@@ -58,7 +59,7 @@ def materialize(
     """
     assert not (anew and isinstance(stage, FanOut)), f"parts of {stage.name} would be reused"
     given = {"store": store, "stage": stage, "semantic": semantic, "execution": execution, "inputs": inputs}
-    build = Build(**given, reads=reads or {}, raw=raw, anew=anew)
+    build = Build(**given, reads=reads or {}, raw=raw, anew=anew, asked_by=asked_by)
     found = build.find()
     if found is not None and not anew:
         return replace(found, reused=True)
@@ -84,6 +85,7 @@ def materialize_together(
     progress: Progress | None = None,
     *,
     raw: Sequence[Mapping[str, str] | None] | None = None,
+    asked_by: Sequence[str] | None = None,
 ) -> list[Artifact]:
     """Returns artifacts that come from one pass over what they read outside, building those that the store does not have, sound, already.
 
@@ -93,6 +95,7 @@ def materialize_together(
         execution: the Execution config of the pass.
         progress: listener, None for silence.
         raw: name -> SHA-256 of the external content of each artifact, None asks its stage.
+        asked_by: PIPELINE/STEP that each is built for.
 
     Raises:
         InputError: what is outside is missing or damaged, a blocking check failed, or the disk is full. Artifacts that were finished before
@@ -100,8 +103,8 @@ def materialize_together(
     """
     digests = raw or [None] * len(asked)
     builds = [
-        Build(store=store, stage=stage, semantic=semantic, execution=execution, inputs={}, raw=each)
-        for (stage, semantic), each in zip(asked, digests, strict=True)
+        Build(store=store, stage=stage, semantic=semantic, execution=execution, inputs={}, raw=each, asked_by=name)
+        for (stage, semantic), each, name in zip(asked, digests, asked_by or [""] * len(asked), strict=True)
     ]
     with store.lease(*(build.address() for build in builds)):
         found = {build.version: build.find() for build in builds}

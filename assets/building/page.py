@@ -24,6 +24,10 @@ class Page:
         first: names of the numbers that matter most, in their order; the UI shows them before the others.
         labels: name of a number -> what the UI calls it, its unit included, where the name alone says too little.
         columns: arrays of the artifact that are the columns of one table -> what each holds; empty where there is no table.
+        file: a Parquet file of the artifact with more columns of the same table; they stand in `columns`, too.
+        written: columns of a table that a command writes from the artifact -> (type, what each holds).
+        columns_from: a column of either table -> the columns that decide it, as (role of an input, its column), or as ("raw", key of the
+            pipeline file that names a column of the source).
         kinds: with what it is made, as Dagster's icons name it.
     """
 
@@ -33,6 +37,9 @@ class Page:
     first: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     columns: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    file: str = ""
+    written: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    columns_from: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=lambda: MappingProxyType({}))
     kinds: frozenset[str] = frozenset()
 
 
@@ -50,6 +57,11 @@ def table_of(page: Page, artifact: Artifact) -> tuple[int, dict[str, tuple[str, 
     for name, entry in files.items():
         width = "".join(f"[{size}]" for size in entry["shape"][1:])
         columns[name] = (f"{entry['dtype']}{width}", page.columns[name])
+    if page.file in artifact.files:
+        import polars
+
+        schema = polars.read_parquet_schema(artifact.file(page.file))
+        columns |= {name: (str(schema[name]).lower(), page.columns[name]) for name in page.columns if name in schema}
     lengths = {entry["shape"][0] for entry in files.values()}
     assert len(lengths) <= 1, f"columns of {artifact.label} have {sorted(lengths)} rows"
     return (lengths.pop() if lengths else 0), columns

@@ -17,8 +17,6 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from kernels.errors import InputError
-
 
 def main() -> None:
     """Builds parts until the connection ends."""
@@ -35,15 +33,17 @@ def main() -> None:
 
 def _answer(build: Any, part: str, pipe: Connection) -> tuple[Any, ...]:
     from assets.building.stage import ChecksFailedError
+    from assets.storage.refused import refusal
 
     try:
         build.publish(_Sent(pipe), part=part)
         return ("done",)
     except ChecksFailedError as error:
         return ("input error", error.problem, error.remedy, error.checks)
-    except InputError as error:
-        return ("input error", error.problem, error.remedy, None)
-    except Exception:
+    except Exception as error:
+        said = refusal(error)
+        if said is not None:
+            return ("input error", said.problem, said.remedy, None)
         return ("error", traceback.format_exc())
 
 

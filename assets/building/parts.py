@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Protocol
 
 from assets.building.build import Build
-from assets.building.stage import FanOut, Progress
+from assets.building.stage import FanOut, Progress, TogetherFanOut
 from assets.storage.artifact import Artifact
 from assets.storage.filesystem import make_folder, release_lock, reporting_full_disk, take_lock
 from kernels.errors import InputError
@@ -78,6 +78,39 @@ class Here:
         """Nothing runs between two calls."""
 
 
+class Together:
+    """Builds parts in this process, all that were begun by one pass.
+
+    Args:
+        build: the parent, whose stage is a `TogetherFanOut`.
+        most: number of parts that one pass may build.
+        progress: listens.
+    """
+
+    def __init__(self, build: Build, most: int, progress: Progress):
+        self.build, self.most, self.progress = build, most, progress
+        self._begun: list[str] = []
+
+    @property
+    def num_free(self) -> int:
+        """How many parts the next pass has space for."""
+        return self.most - len(self._begun)
+
+    def start(self, part: str) -> None:
+        """Notes the part for the pass."""
+        self._begun.append(part)
+
+    def finished(self, wait_seconds: float) -> Sequence[str]:
+        """Makes the pass."""
+        begun, self._begun = self._begun, []
+        if begun:
+            self.build.publish_parts(self.progress, begun)
+        return begun
+
+    def close(self) -> None:
+        """Nothing runs between two calls."""
+
+
 def build_parts(build: Build, names: Sequence[str], progress: Progress) -> dict[str, Artifact]:
     """Returns name -> artifact of all parts, building those that are not there.
 
@@ -86,7 +119,8 @@ def build_parts(build: Build, names: Sequence[str], progress: Progress) -> dict[
         names: of the parts.
         progress: listens to all parts as one phase.
 
-    The parts are built in `execution.workers` processes where the Execution config has that field, else here.
+    A `TogetherFanOut` builds all of them by one pass. Otherwise they are built in `execution.workers` processes where the Execution config
+    has that field, else here.
 
     Raises:
         InputError: a part failed, or the disk is full; finished parts stay.
@@ -111,6 +145,8 @@ def build_parts(build: Build, names: Sequence[str], progress: Progress) -> dict[
 
 
 def _open_builder(build: Build, num_missing: int, progress: Progress) -> Builder:
+    if isinstance(build.stage, TogetherFanOut):
+        return Together(build, num_missing, progress)
     asked = getattr(build.execution, "workers", 1)
     workers = max(1, min(asked, num_missing))
     if workers < asked:  # so that one process knows that it has the machine for itself

@@ -122,6 +122,10 @@ class Stage:
         """Returns role -> stage name of the inputs; may depend on the config."""
         return {}
 
+    def input_table(self, semantic: Any) -> str | None:
+        """Returns the name of the feature table that an input `features` is, "" for the main one; None for that which stages share."""
+        return None
+
     def reads_aspects(self, semantic: Any) -> Mapping[str, str]:
         """Returns role -> aspect of the inputs of which an aspect alone is read; its version enters the stage's in place of the whole's."""
         return {}
@@ -261,3 +265,32 @@ class FanOut(Stage):
     ) -> Summary:
         """Fills the writer with a part and returns its summary. `build` gets the finished parts among its inputs, by name."""
         raise NotImplementedError
+
+
+class TogetherFanOut(FanOut):
+    """A fan-out stage whose missing parts are built by one pass over what they read, in one process."""
+
+    def build_parts(
+        self,
+        parts: Sequence[str],
+        inputs: Mapping[str, Artifact],
+        semantic: Any,
+        execution: Any,
+        writers: Sequence[Writer],
+        progress: Progress,
+    ) -> Sequence[Summary]:
+        """Fills one writer per part and returns their summaries, in the order of `parts`."""
+        raise NotImplementedError
+
+    def build_part(
+        self,
+        part: str,
+        inputs: Mapping[str, Artifact],
+        semantic: Any,
+        execution: Any,
+        writer: Writer,
+        progress: Progress,
+    ) -> Summary:
+        """Makes the pass for this part alone."""
+        (summary,) = self.build_parts([part], inputs, semantic, execution, [writer], progress)
+        return summary

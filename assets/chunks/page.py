@@ -34,6 +34,8 @@ CHUNKS_PAGE = Page(
             "num_distinct": "distinct rows that are needed",
             "replication": "alpha: rows of all chunks per node",
             "most_buffer_rows": "rows of the largest buffer",
+            "replication_by_chunks": "rows of all chunks per node, by chunks in all",
+            "volumes_by_schedule": "rows from the host per layer, by schedule",
         }
     ),
     columns=MappingProxyType({"digests": "xxh3-64 of the record of each step and device"}),

@@ -71,7 +71,9 @@ def replication_by_chunks(topology: Topology, part_of: Array, chunks: Chunks, pr
     progress.start("replication", len(counts), "numbers of chunks")
     found = {}
     for count in counts:
-        cut = cut_chunks(topology.indptr, part_of, chunks.num_parts, count, order)
+        # Nodes of a chunk are listed by id, so cutting these lists again may move a node or two across a boundary.
+        as_cut = count * chunks.num_parts == len(chunks.ptr) - 1
+        cut = chunks if as_cut else cut_chunks(topology.indptr, part_of, chunks.num_parts, count, order)
         chunk_of = np.empty(len(part_of), np.int32)
         chunk_of[cut.node_ids] = np.repeat(np.arange(len(cut.ptr) - 1, dtype=np.int32), np.diff(cut.ptr))
         copies = count_replicas(topology.indptr, topology.indices, chunk_of, chunks.num_parts * count)
@@ -91,7 +93,7 @@ def schedule_numbers(found: Scheduled, counts: StepCounts, num_distinct: int, nu
         "v_ori": volumes.v_ori,
         "v_p2p": volumes.v_p2p,
         "v_ru": volumes.v_ru,
-        "v_ru_by_schedule": {name: each.v_ru for name, each in found.found.items()},
+        "volumes_by_schedule": [{"schedule": name} | each._asdict() for name, each in found.found.items()],
         "schedule": found.chosen,
         "num_distinct": num_distinct,
         "traffic_cut_ratio": 1 - volumes.v_ru / volumes.v_ori if volumes.v_ori else 0.0,

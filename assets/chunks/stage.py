@@ -101,7 +101,8 @@ class ChunksStage(Stage):
         traffic_figure(writer.path("traffic.png"), found.found, found.chosen, num_distinct, counts)
         replication_figure(writer.path("replication.png"), curve, partitions.num_parts)
         numbers = schedule_numbers(found, counts, num_distinct, topology.num_nodes)
-        numbers |= {"replication_by_chunks": {str(count): round(value, 4) for count, value in curve.items()}}
+        rows = [{"chunks": count, "replication": round(value, 4)} for count, value in curve.items()]
+        numbers |= {"replication_by_chunks": rows}
         figures = {"rows from the host": "traffic.png", "replication by chunks": "replication.png"}
         return Summary(numbers=numbers, checks=_checks(found, counts, topology), figures=figures)
 

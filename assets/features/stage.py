@@ -26,7 +26,7 @@ class FeaturesStage(SourceStage):
 
     page = FEATURES_PAGE
     name = table = "features"
-    code_version = 1
+    code_version = 2  # 2: fields of CSV files without the blanks around them
     Table = TableConfig
     Semantic = FeaturesConfig
     Execution = FeaturesExecution

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,8 +40,7 @@ def traffic_figure(
     labels = [name if name in ("identity", "hongtu") else "best" for name in names]
     bars.set_xticks(places, [{"hongtu": "Algorithm 4"}.get(label, label) for label in labels])
     bars.set_title("rows from the host per layer, by schedule", fontsize=9)
-    count_axis(bars.yaxis)
-    bars.legend(fontsize=7, frameon=False, loc="lower right")
+    _legend_above(bars, 2)
     loaded, fetched, total = (array.sum(axis=1) for array in (counts.loaded, counts.fetched, counts.neighbours))
     numbers = np.arange(len(loaded))
     steps.plot(numbers, total, color=GREY, label="neighbours")
@@ -49,10 +49,16 @@ def traffic_figure(
     steps.set_ylim(bottom=0)
     steps.set_xlabel("step")
     steps.set_title("rows by step", fontsize=9)
-    count_axis(steps.yaxis)
-    steps.legend(fontsize=7, frameon=False)
+    _legend_above(steps, 3)
     grid(steps)
     save(figure, path)
+
+
+def _legend_above(axes: Any, columns: int) -> None:
+    """Puts the legend over what is drawn, where it hides nothing, and labels the axis of counts."""
+    axes.set_ylim(top=1.2 * axes.get_ylim()[1])
+    count_axis(axes.yaxis)
+    axes.legend(fontsize=7, frameon=False, loc="upper center", ncols=columns, columnspacing=1.2)
 
 
 def replication_figure(path: Path, curve: Mapping[int, float], num_parts: int) -> None:

@@ -35,7 +35,16 @@ MARKERS = "os^Dv*X"
 MANY = 10_000_000
 """An axis that reaches this count is labelled in millions."""
 
-LEVELS = {"device": BLUE, "host": CYAN, "disk cache": GREEN, "packed": YELLOW, "feature file": RED}
+LEVELS = {
+    "device": BLUE,
+    "arena": PURPLE,
+    "own shards": GREY,
+    "host": CYAN,
+    "other ranks": BLACK,
+    "disk cache": GREEN,
+    "packed": YELLOW,
+    "feature file": RED,
+}
 """Of the places that feature rows come from."""
 
 

@@ -43,6 +43,22 @@ GRAPH_PAGE = Page(
             "in_degree": "edges that end in the node",
             "out_degree": "edges that begin in the node",
             "labels": "class of the node, -1 where it is not known",
+            "node_id": "number of the node, from 0: its place in every array",
+            "original_id": "what the source calls the node",
+            "name": "text of the node, where the source has one",
+            "class": "name of the class, empty where it is not known",
+        }
+    ),
+    file="nodes.parquet",
+    columns_from=MappingProxyType(
+        {
+            "in_degree": (("raw", "target_column"),),
+            "out_degree": (("raw", "source_column"),),
+            "labels": (("raw", "label_column"),),
+            "node_id": (("raw", "id_column"),),
+            "original_id": (("raw", "id_column"),),
+            "name": (("raw", "name_column"),),
+            "class": (("raw", "label_column"),),
         }
     ),
     kinds=frozenset({"numpy"}),

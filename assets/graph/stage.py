@@ -33,7 +33,7 @@ class GraphStage(SourceStage):
 
     page = GRAPH_PAGE
     name = table = "graph"
-    code_version = 2  # 2: features are an artifact of their own
+    code_version = 3  # 2: features are an artifact of their own; 3: fields of CSV files without the blanks around them
     Semantic = GraphConfig
     Execution = GraphExecution
     checks = (
@@ -78,7 +78,11 @@ class GraphStage(SourceStage):
             unknown = [tables.problem(("graph", "source"), f"{error.problem}; {error.remedy}")]
             return None, unknown + _unknown_everywhere(graph, tables)
         config, problems = tables.parse(schema, graph, ("graph",), {"seed": seed})
-        return None if config is None else config.without_unused(), problems
+        if config is None:
+            return None, problems
+        config = config.without_unused()
+        apart = config.by_split()
+        return apart[0] if len(apart) == 1 else config, problems
 
     def wanted(self, pipeline: Any) -> GraphConfig:
         """Every pipeline has a graph."""

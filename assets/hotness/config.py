@@ -14,6 +14,9 @@ Policy = Literal["bayes", "presample", "degree", "pagerank", "random", "optimal"
 COUNTING: tuple[Policy, ...] = ("bayes", "presample")
 """Policies that count epochs of their own."""
 
+MOST_EPOCHS = 10_000
+"""Epochs that may be counted: counts change no ranking long before."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class HotnessTable:
@@ -38,6 +41,9 @@ class HotnessTable:
         problems = []
         if self.rounds < 1:
             problems.append(f"rounds = {self.rounds} is less than 1")
+        for name in ("rounds", "evaluate_epochs"):
+            if getattr(self, name) > MOST_EPOCHS:
+                problems.append(f"{name} = {getattr(self, name)} is more than {MOST_EPOCHS:,}")
         if self.evaluate_epochs < 0:
             problems.append(f"evaluate_epochs = {self.evaluate_epochs} is negative")
         if self.policy == "optimal" and self.evaluate_epochs < 1:

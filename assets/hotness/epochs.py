@@ -14,7 +14,7 @@ import numpy as np
 from assets.building.stage import Check, Progress
 from assets.graph.read import Graph
 from assets.hotness.config import HotnessConfig
-from assets.sampling.config import open_sampler
+from assets.sampling.drawing import Drawing
 from kernels.errors import InputError
 from kernels.hotness.presample import Tally, count_batches
 from kernels.hotness.ranking import similarity
@@ -100,6 +100,7 @@ class Epochs:
     Args:
         graph: the graph; its training nodes are the seeds.
         config: configuration of the stage: policy, sampling and seed.
+        drawing: how neighbours are drawn, None where nothing is sampled.
         threads: number of threads that sample.
         progress: listener, which is told of every batch.
 
@@ -107,17 +108,14 @@ class Epochs:
         InputError: epochs are wanted, and there are no training nodes or the sampling is not sound.
     """
 
-    def __init__(self, graph: Graph, config: HotnessConfig, threads: int, progress: Progress):
+    def __init__(self, graph: Graph, config: HotnessConfig, drawing: Drawing | None, threads: int, progress: Progress):
         self.graph, self.config, self.progress = graph, config, progress
         self._samplers: list[AnySampler] = []
-        sampling = config.sampling
-        if sampling is None:
+        if drawing is None:
             return
         if len(graph.train_ids) == 0:
             raise InputError("the graph has no training nodes to sample from", "give its source a training split")
-        self._samplers = [
-            open_sampler(graph.topology, sampling.method, sampling.fanouts, seed=config.seed) for _ in range(threads)
-        ]
+        self._samplers = [drawing.sampler(graph.topology, seed=config.seed) for _ in range(threads)]
 
     def presample(self) -> Counted:
         """Counts the rounds, layers included where they are wanted."""

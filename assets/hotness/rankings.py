@@ -10,7 +10,9 @@ import numpy as np
 from assets.graph.read import Graph
 from assets.hotness.config import HotnessConfig, Policy
 from assets.hotness.epochs import Counted
-from kernels.hotness.bayes import visit_rates
+from assets.sampling.drawing import Drawing
+from assets.storage.user_code import is_reference
+from kernels.hotness.bayes import Reach, visit_rates
 from kernels.hotness.push import reverse_pagerank
 from kernels.hotness.ranking import (
     cache_sizes,
@@ -20,7 +22,10 @@ from kernels.hotness.ranking import (
     random_ranking,
     rank,
 )
+from kernels.hotness.reach import ReachModel, reciprocity
 from kernels.hotness.visits import VisitCounter
+from kernels.hotness.walk_reach import WalkReach
+from kernels.hotness.weighted_reach import WeightedReach
 from kernels.types import Array
 
 if TYPE_CHECKING:
@@ -38,14 +43,21 @@ class Rankings:
 
     Args:
         graph, config: graph and configuration of the stage.
+        drawing: how neighbours are drawn, None where nothing is sampled.
         presampled, evaluated: the epochs that were counted, None where none were.
         threads: number of native threads.
     """
 
     def __init__(
-        self, graph: Graph, config: HotnessConfig, presampled: Counted | None, evaluated: Counted | None, threads: int
+        self,
+        graph: Graph,
+        config: HotnessConfig,
+        drawing: Drawing | None,
+        presampled: Counted | None,
+        evaluated: Counted | None,
+        threads: int,
     ):
-        self.graph, self.config, self.threads = graph, config, threads
+        self.graph, self.config, self.drawing, self.threads = graph, config, drawing, threads
         self.presampled, self.evaluated = presampled, evaluated
 
     @property
@@ -69,10 +81,10 @@ class Rankings:
         return self._blended() if policy == "bayes" else self.visits(policy)
 
     def _blended(self) -> Array:
-        """f64[N]: visits a batch; where neighbours are not drawn uniformly the model says nothing, and counts stand alone."""
+        """f64[N]: visits a batch; no model knows what a user's function draws, and there counts stand alone."""
         sampling, counted = self.config.sampling, self.presampled
         assert sampling is not None and counted is not None, "bayes presamples"
-        if sampling.method != "uniform":
+        if not self.blends:
             return counted.visits / counted.tally.num_batches
         return visit_rates(
             self.graph.topology,
@@ -84,7 +96,24 @@ class Rankings:
             layer_visits=counted.counter.layer_visits,
             seed=self.config.seed,
             threads=self.threads,
+            model=self._model(),
         )
+
+    @property
+    def blends(self) -> bool:
+        """Whether there is a model of how neighbours are drawn."""
+        return self.drawing is not None and not is_reference(self.drawing.neighbours.method)
+
+    def _model(self) -> Reach:
+        """Returns the model of the sampler."""
+        assert self.drawing is not None
+        topology, how = self.graph.topology, self.drawing.neighbours
+        back = reciprocity(topology, self.config.seed)
+        if self.drawing.tables is not None:
+            return WeightedReach(topology, self.drawing.tables, back, replace=how.replace, threads=self.threads)
+        if how.method == "random_walk":
+            return WalkReach(topology, self.drawing.walks(), back, threads=self.threads)
+        return ReachModel(topology, back, self.threads, replace=how.replace)
 
     def order(self, policy: Policy, score: Array | None) -> Array:
         """ids[N]: a policy's ranking from its score."""
@@ -127,7 +156,7 @@ def expect(
     counted, table = rankings.presampled, rankings.config.hotness
     assert counted is not None and rankings.config.sampling is not None, "trial batches were counted"
     visits, num_batches = counted.visits, counted.tally.num_batches
-    blended = table.policy == "bayes" and rankings.config.sampling.method == "uniform"
+    blended = table.policy == "bayes" and rankings.blends
     sizes = cache_sizes((*CURVE, *RATIOS), len(visits))
 
     def ratios(policy: Policy) -> Array:

@@ -55,9 +55,10 @@ class HotnessStage(Stage):
     )
 
     def wanted(self, pipeline: Any) -> HotnessConfig | None:
-        """Nodes are ranked as [hotness] says, or by its defaults where only [memory] asks for a cache."""
+        """Nodes are ranked as [hotness] says, or by its defaults where only [memory] asks for a cache, or a training for the counts."""
         table = pipeline.table("hotness")
-        if table is None and pipeline.table("memory") is not None and pipeline.is_read(self.name):
+        cached = pipeline.table("memory") is not None and pipeline.is_read(self.name)
+        if table is None and (cached or pipeline.decides(self.name)):
             table = HotnessTable(**pipeline.asked(self.table))
         return None if table is None else hotness_config(table, pipeline.sampling, pipeline.seed)
 
@@ -76,7 +77,7 @@ class HotnessStage(Stage):
 
     def inputs(self, semantic: HotnessConfig) -> Mapping[str, str]:
         """Hotness is that of a graph."""
-        return {"graph": "graph"}
+        return {"graph": "graph", **{name: name for name in (semantic.sampling.inputs if semantic.sampling else ())}}
 
     def reads_aspects(self, semantic: HotnessConfig) -> Mapping[str, str]:
         """Labels have no say in what is sampled."""
@@ -105,15 +106,17 @@ class HotnessStage(Stage):
         """
         from assets.hotness.epochs import Epochs
         from assets.hotness.rankings import Rankings, evaluate, expect
+        from assets.sampling.drawing import open_drawing
 
         graph, table = open_graph(inputs["graph"]), semantic.hotness
-        epochs = Epochs(graph, semantic, execution.threads, progress)
+        drawing = open_drawing(semantic.sampling, inputs)
+        epochs = Epochs(graph, semantic, drawing, execution.threads, progress)
         started = time.perf_counter()
         presampled = epochs.presample() if table.presamples else None
         after_rounds = time.perf_counter()
         evaluated = epochs.evaluate() if table.evaluate_epochs else None
         after_epochs = time.perf_counter()
-        rankings = Rankings(graph, semantic, presampled, evaluated, execution.threads)
+        rankings = Rankings(graph, semantic, drawing, presampled, evaluated, execution.threads)
         order, score = _write(rankings, writer)
         numbers: dict[str, Any] = {"num_nodes": graph.topology.num_nodes}
         figures: dict[str, str] = {}

@@ -11,6 +11,7 @@ Parts `segments-A-B`:
                           rows, packed, ascending by node id
     bounds i64[n+1]       byte of the file at which each chunk starts, and the end; num_cached i64[n] = c
     digests u64[n]        `chunk_digest` of each chunk: XXH64 of the XXH64 of its pages
+    chunk_digests u64[q]  XXH64 of each page of the chunks, for whoever reads some rows of a batch alone (trainers/rows/chunk_loader.py)
     caches u8[bytes]      the disk cache of each segment, rows in the plan's order, padded to whole pages
     cache_bounds i64[s+1] byte of the file at which each cache starts, and the end
     cache_digests u64[p]  XXH64 of each page of the caches, since they are read by pages
@@ -25,6 +26,6 @@ topology stays in the samples, which are laid out for the same kind of read.
 
 Peak memory of a part, N nodes, T threads: `memory` (ranges of the table, buffers and spans; assets/packed_chunks/distribute.py), or 2
 MiB and a page for each of its batches where that is more; 4 N bytes, 8 N where some nodes have no features; 4 bytes for each stored
-row, 8 for those of caches and images, 8 for each page of a cache; and for each of T + 4 threads 4 MiB and a batch with 60 bytes for each
-input that comes from disk.
+row, 8 for those of caches and images, 8 for each page of a chunk or a cache; and for each of T + 4 threads 4 MiB and a batch with 60 bytes
+for each input that comes from disk.
 """

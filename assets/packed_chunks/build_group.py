@@ -81,7 +81,8 @@ def build_group(
     sizes = BufferSizes.of(memory_bytes)
     layout = _lay_out(plan, samples, table.row_bytes)
     chunk_file = writer.create_direct("chunks", int(layout.chunks[-1]) - DATA_OFFSET, np.uint8)
-    chunks = _chunk_sinks(plan, layout, table, chunk_file)
+    chunk_words = np.zeros((layout.chunks[-1] - DATA_OFFSET) // PAGE_BYTES, np.uint64)
+    chunks = _chunk_sinks(plan, layout, table, chunk_file, chunk_words)
     cache_words = np.zeros((layout.caches[-1] - DATA_OFFSET) // PAGE_BYTES, np.uint64)
     regions = _placed_regions(inputs["cache_plan"], plan, layout, cache_words, table, segments, writer)
     reorderer = Reorderer(table.row_bytes, sizes.span_bytes)
@@ -94,7 +95,7 @@ def build_group(
     distributed = time.perf_counter()
     reorderer.write_in_order(distributor, threads)
     reordered = time.perf_counter()
-    _save(writer, plan, layout, chunks, cache_words)
+    _save(writer, plan, layout, chunks, chunk_words, cache_words)
     packed = [
         _Region(chunk_file, int(start), 0, plan.packed(batch)) for batch, start in enumerate(layout.rows.tolist())
     ]
@@ -112,12 +113,19 @@ def build_group(
     )
 
 
-def _save(writer: Writer, plan: SegmentPlan, layout: _Layout, chunks: Sequence[Streamed], cache_words: Array) -> None:
+def _save(
+    writer: Writer,
+    plan: SegmentPlan,
+    layout: _Layout,
+    chunks: Sequence[Streamed],
+    chunk_words: Array,
+    cache_words: Array,
+) -> None:
     """Writes where the chunks and caches of a group begin, what they hold and their digests."""
     digests = np.array([chunk.region.digest for chunk in chunks], np.uint64)
     for name, array in (
         ("bounds", layout.chunks), ("num_cached", plan.cached_rows), ("digests", digests),
-        ("cache_bounds", layout.caches), ("cache_digests", cache_words),
+        ("chunk_digests", chunk_words), ("cache_bounds", layout.caches), ("cache_digests", cache_words),
     ):  # fmt: skip
         writer.save(name, array)
 
@@ -140,14 +148,22 @@ def _lay_out(plan: SegmentPlan, samples: Samples, row_bytes: int) -> _Layout:
     )
 
 
-def _chunk_sinks(plan: SegmentPlan, layout: _Layout, table: FeatureTable, file: DirectArray) -> list[Streamed]:
+def _chunk_sinks(
+    plan: SegmentPlan, layout: _Layout, table: FeatureTable, file: DirectArray, words: Array
+) -> list[Streamed]:
     bounds, rows = layout.chunks.tolist(), layout.rows.tolist()
     return [
         # Rows stand in the order of their nodes, so the rows of ascending nodes are ascending.
         Streamed(
             table.rows_of(plan.packed(batch)),
             rows[batch] - bounds[batch],
-            RegionWriter(file, bounds[batch], bounds[batch + 1], keep_digest=True),
+            RegionWriter(
+                file,
+                bounds[batch],
+                bounds[batch + 1],
+                keep_digest=True,
+                page_words=words[(bounds[batch] - DATA_OFFSET) // PAGE_BYTES :],
+            ),
         )
         for batch in range(len(rows))
     ]

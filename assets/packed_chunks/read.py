@@ -15,6 +15,7 @@ from assets.storage.arrays import DATA_OFFSET
 from assets.storage.artifact import Artifact
 from assets.storage.read_verified import read_vector
 from assets.storage.require import require
+from assets.storage.verified import repair_remedy
 from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from kernels.types import Array
@@ -35,6 +36,7 @@ class ChunkPlace(NamedTuple):
         number: number of the batch, by epoch and step.
         extent: the whole chunk: slots, places, rows.
         digest: `chunk_digest` of the chunk.
+        page_digests: u64[pages], XXH64 of each of its pages; mapped.
         num_inputs, num_cached, num_packed: number of inputs of the batch, and of those whose rows are in its segment's cache and in the
             chunk.
         cache: the segment's disk cache.
@@ -44,6 +46,7 @@ class ChunkPlace(NamedTuple):
     number: int
     extent: Extent
     digest: int
+    page_digests: Array
     num_inputs: int
     num_cached: int
     num_packed: int
@@ -111,9 +114,10 @@ class Chunks:
         )
         parts = [artifact.open_part(name) for name in artifact.parts]
         self._chunk_files, self._cache_files = (
-            [part.file(f"{name}.npy") for part in parts] for name in ("chunks", "caches")
+            [part.file(f"{name}.npy", verified=False) for part in parts] for name in ("chunks", "caches")
         )
         self._cache_digests = [part.array("cache_digests") for part in parts]
+        self._chunk_digests = [part.array("chunk_digests") for part in parts]
         self.device_image, self.host_image = (parts[0].table(f"{tier}_image") for tier in ("device", "host"))
 
     @property
@@ -131,10 +135,12 @@ class Chunks:
         offset, num_bytes = int(self._cache_offsets[segment]), int(self._cache_bytes[segment])
         page = (offset - DATA_OFFSET) // PAGE_BYTES
         extent = Extent(self._chunk_files[part], int(self._offsets[number]), int(self._num_bytes[number]))
+        chunk_page = (extent.offset - DATA_OFFSET) // PAGE_BYTES
         return ChunkPlace(
             number=number,
             extent=extent,
             digest=int(self._digests[number]),
+            page_digests=self._chunk_digests[part][chunk_page : chunk_page + extent.num_bytes // PAGE_BYTES],
             num_inputs=int(self._num_inputs[number]),
             num_cached=int(self._num_cached[number]),
             num_packed=int(self._num_packed[number]),
@@ -153,5 +159,5 @@ def damaged(artifact: Artifact, file: Extent, what: str) -> InputError:
     """Returns the error of a chunk or cache that cannot be trusted; `what` says which, and what is wrong."""
     return InputError(
         f"{artifact.label}: {what} ({file.path}, from byte {file.offset})",
-        f"remove the folder {file.path.parent}, then run `graphmill run PIPELINE`: it will be packed again",
+        repair_remedy(file.path.parent),
     )

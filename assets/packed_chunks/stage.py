@@ -26,8 +26,9 @@ class PackedStage(FanOut):
 
     page = PACKED_CHUNKS_PAGE
     name = "packed_chunks"
-    # 2: the images are in the first part; 3: pages of caches have digests; 4: a chunk's digest is over those of its pages
-    code_version = 4
+    # 2: the images are in the first part; 3: pages of caches have digests; 4: a chunk's digest is over those of its pages;
+    # 5: pages of chunks have digests
+    code_version = 5
     work_unit = "MiB"
     table = "packed"
     Table = Semantic = PackedConfig

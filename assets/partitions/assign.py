@@ -68,8 +68,9 @@ def train_mask(graph: Graph) -> Array:
 
 def measures(topology: Topology, trained: Array) -> Array:
     """Returns i64[N, 3]: what each node weighs in nodes, in-edges and training nodes."""
-    columns = [np.ones(topology.num_nodes, np.int64), np.asarray(topology.in_degree), trained]
-    return np.stack(columns, axis=1).astype(np.int64)
+    found = np.ones((topology.num_nodes, 3), np.int64)
+    found[:, 1], found[:, 2] = topology.in_degree, trained
+    return found
 
 
 def balanced_pass(topology: Topology, trained: Array, num_parts: int, part_of: Array | None) -> Array:

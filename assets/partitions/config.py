@@ -10,8 +10,8 @@ from kernels.chunks.ldg import MOST_PARTS
 from kernels.errors import InputError
 
 Method = Literal["metis", "metis-balanced", "ldg", "range", "random"]
-DRAWING: tuple[Method, ...] = ("metis", "metis-balanced", "random")
-"""Methods that draw numbers."""
+DRAWING: tuple[Method, ...] = ("metis", "random")
+"""Methods that draw numbers by a seed; DGL hands none to METIS, which then takes its own."""
 
 
 @dataclass(frozen=True, kw_only=True)

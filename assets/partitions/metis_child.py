@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 from typing import Any
 
 import numpy as np
 
-PR_SET_PDEATHSIG = 1
+from assets.building.child import end_with_parent
+
 NO_MODULE = 3
 
 
@@ -27,14 +26,6 @@ def main() -> int:
     with open(fds["out"], "wb", closefd=False) as file:
         np.save(file, np.asarray(part_of, np.int32))
     return 0
-
-
-def end_with_parent() -> None:
-    """Asks the system to kill this process when the one that started it ends."""
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before that
-        os._exit(1)
 
 
 def _read(fd: int) -> Any:

@@ -36,6 +36,7 @@ PARTITIONS_PAGE = Page(
             "balance_train_nodes": "largest part over the mean, training nodes",
             "edge_cut_random": "share of the edges between parts, at random",
             "replication_random": "copies per node, at random",
+            "beside_random": "the method beside parts at random",
         }
     ),
     columns=MappingProxyType({"part_of": "part of node i, in row i"}),

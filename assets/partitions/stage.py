@@ -26,7 +26,7 @@ class PartitionsStage(Stage):
 
     page = PARTITIONS_PAGE
     name = table = "partitions"
-    code_version = 1
+    code_version = 2
     Table = PartitionsTable
     Semantic = PartitionsConfig
     Execution = PartitionsExecution
@@ -70,12 +70,13 @@ class PartitionsStage(Stage):
         graph = open_graph(inputs["graph"])
         part_of = assign(graph, semantic, writer.path("parts.png").parent, progress, execution.threads)
         writer.save("part_of", part_of)
-        numbers, cut = quality(graph, part_of, semantic.parts)
+        measured, cut = quality(graph, part_of, semantic.parts)
+        numbers: dict[str, Any] = dict(measured)
         writer.save("cut", cut)
-        numbers |= {"num_nodes": graph.topology.num_nodes, "num_parts": semantic.parts, "method": semantic.method}
         if semantic.method != "random":
             drawn = random_parts(graph.topology.num_nodes, semantic.parts, semantic.seed)
-            numbers |= {f"{name}_random": value for name, value in quality(graph, drawn, semantic.parts)[0].items()}
+            numbers |= beside_random(semantic.method, numbers, quality(graph, drawn, semantic.parts)[0])
+        numbers |= {"num_nodes": graph.topology.num_nodes, "num_parts": semantic.parts, "method": semantic.method}
         part_figure(writer.path("parts.png"), np.bincount(part_of, minlength=semantic.parts), cut)
         wrong = int(np.count_nonzero((part_of < 0) | (part_of >= semantic.parts)))
         checks = [
@@ -96,6 +97,18 @@ class PartitionsStage(Stage):
 
 
 PARTITIONS = PartitionsStage()
+
+
+def beside_random(method: str, numbers: Mapping[str, float], drawn: Mapping[str, float]) -> dict[str, Any]:
+    """Returns one table of a method's measures and those of parts at random, and the two that matter most by name."""
+    table = [
+        {"measure": name, method: round(value, 4), "random": round(drawn[name], 4)} for name, value in numbers.items()
+    ]
+    return {
+        "beside_random": table,
+        "edge_cut_random": drawn["edge_cut"],
+        "replication_random": drawn["replication"],
+    }
 
 
 def quality(graph: Graph, part_of: Array, num_parts: int) -> tuple[dict[str, float], Array]:

@@ -10,8 +10,10 @@ from assets.building.stage import Stage
 STAGES = (
     "assets.graph.stage:GRAPH",
     "assets.features.stage:FEATURES",
+    "assets.sampling_tables.stage:SAMPLING_TABLES",
     "assets.partitions.stage:PARTITIONS",
     "assets.chunks.stage:CHUNKS",
+    "assets.shards.stage:SHARDS",
     "assets.hotness.stage:HOTNESS",
     "assets.budgets.stage:BUDGETS",
     "assets.samples.stage:SAMPLES",

@@ -12,6 +12,7 @@ from assets.pipeline.catalogue import stages
 from assets.pipeline.file import Pipeline
 from assets.pipeline.notes import origin_of
 from assets.pipeline.steps import Step
+from assets.pipeline.sweep import join_steps
 from assets.pipeline.toml_lines import KeyPath
 
 
@@ -22,6 +23,11 @@ def preprocessing_steps(pipeline: Pipeline, home: Path | None = None) -> list[St
         pipeline: the recipe, read with the schema of its train tables.
         home: where measured numbers are, None for the default home.
     """
+    each = [_steps_of(one, home) for one in pipeline.by_split]
+    return join_steps(each, pipeline.splits, (), lambda name: f"graphmill build {pipeline.reference}")
+
+
+def _steps_of(pipeline: Pipeline, home: Path | None) -> list[Step]:
     steps: dict[str, Step] = {}
     for stage in stages(home):
         for name, config in stage.configs(pipeline).items():
@@ -33,7 +39,10 @@ def preprocessing_steps(pipeline: Pipeline, home: Path | None = None) -> list[St
                 name=name,
                 recipe=stage,
                 configs=(config,),
-                inputs={role: steps[pipeline.step_of(source)] for role, source in stage.inputs(config).items()},
+                inputs={
+                    role: steps[pipeline.step_of(source, stage.input_table(config))]
+                    for role, source in stage.inputs(config).items()
+                },
                 checks=stage.expected_checks(config),
                 external=f"{external}.{name}" if external and shared else external,
                 command=f"graphmill build {pipeline.reference}",

@@ -11,12 +11,14 @@
     [cache_plan]                       see assets/cache_plan/__init__.py
     [packed]                           see assets/packed_chunks/__init__.py
     [[train]]                          one table for each model; the schema comes from the trainers
+    [schedule]                         when it runs by itself, see assets/pipeline/schedule.py
 
 `name` is the file's name without `.toml` when it is left out.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -24,6 +26,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,24 +34,21 @@ from assets.features.config import MAIN, step_name
 from assets.pipeline.catalogue import stages
 from assets.pipeline.notes import Notes, parse_notes
 from assets.pipeline.rules import NAME, impossible, mixed_features, parse_tables, parse_train, table_names
-from assets.pipeline.schema import NOT_BUILT, Problem, Tables
+from assets.pipeline.schedule import SCHEDULE, ScheduleTable, parse_schedule
+from assets.pipeline.schema import Problem, Tables
 from assets.pipeline.toml_lines import key_lines
 from assets.sampling.config import SamplingConfig
 from assets.storage.home import ROOT
 from kernels.errors import InputError
 
 if TYPE_CHECKING:
-    from assets.sampling.config import SamplingConfig
     from assets.sources.registry import GraphConfig
 
 FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
 SHIPPED = ROOT / "jobs" / "pipelines"
-LATER_SECTIONS = ("schedule",)
 LATER_VALUES: Mapping[str, tuple[str, ...]] = {
-    "method": ("weighted", "random_walk"),
-    "model": ("pinsage", "rgcn"),
+    "model": ("rgcn",),
 }
-LATER_KEYS = ("ranks",)
 
 
 class MissingDataError(InputError):
@@ -82,6 +82,7 @@ class Pipeline:
     Attributes:
         name, seed: its head.
         notes: what it says for its readers; enters no version.
+        schedule: when it runs by itself, None for never; enters no version.
         path, text: the file and what stood in it.
         tables: name -> checked value of each table that the file has.
         train: one object of the train schema for each `[[train]]` table, or plain dicts where no schema was given.
@@ -96,11 +97,45 @@ class Pipeline:
     train: tuple[Any, ...]
     settings: str = ""
     notes: Notes = field(default_factory=Notes)
+    schedule: ScheduleTable | None = None
 
     @property
     def graph(self) -> GraphConfig:
         """The Semantic config of the graph stage."""
         return self.tables["graph"]
+
+    @cached_property
+    def by_split(self) -> tuple[Pipeline, ...]:
+        """The recipes with one split each, where `[graph]` lists several; otherwise this one alone.
+
+        Each has the versions that the same file has with this split in place of the list.
+        """
+        configs = self.graph.by_split()
+        return (self,) if len(configs) == 1 else tuple(self._with_split(config) for config in configs)
+
+    def _with_split(self, config: GraphConfig) -> Pipeline:
+        from assets.pipeline.settings import with_settings
+
+        setting = f"graph.split={json.dumps(getattr(config, 'split', None))}"
+        settings = f"{self.settings} --set {shlex.quote(setting)}".strip()
+        text = with_settings(self.text, [setting])
+        return replace(self, text=text, settings=settings, tables={**self.tables, "graph": config})
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits of `[graph]`; one, "" where the file names none."""
+        chosen = [getattr(config, "split", None) for config in self.graph.by_split()]
+        return tuple("" if each is None else str(each) for each in chosen)
+
+    def require_one_split(self) -> None:
+        """Refuses a list of splits, for what is about one graph.
+
+        Raises:
+            InputError: `[graph]` lists several.
+        """
+        if len(self.by_split) > 1:
+            problem = f"{self.path} lists the splits {', '.join(self.splits)}, and this is about the graph of one"
+            raise InputError(problem, f"choose one: {self.by_split[0].settings}")
 
     @property
     def sampling(self) -> SamplingConfig | None:
@@ -142,6 +177,10 @@ class Pipeline:
     def is_read(self, stage: str) -> bool:
         """Tells whether a training reads artifacts of a stage."""
         return any(stage in (*table.technique.inputs, *table.reads) for table in self.train)
+
+    def decides(self, stage: str) -> bool:
+        """Tells whether the weights of a training depend on artifacts of a stage."""
+        return any(stage in table.technique.inputs for table in self.train if hasattr(table, "technique"))
 
     @property
     def reference(self) -> str:
@@ -207,7 +246,7 @@ def parse_pipeline(
     """
     text = _text_of(path, data)
     raw = tomllib.loads(text)
-    known = {"lines": key_lines(text), "folder": path.parent, "later": LATER_VALUES, "later_keys": LATER_KEYS}
+    known = {"lines": key_lines(text), "folder": path.parent, "later": LATER_VALUES}
     tables = Tables(**known, files=files)
     values, problems = _parse(raw, tables, path.stem, train_schema)
     pipeline = None if problems else Pipeline(path=path, text=text, **values)
@@ -243,7 +282,17 @@ def _text_of(path: Path, data: bytes) -> str:
         raise InputError(
             f"{place}: not valid TOML: {error}", "correct the line; toml.io explains the language"
         ) from error
+    except RecursionError as error:
+        raise InputError(
+            f"{path}: arrays or tables are nested too deeply", "no key takes more than two levels"
+        ) from error
+    except ValueError as error:  # Python reads no whole number of so many digits
+        line = next((n for n, each in enumerate(data.splitlines(), 1) if LONG_NUMBER.search(each)), 1)
+        raise InputError(f"{path}:{line}: a number has thousands of digits", "write one below 2^63") from error
     return text
+
+
+LONG_NUMBER = re.compile(rb"\d[\d_]{1000}")
 
 
 def pipeline_files() -> dict[str, Path]:
@@ -279,8 +328,10 @@ def _parse(
     head_raw = {"name": stem} | {key: raw[key] for key in ("name", "seed") if key in raw}
     head, problems = tables.parse(Head, head_raw, ())
     notes, wrong = parse_notes(raw, tables)
-    problems += [*wrong, *_unknown_sections(raw, tables)]
-    values: dict[str, Any] = {"name": head.name, "seed": head.seed, "notes": notes} if head else {"notes": notes}
+    schedule, unscheduled = parse_schedule(raw, tables)
+    problems += [*wrong, *unscheduled, *_unknown_sections(raw, tables)]
+    values: dict[str, Any] = {"notes": notes, "schedule": schedule}
+    values |= {"name": head.name, "seed": head.seed} if head else {}
     for part in (
         parse_tables(raw, tables, head.seed if head else 0),
         parse_train(raw.get("train", []), tables, train_schema),
@@ -292,12 +343,11 @@ def _parse(
 
 
 def _unknown_sections(raw: Mapping[str, Any], tables: Tables) -> list[Problem]:
-    problems, sections = [], ("name", "seed", "description", "owners", "tags", *table_names(), "train")
+    problems = []
+    sections = ("name", "seed", "description", "owners", "tags", *table_names(), "train", SCHEDULE)
     for key in raw:
-        if key in LATER_SECTIONS:
-            problems.append(tables.problem((key,), f"[{key}] {NOT_BUILT}; remove it"))
-        elif key not in sections:
-            near = get_close_matches(key, [*sections, *LATER_SECTIONS], 1)
+        if key not in sections:
+            near = get_close_matches(key, sections, 1)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sections)}"
             problems.append(tables.problem((key,), f"a pipeline has no {key} ({hint})"))
     return problems

@@ -105,6 +105,7 @@ def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables
     sampler's.
     """
     problems = list(_impossible_names(raw, tables))
+    problems += [tables.problem((SAMPLING, "weights"), text) for text in _lacking_weights(values["tables"])]
     entries = raw.get("train", [])
     if not isinstance(entries, list) or not entries:
         return problems
@@ -125,6 +126,24 @@ def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables
         if hasattr(value, "technique"):
             problems += [tables.problem((*where, key), text) for key, text in _lacking(raw, value, values)]
     return problems
+
+
+def _lacking_weights(tables: Mapping[str, Any]) -> Iterator[str]:
+    """Yields that the weights of [sampling] are in a feature table that the file does not have."""
+    sampling: Any = tables.get(SAMPLING)
+    features: Any = tables.get("features")
+    name = getattr(sampling, "feature_table", None)
+    named = getattr(features, "named", {})
+    if name is None or name in named or ("features" in tables and features is None):
+        return
+    if name:
+        known = ", ".join(named) or "(none)"
+        yield (
+            f'weights = "{sampling.weights}", but there is no feature table [features.{name}] (there are: {known}): add one with one '
+            "column, or give in_degree, out_degree or the number of a column of the main table"
+        )
+    elif named and not features.alone:
+        yield f'weights = "{sampling.weights}" is in the main feature table, which this file does not have: name one of {", ".join(named)}'
 
 
 def _impossible_names(raw: Mapping[str, Any], tables: Tables) -> Iterator[Problem]:
@@ -213,6 +232,8 @@ def _unstored(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> 
         return " needs a table [samples]"
     if table.seeds and set(table.seeds) != {seed}:
         return f", but samples are drawn by the pipeline's seed = {seed}, not by seeds = {list(table.seeds)}"
+    if sampling and sampling.schedule:
+        return ", but [sampling] has a schedule, and stored batches have one list of fan-outs"
     if samples and sampling and not sampling.reuse and table.epochs > samples.epochs > 0:
         have = f"[samples] has epochs = {samples.epochs}"
         return f" with epochs = {table.epochs}, but {have} and [sampling] has no reuse"

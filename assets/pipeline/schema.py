@@ -37,6 +37,14 @@ VARIABLE = re.compile(r"\$\{(\w+)\}")
 NOT_BUILT = "is not built yet in this version"
 
 
+LONGEST_PATH, LONGEST_NAME = 4095, 255
+"""Bytes of a path, and of a name in it, that Linux takes."""
+LARGEST = 2**63 - 1
+"""Whole numbers beyond it are no numbers of TOML, and no count of anything here."""
+LONGEST_SHOWN = 200
+"""Characters of a value that a message quotes."""
+
+
 @dataclass(frozen=True, order=True)
 class Problem:
     """One mistake: the line it stands on and what is wrong.
@@ -132,9 +140,13 @@ class Tables:
         if origin in (dict, Mapping) and isinstance(value, dict):
             pairs = {key: self.convert(args[1], item, (*where, key)) for key, item in value.items()}
             return {key: item for key, (item, _) in pairs.items()}, [p for _, found in pairs.values() for p in found]
+        if isinstance(value, str) and "\0" in value:
+            return None, [self.problem(where, f"{_name(where)} = {_show(value)} holds a character that ends a text")]
+        if isinstance(value, int) and abs(value) > LARGEST:
+            return None, [self.problem(where, f"{_name(where)} = {_show(value)} is beyond 2^63")]
         if wanted is Path and isinstance(value, str):
             return self._convert_path(value, where)
-        if wanted is float and type(value) in (int, float) and math.isfinite(value):
+        if wanted is float and isinstance(value, int | float) and type(value) is not bool and math.isfinite(value):
             return float(value), []
         if type(value) is wanted and wanted in (bool, int, str):
             return value, []
@@ -196,7 +208,15 @@ class Tables:
             message = f"{_name(where)} = {_show(text)}: {names} is not set; export it or write the path out"
             return None, [replace(self.problem(where, message), unset=" and ".join(dict.fromkeys(unset)))]
         expanded = VARIABLE.sub(lambda match: os.environ[match[1]], text)
-        path = (self.folder / Path(expanded).expanduser()).absolute()
+        try:
+            path = (self.folder / Path(expanded).expanduser()).absolute()
+        except RuntimeError:
+            return None, [
+                self.problem(where, f"{_name(where)} = {_show(text)}: there is no such user; write the path out")
+            ]
+        if len(os.fsencode(path)) > LONGEST_PATH or any(len(os.fsencode(part)) > LONGEST_NAME for part in path.parts):
+            # A system call would fail on it, wherever the path is used.
+            return None, [self.problem(where, f"{_name(where)} = {_show(text)} is longer than a path can be")]
         if self.files and not path.exists() and not glob.glob(str(path), recursive=True):
             what = "matches no file" if glob.has_magic(str(path)) else "is not there"
             return path, [self.problem(where, f"{_name(where)} = {_show(text)}: {path} {what}")]
@@ -274,6 +294,7 @@ def _show(value: Any) -> str:
     """Spells a value as TOML does."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str):
-        return f'"{value}"'
-    return "[" + ", ".join(map(_show, value)) + "]" if isinstance(value, list) else str(value)
+    text = f'"{value}"' if isinstance(value, str) else str(value)
+    if isinstance(value, list):
+        text = f"[{', '.join(map(_show, value))}]"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}... ({len(text):,} characters)"

@@ -82,6 +82,9 @@ class Step:
         external: name of the asset that stands for what it reads from outside the store; empty where it reads nothing.
         command: what builds it, for error messages.
         origin: the table of the pipeline file that asks for it, and what the file says for its readers.
+        split: the split that it is of, where the pipeline lists several; "" for a step of all of them, and where there is no list.
+        splits: of a step that has artifacts of several splits, the steps of each split alone (assets/pipeline/sweep.py); its own configs
+            are theirs, one after the other.
     """
 
     pipeline: str
@@ -94,11 +97,18 @@ class Step:
     external: str = ""
     command: str = ""
     origin: Origin = field(default=Origin(), compare=False)
+    split: str = ""
+    splits: tuple[Step, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:
         """Pipeline and name: the asset's key."""
         return self.pipeline, self.name
+
+    @property
+    def apart(self) -> tuple[Step, ...]:
+        """The steps of each split alone; itself where it has the artifacts of one."""
+        return self.splits or (self,)
 
     @property
     def sources(self) -> Mapping[str, Step]:
@@ -112,6 +122,8 @@ def recipe_hash(step: Step) -> str:
 
     It differs whenever an edit of the pipeline file asks for other bytes, here or upstream, and only then.
     """
+    if step.splits:
+        return hashlib.sha256(canonical_json([recipe_hash(each) for each in step.splits])).hexdigest()
     recipe = {
         "stage": step.recipe.name,
         "code_version": step.recipe.code_version,
@@ -162,6 +174,8 @@ class Versions:
         Raises:
             InputError: raw content is missing or unreadable.
         """
+        if step.splits:
+            return tuple(version for each in step.splits for version in self.of(each))
         inputs = {role: self.read(step, role) for role in step.inputs}
         name, code_version = step.recipe.name, step.recipe.code_version
         return tuple(
@@ -177,6 +191,10 @@ class Versions:
         inputs = {each: self.read(source, each) for each in source.inputs}
         named = recipe.aspect(aspect, config, self.raw(recipe, config))
         return aspect_version(recipe.name, aspect, recipe.code_version, named[0], inputs, named[1])
+
+    def joint(self, step: Step) -> str:
+        """Returns the one version that stands for all artifacts of a step."""
+        return joint_version(self.of(step))
 
     def only(self, step: Step) -> str:
         """Returns the version of a step that has one artifact."""
@@ -207,7 +225,7 @@ def find_all(store: Store, step: Step, versions: Versions) -> list[Artifact] | N
 
 
 def find_inputs(store: Store, step: Step, versions: Versions) -> dict[str, Artifact]:
-    """Returns role -> artifact of everything that the step reads.
+    """Returns role -> artifact of everything that the step, which is of one split, reads.
 
     Raises:
         InputError: lists every input that the store does not have, with the command that builds it.

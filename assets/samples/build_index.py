@@ -15,6 +15,7 @@ import xxhash
 from assets.building.stage import Check, Progress, Summary
 from assets.graph.read import open_graph
 from assets.samples.record import decode
+from assets.storage.verified import repair_remedy
 from kernels.errors import InputError
 from kernels.hotness.visits import VisitCounter
 from kernels.types import Array
@@ -101,14 +102,14 @@ def _count(
     progress: Progress,
 ) -> int:
     """Counts the inputs of all batches, and returns in how many epochs the seeds are not the training nodes, each once."""
-    paths = [part.file("batches.npy") for part in parts]
+    paths = [part.file("batches.npy", verified=False) for part in parts]
 
     def count(number: int) -> Array:
         path, length = paths[index["part_of"][number]], int(index["num_bytes"][number])
         data = np.fromfile(path, np.uint8, length, offset=int(index["offsets"][number]))
         if xxhash.xxh3_64_intdigest(data.data) != int(index["digests"][number]):
             problem = f"batch {number} of {parts[index['part_of'][number]].label} does not match its digest"
-            raise InputError(problem, f"remove the folder {path.parent} and run the same command again")
+            raise InputError(problem, repair_remedy(path.parent))
         record = decode(data)
         counter.add(record.blocks)
         return record.seeds.copy()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import queue
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +19,7 @@ from assets.building.stage import Check, Progress, Summary
 from assets.graph.read import open_graph
 from assets.samples.config import BatchRange, SamplesConfig, epoch_plan
 from assets.samples.record import encode
-from assets.sampling.config import open_sampler
+from assets.sampling.drawing import Drawing, open_drawing
 from assets.storage.arrays import DATA_OFFSET, ArrayAppender
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.sample import Sampler
@@ -49,9 +49,9 @@ class _Maker:
     Memory: the sampler's 8 bytes per node and 4 for the test, of pages that are touched.
     """
 
-    def __init__(self, topology: Topology, semantic: SamplesConfig):
+    def __init__(self, topology: Topology, drawing: Drawing, seed: int):
         self.num_nodes = topology.num_nodes
-        self.sampler = open_sampler(topology, semantic.method, semantic.fanouts, seed=semantic.seed)
+        self.sampler = drawing.sampler(topology, seed=seed)
         # Only the fused kernel knows which edge of the source table it drew.
         fused = isinstance(self.sampler, Sampler) and topology.edge_ids is not None
         self.options: dict[str, Any] = {"edge_ids": True} if fused else {}
@@ -80,21 +80,27 @@ def _is_sound(block: Block) -> bool:
 
 
 def build_part(
-    graph: Artifact, semantic: SamplesConfig, threads: int, batches: BatchRange, writer: Writer, progress: Progress
+    inputs: Mapping[str, Artifact],
+    semantic: SamplesConfig,
+    threads: int,
+    batches: BatchRange,
+    writer: Writer,
+    progress: Progress,
 ) -> Summary:
     """Draws and writes the batches of one range; returns the part's summary.
 
     Raises:
         InputError: the topology is not sound, or a user's function failed.
     """
-    opened = open_graph(graph)
+    opened, drawing = open_graph(inputs["graph"]), open_drawing(semantic, inputs)
+    assert drawing is not None
     plan = epoch_plan(semantic, opened.train_ids)
     planned = list(islice(plan.batches(batches.epoch, batches.low), batches.high - batches.low))
     threads = min(threads, len(planned))
     progress.start("sample", len(planned), "batches")
     bounds, made = [DATA_OFFSET], []
     with ArrayAppender(writer.path("batches.npy"), np.uint8) as file:
-        for each in _in_order(opened.topology, semantic, threads, planned):
+        for each in _in_order(opened.topology, drawing, semantic.seed, threads, planned):
             file.append(each.record)
             bounds.append(bounds[-1] + len(each.record))
             made.append(each._replace(record=NOTHING))  # a slice would keep the record alive
@@ -124,12 +130,12 @@ def _check(name: str, failed: list[bool], batches: BatchRange) -> Check:
 
 
 def _in_order(
-    topology: Topology, semantic: SamplesConfig, threads: int, planned: Sequence[PlannedBatch]
+    topology: Topology, drawing: Drawing, seed: int, threads: int, planned: Sequence[PlannedBatch]
 ) -> Iterator[_Made]:
     """Yields the batches in the order of the plan; at most two per thread are sampled ahead."""
     makers: queue.SimpleQueue[_Maker] = queue.SimpleQueue()
     for _ in range(threads):
-        makers.put(_Maker(topology, semantic))
+        makers.put(_Maker(topology, drawing, seed))
 
     def make(item: PlannedBatch) -> _Made:
         maker = makers.get()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from assets.building.execution import Workers
-from assets.sampling.config import SamplingConfig
+from assets.sampling.config import Neighbours, SamplingConfig
 from kernels.errors import InputError
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.types import Array
@@ -20,15 +20,11 @@ PART_NAME = re.compile(r"epoch-(\d+)-batches-(\d+)-(\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplesConfig:
+class SamplesConfig(Neighbours):
     """Everything that decides the stored batches, besides the graph."""
 
     # seed of the run, which names what is drawn
     seed: int
-    # how neighbours are drawn, `method` of `[sampling]`
-    method: str
-    # number of neighbours that a node draws, one per layer, from the seeds outwards
-    fanouts: tuple[int, ...]
     # largest number of seeds per mini-batch
     batch_size: int
     # K, the number of sampling epochs that are stored
@@ -38,6 +34,7 @@ class SamplesConfig:
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
+        super().__post_init__()
         if self.epochs < 1:
             raise InputError(
                 f"samples of {self.epochs} epochs", "set `reuse` in [sampling] or `epochs` in [samples] to 1 or more"
@@ -81,8 +78,7 @@ def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> 
     """
     return SamplesConfig(
         seed=seed,
-        method=sampling.method,
-        fanouts=sampling.fanouts,
+        **{name: getattr(sampling, name) for name in Neighbours.__dataclass_fields__},
         batch_size=sampling.batch_size,
         epochs=table.epochs or sampling.reuse,
     )

@@ -4,7 +4,7 @@
                 then for each block from the input side: num_dst, num_src, edges, bytes per degree
     input ids   ids[num_src of block 0]; the sources of every block are a prefix of it, and so are the seeds
     each block  degrees u8, u16 or u32[num_dst] (the narrowest that holds the largest), indices i32[edges],
-                and where the sampler gave them weight f32[edges], edge_type u8[edges], edge_id i64[edges]
+                and where the sampler gave them weight f32[edges], edge_type u8[edges], edge_id i64[edges], share f32[edges]
 
 Every array starts at a multiple of 8 bytes and the record is padded with zeros to a multiple of 4,096, so a record that starts
 on a page is read by one sequential (also O_DIRECT) read and its arrays are used where they lie. Transposes and GCN
@@ -27,7 +27,12 @@ from kernels.types import Array, BatchKey, Block
 PAGE = 4096
 MAGIC = int.from_bytes(b"GMBATCH1", "little")
 HEAD_WORDS, LAYER_WORDS = 8, 4
-EXTRAS = (("weight", np.dtype(np.float32)), ("edge_type", np.dtype(np.uint8)), ("edge_id", np.dtype(np.int64)))
+EXTRAS = (
+    ("weight", np.dtype(np.float32)),
+    ("edge_type", np.dtype(np.uint8)),
+    ("edge_id", np.dtype(np.int64)),
+    ("share", np.dtype(np.float32)),
+)
 DEGREES = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32))
 
 
@@ -114,7 +119,7 @@ def decode(record: Array) -> Record:
             raise _broken(f"a block's degrees add up to {end[-1] if num_dst else 0}, not to its {num_edges} edges")
         end = end.astype(np.int32)
         start = end - degrees.astype(np.int32)  # an array of its own: pruning writes to the ends
-        more = {name: next(arrays) for name in names}
+        more: dict[str, Any] = {name: next(arrays) for name in names}
         block = Block(
             num_dst=num_dst, num_src=num_src, start=start, end=end, indices=indices, src_ids=ids[:num_src], **more
         )

@@ -54,7 +54,7 @@ class SamplesStage(FanOut):
 
     def inputs(self, semantic: SamplesConfig) -> Mapping[str, str]:
         """Sampling reads a graph."""
-        return {"graph": "graph"}
+        return {"graph": "graph", **{name: name for name in semantic.inputs}}
 
     def reads_aspects(self, semantic: SamplesConfig) -> Mapping[str, str]:
         """Labels have no say in what is sampled."""
@@ -78,7 +78,7 @@ class SamplesStage(FanOut):
         num_batches = -(-num_train // semantic.batch_size)
         seeds = -(-num_train // num_batches)
         shape = files["indptr.npy"]["shape"][0] - 1, files["indices.npy"]["shape"][0]
-        bound = _record_bound(seeds, semantic.fanouts, *shape)
+        bound = _record_bound(seeds, semantic, *shape)
         count = min(num_batches, -(-num_batches // max(1, semantic.part_bytes // bound)))
         cuts = [place * num_batches // count for place in range(count + 1)]
         return [BatchRange(epoch, low, high).name for epoch in range(semantic.epochs) for low, high in pairwise(cuts)]
@@ -122,17 +122,22 @@ class SamplesStage(FanOut):
         """
         from assets.samples.build_part import build_part
 
-        return build_part(inputs["graph"], semantic, execution.threads_each, BatchRange.of(part), writer, progress)
+        return build_part(inputs, semantic, execution.threads_each, BatchRange.of(part), writer, progress)
 
 
 SAMPLES = SamplesStage()
 
 
-def _record_bound(seeds: int, fanouts: tuple[int, ...], num_nodes: int, num_edges: int) -> int:
+def _record_bound(seeds: int, semantic: SamplesConfig, num_nodes: int, num_edges: int) -> int:
     """Returns bytes that a record hardly exceeds: every draw another edge, and another node while there are any."""
-    nodes, num_bytes = seeds, 0
-    for fanout in fanouts:
-        edges = num_edges if fanout < 0 else min(num_edges, nodes * fanout)
-        num_bytes += 4 * edges + 4 * nodes
+    nodes, num_bytes, walks = seeds, 0, semantic.method == "random_walk"
+    most = semantic.paths * semantic.length if walks else num_edges
+    edge_bytes = 8 if semantic.method in ("weighted", "random_walk") else 4  # with its share
+    for fanout in semantic.fanouts:
+        if walks:
+            edges = nodes * (most if fanout < 0 else min(fanout, most))
+        else:
+            edges = num_edges if fanout < 0 else min(num_edges, nodes * fanout)
+        num_bytes += edge_bytes * edges + 4 * nodes
         nodes = min(num_nodes, nodes + edges)
     return num_bytes + (4 if num_nodes < 2**31 else 8) * nodes

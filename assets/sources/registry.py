@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -47,6 +47,8 @@ SOURCES: Mapping[str, str] = {
 GENERATORS = ("citation", "rmat", "sbm")
 """Sources that read nothing from outside."""
 
+
+Split = TypeVar("Split", int, str)
 
 FEATURES_ONLY: Mapping[str, Any] = {"hashed": False, "features": True}
 """Metadata of a key that decides feature rows and nothing of the graph."""
@@ -113,6 +115,12 @@ class GraphConfig:
             return self
         unused = ("seed", "train_ratio", "valid_ratio")
         return replace(self, **{each.name: each.default for each in fields(self) if each.name in unused})  # pyright: ignore[reportArgumentType]
+
+    def by_split(self) -> tuple[GraphConfig, ...]:
+        """Returns a configuration for each split that is asked for. A source whose files hold several splits has a key `split`; a list
+        there asks for one graph per split."""
+        chosen = getattr(self, "split", None)
+        return tuple(replace(self, split=each) for each in chosen) if isinstance(chosen, tuple) else (self,)  # pyright: ignore[reportCallIssue]
 
     def feature_keys(self, table: TableConfig) -> dict[str, Any]:
         """Returns key -> value of everything in `[graph]` that decides the rows of a feature table.
@@ -244,6 +252,24 @@ def require_choice(key: str, value: Any, choices: Sequence[str]) -> None:
         near = difflib.get_close_matches(str(value), choices, n=1)
         hint = f" (did you mean '{near[0]}'?)" if near else ""
         raise InputError(f"{key} = '{value}' is not known{hint}", f"give one of: {', '.join(choices)}")
+
+
+def require_splits(split: int | str | tuple[int | str, ...] | None) -> None:
+    """Raises InputError unless the key `split` is one split or a list of distinct ones; numbers of splits count from 0."""
+    chosen = split if isinstance(split, tuple) else (split,)
+    if not chosen:
+        raise InputError("split = [] names no split", "give a list such as [0, 1, 2], or leave the key out")
+    negative = [each for each in chosen if isinstance(each, int) and each < 0]
+    if negative:
+        raise InputError(f"split = {negative[0]} is negative", "count from 0")
+    if len(set(chosen)) != len(chosen):
+        raise InputError(f"split = {list(chosen)} names a split twice", "name each split once")
+
+
+def one_split(split: Split | tuple[Split, ...] | None) -> Split | None:
+    """Returns the key `split` of a configuration that is built: lists are taken apart before (`GraphConfig.by_split`)."""
+    assert not isinstance(split, tuple), "a graph has one split"
+    return split
 
 
 def source_module(source: str) -> ModuleType:

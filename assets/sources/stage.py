@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.building.materialize import stage_version
 from assets.building.stage import OnePass, Progress, Stage
+from assets.sizes import format_bytes
 from assets.sources.page import RAW_PAGE
 from assets.sources.registry import GENERATORS, GraphConfig, OpenSource, TableConfig, source_module
+from assets.storage.machine import require_memory
+from assets.storage.refused import is_memory, out_of_memory
 from kernels.errors import InputError
 
 if TYPE_CHECKING:
     from assets.storage.writer import Writer
+
+
+NODE_BYTES = 20
+"""Bytes that every node takes at least while a graph is built: indptr, both degrees, its label."""
+MANY_NODES = 1 << 24
+"""Nobody is asked about fewer."""
 
 
 class SourceStage(OnePass):
@@ -30,19 +39,31 @@ class SourceStage(OnePass):
         """Returns the feature table that a config is of, None where it is of none."""
         return None
 
+    @contextmanager
     def opened(
         self, asked: Sequence[tuple[Stage, Any]], execution: Any, folder: Path, progress: Progress
-    ) -> AbstractContextManager[OpenSource]:
+    ) -> Iterator[OpenSource]:
         """Opens the source for the graph and the feature tables that are asked for.
 
         Raises:
-            InputError: what is outside is missing, or is nothing that the source reads.
+            InputError: what is outside is missing, or is nothing that the source reads; or no memory of this machine holds its nodes.
         """
         sources = [stage.source(semantic) for stage, semantic in asked if isinstance(stage, SourceStage)]
         assert len(sources) == len(asked) and all(each == sources[0] for each in sources), "they are of one source"
         tables = [stage.feature_table(semantic) for stage, semantic in asked if isinstance(stage, SourceStage)]
         wanted = [table for table in tables if table is not None]
-        return source_module(sources[0].source).opened(sources[0], wanted, folder, execution, progress)
+        try:
+            with source_module(sources[0].source).opened(sources[0], wanted, folder, execution, progress) as source:
+                if source.num_nodes >= MANY_NODES:
+                    what = f"a graph of {source.num_nodes:,} nodes"
+                    remedy = "correct the ids or the number of nodes; give ids without gaps"
+                    require_memory(NODE_BYTES * source.num_nodes, what, remedy)
+                yield source
+        except Exception as error:
+            if not is_memory(error):
+                raise
+            found, names = out_of_memory(error, _needed(sources[0])), ", ".join(stage.name for stage, _ in asked)
+            raise InputError(f"stages {names}: {found.problem}", found.remedy) from error
 
     def external(self, semantic: Any) -> str:
         """Sources that generate a graph read nothing; a file of features may lie beside one."""
@@ -59,3 +80,12 @@ class SourceStage(OnePass):
         if stage_version(self, semantic, {}) != writer.version:
             source = self.source(semantic).source
             raise InputError(f"the files of the {source} source changed while they were read", "build again")
+
+
+def _needed(source: Any) -> str:
+    """Returns in words how much memory building from a source takes, nothing where that cannot be told any more."""
+    try:
+        needed = source_module(source.source).survey(source).memory_bytes
+    except Exception:
+        return ""
+    return f"building from this source takes about {format_bytes(needed)}"

@@ -7,12 +7,13 @@
         *.npy, ...          the content
 
 The parts of a fan-out artifact (see assets/building/parts.py) are artifacts of their own in `<home>/store/<stage>.parts/`; its
-manifest lists them, and it is sound when they are. Opening checks the manifest and all sizes. Reading through a mapping
-verifies nothing; `verify` reads every byte.
+manifest lists them, and it is sound when they are. Opening checks the manifest and all sizes. `array` and `file` compare the
+whole file with its digest before they hand it out, once per process (assets/storage/verified.py); `verify` reads every byte of all files.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -20,11 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from assets.storage.arrays import DATA_OFFSET, open_array, read_header
 from assets.storage.digests import BLOCK_BYTES, block_digests, words_digest
 from assets.storage.sealed_json import unseal
 from assets.storage.table import FeatureTable
+from assets.storage.verified import repair_remedy, verify_again, verify_once
 from assets.storage.version import short
 from kernels.errors import InputError
 from kernels.types import Array
@@ -58,7 +61,10 @@ class Artifact:
 
     @property
     def inputs(self) -> Mapping[str, Mapping[str, str]]:
-        """Role -> {"stage", "version"} of each input artifact, and {"aspect", "aspect_version"} where only an aspect of it was read."""
+        """Role -> {"stage", "version", "content"} of each input artifact, and {"aspect", "aspect_version"} where only an aspect was read.
+
+        "content" is the digest of what the input's files held; artifacts of older versions of graphmill do not have it.
+        """
         return self.manifest["inputs"]
 
     @property
@@ -82,6 +88,11 @@ class Artifact:
         return sum(entry["bytes"] for entry in self.files.values())
 
     @property
+    def content(self) -> str:
+        """Digest of what all files hold but figures, 32 hex digits; those of its parts are apart."""
+        return content_digest(self.manifest)
+
+    @property
     def parts(self) -> Mapping[str, Mapping[str, Any]]:
         """Name -> {"stage", "version", "bytes"} of each part of a fan-out artifact, in order; empty for any other."""
         return {entry["name"]: entry for entry in self.manifest.get("parts", ())}
@@ -102,13 +113,19 @@ class Artifact:
         """Stage and short version, for people."""
         return f"{self.stage}/{short(self.version)}"
 
-    def array(self, name: str) -> Array:
+    def array(self, name: str, *, verified: bool = True) -> Array:
         """Maps the array `name` read-only; its dtype and shape are checked against the manifest.
 
+        Args:
+            name: of the array.
+            verified: compares the whole file with its digest first, once per process; False for readers that compare what they read.
+
         Raises:
-            InputError: there is no such array, or its file was changed.
+            InputError: there is no such array, or its file is damaged.
         """
         entry = self._entry(f"{name}.npy")
+        if verified:
+            self._verify_once(f"{name}.npy")
         array = open_array(self.path / f"{name}.npy")
         if array.dtype.name != entry["dtype"] or list(array.shape) != entry["shape"]:
             stored = f"{entry['dtype']}{entry['shape']}"
@@ -141,14 +158,31 @@ class Artifact:
             block_digest=self._words()[first : first + entry["num_blocks"]],
         )
 
-    def file(self, name: str) -> Path:
+    def file(self, name: str, *, verified: bool = True) -> Path:
         """Returns the path of a content file.
 
+        Args:
+            name: of the file.
+            verified: as for `array`.
+
         Raises:
-            InputError: the artifact has no such file.
+            InputError: the artifact has no such file, or it is damaged.
         """
         self._entry(name)
+        if verified:
+            self._verify_once(name)
         return self.path / name
+
+    def require_unchanged(self) -> None:
+        """Compares files that this process has read once more where they were changed since.
+
+        Raises:
+            InputError: one is damaged now.
+        """
+        words = self._words()
+        for name, entry in self.files.items():
+            first = entry["first_block"]
+            verify_again(self.path / name, words[first : first + entry["num_blocks"]], entry["bytes"])
 
     def run_record(self) -> dict[str, Any]:
         """Returns run.json: times, host, Execution config. Empty where it is damaged or was removed; it is no
@@ -209,7 +243,7 @@ class Artifact:
     @property
     def remedy(self) -> str:
         """What to do about a damaged artifact."""
-        return f"remove the folder {self.path} and run the same command again: it will be rebuilt"
+        return repair_remedy(self.path)
 
     def _entry(self, file_name: str) -> Mapping[str, Any]:
         entry = self.files.get(file_name)
@@ -218,6 +252,11 @@ class Artifact:
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise InputError(f"{self.label} has no file {file_name}{hint}", f"it has {', '.join(sorted(self.files))}")
         return entry
+
+    def _verify_once(self, name: str) -> None:
+        entry = self.files[name]
+        first = entry["first_block"]
+        verify_once(self.path / name, self._words()[first : first + entry["num_blocks"]], entry["bytes"])
 
     def _words(self) -> Array:
         return np.fromfile(self.path / WORDS, dtype="<u8")
@@ -248,12 +287,26 @@ class Artifact:
             expected = words[first : first + count]
             if words_digest(expected) != entry["digest"]:
                 yield f"{name}: its digest in the manifest does not follow from {WORDS}"
-            bad = np.flatnonzero(block_digests(path, threads) != expected)
+            try:
+                bad = np.flatnonzero(block_digests(path, threads) != expected)
+            except OSError as error:
+                yield f"{name} cannot be read: {error.strerror}"
+                continue
             if len(bad):
                 start = int(bad[0]) * BLOCK_BYTES
                 stop = min(start + BLOCK_BYTES, entry["bytes"])
                 more = f", and {len(bad) - 1} more blocks" if len(bad) > 1 else ""
                 yield f"{name}: bytes {start} to {stop - 1} do not match their digest{more}"
+
+
+def content_digest(manifest: Mapping[str, Any]) -> str:
+    """Returns a digest of the contents that a manifest lists, 32 hex digits.
+
+    Figures do not count: another version of the library that draws them makes other bytes of the same numbers.
+    """
+    figures = set(manifest["summary"].get("figures", {}).values())
+    digests = {name: entry["digest"] for name, entry in manifest["files"].items() if name not in figures}
+    return xxhash.xxh3_128_hexdigest(json.dumps(digests, sort_keys=True).encode())
 
 
 def read_artifact(path: Path) -> Artifact:
@@ -273,13 +326,16 @@ def read_artifact(path: Path) -> Artifact:
                 raise
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Returns what tells a folder from one that takes its place; None for none."""
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """Returns what tells a folder from one that takes its place; None for none.
+
+    The third to stand there may have the inode of the first, which was removed meanwhile; so the time of its last change counts, too.
+    """
     try:
         found = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
 def _read_artifact(path: Path) -> Artifact:

@@ -1,9 +1,9 @@
 """Garbage collection: removes old artifacts, and nothing that a kept artifact or a running job refers to.
 
-What stays: the newest versions of each stage, what living jobs lease (see `assets/storage/leases.py`), and all that these
-refer to through their manifests. The rest goes, with damaged folders and with checkpoints that no run can need: those
-of models that were published. A checkpoint without a model belongs to an unfinished run, which may go on from it, so
-it stays.
+What stays: the newest versions of each train table, seed and split, and of each pipeline's data of a stage and split; what living jobs
+lease (see `assets/storage/leases.py`); and all that these refer to through their manifests. The rest goes, with damaged folders and with
+checkpoints that no run can need: those of models that were published. A checkpoint without a model belongs to an unfinished run, which may
+go on from it, so it stays. An artifact that several pipelines share counts for the one that it was built for.
 
 The garbage is listed first and shown. Removing it asks again before each removal, because jobs start meanwhile:
 
@@ -23,12 +23,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from assets.storage.artifact import MANIFEST, RUN, read_artifact
-from assets.storage.keep import Node, closure, readers_first, reasons_to_keep
+from assets.storage.keep import Node, closure, readers_first, reasons_to_keep, splits_read
 from assets.storage.leases import Address
 from assets.storage.sealed_json import unseal
 from assets.storage.store import Store
@@ -37,6 +38,8 @@ from kernels.errors import InputError
 CHECKPOINTS, CHECKPOINTED = "checkpoints", "model"
 """Folder of the home with `<version>.safetensors`, and the stage whose versions these are."""
 VERSION_DIGITS = 64
+SPLIT_BY = "graph"
+"""Stage whose configuration says which of several splits is read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +51,14 @@ class Item:
         path: folder or file of the item.
         num_bytes: bytes of all its files.
         why: the reason, for people.
+        about: who asked for it, and its scores; "" where that is not known.
     """
 
     address: Address
     path: Path
     num_bytes: int
     why: str
+    about: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,13 +94,14 @@ def find_garbage(store: Store, keep: int) -> Garbage:
 
     Args:
         store: the store to look through.
-        keep: number of the newest versions of each stage that stay, 0 or more.
+        keep: number of the newest versions that stay, 0 or more: of each train table, seed and split, of each pipeline's data of a stage
+            and split.
 
     Raises:
         InputError: `keep` is negative.
     """
     if keep < 0:
-        raise InputError(f"keep = {keep} is negative", "give the number of versions of each stage to keep, 0 or more")
+        raise InputError(f"keep = {keep} is negative", "give the number of versions to keep, 0 or more")
     # Leases first: whatever a job publishes and lets go of after this line is in the store when it is listed.
     leased = store.leases.held()
     nodes, damage = [], {}
@@ -105,19 +111,36 @@ def find_garbage(store: Store, keep: int) -> Garbage:
             nodes.append(node)
             damage |= {node.address: problem} if problem else {}
     reasons = reasons_to_keep(nodes, keep, leased)
+    splits = splits_read(nodes)
+    nodes = [replace(node, about=_with_split(node.about, splits.get(node.address))) for node in nodes]
+    about = {node.address: node.about for node in nodes}
     going = [node for node in readers_first(nodes) if node.address not in reasons]
     files, unfinished = _checkpoints(store, leased, {node.address for node in nodes if node.sound})
     return Garbage(
         files=tuple(files),
         folders=tuple(
-            _item(store, node.address, damage.get(node.address) or f"not among the newest {keep}") for node in going
+            _item(store, node.address, damage.get(node.address) or f"not among the newest {keep}", node.about)
+            for node in going
         ),
-        kept=tuple(_item(store, address, why + _hint(damage.get(address))) for address, why in sorted(reasons.items())),
+        kept=tuple(
+            _item(store, address, why + _hint(damage.get(address)), about[address])
+            for address, why in sorted(reasons.items())
+        ),
         unfinished=tuple(unfinished),
         inputs={node.address: node.inputs for node in nodes},
         damaged=frozenset(damage),
         part_of={node.address: node.part_of for node in nodes if node.part_of is not None},
     )
+
+
+def lineage(store: Store) -> dict[Address, tuple[Address, ...]]:
+    """Returns address -> addresses that it refers to, of everything that a store has, damaged or not."""
+    found = {}
+    for path in store.folders():
+        with suppress(FileNotFoundError):
+            node, _ = _look(path)
+            found[node.address] = node.inputs
+    return found
 
 
 def collect(store: Store, garbage: Garbage, report: Callable[[Item, str], None] = lambda item, word: None) -> int:
@@ -201,10 +224,14 @@ def _look(path: Path) -> tuple[Node, str]:
         with suppress(ValueError):
             manifest = unseal(path / MANIFEST)  # a lost array does not hide what the artifact was built from
     read = [*manifest.get("inputs", {}).values(), *manifest.get("parts", ())]
-    part, address = manifest.get("part"), (path.parent.name, path.name)
+    part, address, run = manifest.get("part"), (path.parent.name, path.name), _run(path)
+    group = _group(run, manifest.get("config", {}))
     node = Node(
         address=address,
-        built=_built(path),
+        group=group,
+        split=_split(path.parent.name, manifest.get("config", {})),
+        about=", ".join([group, *_scores(manifest)]) if group else "",
+        built=_built(path, run),
         inputs=tuple((entry["stage"], entry["version"]) for entry in read),
         sound=not problem,
         part_of=(part["stage"], part["of"]) if part else None,
@@ -212,20 +239,54 @@ def _look(path: Path) -> tuple[Node, str]:
     return node, problem
 
 
-def _built(path: Path) -> str:
+def _run(path: Path) -> Mapping[str, Any]:
+    """Returns the record of how an artifact came to be; empty where it is lost."""
+    try:
+        return unseal(path / RUN)
+    except ValueError:
+        return {}
+
+
+def _built(path: Path, run: Mapping[str, Any]) -> str:
     """Returns when an artifact was built, in UTC: its own record, or the folder's time where that is lost."""
     try:
-        started = datetime.fromisoformat(unseal(path / RUN)["started"])
+        started = datetime.fromisoformat(run["started"])
     except (ValueError, KeyError, TypeError):
         started = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     return started.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _group(run: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """Returns what an artifact is a version of: who asked for it first, with the seed of a training."""
+    asked = run.get("asked_by") or (run.get("execution") or {}).get("asked_by") or ""
+    seed = f", seed {config['seed']}" if asked and "train" in config and "seed" in config else ""
+    return f"{asked}{seed}"
+
+
+def _split(stage: str, config: Mapping[str, Any]) -> str:
+    """Returns which of the splits of its source a graph has, "" where that is not said or it is no graph."""
+    split = config.get("split") if stage == SPLIT_BY else None
+    return "" if split is None else str(split)
+
+
+def _with_split(about: str, split: str | None) -> str:
+    return f"{about}, split {split}" if about and split else about
+
+
+def _scores(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the scores of a model, in percent."""
+    numbers = (manifest.get("summary") or {}).get("numbers", {})
+    for split in ("valid", "test"):
+        for name, value in numbers.items():
+            if name.startswith(f"{split}_") and isinstance(value, float):
+                yield f"{name.replace('_', ' ')} {100 * value:.2f} %"
 
 
 def _checkpoints(store: Store, leased: set[Address], sound: set[Address]) -> tuple[list[Item], list[Item]]:
     going, staying = [], []
     for path in sorted((store.home / CHECKPOINTS).glob("*.safetensors*")):
         address = (CHECKPOINTED, path.name.partition(".")[0])
-        if len(address[1]) != VERSION_DIGITS:
+        if len(address[1]) != VERSION_DIGITS or not path.is_file():
             continue  # not ours
         with suppress(FileNotFoundError):
             num_bytes = path.stat().st_size
@@ -242,12 +303,14 @@ def _checkpoints(store: Store, leased: set[Address], sound: set[Address]) -> tup
     return going, staying
 
 
-def _item(store: Store, address: Address, why: str) -> Item:
+def _item(store: Store, address: Address, why: str, about: str) -> Item:
     path = store.root.joinpath(*address)
-    return Item(address=address, path=path, num_bytes=sum(_sizes(path)), why=why)
+    return Item(address=address, path=path, num_bytes=sum(_sizes(path)), why=why, about=about)
 
 
 def _sizes(folder: Path) -> Iterator[int]:
+    if folder.is_symlink():  # the link goes, and what it leads to stays
+        return
     for place, _, names in os.walk(folder):
         for name in names:
             with suppress(FileNotFoundError):

@@ -25,6 +25,7 @@ import xxhash
 
 from assets.storage.filesystem import make_folder, replace_atomically
 from assets.storage.home import home_folder
+from assets.storage.machine import require_plain_file
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -105,6 +106,7 @@ def remembered_digests(
         InputError: the file is missing, cannot be read, or changes while it is read.
     """
     path = Path(path).absolute()
+    require_plain_file(path, "give a file")
     try:
         before = _identity(path)
         cache_path, keys = (

@@ -31,6 +31,9 @@ FULL = {
     ),
 }
 
+READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""What opening for writing says where a folder may be read and not written."""
+
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 """Of renameat2(2), which Python does not have."""
 
@@ -146,7 +149,7 @@ def take_lock(path: Path, *, create: bool, wait: bool = False) -> int | None:
         A descriptor that holds the lock until it is closed or the process dies; None when another process holds it,
         or when the file vanished between opening and locking (whoever removed it held it).
     """
-    return _lock(path, os.O_CREAT if create else 0, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    return _lock(path, os.O_RDWR | (os.O_CREAT if create else 0), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def share_lock(path: Path) -> int | None:
@@ -154,13 +157,21 @@ def share_lock(path: Path) -> int | None:
 
     Returns:
         A descriptor as of `take_lock`; None when the file vanished meanwhile.
+
+    Raises:
+        OSError: it can neither be made nor opened; one that may be read and not written is shared all the same.
     """
-    return _lock(path, os.O_CREAT, fcntl.LOCK_SH)
+    try:
+        return _lock(path, os.O_RDWR | os.O_CREAT, fcntl.LOCK_SH)
+    except OSError as error:
+        if error.errno not in READ_ONLY or not path.exists():
+            raise
+        return _lock(path, os.O_RDONLY, fcntl.LOCK_SH)
 
 
 def _lock(path: Path, flags: int, operation: int) -> int | None:
     try:
-        descriptor = os.open(path, os.O_RDWR | flags, 0o644)
+        descriptor = os.open(path, flags, 0o644)
     except FileNotFoundError:
         return None
     try:

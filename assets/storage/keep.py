@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -18,6 +19,9 @@ class Node:
         inputs: addresses of what it was built from; an input need not be in the store any more.
         sound: whether it can be opened.
         part_of: the artifact that it is a part of, present or not; None where it is no part.
+        group: what it is a version of, beside its stage: PIPELINE/TABLE of a training with its seed; "" where nobody recorded it.
+        split: the one of its source's splits that a graph has; "" where the source has one, and for other stages.
+        about: what people know it by: who asked for it, and its scores.
     """
 
     address: Address
@@ -25,6 +29,9 @@ class Node:
     inputs: tuple[Address, ...] = ()
     sound: bool = True
     part_of: Address | None = None
+    group: str = ""
+    split: str = ""
+    about: str = ""
 
 
 def closure(starts: Iterable[Address], inputs: Mapping[Address, Collection[Address]]) -> set[Address]:
@@ -46,23 +53,42 @@ def reasons_to_keep(nodes: Collection[Node], keep: int, leased: Collection[Addre
 
     Args:
         nodes: everything that the store has.
-        keep: number of the newest sound versions of each stage that stay.
+        keep: number of the newest sound versions of each group that stay: of each train table, seed and split, of each pipeline's data of a
+            stage and split.
         leased: addresses that living jobs hold.
     """
     unfinished = _unfinished(nodes)
     inputs = {node.address: node.inputs for node in (*nodes, *unfinished)}
+    splits = splits_read(nodes)
     present = {node.address for node in nodes}
     reasons: dict[Address, str] = {address: "used by a running job" for address in leased if address in present}
     whole = [node for node in (*nodes, *unfinished) if node.sound and node.part_of is None]
     newest = sorted(whole, key=lambda node: (node.built, node.address), reverse=True)
-    for stage in {node.address[0] for node in newest}:
-        for node in [node for node in newest if node.address[0] == stage][:keep]:
-            reasons.setdefault(node.address, f"one of the newest {keep} of stage {stage}")
+    counted: Counter[tuple[str, str]] = Counter()
+    for node in newest:
+        split = splits.get(node.address, "")
+        group = (node.address[0], f"{node.group}, split {split}" if split and node.group else node.group)
+        counted[group] += 1
+        if counted[group] <= keep:
+            of = group[1] or f"stage {node.address[0]}"
+            reasons.setdefault(node.address, f"one of the newest {keep} of {of}")
     going_on = closure((node.address for node in unfinished if node.address in {*reasons, *leased}), inputs)
     for address in closure([*reasons, *leased], inputs) & inputs.keys():
         why = "read by an unfinished build" if address in going_on else "read by an artifact that is kept"
         reasons.setdefault(address, why)
     return {address: why for address, why in reasons.items() if address in present}
+
+
+def splits_read(nodes: Collection[Node]) -> dict[Address, str]:
+    """Returns address -> split of every artifact that is, or was made from, a graph with one of its source's several splits."""
+    inputs, of_graph = (
+        {node.address: node.inputs for node in nodes},
+        {node.address: node.split for node in nodes if node.split},
+    )
+    found = {
+        node.address: {of_graph[each] for each in closure([node.address], inputs) & of_graph.keys()} for node in nodes
+    }
+    return {address: ", ".join(sorted(splits)) for address, splits in found.items() if splits}
 
 
 def _unfinished(nodes: Collection[Node]) -> list[Node]:
@@ -73,7 +99,12 @@ def _unfinished(nodes: Collection[Node]) -> list[Node]:
         if node.part_of is not None and node.part_of not in sound:
             parts.setdefault(node.part_of, []).append(node)
     return [
-        Node(address=address, built=max(each.built for each in mine), inputs=tuple(each.address for each in mine))
+        Node(
+            address=address,
+            built=max(each.built for each in mine),
+            inputs=tuple(each.address for each in mine),
+            group=max(each.group for each in mine),
+        )
         for address, mine in parts.items()
     ]
 

@@ -16,7 +16,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from assets.storage.filesystem import make_folder, release_lock, reporting_full_disk, share_lock, take_lock
+from assets.storage.filesystem import (
+    READ_ONLY,
+    make_folder,
+    release_lock,
+    reporting_full_disk,
+    share_lock,
+    take_lock,
+)
 
 FOLDER = "leases"
 Address = tuple[str, str]
@@ -40,12 +47,17 @@ class Leases:
         Waits while a collector takes one of them away, which is a matter of moments. A process forked inside the
         block does not hold the leases: they end with the process that took them.
 
+        A home that may be read and not written has no new leases, and is read without: a collector of somebody who may write to it can
+        take what is being read, and whoever reads it then says so.
+
         Raises:
             InputError: the disk is full.
         """
         with ExitStack() as stack:
             for address in sorted(set(addresses)):
-                stack.callback(self._let_go, address, self._take_shared(address), os.getpid())
+                lock = self._take_shared(address)
+                if lock is not None:
+                    stack.callback(self._let_go, address, lock, os.getpid())
             yield
 
     @contextmanager
@@ -65,20 +77,21 @@ class Leases:
         held = set()
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             stage, _, version = path.name.partition("@")
-            lock = take_lock(path, create=False)
-            if lock is not None:
-                path.unlink(missing_ok=True)
-                release_lock(lock)
-            elif path.exists():
+            if self._tidy(path):
                 held.add((stage, version))
         return held
 
-    def _take_shared(self, address: Address) -> int:
+    def _take_shared(self, address: Address) -> int | None:
         lock = None
         with reporting_full_disk(self._file(address)):
             while lock is None:  # whoever had the file exclusively has removed it
-                make_folder(self.folder)
-                lock = share_lock(self._file(address))
+                try:
+                    make_folder(self.folder)
+                    lock = share_lock(self._file(address))
+                except OSError as error:
+                    if error.errno not in READ_ONLY:
+                        raise
+                    return None
         return lock
 
     def _let_go(self, address: Address, lock: int, owner: int) -> None:
@@ -86,10 +99,22 @@ class Leases:
             return  # a forked child; its copy was closed when it was forked
         release_lock(lock)
         # The last holder tidies up; with another one alive this finds the file locked and leaves it.
-        last = take_lock(self._file(address), create=False)
-        if last is not None:
-            self._file(address).unlink(missing_ok=True)
-            release_lock(last)
+        self._tidy(self._file(address))
+
+    def _tidy(self, path: Path) -> bool:
+        """Removes the file of a lease that nobody holds, where the home can be written. Returns whether somebody holds it."""
+        try:
+            last = take_lock(path, create=False)
+            if last is None:
+                return path.exists()
+            try:
+                path.unlink(missing_ok=True)
+            finally:
+                release_lock(last)
+        except OSError as error:
+            if error.errno not in READ_ONLY:
+                raise
+        return False
 
     def _file(self, address: Address) -> Path:
         stage, version = address

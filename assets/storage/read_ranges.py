@@ -14,7 +14,7 @@ import xxhash
 
 from assets.storage.digests import BLOCK_BYTES
 from assets.storage.table import FeatureTable
-from kernels.errors import InputError
+from assets.storage.verified import damaged_file
 from kernels.rows.aligned import aligned_empty
 from kernels.rows.direct_io import DirectFile, PageReader, ReadExecution
 from kernels.rows.pages import padded_bytes
@@ -37,7 +37,7 @@ def read_ranges(
     assert table.block_digest is not None, f"{table.path} has no block digests"
     end = table.offset + table.num_rows * table.row_bytes
     if not table.path.is_file() or table.path.stat().st_size != end:
-        raise _damaged(table, f"it is missing, or has not {end} bytes")
+        raise damaged_file(table.path, f"it is missing, or has not {end} bytes")
     step = max(1, range_bytes // BLOCK_BYTES) * BLOCK_BYTES
     pad = padded_bytes(table.row_bytes)  # space in front of a range for the beginning of a row that straddles it
     buffers = [aligned_empty(pad + padded_bytes(min(step, end))) for _ in range(2)]
@@ -78,10 +78,5 @@ def _read(reader: PageReader, file: DirectFile, table: FeatureTable, start: int,
         block = content[offset : offset + BLOCK_BYTES]
         if xxhash.xxh3_64_intdigest(block.data) != int(table.block_digest[(start + offset) // BLOCK_BYTES]):
             low = start + offset
-            raise _damaged(table, f"bytes {low} to {low + len(block) - 1} do not match their digest")
+            raise damaged_file(table.path, f"bytes {low} to {low + len(block) - 1} do not match their digest")
     return content
-
-
-def _damaged(table: FeatureTable, what: str) -> InputError:
-    remedy = f"remove the folder {table.path.parent} and run again: it will be rebuilt"
-    return InputError(f"{table.path} is damaged: {what}", remedy)

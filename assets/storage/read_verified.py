@@ -15,7 +15,7 @@ import xxhash
 from assets.storage.artifact import Artifact
 from assets.storage.digests import BLOCK_BYTES, SPAN_BLOCKS
 from assets.storage.table import FeatureTable
-from kernels.errors import InputError
+from assets.storage.verified import damaged_file
 from kernels.rows.aligned import aligned_empty
 from kernels.types import Array
 
@@ -50,7 +50,9 @@ def read_table(table: FeatureTable, threads: int = 1) -> Array:
                     filled += num_read
                 if filled < len(part) or xxhash.xxh3_64_intdigest(part) != int(words[block]):
                     start = block * BLOCK_BYTES
-                    raise _damaged(table, f"bytes {start} to {start + len(part) - 1} do not match their digest")
+                    raise damaged_file(
+                        table.path, f"bytes {start} to {start + len(part) - 1} do not match their digest"
+                    )
 
     with ThreadPoolExecutor(max(1, threads)) as pool:
         list(pool.map(span, range(0, len(words), SPAN_BLOCKS)))
@@ -89,7 +91,7 @@ def read_rows(table: FeatureTable, wanted: Sequence[tuple[Array, Array]]) -> Non
             content = np.fromfile(file, np.uint8, BLOCK_BYTES, offset=block * BLOCK_BYTES - file.tell())
             if xxhash.xxh3_64_intdigest(content.data) != int(words[block]):
                 start = block * BLOCK_BYTES
-                raise _damaged(table, f"bytes {start} to {start + len(content) - 1} do not match their digest")
+                raise damaged_file(table.path, f"bytes {start} to {start + len(content) - 1} do not match their digest")
             for each in lists:
                 each.take(content, block * BLOCK_BYTES - table.offset)
 
@@ -131,13 +133,6 @@ class _RowList:
 
 def _require_size(table: FeatureTable, num_bytes: int) -> None:
     if not table.path.is_file():
-        raise _damaged(table, "the file is missing")
+        raise damaged_file(table.path, "the file is missing")
     if table.path.stat().st_size != num_bytes:
-        raise _damaged(table, f"it has {table.path.stat().st_size} bytes instead of {num_bytes}")
-
-
-def _damaged(table: FeatureTable, what: str) -> InputError:
-    folder = table.path.parent
-    return InputError(
-        f"{table.path} is damaged: {what}", f"remove the folder {folder} and run again: it will be rebuilt"
-    )
+        raise damaged_file(table.path, f"it has {table.path.stat().st_size} bytes instead of {num_bytes}")

@@ -7,13 +7,17 @@ holder, and the next owner sweeps it.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import uuid
 from pathlib import Path
 
 from assets.storage.filesystem import make_folder, release_lock, take_lock
+from kernels.errors import InputError
 
 STAGING = ".staging"
+OWNER = re.compile("[0-9a-f]{32}")
+"""What the owners are called; anything else in the folder is not ours, and stays."""
 
 
 class Staging:
@@ -31,8 +35,14 @@ class Staging:
         self._num_extra = 0
 
     def open(self) -> None:
-        """Sweeps what dead owners left, then makes a new locked folder."""
+        """Sweeps what dead owners left, then makes a new locked folder.
+
+        Raises:
+            InputError: `.staging` is a symbolic link: what it leads to belongs to somebody else, and a rename may not reach from there.
+        """
         self._owner = os.getpid()
+        if self.area.is_symlink():
+            raise InputError(f"{self.area} is a symbolic link", "remove the link; to move a store, move the whole home")
         make_folder(self.area)
         sweep(self.area)
         while self._lock is None:  # a sweeper may take a lock file between its creation and its locking
@@ -61,9 +71,11 @@ def sweep(area: Path) -> list[str]:
     """Removes the staging folders whose owner process is gone. Returns their ids.
 
     Args:
-        area: the folder `.staging`; it may be missing.
+        area: the folder `.staging`; it may be missing. A symbolic link is not followed, and a folder that cannot be written is left.
     """
-    owners = sorted({path.name.partition(".")[0] for path in area.iterdir()}) if area.is_dir() else []
+    if area.is_symlink() or not area.is_dir() or not os.access(area, os.W_OK):
+        return []
+    owners = sorted({owner for path in area.iterdir() if OWNER.fullmatch(owner := path.name.partition(".")[0])})
     swept = []
     for owner in owners:
         # Its lock file comes before a folder and goes after it: a folder without one was never live, so the lock is
@@ -80,6 +92,8 @@ def sweep(area: Path) -> list[str]:
 def _remove_owned(area: Path, owner: str) -> None:
     lock_path = area / f"{owner}.lock"
     for path in area.glob(f"{owner}*"):
-        if path != lock_path:
+        if path.is_symlink():
+            path.unlink(missing_ok=True)  # what it leads to is not ours
+        elif path != lock_path:
             shutil.rmtree(path, ignore_errors=True)
     lock_path.unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from assets.storage.artifact import Artifact, read_artifact
 from assets.storage.home import home_folder
 from assets.storage.leases import Address, Leases
 from assets.storage.staging import STAGING, Staging, sweep
+from assets.storage.verified import repair_remedy
 from assets.storage.version import SHORT_DIGITS, short
 from assets.storage.writer import Writer
 from kernels.errors import InputError
@@ -44,8 +45,12 @@ class Store:
             return None
         return None if artifact.part_problems() else artifact
 
-    def open(self, stage: str, version: str) -> Artifact:
+    def open(self, stage: str, version: str, *, parts: bool = True) -> Artifact:
         """Returns the artifact after checking its manifest and sizes.
+
+        Args:
+            stage, version: the address.
+            parts: whether all of its parts have to be there, too.
 
         Raises:
             InputError: it is absent or damaged; the text says how.
@@ -53,7 +58,7 @@ class Store:
         path = self.root / stage / version
         try:
             artifact = read_artifact(path)
-            for name in artifact.parts:
+            for name in artifact.parts if parts else ():
                 artifact.open_part(name)
             return artifact
         except FileNotFoundError:
@@ -67,7 +72,7 @@ class Store:
         except ValueError as error:
             raise InputError(
                 f"{stage}/{short(version)} is damaged: {error}",
-                f"remove the folder {path} and run the same command again: it will be rebuilt",
+                repair_remedy(path),
             ) from error
 
     def artifacts(self) -> list[Artifact]:
@@ -90,8 +95,8 @@ class Store:
         """Returns every folder that stands where an artifact stands, sound or not, sorted."""
         return sorted(path for path in self.root.glob("[!.]*/*/") if not path.name.startswith("."))
 
-    def resolve(self, prefix: str) -> Artifact:
-        """Returns the one artifact whose version, or whose `stage/version`, begins with `prefix`.
+    def resolve(self, prefix: str, *, parts: bool = True) -> Artifact:
+        """Returns the one artifact whose version, or whose `stage/version`, begins with `prefix`; `parts` is that of `open`.
 
         Raises:
             InputError: none or several begin so, or the one that does is damaged.
@@ -110,7 +115,7 @@ class Store:
                 f"{prefix!r} is the beginning of {len(matches)} artifacts: {names}",
                 f"give more digits (up to {SHORT_DIGITS} are shown), or STAGE/DIGITS",
             )
-        return self.open(matches[0].parent.name, matches[0].name)
+        return self.open(matches[0].parent.name, matches[0].name, parts=parts)
 
     def writer(self, stage: str, version: str, threads: int = 1, *, replaces: bool = False) -> Writer:
         """Returns a writer for one artifact, to be used as a context manager; see `Writer`."""

@@ -40,6 +40,7 @@ from assets.storage.filesystem import (
 )
 from assets.storage.sealed_json import seal
 from assets.storage.staging import Staging
+from assets.storage.verified import note_sound
 from assets.storage.version import canonical
 from kernels.errors import InputError
 from kernels.types import Array
@@ -191,7 +192,9 @@ class Writer:
             direct = self._direct.get(path)
             blocks = direct.finish(self.threads) if direct else None
             sync_path(path)
-            blocks = block_digests(path, self.threads) if blocks is None else blocks
+            if blocks is None:
+                blocks = block_digests(path, self.threads)
+                note_sound(path, blocks)
             facts = {"digest": words_digest(blocks), "first_block": first, "num_blocks": len(blocks)}
             files[path.relative_to(folder).as_posix()] = describe_file(path) | facts
             words.append(blocks)
@@ -223,7 +226,7 @@ class Writer:
 
 def _named(artifact: Artifact, aspect: str | None) -> dict[str, str]:
     """Returns what a manifest says about an input."""
-    named = {"stage": artifact.stage, "version": artifact.version}
+    named = {"stage": artifact.stage, "version": artifact.version, "content": artifact.content}
     if aspect is not None and aspect in artifact.aspects:
         named |= {"aspect": aspect, "aspect_version": artifact.aspects[aspect]}
     return named

@@ -28,7 +28,7 @@ import numpy as np
 from assets.building.child import child_environment, run_child
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.mapped_arrays import mapped_block, mapped_relation, open_plain
-from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig
+from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig, one_split, require_splits
 from assets.sources.spooled import SpooledConfig, known_labels
 from assets.sources.typed_graph import TypedGraph, TypedSource, first_ids
 from kernels.errors import InputError
@@ -61,8 +61,8 @@ class Config(SpooledConfig):
     label: str | None = None
     # name of the weights in edata
     weight: str | None = None
-    # column of masks [N, S]
-    split: int | None = None
+    # column of masks [N, S], or a list of columns: one graph each
+    split: int | tuple[int, ...] | None = None
 
     @property
     def weighted(self) -> bool:
@@ -72,9 +72,9 @@ class Config(SpooledConfig):
     def __post_init__(self) -> None:
         """Checks the ranges."""
         super().__post_init__()
-        for key in ("index", "split"):
-            if (getattr(self, key) or 0) < 0:
-                raise InputError(f"{key} = {getattr(self, key)} is negative", "count from 0")
+        require_splits(self.split)
+        if self.index < 0:
+            raise InputError(f"index = {self.index} is negative", "count from 0")
 
     def for_table(self, table: TableConfig) -> Config:
         """Returns the configuration that reads a feature table: `columns` is its name in ndata."""
@@ -215,11 +215,12 @@ def _splits(
 def _chosen(config: Config, mask: Array, where: str) -> Array:
     """Returns bool[N]: a mask, or the column `split` of several."""
     if mask.ndim == 2:
-        if (config.split or 0) >= mask.shape[1]:
+        column = one_split(config.split) or 0
+        if column >= mask.shape[1]:
             raise InputError(
                 f"{where}: split = {config.split}, but it has {mask.shape[1]} columns", "give a smaller `split`"
             )
-        mask = mask[:, config.split or 0]
+        mask = mask[:, column]
     if mask.ndim != 1 or mask.dtype.kind not in "biu" or not np.isin(mask, (0, 1)).all():
         raise InputError(f"{where} is {mask.dtype}{list(mask.shape)}, not true or false for each node", SAVE_AGAIN)
     return mask != 0

@@ -11,6 +11,9 @@ from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig, re
 from assets.sources.spooled import SpooledConfig
 from kernels.errors import InputError
 
+MOST_FEATURES = 1 << 24
+"""Features are columns of dense rows. Larger numbers are hashes or ids, which have to be numbered first."""
+
 UNSAMPLED = ("/label_column", "/name_column")
 """Ends of the names of digests of columns that decide neither edges nor splits."""
 
@@ -40,6 +43,12 @@ class Config(SpooledConfig):
     id_type: Literal["auto", "integer", "text"] = field(default="auto", metadata=FEATURES_TOO)
     # feature columns: one name (of a column of lists, or of numbers), a pattern such as "f*", or a list of names, side by side
     features: str | tuple[str, ...] | None = field(default=None, metadata=FEATURES_ONLY)
+    # features that are mostly zero, in place of feature columns: tables with one row per node and feature that is not
+    feature_entries: Path | tuple[Path, ...] | None = field(default=None, metadata={"hashed": False})
+    # their columns: node, feature and, where there are values, value; None takes these names, and `value` where there is one
+    entry_columns: tuple[str, ...] | None = field(default=None, metadata=FEATURES_ONLY)
+    # how many features there are, where features are numbers; None = the largest + 1
+    num_features: int | None = field(default=None, metadata=FEATURES_ONLY)
     label_column: str | None = None
     # labels are class numbers from 0, empty or -1 unknown; or class names, numbered in ascending order
     labels: Literal["numbers", "names"] = "numbers"
@@ -62,6 +71,7 @@ class Config(SpooledConfig):
         super().__post_init__()
         require_choice("id_type", self.id_type, ("auto", "integer", "text"))
         require_choice("labels", self.labels, ("numbers", "names"))
+        self._check_entries()
         if self.nodes is None:
             for key in ("features", "label_column", "split_column", "name_column"):
                 if getattr(self, key) is not None:
@@ -77,6 +87,26 @@ class Config(SpooledConfig):
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise InputError(f"delimiter = {self.delimiter!r} is not one character", 'give one, for example ";"')
 
+    def _check_entries(self) -> None:
+        if self.feature_entries is None:
+            for key in ("entry_columns", "num_features"):
+                if getattr(self, key) is not None:
+                    raise InputError(
+                        f"{key} = {getattr(self, key)!r} needs feature_entries", "give the tables of entries"
+                    )
+            return
+        if self.features is not None:
+            raise InputError(f"features = {self.features!r} beside feature_entries", "give one of them")
+        if self.entry_columns is not None and (
+            len(self.entry_columns) not in (2, 3) or len(set(self.entry_columns)) != len(self.entry_columns)
+        ):
+            remedy = 'name node, feature and, where there are values, value: ["node", "feature"]'
+            raise InputError(f"entry_columns = {list(self.entry_columns)}", remedy)
+        if self.num_features is not None and not 1 <= self.num_features <= MOST_FEATURES:
+            raise InputError(
+                f"num_features = {self.num_features} is not in [1, {MOST_FEATURES:,}]", "count the features"
+            )
+
     def brings_split(self) -> bool:
         """A column of splits is one."""
         return self.split_column is not None
@@ -86,6 +116,9 @@ class Config(SpooledConfig):
         found = super().feature_keys(table)
         if table.file is not None:
             del found["features"]
+        if self.feature_entries is None or table.file is not None:
+            for key in ("entry_columns", "num_features"):
+                del found[key]
         if self.nodes is None:
             found |= {key: getattr(self, key) for key in ("source_column", "target_column", "num_nodes")}
         return found
@@ -99,9 +132,11 @@ class Config(SpooledConfig):
 
     def for_table(self, table: TableConfig) -> Config:
         """Returns the configuration that reads a feature table from its columns."""
-        return self if table.columns is None else replace(self, features=table.columns)
+        if table.columns is None:
+            return self
+        return replace(self, features=table.columns, feature_entries=None, entry_columns=None, num_features=None)
 
     def files(self, key: str) -> tuple[Path, ...]:
-        """Returns the patterns of `edges` or `nodes`."""
+        """Returns the patterns of `edges`, `nodes` or `feature_entries`."""
         value = getattr(self, key)
         return () if value is None else (value,) if isinstance(value, Path) else tuple(value)

@@ -9,7 +9,7 @@ import numpy as np
 
 from assets.sources.edges.numbering import Numbering, locate, no_id
 from assets.sources.readers.arrow_stream import Column
-from assets.sources.readers.duck import FIX_FILE, Duck, literal, quoted
+from assets.sources.readers.duck import FIX_FILE, Duck, literal
 from assets.sources.readers.table_files import WHOLE_NUMBER, TableFiles
 from assets.sources.spool import EdgeSpool
 from kernels.errors import InputError
@@ -36,7 +36,7 @@ def type_names(edges: TableFiles, column: str) -> list[str]:
     """
     edges.require("type_column", column)
     parts = [
-        f"SELECT DISTINCT CAST({quoted(column)} AS VARCHAR) AS t FROM {edges.source(n)}"
+        f"SELECT DISTINCT CAST({edges.field(column)} AS VARCHAR) AS t FROM {edges.source(n)}"
         for n in range(len(edges.paths))
     ]
     sql = f"SELECT DISTINCT t FROM ({' UNION '.join(parts)}) WHERE t IS NOT NULL ORDER BY t LIMIT 258"
@@ -57,7 +57,7 @@ def attribute_expressions(edges: TableFiles, config: Config, relations: list[str
         found["weight"] = (edges.number("weight_column", config.weight_column, "FLOAT"), "FLOAT")
     if config.type_column is not None:
         names = ", ".join(literal(name) for name in relations) or "''"
-        text = f"CAST({quoted(config.type_column)} AS VARCHAR)"
+        text = f"CAST({edges.field(config.type_column)} AS VARCHAR)"
         found["type"] = (f"CAST(list_position([{names}], {text}) - 1 AS UTINYINT)", "UTINYINT")
     return found
 

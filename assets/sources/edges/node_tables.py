@@ -73,7 +73,7 @@ def _labels(nodes: TableFiles, column: str, form: str, count: int) -> tuple[Arra
     """Returns (labels i32[N] in the order of the rows, class names)."""
     kind = nodes.require("label_column", column)
     if form == "names":
-        text = f"nullif(CAST({quoted(column)} AS VARCHAR), '')"
+        text = f"nullif(CAST({nodes.field(column)} AS VARCHAR), '')"
         parts = [f"SELECT DISTINCT {text} AS t FROM {nodes.source(n)}" for n in range(len(nodes.paths))]
         sql = f"SELECT DISTINCT t FROM ({' UNION '.join(parts)}) WHERE t IS NOT NULL ORDER BY t"
         classes = [str(row[0]) for row in nodes.duck.rows(sql, str(nodes.paths[0]))]

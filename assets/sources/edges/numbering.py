@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from assets.sources.readers.duck import Duck, quoted
+from assets.sources.readers.duck import Duck
 from assets.sources.readers.table_files import INTEGERS, TableFiles
 from kernels.errors import InputError
 from kernels.types import Array
 
 UNFIT = ("FLOAT", "DOUBLE", "BOOLEAN")
+LIKE_A_NUMBER = r"[+-]?[0-9][0-9.,]*([eE][+-]?[0-9]+)?"
 FIX_IDS = "correct the tables; every node has one row, with an id of its own"
 
 
@@ -64,17 +65,26 @@ def id_kind(table: TableFiles, role: str, name: str, id_type: str) -> str:
     return "integer" if kind in INTEGERS and id_type != "text" else "VARCHAR" if id_type == "text" else kind
 
 
-def number_by_nodes(duck: Duck, nodes: TableFiles, column: str, kind: str) -> tuple[Numbering, Any]:
+def number_by_nodes(
+    duck: Duck, nodes: TableFiles, column: str, kind: str, id_type: str = "auto"
+) -> tuple[Numbering, Any]:
     """Numbers the rows of the node tables.
+
+    Args:
+        duck: the connection.
+        nodes: the node tables.
+        column: name of the column of ids.
+        kind: "integer", or the SQL type of the ids.
+        id_type: the key of the configuration; with "auto", text that looks like a number is refused.
 
     Returns:
         (the numbering, the N original ids in node order, or None where they are 0 to N-1).
 
     Raises:
-        InputError: an id is missing or occurs twice.
+        InputError: an id is missing or occurs twice, or ids are text and numbers.
     """
     if kind != "integer":
-        return _number_in_duck(duck, nodes, column, kind)
+        return _number_in_duck(duck, nodes, column, kind, id_type)
     ids, files = _integer_ids(nodes, column)
     order = np.argsort(ids, kind="stable")
     ranked = ids[order]
@@ -136,8 +146,10 @@ def no_id(table: TableFiles, file: int, row: int, column: str) -> InputError:
     return InputError(what, 'correct the file, or set id_type = "text" in [graph]')
 
 
-def _number_in_duck(duck: Duck, nodes: TableFiles, column: str, kind: str) -> tuple[Numbering, Any]:
-    files = stage(duck, nodes, "node_rows", {"id": kind}, [f"CAST({quoted(column)} AS {kind})"])
+def _number_in_duck(duck: Duck, nodes: TableFiles, column: str, kind: str, id_type: str) -> tuple[Numbering, Any]:
+    files = stage(duck, nodes, "node_rows", {"id": kind}, [f"CAST({nodes.field(column)} AS {kind})"])
+    if id_type == "auto":
+        require_one_sort(duck, nodes, files, "node_rows", {"id": column}, kind)
     empty = duck.rows("SELECT rowid FROM node_rows WHERE id IS NULL ORDER BY rowid LIMIT 1")
     if empty:
         raise no_id(nodes, *locate(files, empty[0][0]), column)
@@ -164,6 +176,34 @@ def stage(duck: Duck, table: TableFiles, name: str, types: dict[str, str], expre
         sql = f"INSERT INTO {name} SELECT {', '.join(expressions)} FROM {table.source(number)}"
         files.append(int(duck.rows(sql, str(path))[0][0]))
     return files
+
+
+def require_one_sort(
+    duck: Duck, table: TableFiles, files: list[int], staged: str, columns: dict[str, str], kind: str
+) -> None:
+    """Refuses ids of a CSV file that look like numbers where ids are taken as text: 1 and 01, or 1 and 1.0, would be two nodes.
+
+    Args:
+        duck: the connection.
+        table: the files.
+        files: rows of each file.
+        staged: table of DuckDB that holds them.
+        columns: column of that table -> column of the files.
+        kind: SQL type of the ids; no other than text is looked at.
+
+    Raises:
+        InputError: names the first such row.
+    """
+    if not table.is_csv or kind != "VARCHAR":
+        return
+    for name, column in columns.items():
+        sql = f"SELECT rowid, {name} FROM {staged} WHERE regexp_full_match({name}, '{LIKE_A_NUMBER}') ORDER BY rowid LIMIT 1"
+        for row, value in duck.rows(sql):
+            problem = f"{table.place(*locate(files, row))}: column '{column}' holds '{value}', and its ids are not all whole numbers"
+            raise InputError(
+                problem,
+                'write whole numbers without signs, points and leading zeros; or set id_type = "text" in [graph]',
+            )
 
 
 def locate(files: list[int], row: int) -> tuple[int, int]:

@@ -3,6 +3,7 @@
     edge tables      one row per edge: source_column, target_column; optionally weight_column, type_column
     node tables      one row per node: id_column; optionally feature columns or one column of lists, label_column,
                      split_column, name_column. Without node tables the nodes are those that edges name
+    entries          one row per node and feature that is not zero, in place of feature columns (assets/sources/edges/entries.py)
 
 Ids are integers or of any other type with an order (assets/sources/edges/numbering.py). docs/own-data.md has the exact
 layouts and a pipeline file for each.
@@ -29,10 +30,18 @@ from typing import TYPE_CHECKING, Any
 
 from assets.sources.edges.config import Config
 from assets.sources.edges.edge_tables import attribute_expressions, spool_edges, type_names
+from assets.sources.edges.entries import KEY, entries_block, entry_columns
 from assets.sources.edges.node_tables import read_nodes
-from assets.sources.edges.numbering import Numbering, id_kind, number_by_edges, number_by_nodes, stage
+from assets.sources.edges.numbering import (
+    Numbering,
+    id_kind,
+    number_by_edges,
+    number_by_nodes,
+    require_one_sort,
+    stage,
+)
 from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.readers.duck import Duck, quoted
+from assets.sources.readers.duck import Duck
 from assets.sources.readers.table_features import feature_columns, table_block
 from assets.sources.readers.table_files import TableFiles, expand, file_kind
 from assets.sources.registry import RawGraph, TableConfig
@@ -70,6 +79,9 @@ def raw_features(config: Config, table: TableConfig) -> dict[str, str]:
         edges, nodes = _tables(config, duck)
         # How ids are compared decides their order.
         found = {"ids": hashlib.sha256(agree_on_ids(config, edges, nodes).encode()).hexdigest()}
+        if config.feature_entries is not None and table.file is None:
+            entries = TableFiles(duck, config.files(KEY), KEY, config.delimiter)
+            found |= _digests(config, duck, KEY, (), entry_columns(entries, config))
         if nodes is None:
             ends = ("source_column", "target_column")
             return found | ({} if config.num_nodes else _digests(config, duck, "edges", ends))
@@ -93,7 +105,7 @@ def _digests(
     Args:
         config: configuration of the source.
         duck: reads the footers of Parquet files.
-        key: "edges" or "nodes".
+        key: "edges", "nodes" or "feature_entries".
         roles: keys of the configuration that name columns.
         names: names of more columns.
         apart: whether each column of a Parquet file gets a digest of its own.
@@ -156,7 +168,7 @@ class TablesSource:
         """How ids become node ids, and the N original ids, or None where they are 0 to N-1."""
         config, kind = self.config, self._kind
         if self.nodes is not None:
-            return number_by_nodes(self.duck, self.nodes, config.id_column, kind)
+            return number_by_nodes(self.duck, self.nodes, config.id_column, kind, config.id_type)
         if config.num_nodes is not None:
             if kind != "integer":
                 raise InputError(f"num_nodes = {config.num_nodes}, but ids are {kind}", "leave num_nodes out")
@@ -176,12 +188,15 @@ class TablesSource:
         return self.numbered[0].node_of_row
 
     def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
-        """Returns the feature columns of the node tables.
+        """Returns the feature columns of the node tables, or the entries.
 
         Raises:
-            InputError: a column is missing, or holds no numbers.
+            InputError: a column is missing, or holds no numbers; or an entry is none.
         """
-        features, num_nodes = self.config.for_table(table).features, self.num_nodes
+        config = self.config.for_table(table)
+        if config.feature_entries is not None:
+            return (self._entries,)
+        features, num_nodes = config.features, self.num_nodes
         if self.nodes is None or features is None:
             return ()
         names = feature_columns(self.nodes, features)
@@ -220,6 +235,11 @@ class TablesSource:
         )
 
     @cached_property
+    def _entries(self) -> FeatureBlock:
+        table = TableFiles(self.duck, self.config.files(KEY), KEY, self.config.delimiter)
+        return entries_block(self.duck, table, self.config, self.numbered[0], self._kind)
+
+    @cached_property
     def _kind(self) -> str:
         return agree_on_ids(self.config, self.edges, self.nodes)
 
@@ -255,11 +275,19 @@ def agree_on_ids(config: Config, edges: TableFiles, nodes: TableFiles | None) ->
 
 
 def stage_edges(duck: Duck, edges: TableFiles, config: Config, relations: list[str], kind: str) -> list[int]:
-    """Copies the edges into DuckDB's table `staged`, to be joined with the ids; returns the rows of each file."""
-    ends = [f"CAST({quoted(name)} AS {kind})" for name in (config.source_column, config.target_column)]
+    """Copies the edges into DuckDB's table `staged`, to be joined with the ids; returns the rows of each file.
+
+    Raises:
+        InputError: some ids are text and others look like numbers.
+    """
+    names = {"src": config.source_column, "dst": config.target_column}
+    ends = [f"CAST({edges.field(name)} AS {kind})" for name in names.values()]
     extra = attribute_expressions(edges, config, relations)
     types = {"src": kind, "dst": kind} | {name: sql_type for name, (_, sql_type) in extra.items()}
-    return stage(duck, edges, "staged", types, ends + [expression for expression, _ in extra.values()])
+    files = stage(duck, edges, "staged", types, ends + [expression for expression, _ in extra.values()])
+    if config.id_type == "auto":
+        require_one_sort(duck, edges, files, "staged", names, kind)
+    return files
 
 
 def survey(config: Config) -> Survey:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assets.sizes import format_bytes
+from assets.sources.edges.entries import KEY, survey_entries
 from assets.sources.features import array_type, stored_type
 from assets.sources.readers.duck import Duck, quoted
 from assets.sources.readers.table_features import SQL_TYPES, column_widths, feature_columns, feature_type
@@ -39,8 +40,14 @@ def survey_tables(config: Config) -> Survey:
             if getattr(config, key) is not None:
                 edges.require(key, getattr(config, key))
         nodes = TableFiles(duck, config.files("nodes"), "nodes", config.delimiter) if config.nodes is not None else None
-        width, dtype, notes = _features(config, nodes)
         contents = describe_table("edges", edges) + (describe_table("nodes", nodes) if nodes else [])
+        if config.feature_entries is None:
+            width, dtype, notes = _features(config, nodes)
+        else:
+            entries, notes = TableFiles(duck, config.files(KEY), KEY, config.delimiter), []
+            width, dtype = survey_entries(duck, entries, config)
+            dtype = stored_type(np.dtype(dtype), "as stored", config.normalize, str(entries.paths[0]))
+            contents += describe_table("feature entries", entries)
         num_edges, num_nodes = edges.count(), _count_nodes(config, duck, edges, nodes)
     columns = EdgeColumns(
         weights=config.weight_column is not None,

@@ -15,9 +15,10 @@ from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.archive import SLICE_BYTES
 from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, RawGraph, TableConfig
 from assets.sources.survey import Survey, in_memory_bytes
+from assets.storage.machine import require_memory
 from kernels.errors import InputError
 from kernels.graph.generate import LARGEST_NOISE, class_features
-from kernels.types import Array
+from kernels.types import Array, id_dtype
 
 if TYPE_CHECKING:
     from assets.building.stage import Progress
@@ -145,6 +146,9 @@ def opened_generated(labels: Labels, edges: Edges) -> Callable[..., Any]:
         config: GeneratedConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
     ) -> Iterator[GeneratedSource]:
         """Generates with `execution.threads` threads; reads nothing."""
+        require_memory(
+            2 * id_dtype(config.nodes).itemsize * config.edges, f"drawing {config.edges:,} edges", "ask for fewer edges"
+        )
         yield GeneratedSource(config, labels, edges, execution.threads)
 
     return opened

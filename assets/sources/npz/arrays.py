@@ -22,22 +22,44 @@ LISTS, MASKS = ("train", "val", "test"), ("train_masks", "val_masks", "test_mask
 """Names of the arrays that hold a split, as ids and as masks."""
 
 
+MEANT = {
+    "x": ("features", "feature", "feats", "feat", "node_features", "node_feat", "node_attr", "attributes", "attr"),
+    "y": ("labels", "label", "node_labels", "node_label", "targets", "target", "classes"),
+    "train": ("train_idx", "train_ids", "train_id", "train_nodes", "train_index"),
+    "val": ("val_idx", "val_ids", "valid", "valid_idx", "valid_ids", "validation", "val_nodes"),
+    "test": ("test_idx", "test_ids", "test_id", "test_nodes", "test_index"),
+    "train_masks": ("train_mask",),
+    "val_masks": ("val_mask", "valid_mask", "valid_masks", "validation_mask", "validation_masks"),
+    "test_masks": ("test_mask",),
+    "class_names": ("label_names", "classnames"),
+}
+"""What other formats call the arrays of this one."""
+
+
 def refuse_strangers(archive: Archive) -> None:
-    """Refuses pickled members and names that look like misspelt ones; other arrays are left alone.
+    """Refuses pickled members and names that mean an array which is missing here; other arrays are left alone.
 
     Raises:
-        InputError: `edge_index` is missing, an array is pickled, or a name is nearly one that would be read.
+        InputError: `edge_index` is missing, an array is pickled, or a name means one that is not there.
     """
     if "edge_index" not in archive:
         held = ", ".join(archive.names) or "no arrays"
         raise InputError(f"{archive.path}: has no edge_index; it holds {held}", "save edge_index [2, E] in the archive")
     for name in archive.names:
         archive.header(name)
-        near = difflib.get_close_matches(name, [known for known in KNOWN if known not in archive], n=1, cutoff=0.85)
-        if name not in KNOWN and near:
+        if near := meant_by(name, archive):
             raise InputError(
-                f"{archive.path}: array '{name}' is not read (did you mean '{near[0]}'?)", "rename it, or leave it out"
+                f"{archive.path}: array '{name}' is not read (did you mean '{near}'?)", "rename it, or leave it out"
             )
+
+
+def meant_by(name: str, archive: Archive) -> str | None:
+    """Returns the array that a name which nothing reads stands for, None where there is none, or the archive has it already."""
+    if name in KNOWN:
+        return None
+    missing = [known for known in KNOWN if known not in archive]
+    meant = [known for known in missing if name.lower() in MEANT.get(known, ())]
+    return next(iter(meant or difflib.get_close_matches(name, missing, n=1, cutoff=0.85)), None)
 
 
 def integers(archive: Archive, name: str, dims: int) -> Array:
@@ -55,7 +77,9 @@ def integers(archive: Archive, name: str, dims: int) -> Array:
         raise InputError(f"{archive.path}: has no array '{name}'; it has {', '.join(archive.names)}", FIX_FILE)
     header = archive.header(name)
     if header.dtype.kind not in "iu":
-        raise InputError(f"{archive.path}: {name} is {header.dtype}, not integers", f"save {name}.astype(np.int64)")
+        mask = header.dtype.kind == "b" and len(header.shape) == 1
+        remedy = f"save the ids: np.flatnonzero({name})" if mask else f"save {name}.astype(np.int64)"
+        raise InputError(f"{archive.path}: {name} is {header.dtype}, not integers", remedy)
     if dims == 0 and header.shape in ((), (1,)):
         return archive.read(name).reshape(())
     if len(header.shape) != dims:
@@ -168,14 +192,14 @@ def splits(split: int | None, archive: Archive, num_nodes: int) -> tuple[Array, 
 
 
 def _mask(archive: Archive, name: str, split: int, num_nodes: int) -> Array:
-    """Returns the ids of row `split` of a mask [S, N]."""
+    """Returns the ids of row `split` of a mask [S, N], or of a mask [N], which is one row."""
     header = archive.header(name)
-    if header.dtype.kind != "b" or len(header.shape) != 2 or header.shape[1] != num_nodes:
+    if header.dtype.kind != "b" or len(header.shape) not in (1, 2) or header.shape[-1] != num_nodes:
         raise InputError(
-            f"{archive.path}: {name} is {header.dtype}{list(header.shape)}, not bool[S, {num_nodes}]", FIX_FILE
+            f"{archive.path}: {name} is {header.dtype}{list(header.shape)}, not bool[S, {num_nodes}] or bool[{num_nodes}]",
+            FIX_FILE,
         )
-    if split >= header.shape[0]:
-        raise InputError(
-            f"{archive.path}: split = {split}, but {name} has {header.shape[0]} rows", "give a smaller `split`"
-        )
-    return np.flatnonzero(archive.read(name)[split])
+    rows = header.shape[0] if len(header.shape) == 2 else 1
+    if split >= rows:
+        raise InputError(f"{archive.path}: split = {split}, but {name} has {rows} rows", "give a smaller `split`")
+    return np.flatnonzero(np.atleast_2d(archive.read(name))[split])

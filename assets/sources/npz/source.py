@@ -6,7 +6,7 @@ The first form, every array but `edge_index` optional:
     num_nodes                without it: the length of y or x, else the largest id + 1
     x [N, F]                 features; or CSR x_indptr [N+1], x_indices, x_data, x_shape. Without: one column of ones
     y [N]                    labels 0 to C-1, -1 unknown
-    train, val, test         node ids of the split; or train_masks, val_masks, test_masks [S, N] with `split = s`
+    train, val, test         node ids of the split; or train_masks, val_masks, test_masks [S, N] with `split = s`, or [N]
     class_names, node_names  fixed-width text, C and N of them
 
 The second form (Shchur et al., "Pitfalls of Graph Neural Network Evaluation", 2018): adj_indptr, adj_indices,
@@ -44,8 +44,9 @@ from assets.sources.npz.arrays import (
     to_labels,
 )
 from assets.sources.npz.features import feature_blocks, feature_rows
+from assets.sources.npz.shown import classes_line, splits_line, unread_lines
 from assets.sources.readers.archive import Archive, Header
-from assets.sources.registry import FEATURES_TOO, GraphConfig, RawGraph, TableConfig
+from assets.sources.registry import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split, require_splits
 from assets.sources.survey import Survey, in_memory_bytes
 from kernels.errors import InputError
 from kernels.types import Array, id_dtype
@@ -66,14 +67,13 @@ class Config(GraphConfig):
     source: str = field(default="npz", metadata=FEATURES_TOO)
     # the archive; relative to the pipeline file
     path: Path
-    # row of train_masks, val_masks, test_masks; None takes the ids `train`, `val`, `test`, or row 0 of the masks
-    split: int | None = None
+    # row of train_masks, val_masks, test_masks, or a list of rows: one graph each; None takes the ids `train`, `val`, `test`, or row 0
+    split: int | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
         super().__post_init__()
-        if self.split is not None and self.split < 0:
-            raise InputError(f"split = {self.split} is negative", "give the row of the masks, from 0")
+        require_splits(self.split)
 
     def brings_split(self) -> bool:
         """The names of the arrays tell; an archive that cannot be read is reported when it is built."""
@@ -168,7 +168,7 @@ class EdgeListSource:
             dst=dst,
             labels=labels,
             class_names=class_names(archive, labels),
-            splits=splits(self.config.split, archive, num_nodes),
+            splits=splits(one_split(self.config.split), archive, num_nodes),
             node_names=texts(archive, "node_names", num_nodes),
         )
 
@@ -176,8 +176,8 @@ class EdgeListSource:
         """Reads integers [2, E]."""
         edges, path = integers(self.archive, "edge_index", 2), self.archive.path
         if len(edges) != 2:
-            hint = "; it looks transposed" if edges.shape[1] == 2 else ""
-            raise InputError(f"{path}: edge_index has shape {list(edges.shape)}, not [2, E]{hint}", FIX_FILE)
+            hint, remedy = ("; it looks transposed", "save edge_index.T") if edges.shape[1] == 2 else ("", FIX_FILE)
+            raise InputError(f"{path}: edge_index has shape {list(edges.shape)}, not [2, E]{hint}", remedy)
         if edges.shape[1] == 0:
             raise InputError(f"{path}: edge_index has no edges", "give a graph with at least one edge")
         return edges
@@ -250,7 +250,11 @@ def survey(config: Config) -> Survey:
     if edges is None:
         raise InputError(f"{config.path}: has no edge_index; it holds {', '.join(headers)}", FIX_FILE)
     num_nodes, width, value = _survey_nodes(config, headers)
-    num_edges = edges.shape[-1]
+    with Archive(config.path) as archive:
+        contents += [*classes_line(archive), *splits_line(archive, one_split(config.split))]
+        notes = unread_lines(archive)
+    turned = len(edges.shape) == 2 and edges.shape[1] == 2 and edges.shape[0] != 2
+    num_edges = edges.shape[0] if turned else edges.shape[-1]
     stored = num_edges * (2 if config.undirected else 1)
     return Survey(
         title=f"npz: {config.path}",
@@ -260,6 +264,7 @@ def survey(config: Config) -> Survey:
         num_features=width,
         dtype=stored_type(value, "as stored", config.normalize, str(config.path)),
         memory_bytes=in_memory_bytes(num_edges, num_nodes, stored),
+        notes=[*notes, *(["edge_index is [E, 2] and cannot be built: save edge_index.T"] if turned else [])],
     )
 
 

@@ -13,6 +13,7 @@ from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.duck import FIX_FILE, Duck
 from assets.sources.readers.table_features import table_block
 from assets.sources.readers.table_files import TableFiles
+from assets.sources.registry import one_split
 from assets.sources.spooled import known_labels
 from assets.sources.typed_graph import Relation, TypedGraph, first_ids
 from kernels.errors import InputError
@@ -199,11 +200,12 @@ def read_split(
     schemes = sorted(path.name for path in top.iterdir() if path.is_dir()) if top.is_dir() else []
     if not schemes:
         raise InputError(f"{top} holds no split", 'restore the folder, or set split = "random" in [graph]')
-    if (config.split is None and len(schemes) > 1) or (config.split is not None and config.split not in schemes):
+    scheme = one_split(config.split)
+    if (scheme is None and len(schemes) > 1) or (scheme is not None and scheme not in schemes):
         raise InputError(
             f"split = {config.split}: {top} holds {', '.join(schemes)}", "name one of these as `split` in [graph]"
         )
-    folder = top / (config.split or schemes[0])
+    folder = top / (scheme or schemes[0])
     starts = first_ids(node_types)
     kinds = [name for name in node_types if (folder / name).is_dir()] if typed else [ONLY]
     if not kinds:

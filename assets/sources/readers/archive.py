@@ -8,7 +8,9 @@ member that is read to its end.
 
 from __future__ import annotations
 
+import errno
 import math
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from assets.storage.machine import require_plain_file
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -51,6 +54,7 @@ class Archive:
 
     def __init__(self, path: Path):
         self.path = path
+        require_plain_file(path, "give an .npz file")
         try:
             self._zip = zipfile.ZipFile(path)
         except FileNotFoundError:
@@ -59,7 +63,7 @@ class Archive:
             ) from None
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}", "give a readable .npz file") from error
-        except zipfile.BadZipFile:
+        except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error):
             raise InputError(
                 f"{path}: is no npz archive, or a truncated one", f"copy it again, or {SAVE_REMEDY}"
             ) from None
@@ -165,8 +169,17 @@ class Archive:
         try:
             with self._zip.open(self._members[name]) as stream:
                 yield stream
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
-            if isinstance(error, InputError):
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            NotImplementedError,
+            RuntimeError,
+            ValueError,
+            OSError,
+        ) as error:
+            # A damaged directory sends the reader to places before the file's beginning; other errors of the system are none of the bytes.
+            if isinstance(error, InputError) or (isinstance(error, OSError) and error.errno != errno.EINVAL):
                 raise
             raise InputError(
                 f"{self.path}: array '{name}' is damaged: {error}", f"copy it again, or {SAVE_REMEDY}"
@@ -175,6 +188,8 @@ class Archive:
     def _header(self, name: str, stream: IO[bytes]) -> Header:
         """Reads the header at the start of a member and compares it with the member's size."""
         header = self._bare_header(stream)
+        if min(header.shape, default=0) < 0:
+            raise ValueError(f"its header declares the shape {list(header.shape)}")
         if header.dtype.hasobject:
             raise InputError(
                 f"{self.path}: array '{name}' holds pickled Python objects, which are never loaded (they can run code)",

@@ -103,7 +103,7 @@ class TableFiles:
         Raises:
             InputError: the column is missing, or has another type.
         """
-        kind, column = self.require(role, name), quoted(name)
+        kind, column = self.require(role, name), self.field(name)
         if self.is_csv:
             return (
                 f"CASE WHEN CAST(TRY_CAST({column} AS BIGINT) AS VARCHAR) = {column} THEN CAST({column} AS BIGINT) END"
@@ -113,6 +113,10 @@ class TableFiles:
                 f"{self.paths[0]}: column '{name}' is {kind}, not whole numbers", f"cast it, or set {role}"
             )
         return f"CAST({column} AS BIGINT)"
+
+    def field(self, name: str) -> str:
+        """Returns the expression of a column as it is stored; of a CSV field without blanks around it, null where nothing is left."""
+        return f"nullif(trim({quoted(name)}, ' ' || chr(9)), '')" if self.is_csv else quoted(name)
 
     def number(self, role: str, name: str, sql_type: str) -> str:
         """Returns the expression of a column of numbers as FLOAT or DOUBLE, null where a CSV field is none.
@@ -167,7 +171,7 @@ class TableFiles:
         path = self.paths[0]
         with _reading_text(path) as file:
             row = next(csv.DictReader(file, delimiter=self.delimiter(path)), {})
-        return WHOLE_NUMBER.fullmatch(row.get(name) or "") is not None
+        return WHOLE_NUMBER.fullmatch((row.get(name) or "").strip(" \t")) is not None
 
     def delimiter(self, path: Path) -> str:
         """Returns what separates the fields of a CSV file."""

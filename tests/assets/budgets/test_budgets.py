@@ -150,7 +150,7 @@ def test_first_measurements_at_once_agree(tmp_path, monkeypatch):
         "assets.budgets.measured.measure", lambda home: MachineBytes(memory_bytes=next(count), disk_bytes=1)
     )
     # The process id names the file that is linked; threads of one process stand for several.
-    monkeypatch.setattr("assets.budgets.measured.os.getpid", threading.get_ident)
+    monkeypatch.setattr("os.getpid", threading.get_ident)
     seen: list[MachineBytes] = []
     threads = [threading.Thread(target=lambda: seen.append(measured_bytes(tmp_path))) for _ in range(16)]
     for thread in threads:

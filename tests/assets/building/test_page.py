@@ -26,9 +26,9 @@ def test_what_matters_most_comes_first_and_lists_last():
 def test_the_columns_of_a_table_are_the_arrays_that_are_there(graph):
     num_rows, columns = table_of(GRAPH_PAGE, graph)
     assert num_rows == 60 == len(np.asarray(graph.array("labels")))
-    assert {name: kind for name, (kind, _) in columns.items()} == dict.fromkeys(
-        ("in_degree", "out_degree", "labels"), "int32"
-    )
+    arrays = dict.fromkeys(("in_degree", "out_degree", "labels"), "int32")
+    of_file = {"node_id": "int64", "original_id": "int64", "name": "string", "class": "string"}
+    assert {name: kind for name, (kind, _) in columns.items()} == arrays | of_file
     assert table_of(Page(about="", docs=""), graph) == (0, {})
 
 

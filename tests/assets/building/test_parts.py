@@ -250,7 +250,7 @@ def test_versions_of_plain_stages_stay_what_they_are(store):
     from tests.assets.building import toy_stage
 
     version = stage_version(GRAPH, config_class("rmat")(nodes=100, edges=500), {})
-    assert version == "6a0e99bfb6e186f2453837579f20d5fb414ed0327a6e080ad033627d8cbe6fc3"
+    assert version == "07cc39721c3fff19c2244338cf7b8672152b9308c4d549679af7bc2ccb51dacf"
     toy = materialize(store, toy_stage.ToyStage(), toy_stage.Semantic(), toy_stage.Execution(), {})
     assert toy.version == "0afb3e01233a4c8a587d8855c48cfe606e14c00eccb1cb99cf085e8f79306b3d"
     assert toy.parts == {} and toy.part_of is None and not {"part", "parts"} & toy.manifest.keys()

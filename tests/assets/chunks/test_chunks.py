@@ -65,8 +65,14 @@ def test_steps_are_those_of_set_arithmetic(tmp_path, sbm, schedule, parts, chunk
 def test_the_schedule_is_never_worse_and_the_bytes_are_equal(tmp_path, sbm, order):
     one, two = (build(sbm, tmp_path / str(t), 4, 8, threads=t, order=order) for t in (1, 2))
     assert {name: f["digest"] for name, f in one.files.items()} == {name: f["digest"] for name, f in two.files.items()}
-    by_schedule = one.summary["numbers"]["v_ru_by_schedule"]
-    assert one.summary["numbers"]["v_ru"] <= min(by_schedule["identity"], by_schedule["hongtu"])
+    numbers = one.summary["numbers"]
+    by_schedule = {row["schedule"]: row for row in numbers["volumes_by_schedule"]}
+    assert numbers["v_ru"] <= min(by_schedule["identity"]["v_ru"], by_schedule["hongtu"]["v_ru"])
+    chosen = by_schedule[numbers["schedule"]]
+    assert [chosen[name] for name in ("v_ori", "v_p2p", "v_ru")] == [numbers[n] for n in ("v_ori", "v_p2p", "v_ru")]
+    curve = numbers["replication_by_chunks"]
+    assert [row["chunks"] for row in curve] == [4 << k for k in range(8)]  # up to 512 in all (Table 3)
+    assert next(row["replication"] for row in curve if row["chunks"] == 4 * 8) == round(numbers["replication"], 4)
 
 
 def test_sub_parts_of_a_shuffled_graph_need_fewer_copies(tmp_path, sbm):

@@ -13,9 +13,13 @@ from assets.cache_plan.config import CachePlanExecution, CachePlanTable, cache_p
 from assets.cache_plan.stage import CACHE_PLAN
 from assets.packed_chunks.config import PackedConfig, PackedExecution
 from assets.packed_chunks.stage import PACKED_CHUNKS
+from assets.samples.config import SamplesExecution, SamplesTable, samples_config
+from assets.samples.stage import SAMPLES
+from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from tests.assets.samples.sampled import build_samples
+from tests.assets.sampling_tables.tables import with_tables
 from tests.trainers.graphs import GraphArtifacts, random_graph_artifacts
 
 MEMORY = {"device": "5%", "host": "10%", "disk": "2x"}
@@ -49,12 +53,19 @@ def build_packed(
     threads: int = 1,
     memory: dict[str, Any] | None = None,
     plan: dict[str, Any] | None = None,
+    sampling: SamplingConfig | None = None,
     progress: Progress | None = None,
 ) -> Packed:
-    """Builds the chunks of the small graph in `home`; rows of 300 floats straddle pages. Args as of `random_graph_artifacts`."""
+    """Builds the chunks of the small graph in `home`; rows of 300 floats straddle pages. Args as of `random_graph_artifacts`.
+
+    Args:
+        sampling: how the samples are drawn; None = uniformly, in several parts per epoch.
+    """
     store = Store(home)
     graph, features = graph or random_graph_artifacts(home, width=width, featureless=featureless, dtype=dtype)
-    samples = build_samples(home, graph=graph, epochs=epochs)
+    samples = (
+        build_samples(home, graph=graph, epochs=epochs) if sampling is None else _drawn(home, graph, sampling, epochs)
+    )
     budgets_config = BudgetsConfig(memory=MemoryConfig(**(MEMORY | (memory or {}))))
     budgets = materialize(store, BudgetsStage(), budgets_config, BudgetsExecution(), {"features": features})
     inputs = {"features": features, "samples": samples, "budgets": budgets}
@@ -64,3 +75,10 @@ def build_packed(
     execution = PackedExecution(threads=threads, workers=workers, memory="4MiB")
     chunks = materialize(store, PACKED_CHUNKS, PackedConfig(groups=groups), execution, inputs, progress)
     return Packed(graph, features, samples, made, chunks)
+
+
+def _drawn(home: Path, graph: Artifact, sampling: SamplingConfig, epochs: int) -> Artifact:
+    """The samples of a table [sampling]."""
+    config = samples_config(SamplesTable(epochs=epochs), sampling, 5)
+    inputs = with_tables(home, {"graph": graph}, sampling)
+    return materialize(Store(home), SAMPLES, config, SamplesExecution(threads=1), inputs)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from assets.building.child import start_child
 from assets.building.materialize import materialize
 from assets.building.stage import Silent
 from assets.graph.read import open_graph
@@ -18,6 +19,7 @@ from assets.partitions.config import PartitionsConfig, PartitionsExecution, Part
 from assets.partitions.read import open_partitions
 from assets.partitions.stage import PARTITIONS
 from assets.sources.registry import config_class
+from assets.storage.home import ROOT
 from assets.storage.store import Store
 from kernels.errors import InputError
 
@@ -67,7 +69,7 @@ def test_parts_are_balanced_and_the_same_every_time(tmp_path, sbm, method):
 
 
 def test_seeds_are_hashed_where_something_is_drawn():
-    for method in METHODS:
+    for method in (*METHODS, "metis-balanced"):
         seeds = {partitions_config(PartitionsTable(method=method), seed).seed for seed in (3, 4)}
         assert len(seeds) == (2 if method in ("metis", "random") else 1)
     assert partitions_config(PartitionsTable(seed=9), 3).seed == 9
@@ -108,14 +110,24 @@ class Cancelling(Silent):
         raise Cancelled
 
 
-def children(name):
+def children_of(pid):
+    """The processes of METIS that a process has started."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            found += [path.parent.name] if name.encode() in path.read_bytes() else []
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            name = (path.parent / "cmdline").read_bytes()
         except OSError:
             continue
+        found += [int(path.parent.name)] if parent == pid and b"metis_child" in name else []
     return found
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_a_cancelled_metis_is_dead_and_leaves_nothing(tmp_path, monkeypatch, sbm):
@@ -124,36 +136,42 @@ def test_a_cancelled_metis_is_dead_and_leaves_nothing(tmp_path, monkeypatch, sbm
     store = Store(tmp_path)
     with pytest.raises(Cancelled):
         materialize(store, PARTITIONS, config, PartitionsExecution(threads=1), {"graph": sbm}, Cancelling())
-    assert not children("metis_child") and not list((tmp_path / "store" / ".staging").glob("*"))
+    assert not children_of(os.getpid()) and not list((tmp_path / "store" / ".staging").glob("*"))
     assert build(sbm, tmp_path).summary["numbers"]["num_parts"] == 4
 
 
-SLOW_CHILD = """
-import sys, numpy as np
+SLOW_BUILD = """
+import sys
 from pathlib import Path
 import assets.partitions.metis as metis
-from assets.partitions.config import PartitionsConfig
+from assets.building.materialize import materialize
 from assets.building.stage import Silent
+from assets.partitions.config import PartitionsConfig, PartitionsExecution
+from assets.partitions.stage import PARTITIONS
+from assets.storage.store import Store
 class Said(Silent):
     def advance(self, n): print("waiting", flush=True)
-n = 400_000
-indptr, indices = np.arange(0, 2 * n + 1, 2), np.stack([(np.arange(n) + 1) % n, (np.arange(n) - 1) % n], 1).reshape(-1)
-more = {"weights": np.ones(n, np.int64), "trained": np.zeros(n, np.int8)}
 metis.POLL_SECONDS = 0.01
-metis.run_metis(indptr, indices, more, PartitionsConfig(method="metis", parts=64, seed=1), Path(sys.argv[1]), Said())
+graph = Store(Path(sys.argv[2])).find("graph", sys.argv[3])
+config = PartitionsConfig(method="metis", parts=4, seed=3)
+materialize(Store(Path(sys.argv[1])), PARTITIONS, config, PartitionsExecution(threads=1), {"graph": graph}, Said())
 """
 
 
-def test_metis_dies_with_a_parent_that_is_killed(tmp_path):
-    parent = subprocess.Popen([sys.executable, "-c", SLOW_CHILD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+def test_metis_dies_with_a_build_that_is_killed_and_the_next_one_goes_on(tmp_path, sbm):
+    home = sbm.path.parents[2]
+    command = [sys.executable, "-c", SLOW_BUILD, str(tmp_path), str(home), sbm.version]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None and parent.stdout.readline() == "waiting\n"
+    (child,) = children_of(parent.pid)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     for _ in range(200):
-        if not children("metis_child"):
+        if not is_running(child):
             break
         time.sleep(0.05)
-    assert not children("metis_child") and not list(tmp_path.iterdir())
+    assert not is_running(child) and Store(tmp_path).find("partitions", build(sbm, tmp_path).version)
+    assert not list((tmp_path / "store" / ".staging").glob("*"))
 
 
 def test_training_nodes_are_balanced_where_they_gather(tmp_path):
@@ -168,12 +186,24 @@ def test_training_nodes_are_balanced_where_they_gather(tmp_path):
 def test_what_is_missing_or_wrong_is_named(tmp_path, sbm, monkeypatch):
     with pytest.raises(InputError, match="parts = 0"):
         PartitionsTable(parts=0)
-    monkeypatch.setattr("assets.partitions.metis.start_child", lambda command, **options: _failed(3))
-    with pytest.raises(InputError, match=r"needs dgl, which is not installed(?s:.*)pip install"):
-        build(sbm, tmp_path, "metis-balanced")
     monkeypatch.setattr("assets.partitions.metis.start_child", lambda command, **options: _failed(-9))
     with pytest.raises(InputError, match=r"METIS ended with SIGKILL(?s:.*)choose method"):
         build(sbm, tmp_path)
+
+
+def test_a_library_that_is_absent_is_named_with_its_extra(tmp_path, sbm, monkeypatch):
+    """In the process itself: a module of that name that is not to be found comes first on its path."""
+    for name in ("dgl", "pymetis"):
+        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('no module named {name}')")
+    monkeypatch.setattr(
+        "assets.partitions.metis.start_child",
+        lambda command, **options: start_child(command, os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}, **options),
+    )
+    with pytest.raises(InputError, match=r"needs dgl, which is not installed(?s:.*)pip install \"graphmill\[dgl\]\""):
+        build(sbm, tmp_path, "metis-balanced")
+    with pytest.raises(InputError, match=r"needs pymetis, which is not installed(?s:.*)pip install pymetis"):
+        build(sbm, tmp_path)
+    assert not list((tmp_path / "store" / ".staging").glob("*"))
 
 
 def _failed(status):
@@ -185,5 +215,7 @@ def _failed(status):
 
 def test_metis_through_dgl(tmp_path, sbm):
     pytest.importorskip("dgl")
-    numbers = build(sbm, tmp_path, "metis-balanced").summary["numbers"]
-    assert numbers["edge_cut"] < 0.7 * numbers["edge_cut_random"]
+    # Its bytes are not compared: now and then DGL's METIS gives other parts (docs/stages/partitions.md).
+    one = build(sbm, tmp_path, "metis-balanced", threads=2)
+    rows = {row["measure"]: row for row in one.summary["numbers"]["beside_random"]}
+    assert rows["edge_cut"]["metis-balanced"] < 0.7 * rows["edge_cut"]["random"]

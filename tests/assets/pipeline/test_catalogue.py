@@ -27,6 +27,10 @@ from assets.pipeline.file import Pipeline, load_pipeline
 from assets.pipeline.steps import Step, Versions
 from assets.samples.stage import SAMPLES
 from assets.sampling.config import SamplingConfig
+from assets.sampling_tables.config import TablesConfig, TablesExecution
+from assets.sampling_tables.stage import SAMPLING_TABLES
+from assets.shards.config import ShardsConfig, ShardsExecution
+from assets.shards.stage import SHARDS
 from assets.sources.registry import config_class
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
@@ -169,6 +173,9 @@ def test_every_stage_makes_the_checks_that_it_declares(packed: Packed, tmp_path:
     for policy in ("degree", "presample", "bayes"):
         config = hotness_config(HotnessTable(policy=policy), sampling, 0)
         declared(HOTNESS, materialize(store, HOTNESS, config, HotnessExecution(threads=1), {"graph": graph}), config)
+    tables = TablesConfig(weights="node:out_degree", empty_rows="none")
+    made = materialize(store, SAMPLING_TABLES, tables, TablesExecution(threads=1), {"graph": graph})
+    declared(SAMPLING_TABLES, made, tables)
     memory = BudgetsConfig(memory=MemoryConfig(device=0, host="10%", disk=0))
     declared(BUDGETS, materialize(store, BUDGETS, memory, BudgetsExecution(), {"features": built.features}), memory)
     for stage in stages():
@@ -182,16 +189,20 @@ def test_every_stage_makes_the_checks_that_it_declares(packed: Packed, tmp_path:
     parts = store.open("partitions", chunks.inputs["partitions"]["version"])
     declared(PARTITIONS, parts, None)
     declared(CHUNKS, chunks, None)
+    rows = {"features": built.features, "partitions": parts}
+    declared(SHARDS, materialize(store, SHARDS, ShardsConfig(), ShardsExecution(), rows), None)
     assert seen == {
         "graph",
         "features",
         "partitions",
         "chunks",
+        "shards",
         "hotness",
         "budgets",
         "samples",
         "cache_plan",
         "packed_chunks",
+        "sampling_tables",
         "model",
     }
 

@@ -76,13 +76,13 @@ source = "npz"
 path = "${NOWHERE}/cora.npz"
 undirectd = true
 [sampling]
-method = "random_walk"
+method = "random_walks"
 fanouts = [10,
   0.5]
 [schedule]
-cron = "0 3 * * *"
+cron = "0 3 * *"
 [[train]]
-trainer = "fresh"
+trainer = "frsh"
 ranks = 4
 lr = "fast"
 """
@@ -91,14 +91,54 @@ lr = "fast"
         "2: name = 'white space' has other characters than letters, digits, - and _",
         '5: path = "${NOWHERE}/cora.npz": ${NOWHERE} is not set; export it or write the path out',
         "6: [graph] has no key undirectd (did you mean undirected?)",
-        '8: method = "random_walk" is not built yet in this version; it has uniform',
+        '8: method = "random_walks" is not one of uniform, weighted, random_walk (did you mean random_walk?)',
         "10: fanouts[1] = 0.5 is not a whole number",
-        "11: [schedule] is not built yet in this version; remove it",
+        "12: cron = '0 3 * *' has 4 fields; write five fields, minute hour day month weekday, such as \"0 3 * * *\" for every day at "
+        "three, or @hourly, @daily, @weekly",
         "13: [[train]] lacks the key name (a text in quotes)",
-        '14: trainer = "fresh" is not built yet in this version; it has minibatch',
-        "15: ranks in [[train]] is not built yet in this version; remove it",
+        '14: trainer = "frsh" is not one of minibatch',
+        "15: [[train]] has no key ranks; it has layers, lr, name, trainer",
         '16: lr = "fast" is not a number',
     ]
+
+
+@pytest.mark.parametrize(
+    ("weights", "features", "problem"),
+    [
+        (
+            "node:year",
+            "",
+            '6: weights = "node:year", but there is no feature table [features.year] (there are: (none))',
+        ),
+        (
+            "node:0",
+            '[features.size]\ndtype = "float32"\n',
+            'weights = "node:0" is in the main feature table, which this file does not',
+        ),
+        ("node:size", '[features.size]\ndtype = "float32"\n', ""),
+        ("node:in_degree", "", ""),
+    ],
+)
+def test_weights_in_a_feature_table_that_is_not_there_are_a_mistake(write, weights, features, problem):
+    text = f"""\
+[graph]
+source = "sbm"
+nodes = 100
+edges = 500
+[sampling]
+weights = "{weights}"
+method = "weighted"
+fanouts = [3]
+{features}[[train]]
+name = "sage"
+layers = 1
+feature_table = "{"size" if features else ""}"
+"""
+    path = write(text)
+    if not problem:
+        load_pipeline(path, TrainTable)
+        return
+    assert any(problem in mistake for mistake in mistakes(path))
 
 
 def test_what_no_single_table_can_see(write):
@@ -134,7 +174,7 @@ def test_what_no_single_table_can_see(write):
         (GOOD.replace("[10, 5]", "[10, 5]\nbatch_size = 0"), "9: batch_size = 0 is less than 1"),
         (GOOD.replace("seed = 7", "seed = -7"), "2: seed = -7 is not between"),
         ("sampling = 3\n[graph]\nsource = 'npz'\npath = 'x'", "1: [sampling] is 3, expected a table"),
-        ("schedule = 3\n[graph]\nsource = 'npz'\npath = 'x'", "1: [schedule] is not built yet"),
+        ("schedule = 3\n[graph]\nsource = 'npz'\npath = 'x'", "1: [schedule] is 3, expected a table"),
     ],
 )
 def test_single_mistakes(write, text, expected):

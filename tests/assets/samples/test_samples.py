@@ -17,6 +17,7 @@ from assets.storage.store import Store
 from kernels.errors import InputError
 from kernels.sampling.sample import Sampler
 from tests.assets.samples.sampled import CONFIG, build_samples, contents
+from tests.assets.storage.damage import flip
 from tests.kernels.graphs import assert_same_blocks
 from tests.trainers.graphs import random_graph_artifacts
 
@@ -139,7 +140,7 @@ def test_a_flipped_bit_and_a_cut_are_found_by_the_reader_and_by_verify(tmp_path,
         bit = int(draw.integers(8 * samples.num_bytes[place])) + 8 * int(samples.offsets[place])
         flip(path, bit)
         with pytest.raises(
-            InputError, match=rf"batch {step} of epoch {epoch} of samples/\w+ is damaged(?s:.*)graphmill build"
+            InputError, match=rf"batch {step} of epoch {epoch} of samples/\w+ is damaged(?s:.*)graphmill repair samples"
         ):
             samples.batch(epoch, step)
         part = next(part for part in map(made.open_part, made.parts) if part.path == path.parent)
@@ -162,14 +163,6 @@ def test_a_damaged_part_is_not_counted(tmp_path, by_epochs):
     flip(made.open_part(next(iter(made.parts))).file("batches.npy"), 8 * 4200)
     with pytest.raises(InputError, match=r"batch 0 of samples.parts/\w+ does not match its digest"):
         build_samples(tmp_path / "home")
-
-
-def flip(path, bit):
-    with open(path, "r+b") as file:
-        file.seek(bit // 8)
-        value = file.read(1)[0]
-        file.seek(bit // 8)
-        file.write(bytes([value ^ 1 << bit % 8]))
 
 
 def test_edge_ids_types_and_weights_are_stored_where_the_graph_has_them(tmp_path):

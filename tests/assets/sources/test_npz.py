@@ -1,6 +1,7 @@
 """Graphs from NumPy archives: what is read, and one clear error for each thing that can be wrong."""
 
 import os
+import struct
 import zipfile
 from pathlib import Path
 
@@ -106,6 +107,24 @@ def test_rows_are_normalised_by_their_absolute_sum(tmp_path):
     assert table.open().tolist() == [[0.25, 0.75], [0, 0], [-0.5, 0.5], [1, 0]]
 
 
+def test_one_mask_is_one_split_and_inspect_shows_it(tmp_path):
+    lists = dict.fromkeys(("train", "val", "test"))
+    masks = {f"{part}_masks": np.arange(4) == place for place, part in enumerate(("train", "val", "test"))}
+    graph = build(tmp_path, whole(**lists, **masks)).opened
+    assert [part.tolist() for part in (graph.train_ids, graph.valid_ids, graph.test_ids)] == [[0], [1], [2]]
+    shown = source.survey(Config(path=tmp_path / "graph.npz")).lines()
+    assert any("1 split, number 0: train 1, validation 1, test 1" in line for line in shown)
+    assert any("2 classes, 1 nodes without a label" in line for line in shown)
+    np.savez(
+        tmp_path / "graph.npz", **whole(edge_index=np.concatenate([EDGES.T] * 2), extra=np.zeros(3), x=None, feat=EDGES)
+    )
+    survey = source.survey(Config(path=tmp_path / "graph.npz", undirected=False))
+    assert survey.num_edges == 8
+    assert set(survey.notes) == {
+        "extra is not read", "feat is not read; rename it to x", "edge_index is [E, 2] and cannot be built: save edge_index.T"
+    }  # fmt: skip
+
+
 def test_masks_are_chosen_by_split(tmp_path):
     masks = {name: np.zeros((2, 4), bool) for name in ("train_masks", "val_masks", "test_masks")}
     masks["train_masks"][1, 2] = masks["val_masks"][1, 0] = masks["train_masks"][0, 1] = True
@@ -113,6 +132,9 @@ def test_masks_are_chosen_by_split(tmp_path):
     graph = build(tmp_path, whole(**lists, **masks), split=1).opened
     assert graph.train_ids.tolist() == [2] and graph.valid_ids.tolist() == [0] and graph.test_ids.tolist() == []
     assert build(tmp_path, whole(**lists, **masks)).opened.train_ids.tolist() == [1]
+    both = whole(**masks)
+    assert build(tmp_path, both).opened.train_ids.tolist() == sorted(both["train"].tolist()), "ids win without `split`"
+    assert build(tmp_path, both, split=1).opened.train_ids.tolist() == [2], "masks win with it"
     with pytest.raises(InputError, match="split = 2, but train_masks has 2 rows"):
         build(tmp_path, whole(**lists, **masks), split=2)
 
@@ -156,6 +178,9 @@ BAD = {
     "text features": (whole(x=np.full((4, 2), "a")), "features of type <U1 cannot be trained on"),
     "complex features": (whole(x=np.zeros((4, 2), complex)), "complex128 cannot be trained on"),
     "flat features": (whole(x=np.zeros(4)), r"x has shape \[4\], not \[N, F\]"),
+    "other name of x": (whole(x=None, features=np.ones((4, 2))), "'features' is not read .did you mean 'x'"),
+    "other name of y": (whole(y=None, node_labels=np.zeros(4, int)), "'node_labels' is not read .did you mean 'y'"),
+    "mask for ids": (whole(train=np.zeros(4, bool)), r"train is bool, not integers\n.*np\.flatnonzero\(train\)"),
     "misspelt": (whole(train_mask=np.zeros((1, 4), bool)), "did you mean 'train_masks'"),
     "pickled edges": (whole(edge_index=np.array([[0], [{}]], dtype=object)), "pickled Python objects"),
     "pickled extra": (whole(notes=np.array([{}], dtype=object)), "'notes' holds pickled Python objects"),
@@ -201,6 +226,19 @@ def test_missing_file_and_no_archive(tmp_path):
         build_file(tmp_path, tmp_path / "text.npz")
     with pytest.raises(InputError):
         build_file(tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize("moved", [1000, 1 << 30, -1000])
+def test_a_directory_that_names_wrong_places_is_one_error(tmp_path, moved):
+    """A bit of the archive's last record: the members seem to begin before the file, or behind it."""
+    np.savez(tmp_path / "graph.npz", **whole())
+    data = bytearray((tmp_path / "graph.npz").read_bytes())
+    place = data.rindex(b"PK\x05\x06") + 16
+    (offset,) = struct.unpack_from("<I", data, place)
+    struct.pack_into("<I", data, place, offset + moved)
+    (tmp_path / "graph.npz").write_bytes(data)
+    with pytest.raises(InputError, match=r"is damaged|truncated"):
+        build_file(tmp_path, tmp_path / "graph.npz")
 
 
 def test_damaged_bytes_and_lying_headers(tmp_path):

@@ -60,6 +60,25 @@ def test_keep_counts_by_time_of_building_and_zero_keeps_what_is_leased(store):
         find_garbage(store, -1)
 
 
+def test_each_table_and_seed_and_each_pipeline_has_its_own_newest(store):
+    """Eight pipelines in one home: keeping one version keeps one of each."""
+    graphs = [put(store, "graph", number, asked_by=f"p{number % 2}/graph") for number in range(4)]
+    models = [
+        put(
+            store, "model", number, [graphs[number % 2]], asked_by=f"p{number % 2}/sage", train={}, seed=number // 2 % 2
+        )
+        for number in range(8)
+    ]
+    garbage = find_garbage(store, 1)
+    kept = {item.address: item.why for item in garbage.kept}
+    assert {each for each in kept if each[0] == "model"} == {address(model) for model in models[4:]}
+    assert {each for each in kept if each[0] == "graph"} == {address(graph) for graph in graphs}
+    assert kept[address(models[7])] == "one of the newest 1 of p1/sage, seed 1"
+    assert kept[address(graphs[2])] == "one of the newest 1 of p0/graph"
+    assert kept[address(graphs[0])] == "read by an artifact that is kept"
+    assert {item.about for item in garbage.folders} == {f"p{p}/sage, seed {s}" for p in (0, 1) for s in (0, 1)}
+
+
 def test_an_artifact_without_its_run_record_is_as_old_as_its_folder(store):
     lost, other = put(store, "graph", 1), put(store, "graph", 2)
     (lost.path / "run.json").unlink()

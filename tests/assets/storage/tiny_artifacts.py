@@ -10,14 +10,16 @@ from assets.storage.version import version_of
 DAY = datetime(2024, 1, 1, tzinfo=UTC)
 
 
-def put(store, stage, number, inputs=(), day=None):
-    """Publishes a tiny artifact that says it was built on a day."""
-    version = version_of(stage, 1, {"number": number}, {}, {})
+def put(store, stage, number, inputs=(), day=None, asked_by="", scores=None, **config):
+    """Publishes a tiny artifact that says it was built on a day, for whom, and with which scores."""
+    config = {"number": number} | config
+    version = version_of(stage, 1, config, {}, {})
     with store.writer(stage, version) as writer:
         writer.save("values", np.arange(number + 1))
         roles = {f"input{index}": artifact for index, artifact in enumerate(inputs)}
         started = (DAY + timedelta(days=number if day is None else day)).isoformat()
-        return writer.publish({"number": number}, roles, Summary(), {"started": started})
+        summary = Summary(numbers=scores or {})
+        return writer.publish(config, roles, summary, {"started": started, "asked_by": asked_by})
 
 
 def address(artifact):

@@ -1,0 +1,71 @@
+"""The speeds of the links that equation 4 asks for: measured once into the home, or given.
+
+    $GRAPHMILL_HOME/measured/links.json     device, and bytes per second from the host, between devices, and inside one
+
+Chunks do not depend on them: a schedule is chosen by the rows that it loads, so that equal graphs have equal chunks on every machine. What
+the rows cost in seconds is computed from the stored counts when somebody asks (`graphmill chunks`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from assets.storage.home import home_folder
+from assets.storage.measured_once import measured_again, measured_once
+from kernels.chunks.rates import LinkRates, measure_rates
+from kernels.errors import InputError
+
+PLACE = Path("measured") / "links.json"
+UNITS = {"MB/s": 1e6, "GB/s": 1e9, "TB/s": 1e12}
+NAMES = ("host_bytes_per_second", "peer_bytes_per_second", "reuse_bytes_per_second")
+
+
+def measured_rates(home: Path | None = None, *, again: bool = False) -> tuple[str, LinkRates]:
+    """Returns (device, rates) as the home says, measuring where it says nothing yet.
+
+    Args:
+        home: the home folder, None for the default one.
+        again: measure now and replace what the home says.
+
+    Raises:
+        InputError: the file is damaged, or the disk does not take it.
+    """
+    path = home_folder(home) / PLACE
+    if again:
+        measured_again(path, _encode(*measure_rates()))
+    data = measured_once(path, lambda: _encode(*measure_rates()))
+    try:
+        values: dict[str, Any] = json.loads(data)
+        rates = LinkRates(**{name: float(values[name]) for name in NAMES})
+        if min(asdict(rates).values()) <= 0:
+            raise ValueError("a rate is not above 0")
+        return str(values["device"]), rates
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} is damaged: {error!r}", "measure again: graphmill chunks PIPELINE --refresh"
+        ) from error
+
+
+def parse_rates(text: str) -> LinkRates:
+    """Returns the rates of a text such as "12GB/s,200GB/s,1.5TB/s": from the host, between devices, inside one.
+
+    Raises:
+        InputError: these are not three speeds above 0.
+    """
+    found = [re.fullmatch(r"\s*([0-9.]+)\s*([MGT]B/s)\s*", each) for each in text.split(",")]
+    try:
+        values = [float(each[1]) * UNITS[each[2]] for each in found if each]
+    except ValueError:
+        values = []
+    if len(values) != len(found) or len(values) != 3 or min(values) <= 0:
+        problem = f"rates {text!r} are not three speeds above 0"
+        raise InputError(problem, 'give host, peers and reuse with their units: "12GB/s,200GB/s,1.5TB/s"')
+    return LinkRates(**dict(zip(NAMES, values, strict=True)))
+
+
+def _encode(device: str, rates: LinkRates) -> bytes:
+    return json.dumps({"device": device} | asdict(rates), sort_keys=True, indent=1).encode() + b"\n"

@@ -1,0 +1,62 @@
+"""Artifacts as Polars frames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assets.building.page import Page, table_of
+from assets.storage.artifact import Artifact
+from kernels.errors import InputError
+
+if TYPE_CHECKING:
+    import polars
+
+
+def node_frame(graph: Artifact) -> polars.DataFrame:
+    """Returns the table of a graph's nodes, one row per node in the order of the arrays.
+
+    Columns: node_id (int64, from 0), original_id (what the source calls the node), name and class (texts, null where they are not known),
+    label (int32, -1 unknown), split ("train", "valid", "test", or null), in_degree and out_degree (int32).
+
+    Args:
+        graph: an artifact of the stage `graph`.
+
+    Raises:
+        InputError: it is of another stage, or damaged.
+    """
+    import polars
+
+    from assets.graph.read import open_graph
+
+    opened = open_graph(graph)
+    split = np.zeros(opened.topology.num_nodes, np.int64)
+    for number, part in enumerate(("train", "valid", "test"), 1):
+        split[np.asarray(getattr(opened, f"{part}_ids"))] = number
+    names = polars.Series([None, "train", "valid", "test"], dtype=polars.String)
+    return polars.read_parquet(graph.file("nodes.parquet")).with_columns(
+        polars.Series("label", np.array(opened.labels)),
+        names.gather(split).alias("split"),
+        polars.Series("in_degree", np.array(opened.topology.in_degree)),
+        polars.Series("out_degree", np.array(opened.topology.out_degree)),
+    )
+
+
+def table_frame(artifact: Artifact, page: Page) -> polars.DataFrame:
+    """Returns the arrays that are the columns of an artifact's table, as its page in the web UI names them.
+
+    Args:
+        artifact: of a stage whose artifacts are tables.
+        page: of that stage.
+
+    Raises:
+        InputError: its stage says of no arrays that they are a table.
+    """
+    import polars
+
+    _, columns = table_of(page, artifact)
+    arrays = {name: np.array(artifact.array(name)) for name in columns if f"{name}.npy" in artifact.files}
+    if not arrays:
+        raise InputError(f"{artifact.label} is no table", "read its arrays: artifact.array(NAME)")
+    return polars.DataFrame({name: polars.Series(values) for name, values in arrays.items()})

@@ -1,0 +1,157 @@
+"""The table `[schedule]`: when a pipeline is brought up to date by itself, and who hears when that fails.
+
+    [schedule]
+    cron = "0 3 * * *"               # minute, hour, day of the month, month, day of the week
+    timezone = "Europe/Berlin"
+    job = "all"                      # preprocess | train | all
+    enabled = true
+    refresh = true                   # and whenever the data, the file or the store change
+
+Nothing of it enters a version. The daemon that `graphmill ui` starts reads it; a machine that only trains needs it not, and so the rules of
+cron are checked here and not by Dagster, which that machine does not have. What is accepted here is accepted by Dagster, which a test
+compares on drawn expressions.
+"""
+
+from __future__ import annotations
+
+import re
+import zoneinfo
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from assets.pipeline.schema import Problem, Tables
+from kernels.errors import InputError
+
+SCHEDULE = "schedule"
+PRIORITIES = range(-1000, 1001)
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+FIELDS = (
+    ("minute", 0, 59, ()),
+    ("hour", 0, 23, ()),
+    ("day of the month", 1, 31, ()),
+    ("month", 1, 12, MONTHS),
+    ("day of the week", 0, 7, WEEKDAYS),
+)
+"""Name, smallest and largest value, and words for the values, of each field of a cron expression."""
+LONGEST_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+SHORT_FORMS = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
+ITEM = re.compile(r"(?:\*|([a-z]+|\d{1,2})(?:-([a-z]+|\d{1,2}))?)(?:/(\d{1,2}))?")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+HOW = 'write five fields, minute hour day month weekday, such as "0 3 * * *" for every day at three, or @hourly, @daily, @weekly'
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleTable:
+    """When a pipeline runs by itself."""
+
+    # Times: minute, hour, day of the month, month, day of the week; or @hourly, @daily, @weekly, @monthly. "" = at no set time.
+    cron: str = ""
+    # Time zone of `cron`, such as Europe/Berlin.
+    timezone: str = "UTC"
+    # What is brought up to date: preprocess = the data, train = the models, all = both.
+    job: Literal["preprocess", "train", "all"] = "all"
+    # false: it stands in the web UI, switched off.
+    enabled: bool = True
+    # Also whenever the data, the pipeline file or the store changed; the daemon looks once per minute.
+    refresh: bool = False
+    # Of runs that wait, those of the highest priority start first; a run that a person starts has 0.
+    priority: int = 0
+    # Program and arguments that run when a run of the pipeline failed.
+    on_failure: tuple[str, ...] = ()
+    # Name of an environment variable that holds the address which is told of failed runs; addresses of webhooks are secrets.
+    webhook: str = ""
+
+    def __post_init__(self) -> None:
+        """Checks times, time zone, priority and the name of the variable."""
+        problems = [text for text in (_wrong_cron(self.cron), _wrong_timezone(self.timezone)) if text]
+        if not self.cron and not self.refresh:
+            problems.append("it says neither cron nor refresh = true, so nothing would ever happen")
+        if self.priority not in PRIORITIES:
+            problems.append(f"priority = {self.priority} is not between {PRIORITIES[0]} and {PRIORITIES[-1]}")
+        if self.on_failure and not self.on_failure[0].strip():
+            problems.append("on_failure names no program")
+        if any("\0" in word for word in self.on_failure):
+            problems.append("on_failure has a NUL character")
+        if self.webhook and not VARIABLE.fullmatch(self.webhook):
+            problems.append(
+                "webhook is not the name of an environment variable: an address of a webhook is a secret and stands in none of these files"
+            )
+        if problems:
+            raise InputError("\n ".join(problems))
+
+
+def parse_schedule(raw: Mapping[str, Any], tables: Tables) -> tuple[ScheduleTable | None, list[Problem]]:
+    """Returns the checked table, None where the file has none or a wrong one, and all that is wrong in it.
+
+    Args:
+        raw: the whole file.
+        tables: knows its lines.
+    """
+    if SCHEDULE not in raw:
+        return None, []
+    table, problems = tables.parse(ScheduleTable, raw[SCHEDULE], (SCHEDULE,))
+    if table is not None and table.job == "train" and not raw.get("train"):
+        problems.append(tables.problem((SCHEDULE, "job"), 'job = "train", but the file has no [[train]] table'))
+    return (None if problems else table), problems
+
+
+def _wrong_timezone(name: str) -> str:
+    """Returns what is wrong with the name of a time zone, "" where nothing is or no time zones are known here."""
+    known = zoneinfo.available_timezones()
+    if name in known or not known:
+        return ""
+    near = get_close_matches(name, known, 1)
+    return f"timezone = {name!r} is no time zone{f' (did you mean {near[0]}?)' if near else ''}; write for example UTC"
+
+
+def _wrong_cron(cron: str) -> str:
+    """Returns what is wrong with a cron expression, "" where nothing is or there is none."""
+    if not cron or cron in SHORT_FORMS:
+        return ""
+    if cron.startswith("@"):
+        return f"cron = {cron!r} is not one of {', '.join(SHORT_FORMS)}"
+    words = cron.split()
+    if len(words) != len(FIELDS):
+        return f"cron = {cron!r} has {len(words)} fields; {HOW}"
+    values: list[set[int]] = []
+    for word, (field, low, high, names) in zip(words, FIELDS, strict=True):
+        try:
+            values.append({number for item in word.lower().split(",") for number in _numbers(item, low, high, names)})
+        except ValueError as error:
+            return f"cron = {cron!r}: {word!r} is no {field}: {error}; {HOW}"
+    _, _, days, months, _ = values
+    if words[4] == "*" and all(min(days) > LONGEST_MONTH[month - 1] for month in months):
+        return f"cron = {cron!r} never comes: no such month has a day {min(days)}"
+    return ""
+
+
+def _numbers(item: str, low: int, high: int, names: tuple[str, ...]) -> Iterator[int]:
+    """Returns the values of one item of a field: `*`, a number, a range, each with or without a step.
+
+    Raises:
+        ValueError: says what is wrong.
+    """
+    match = ITEM.fullmatch(item)
+    if match is None:
+        raise ValueError(f"{item!r} is neither *, a number nor a range")
+    first, last, step = match.groups()
+    start = low if first is None else _number(first, low, high, names)
+    end = high if first is None else start if last is None else _number(last, low, high, names)
+    if first is not None and last is None and step is not None:
+        raise ValueError(f"a step needs a range: {first}-{high}/{step} or */{step}")
+    if end < start:
+        raise ValueError(f"{item} ends before it begins")
+    if step is not None and not 0 < int(step) <= high:
+        raise ValueError(f"the step {step} is not between 1 and {high}")
+    return iter(range(start, end + 1, int(step or 1)))
+
+
+def _number(word: str, low: int, high: int, names: tuple[str, ...]) -> int:
+    if word in names:
+        return names.index(word) + low
+    if not word.isdecimal() or not low <= int(word) <= high:
+        raise ValueError(f"{word} is not between {low} and {high}")
+    return int(word)

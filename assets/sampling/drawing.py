@@ -1,0 +1,108 @@
+"""From the words of a `[sampling]` table to a sampler, with the arrays that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from assets.sampling.config import Neighbours
+from assets.sampling.tables import open_tables
+from assets.storage.user_code import is_reference, load_reference
+from kernels.sampling.alias import AliasTables
+from kernels.sampling.own_sampling import AnySampler, OwnSampler
+from kernels.sampling.sample import Sampler
+from kernels.sampling.walk import Walks, WalkSampler
+from kernels.sampling.weighted import WeightedSampler
+from kernels.types import Topology
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+
+MORE_PATHS = 10
+"""Exact evaluation of walks takes so many times the paths (SHAPES, "Evaluation")."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """How neighbours are drawn, opened.
+
+    Attributes:
+        neighbours: the words.
+        tables: alias tables of weighted sampling, mapped; else None.
+    """
+
+    neighbours: Neighbours
+    tables: AliasTables | None = None
+
+    def with_fanouts(self, fanouts: tuple[int, ...]) -> Drawing:
+        """Returns the same with other fan-outs, and as many layers as there are."""
+        words: dict[str, Any] = {each.name: getattr(self.neighbours, each.name) for each in fields(Neighbours)}
+        words["fanouts"] = fanouts
+        return replace(self, neighbours=Neighbours(**words))
+
+    def sampler(self, topology: Topology, *, seed: int, threads: int = 1) -> AnySampler:
+        """Returns what samples mini-batches: a fused kernel, or one around the user's own function.
+
+        Raises:
+            InputError: there is no such function, or the topology, tables or fanouts are not sound.
+        """
+        how = self.neighbours
+        if is_reference(how.method):
+            return OwnSampler(topology, how.fanouts, load_reference(how.method), seed=seed, name=how.method)
+        if how.method == "random_walk":
+            return WalkSampler(topology, self.walks(), how.fanouts, seed=seed, threads=threads)
+        if self.tables is not None:
+            return WeightedSampler(topology, self.tables, how.fanouts, seed=seed, replace=how.replace, threads=threads)
+        return Sampler(topology, how.fanouts, seed=seed, replace=how.replace, threads=threads)
+
+    def whole(self, topology: Topology, layers: int, *, threads: int = 1) -> Sampler:
+        """Returns what gives a node all that exact evaluation takes of its neighbourhood, in blocks of so many layers.
+
+        That is every neighbour with weight, in its share of the weighted mean; for walks what ten times the paths visit most, always the
+        same; else, for users' functions too, every neighbour.
+
+        Raises:
+            InputError: the topology or the tables are not sound.
+        """
+        if self.neighbours.method == "random_walk":
+            walks = self.walks(MORE_PATHS)
+            return WalkSampler(topology, walks, (self._most_sources,) * layers, seed=0, threads=threads)
+        if self.tables is not None:
+            return WeightedSampler(topology, self.tables, (-1,) * layers, seed=0, threads=threads)
+        return Sampler(topology, (-1,) * layers, seed=0, threads=threads)
+
+    @property
+    def most_evaluated(self) -> int | None:
+        """Largest number of edges of a node in exact evaluation where its in-degree does not say; else None."""
+        if self.neighbours.method != "random_walk":
+            return None
+        visits = self.neighbours.paths * MORE_PATHS * self.neighbours.length
+        return visits if self._most_sources < 0 else min(self._most_sources, visits)
+
+    @property
+    def _most_sources(self) -> int:
+        """The largest fanout."""
+        return -1 if -1 in self.neighbours.fanouts else max(self.neighbours.fanouts)
+
+    def walks(self, times: int = 1) -> Walks:
+        """Returns how walks are made, with so many times the paths."""
+        how = self.neighbours
+        return Walks(paths=how.paths * times, length=how.length, restart=how.restart)
+
+
+def open_drawing(neighbours: Neighbours | None, inputs: Mapping[str, Artifact]) -> Drawing | None:
+    """Returns how neighbours are drawn; None where they are not.
+
+    Args:
+        neighbours: the words.
+        inputs: role -> artifact; the tables of weighted sampling are among them.
+
+    Raises:
+        InputError: the tables are of another graph, or damaged.
+    """
+    if neighbours is None:
+        return None
+    if "sampling_tables" not in neighbours.inputs:
+        return Drawing(neighbours=neighbours)
+    return Drawing(neighbours=neighbours, tables=open_tables(inputs["sampling_tables"], inputs["graph"]))

@@ -1,0 +1,42 @@
+"""What the sampling_tables stage hashes of `[sampling]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from assets.building.execution import Threads
+from assets.sampling.config import DEGREES, Neighbours
+from kernels.sampling.alias import EmptyRows
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablesConfig:
+    """The stage's hashed configuration; `tables_config` makes it."""
+
+    # "edge", or "node:COLUMN"
+    weights: str
+    # what a row is whose weights are all 0
+    empty_rows: EmptyRows
+
+    @property
+    def column(self) -> str:
+        """Name of the column with the weights of nodes, "" where edges have weights."""
+        return self.weights.partition(":")[2]
+
+    @property
+    def feature_table(self) -> str | None:
+        """Name of the feature table that the weights are in, "" for the main one; None where they are in none."""
+        if self.column in ("", *DEGREES):
+            return None
+        return "" if self.column.isdigit() else self.column
+
+
+def tables_config(neighbours: Neighbours) -> TablesConfig | None:
+    """Returns what weighted sampling asks for, None for other methods."""
+    if neighbours.method != "weighted":
+        return None
+    return TablesConfig(weights=neighbours.weights, empty_rows=neighbours.empty_rows)
+
+
+class TablesExecution(Threads):
+    """How tables are built; no byte depends on this."""

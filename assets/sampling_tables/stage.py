@@ -1,0 +1,227 @@
+"""The sampling_tables stage: reads weights, looks at all of them, and writes alias tables range by range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.building.stage import Check, Progress, Stage, Summary
+from assets.graph.read import SAMPLING, open_graph
+from assets.sampling.config import DEGREES
+from assets.sampling_tables.config import TablesConfig, TablesExecution, tables_config
+from assets.sampling_tables.page import TABLES_PAGE
+from kernels.arrays import widen
+from kernels.errors import InputError
+from kernels.sampling.alias import WHOLE, alias_ranges, check_weights
+from kernels.types import Array, Topology
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+    from assets.storage.writer import Writer
+
+RANGE_EDGES = 1 << 22
+"""Edges whose tables are made, looked at and written together."""
+
+WHOLE_ROWS, NEVER = "the masses of every row add up", "a neighbour without weight is never drawn"
+
+
+class SamplingTablesStage(Stage):
+    """Builds the artifact of alias tables; `SAMPLING_TABLES` is the one instance."""
+
+    page = TABLES_PAGE
+    name = "sampling_tables"
+    code_version = 1
+    Semantic = TablesConfig
+    Execution = TablesExecution
+    checks = (WHOLE_ROWS, NEVER)
+    says = MappingProxyType(
+        {
+            WHOLE_ROWS: "Thresholds and rests of a row make one whole place per neighbour, and every alias is a position of its row.",
+            NEVER: "As many places have the threshold 0 as edges have the weight 0; such an edge is nobody's alias.",
+        }
+    )
+
+    def wanted(self, pipeline: Any) -> TablesConfig | None:
+        """Tables are built where [sampling] draws by weight."""
+        return None if pipeline.sampling is None else tables_config(pipeline.sampling)
+
+    def inputs(self, semantic: TablesConfig) -> Mapping[str, str]:
+        """Weights are those of a graph's edges, or in a feature table."""
+        return {"graph": "graph", **({} if semantic.feature_table is None else {"features": "features"})}
+
+    def input_table(self, semantic: TablesConfig) -> str | None:
+        """The feature table that the weights are in."""
+        return semantic.feature_table
+
+    def reads_aspects(self, semantic: TablesConfig) -> Mapping[str, str]:
+        """Labels have no say in it."""
+        return {"graph": SAMPLING}
+
+    def build(
+        self,
+        inputs: Mapping[str, Artifact],
+        semantic: TablesConfig,
+        execution: TablesExecution,
+        writer: Writer,
+        progress: Progress,
+    ) -> Summary:
+        """Reads and looks at the weights, then builds.
+
+        Raises:
+            InputError: there are no such weights, or a weight is negative, not finite, or all of a row are 0.
+        """
+        topology = open_graph(inputs["graph"]).topology
+        weights, of_nodes = _read_weights(topology, inputs, semantic)
+        how: dict[str, Any] = {"of_nodes": of_nodes, "empty": semantic.empty_rows, "threads": execution.threads}
+        weights = check_weights(topology, weights, **how)
+        table = writer.create("table", (topology.num_edges, 2), np.uint32)
+        support, broken, never = np.empty(topology.num_nodes, np.int32), 0, 0
+        effective, drawn_rows = 0.0, 0
+        progress.start("build alias tables", topology.num_edges, "edges")
+        for low, high, rows, counts in alias_ranges(topology, weights, most_edges=RANGE_EDGES, **how):
+            first = int(topology.indptr[low])
+            table[first : first + len(rows)], support[low:high] = rows, counts
+            indptr = np.asarray(topology.indptr[low : high + 1]) - first
+            broken += _broken_rows(rows, indptr, counts)
+            never += int(np.count_nonzero(rows[:, 0] == 0))
+            found = _effective(rows, indptr, counts)
+            effective, drawn_rows = effective + float(found.sum()), drawn_rows + len(found)
+            progress.advance(len(rows))
+        progress.done()
+        table.flush()
+        degree = np.diff(topology.indptr)
+        if not np.array_equal(support, degree):
+            writer.save("support", support)
+        lacking = int((degree - support).sum())
+        empty = int(_empty_rows(topology, weights, of_nodes))
+        numbers = {
+            "weights": semantic.weights,
+            "num_nodes": topology.num_nodes,
+            "num_edges": topology.num_edges,
+            "num_without_weight": _without(topology, weights, of_nodes),
+            "num_empty_rows": empty,
+            "effective_neighbours": effective / max(1, drawn_rows),
+            "smallest_weight": float(weights.min(initial=np.inf)) if len(weights) else 0.0,
+            "largest_weight": float(weights.max(initial=0)),
+        }
+        return Summary(numbers=numbers, checks=_checks(broken, never, lacking, topology))
+
+
+SAMPLING_TABLES = SamplingTablesStage()
+
+
+def _read_weights(topology: Topology, inputs: Mapping[str, Artifact], semantic: TablesConfig) -> tuple[Array, bool]:
+    """Returns the weights f32[E] or f64[N], and whether they are those of nodes.
+
+    Raises:
+        InputError: the graph has no edge weights, or there is no such column.
+    """
+    if not semantic.column:
+        if topology.weights is None:
+            raise InputError(
+                f'weights = "edge", but {inputs["graph"].label} has no edge weights',
+                'name a weight_column in [graph], or set weights = "node:COLUMN"',
+            )
+        return topology.weights, False
+    if semantic.column in DEGREES:
+        return np.asarray(getattr(topology, semantic.column), np.float64), True
+    return _read_column(inputs["features"], semantic, topology.num_nodes), True
+
+
+def _read_column(features: Artifact, semantic: TablesConfig, num_nodes: int) -> Array:
+    """Returns f64[N], a column of a feature table."""
+    from assets.features.read import open_features, require_nodes
+
+    table = open_features(features)
+    require_nodes(table, num_nodes, "the graph")
+    place = int(semantic.column) if semantic.column.isdigit() else 0
+    if not semantic.column.isdigit() and table.width != 1:
+        raise InputError(
+            f'weights = "{semantic.weights}", but that feature table has {table.width} columns',
+            f"give [features.{semantic.column}] one column",
+        )
+    if place >= table.width:
+        problem = f'weights = "{semantic.weights}", but the main feature table has the columns 0 to {table.width - 1}'
+        raise InputError(problem, "give the number of one of them, or name a feature table of one column")
+    values = widen(np.ascontiguousarray(table.open()[:, place])).astype(np.float64)
+    if table.row_of is None:
+        return values
+    rows = np.asarray(table.row_of)
+    if (rows < 0).any():
+        node = int(np.flatnonzero(rows < 0)[0])
+        problem = f'weights = "{semantic.weights}", but node {node} has no features, and so no weight'
+        raise InputError(problem, "give every node a row")
+    return values[rows]
+
+
+def _by_row(values: Array, indptr: Array) -> Array:
+    """Returns the sums of the rows of values: u64[rows] or f64[rows]."""
+    total = np.concatenate([np.zeros(1, values.dtype), np.cumsum(values)])
+    return total[indptr[1:]] - total[indptr[:-1]]
+
+
+def _masses(table: Array, indptr: Array) -> Array:
+    """Returns u64[edges], the masses of all places of rows."""
+    start = np.repeat(indptr[:-1], np.diff(indptr))
+    mass = table[:, 0].astype(np.uint64)
+    np.add.at(mass, start + table[:, 1], np.uint64(WHOLE) - table[:, 0].astype(np.uint64))
+    return mass
+
+
+def _broken_rows(table: Array, indptr: Array, support: Array) -> int:
+    """Returns how many rows have an alias outside them, or other neighbours with mass than those with a threshold."""
+    degree = np.diff(indptr)
+    outside = (table[:, 1] >= np.repeat(degree, degree)).astype(np.int64)
+    if outside.any():
+        return int(np.count_nonzero(_by_row(outside, indptr)))
+    mass = _masses(table, indptr)
+    wrong = ((mass > 0) != (table[:, 0] > 0)) & np.repeat(support > 0, degree)
+    return int(np.count_nonzero(_by_row(wrong.astype(np.int64), indptr)))
+
+
+def _effective(table: Array, indptr: Array, support: Array) -> Array:
+    """Returns the effective number of neighbours of each row that has some, 1 / sum of squared probabilities."""
+    degree = np.diff(indptr)
+    chance = _masses(table, indptr) / (np.repeat(np.maximum(degree, 1), degree) * float(WHOLE))
+    squares = np.bincount(np.repeat(np.arange(len(degree)), degree), chance * chance, len(degree))
+    return 1 / squares[support > 0]
+
+
+def _without(topology: Topology, weights: Array, of_nodes: bool) -> int:
+    """Returns how many edges have the weight 0."""
+    if not of_nodes:
+        return int(np.count_nonzero(weights == 0))
+    return int(np.asarray(topology.out_degree)[weights == 0].sum(dtype=np.int64))
+
+
+def _empty_rows(topology: Topology, weights: Array, of_nodes: bool) -> int:
+    """Returns how many rows have edges, and none with weight."""
+    indptr, empty = np.asarray(topology.indptr), 0
+    step = max(1, int((1 << 22) * topology.num_nodes / max(1, topology.num_edges)))
+    for low in range(0, topology.num_nodes, step):
+        ends = indptr[low : low + step + 1]
+        edges = slice(int(ends[0]), int(ends[-1]))
+        chosen = weights[topology.indices[edges]] if of_nodes else weights[edges]
+        weighty = _by_row((chosen > 0).astype(np.int64), ends - ends[0])
+        empty += int(np.count_nonzero((weighty == 0) & (np.diff(ends) > 0)))
+    return empty
+
+
+def _checks(broken: int, never: int, lacking: int, topology: Topology) -> list[Check]:
+    return [
+        Check(
+            name=WHOLE_ROWS,
+            passed=broken == 0,
+            detail=f"{broken:,} of {topology.num_nodes:,} rows have an alias outside the row, or mass where there is no threshold",
+            numbers={"broken rows": broken, "rows": topology.num_nodes},
+        ),
+        Check(
+            name=NEVER,
+            passed=never == lacking,
+            detail=f"{never:,} places have the threshold 0, and {lacking:,} edges cannot be drawn",
+            numbers={"places with the threshold 0": never, "edges that cannot be drawn": lacking},
+        ),
+    ]

@@ -1,0 +1,20 @@
+"""What the shards stage hashes besides features and parts: nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardsConfig:
+    """The stage's hashed configuration."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardsExecution:
+    """How shards are written; there is one way."""
+
+
+def part_name(part: int) -> str:
+    """Returns the name of the artifact that holds a part's shard."""
+    return f"part-{part:04d}"

@@ -1,0 +1,65 @@
+"""How stored shards are opened; needs NumPy and xxhash only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assets.shards.config import part_name
+from assets.storage.read_verified import read_vector
+from assets.storage.require import require
+from assets.storage.table import FeatureTable
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shards:
+    """Where the rows of all parts are; no row is open yet.
+
+    Attributes:
+        artifact: the index.
+        row_of: i32[N], row of each node in the shard of its part, -1 for a node without features.
+        num_rows: i64[P], rows of each shard.
+        width, dtype, row_bytes: columns, stored NumPy type and bytes of a row.
+    """
+
+    artifact: Artifact
+    row_of: Array
+    num_rows: Array
+    width: int
+    dtype: str
+    row_bytes: int
+
+    def tables(self, parts: Sequence[int]) -> list[FeatureTable]:
+        """Returns the tables of some parts; only their artifacts have to be here.
+
+        Raises:
+            InputError: one is missing or damaged.
+        """
+        return [self.artifact.open_part(part_name(part)).table("rows") for part in parts]
+
+
+def open_shards(artifact: Artifact) -> Shards:
+    """Opens the index of shards and verifies it.
+
+    Raises:
+        InputError: the artifact is of another stage, lacks an array, or is damaged.
+    """
+    arrays = {"row_of": {"dtype": "int32", "ndim": 1}, "num_rows": {"dtype": "int64", "ndim": 1}}
+    require(artifact, {"stage": "shards", "arrays": arrays})
+    numbers = artifact.summary["numbers"]
+    width, dtype = int(numbers["num_features"]), str(numbers["feature_dtype"])
+    return Shards(
+        artifact=artifact,
+        row_of=read_vector(artifact, "row_of"),
+        num_rows=read_vector(artifact, "num_rows"),
+        width=width,
+        dtype=dtype,
+        row_bytes=width * np.dtype(dtype).itemsize,
+    )

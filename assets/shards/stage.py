@@ -1,0 +1,183 @@
+"""The shards stage: one pass over the features writes the rows of every part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.building.stage import Check, Progress, Summary, TogetherFanOut
+from assets.features.read import open_features, require_nodes
+from assets.partitions.read import open_partitions
+from assets.shards.config import ShardsConfig, ShardsExecution, part_name
+from assets.shards.page import SHARDS_PAGE
+from assets.storage.read_verified import read_rows
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+    from assets.storage.table import FeatureTable
+    from assets.storage.writer import Writer
+
+EVERY_ROW, ROWS_EQUAL = "every row is in one shard", "rows are the features"
+CHECKED_ROWS = 64
+"""Rows per shard that are compared with the features, at equal distances."""
+
+
+class ShardsStage(TogetherFanOut):
+    """Builds the shards; `SHARDS` is the one instance."""
+
+    page = SHARDS_PAGE
+    name = "shards"
+    code_version = 1
+    work_unit = "MiB"
+    Semantic = ShardsConfig
+    Execution = ShardsExecution
+    checks = (EVERY_ROW, ROWS_EQUAL)
+    says = MappingProxyType(
+        {
+            EVERY_ROW: "Each node with features has one row, in the shard of its part and in the order of the nodes.",
+            ROWS_EQUAL: "Rows drawn from every shard are those of the feature table, byte by byte.",
+        }
+    )
+    of_one_feature_table = True
+
+    def wanted(self, pipeline: Any) -> ShardsConfig | None:
+        """Shards are written where a training reads them."""
+        read = pipeline.table("partitions") is not None and pipeline.is_read(self.name)
+        return ShardsConfig() if read else None
+
+    def inputs(self, semantic: ShardsConfig) -> Mapping[str, str]:
+        """Shards are the rows of features, by part."""
+        return {"features": "features", "partitions": "partitions"}
+
+    def parts(self, inputs: Mapping[str, Artifact], semantic: ShardsConfig) -> Sequence[str]:
+        """Returns the name of each part's shard."""
+        return [part_name(part) for part in range(int(inputs["partitions"].config["parts"]))]
+
+    def work(self, inputs: Mapping[str, Artifact], semantic: ShardsConfig, part: str) -> int:
+        """Returns the MiB of a part of average size."""
+        num_parts = int(inputs["partitions"].config["parts"])
+        return (open_features(inputs["features"]).num_bytes >> 20) // num_parts + 1
+
+    def build_parts(
+        self,
+        parts: Sequence[str],
+        inputs: Mapping[str, Artifact],
+        semantic: ShardsConfig,
+        execution: ShardsExecution,
+        writers: Sequence[Writer],
+        progress: Progress,
+    ) -> Sequence[Summary]:
+        """Writes the shards that are asked for in one pass.
+
+        Raises:
+            InputError: the features are about other nodes, or a block of them is damaged.
+        """
+        table, of_part = open_features(inputs["features"]), _node_lists(inputs)
+        numbers = [self.parts(inputs, semantic).index(part) for part in parts]
+        outs = []
+        for number, writer in zip(numbers, writers, strict=True):
+            writer.save("node_ids", of_part[number])
+            outs.append(writer.create("rows", (len(of_part[number]), table.width), table.dtype))
+        read_rows(table, [(table.rows_of(of_part[n]), out) for n, out in zip(numbers, outs, strict=True)])
+        for part in parts:
+            progress.advance(self.work(inputs, semantic, part))
+        return [
+            Summary(
+                numbers={"part": number, "num_rows": len(of_part[number]), "num_features": table.width},
+                checks=[_compared(table, of_part[number], out)],
+            )
+            for number, out in zip(numbers, outs, strict=True)
+        ]
+
+    def build(
+        self,
+        inputs: Mapping[str, Artifact],
+        semantic: ShardsConfig,
+        execution: ShardsExecution,
+        writer: Writer,
+        progress: Progress,
+    ) -> Summary:
+        """Writes where each node's row is."""
+        table, partitions = open_features(inputs["features"]), open_partitions(inputs["partitions"])
+        shards = [inputs[name] for name in self.parts(inputs, semantic)]
+        row_of = np.full(len(partitions.part_of), -1, np.int32)
+        misplaced = 0
+        for number, shard in enumerate(shards):
+            node_ids = np.asarray(shard.array("node_ids"))
+            misplaced += int(np.count_nonzero(partitions.part_of[node_ids] != number))
+            misplaced += int(np.count_nonzero(np.diff(node_ids) <= 0))
+            row_of[node_ids] = np.arange(len(node_ids), dtype=np.int32)
+        num_rows = np.array([shard.files["rows.npy"]["shape"][0] for shard in shards], np.int64)
+        writer.save("row_of", row_of)
+        writer.save("num_rows", num_rows)
+        numbers = {
+            "num_parts": len(shards),
+            "num_nodes": len(row_of),
+            "num_rows": int(num_rows.sum()),
+            "num_features": table.width,
+            "feature_dtype": table.dtype,
+            "feature_bytes": int(num_rows.sum()) * table.row_bytes,
+            "shard_bytes": (num_rows * table.row_bytes).tolist(),
+            "balance_rows": float(num_rows.max(initial=0) * len(shards) / max(1, num_rows.sum())),
+        }
+        return Summary(numbers=numbers, checks=_checks(shards, table, row_of, misplaced))
+
+
+SHARDS = ShardsStage()
+
+
+def _node_lists(inputs: Mapping[str, Artifact]) -> list[Array]:
+    """Returns ids[n_p] per part, ascending: its nodes with features.
+
+    Raises:
+        InputError: features and parts are about different nodes.
+    """
+    table, partitions = open_features(inputs["features"]), open_partitions(inputs["partitions"])
+    require_nodes(table, len(partitions.part_of), "the parts")
+    part_of = partitions.part_of
+    if table.row_of is not None:
+        part_of = np.where(np.asarray(table.row_of) >= 0, part_of, partitions.num_parts)
+    order = np.argsort(part_of, kind="stable").astype(np.int32 if len(part_of) < 2**31 else np.int64)
+    ends = np.cumsum(np.bincount(part_of, minlength=partitions.num_parts))[: partitions.num_parts - 1]
+    lists = np.split(order, ends)
+    if table.row_of is not None:
+        lists[-1] = lists[-1][: np.count_nonzero(part_of == partitions.num_parts - 1)]
+    return lists
+
+
+def _compared(table: FeatureTable, node_ids: Array, rows: Array) -> Check:
+    """Compares rows at equal distances with the table, read through its mapping."""
+    places = np.unique(np.linspace(0, max(0, len(node_ids) - 1), CHECKED_ROWS).astype(np.int64))[: len(node_ids)]
+    wanted = table.open()[table.rows_of(node_ids[places])] if len(places) else rows[:0]
+    wrong = int(np.count_nonzero((wanted.view(np.uint8) != rows[places].view(np.uint8)).any(axis=1)))
+    return Check(
+        name=ROWS_EQUAL,
+        passed=wrong == 0,
+        detail=f"{len(places):,} drawn rows of {len(node_ids):,} were compared with the features; {wrong:,} differ",
+        numbers={"rows compared": len(places), "rows that differ": wrong},
+    )
+
+
+def _checks(shards: Sequence[Artifact], table: FeatureTable, row_of: Array, misplaced: int) -> list[Check]:
+    have, found = table.num_rows, int(np.count_nonzero(row_of >= 0))
+    held = sum(shard.files["rows.npy"]["shape"][0] for shard in shards)
+    made = [check for shard in shards for check in shard.summary["checks"]]
+    counts = {name: sum(check["numbers"][name] for check in made) for name in ("rows compared", "rows that differ")}
+    return [
+        Check(
+            name=EVERY_ROW,
+            passed=found == have == held and misplaced == 0,
+            detail=f"{held:,} rows in {len(shards):,} shards for {have:,} rows of the features, {misplaced:,} misplaced",
+            numbers={"rows in shards": held, "rows of the features": have, "rows misplaced": misplaced},
+        ),
+        Check(
+            name=ROWS_EQUAL,
+            passed=all(check["passed"] for check in made),
+            detail=f"{counts['rows compared']:,} drawn rows of {held:,} were compared; {counts['rows that differ']:,} differ",
+            numbers=counts,
+        ),
+    ]

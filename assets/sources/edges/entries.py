@@ -1,0 +1,277 @@
+"""Features in a table of their entries: one row per node and feature that is not zero, `node, feature[, value]`.
+
+This is how sparse and multi-hot features lie in databases: words of a text, tags of an item, items that a user bought. A node without
+entries has a row of zeros, and so has every feature that no entry names. Without values an entry is 1, and one that is repeated says the
+same again; with values a node has each feature once.
+
+Features are numbers from 0 or names. Names are numbered in ascending order, text by its UTF-8 bytes, as nodes and classes are.
+
+DuckDB sorts the entries by node id in its own limit of memory and on disk, and the rows are filled slice by slice as they come, so that
+neither the entries nor the rows are ever held. The artifact has dense rows: N x F values, which are what training reads.
+
+Peak memory beside DuckDB's limit: two slices of 8 MiB, or two rows. Disk while building: 16 bytes per entry where ids and features are
+numbers, for the staged table and as much for the sort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from assets.sources.edges.config import MOST_FEATURES, Config
+from assets.sources.edges.numbering import Numbering, id_kind, locate, no_id, require_one_sort, stage
+from assets.sources.feature_blocks import FeatureBlock
+from assets.sources.readers.archive import SLICE_BYTES
+from assets.sources.readers.duck import FIX_FILE, Duck
+from assets.sources.readers.table_files import TableFiles
+from kernels.errors import InputError
+from kernels.types import Array
+
+KEY = "feature_entries"
+NODE, FEATURE, VALUE = COLUMNS = ("node", "feature", "value")
+"""Names of the columns where the configuration names none; `value` is read where the table has it."""
+
+
+def entry_columns(table: TableFiles, config: Config) -> list[str]:
+    """Returns the names of the columns of node, feature and, where there are values, value.
+
+    Raises:
+        InputError: a file lacks one.
+    """
+    names = list(config.entry_columns or COLUMNS[: 3 if VALUE in table.columns else 2])
+    for name in names:
+        table.require("entry_columns", name)
+    return names
+
+
+def entry_type(names: Sequence[str]) -> str:
+    """Returns the type of the values: uint8 where every entry is 1, else float32."""
+    return "float32" if len(names) == 3 else "uint8"
+
+
+def has_names(table: TableFiles, config: Config) -> bool:
+    """Tells whether features are names, which are no numbers of columns."""
+    column = entry_columns(table, config)[1]
+    return id_kind(table, "entry_columns", column, "auto") != "integer"
+
+
+def entries_block(duck: Duck, table: TableFiles, config: Config, numbering: Numbering, kind: str) -> FeatureBlock:
+    """Returns the rows that the entries make, in the order of the node ids; see `FeatureBlock`.
+
+    Args:
+        duck: the connection, which holds `ids` where ids are no integers; the entries are staged in it.
+        table: files of the entries.
+        config: names their columns.
+        numbering: how ids become node ids.
+        kind: "integer" or the SQL type of the ids of the graph.
+
+    Raises:
+        InputError: a node, feature or value is missing or is none, with the first such row.
+    """
+    entries = _Entries(duck, table, config, numbering, kind)
+    return FeatureBlock(
+        where=f"{table.paths[0]}: entries",
+        first=0,
+        num_rows=numbering.num_nodes,
+        width=entries.width,
+        dtype=np.dtype(entry_type(entries.names)),
+        slices=entries.slices,
+        place=entries.place,
+    )
+
+
+class _Entries:
+    """The staged entries: checked once, and then read in the order of the nodes."""
+
+    def __init__(self, duck: Duck, table: TableFiles, config: Config, numbering: Numbering, kind: str):
+        self.duck, self.table, self.numbering = duck, table, numbering
+        self.names = entry_columns(table, config)
+        if not any(duck.rows(f"SELECT 1 FROM {table.source(n)} LIMIT 1") for n in range(len(table.paths))):
+            raise InputError(f"{table.paths[0]}: has no entries", "give one, or leave feature_entries out")
+        self.named = has_names(table, config)
+        found = id_kind(table, "entry_columns", self.names[0], config.id_type)
+        if kind != found and not (table.is_csv and kind != "integer"):
+            shown = f"'{self.names[0]}' of {table.paths[0].name} is {found}, those of the graph are {kind}"
+            raise InputError(f"ids have different types: {shown}", 'write them with one type, or set id_type = "text"')
+        self.files = self._staged(kind)
+        if config.id_type == "auto":
+            require_one_sort(duck, table, self.files, "entries", {"node": self.names[0]}, kind)
+        self._refuse_missing()
+        self.width = self._named_width(config) if self.named else self._width(config)
+        self._refuse_strangers()
+
+    def _staged(self, kind: str) -> list[int]:
+        """Copies the entries into DuckDB's table `entries`, whose rowid is the number of the row."""
+        node, feature, *value = self.names
+        integer = kind == "integer"
+        types = {"node": "BIGINT" if integer else kind, "feature": "VARCHAR" if self.named else "INTEGER"}
+        expressions = [
+            self.table.integer("entry_columns", node) if integer else f"CAST({self.table.field(node)} AS {kind})",
+            f"CAST({self.table.field(feature)} AS VARCHAR)"
+            if self.named
+            else _clipped(self.table.integer("entry_columns", feature)),
+        ]
+        if value:
+            types["value"] = "FLOAT"
+            expressions.append(self.table.number("entry_columns", value[0], "FLOAT"))
+        self.duck.rows("DROP TABLE IF EXISTS entries")
+        return stage(self.duck, self.table, "entries", types, expressions)
+
+    def _first(self, condition: str) -> int | None:
+        """Returns the first row for which a condition holds."""
+        found = self.duck.rows(f"SELECT rowid FROM entries WHERE {condition} ORDER BY rowid LIMIT 1")
+        return int(found[0][0]) if found else None
+
+    def _refuse_missing(self) -> None:
+        for role, name in zip(COLUMNS, self.names, strict=False):
+            row = self._first(f"{role} IS NULL")
+            if row is not None:
+                file, place = locate(self.files, row)
+                if role == NODE:
+                    raise no_id(self.table, file, place, name)
+                self._refuse(row, name, "a number" if role == VALUE else "the number or name of a feature")
+        if len(self.names) == 3 and (row := self._first("NOT isfinite(value)")) is not None:
+            self._refuse(row, self.names[2], "a finite number")
+
+    def _refuse(self, row: int, name: str, wanted: str, remedy: str = FIX_FILE) -> None:
+        file, place = locate(self.files, row)
+        held = self.table.value(file, place, name)
+        what = "is empty" if held is None else f"holds '{held}', not {wanted}"
+        raise InputError(f"{self.table.place(file, place)}: column '{name}' {what}", remedy)
+
+    def _named_width(self, config: Config) -> int:
+        """Numbers the names of the features in ascending order; returns how many there are."""
+        if config.num_features is not None:
+            problem = f"num_features = {config.num_features}, but column '{self.names[1]}' holds names"
+            raise InputError(problem, "leave it out: the features are those that entries name")
+        self.duck.rows("DROP TABLE IF EXISTS feature_names")
+        distinct = "SELECT DISTINCT feature AS name FROM entries"
+        self.duck.rows(
+            f"CREATE TABLE feature_names AS SELECT name, row_number() OVER (ORDER BY name) - 1 AS place FROM ({distinct})"
+        )
+        width = int(self.duck.rows("SELECT count(*) FROM feature_names")[0][0])
+        if width > MOST_FEATURES:
+            self._too_many(f"{width:,} different names")
+        return width
+
+    def _width(self, config: Config) -> int:
+        """Returns the number of features: that of the configuration, or one more than the largest."""
+        most = config.num_features or MOST_FEATURES
+        row = self._first(f"feature < 0 OR feature >= {most}")
+        if row is not None and config.num_features is None and self._first("feature < 0") is None:
+            file, place = locate(self.files, row)
+            self._too_many(f"'{self.table.value(file, place, self.names[1])}'")
+        if row is not None:
+            self._refuse(
+                row, self.names[1], f"a feature in [0, {most})", "number the features from 0, or set num_features"
+            )
+        largest = self.duck.rows("SELECT max(feature) FROM entries")[0][0]
+        return config.num_features or int(largest) + 1
+
+    def _too_many(self, what: str) -> None:
+        raise InputError(
+            f"{self.table.paths[0]}: column '{self.names[1]}' holds {what}, and rows have at most {MOST_FEATURES:,} features",
+            "number the features that matter from 0, and leave the others out",
+        )
+
+    def _refuse_strangers(self) -> None:
+        """Refuses entries of nodes that the graph lacks."""
+        if self.numbering.staged:
+            sql = "SELECT count(*), min(e.rowid) FROM entries e LEFT JOIN ids i ON e.node = i.id WHERE i.id IS NULL"
+            count, row = self.duck.rows(sql)[0]
+        else:
+            count, row = self._strange_integers()
+        if count:
+            file, place = locate(self.files, int(row))
+            held = self.table.value(file, place, self.names[0])
+            raise InputError(
+                f"{count:,} entries name nodes that the graph lacks, first in {self.table.place(file, place)}: '{held}'",
+                "add the nodes to the node tables, or leave the entries out",
+            )
+
+    def _strange_integers(self) -> tuple[int, int]:
+        """Returns how many entries name integers that are no ids, and the first of these entries."""
+        if self.numbering.ids is None:
+            bounds = f"node < 0 OR node >= {self.numbering.num_nodes}"
+            count, row = self.duck.rows(f"SELECT count(*), min(rowid) FROM entries WHERE {bounds}")[0]
+            return int(count), int(row or 0)
+        count, first = 0, None
+        for nodes, rows, repeats in self.duck.batches("SELECT node, min(rowid), count(*) FROM entries GROUP BY node"):
+            unknown = self.numbering.look_up(nodes.values)[1]
+            if unknown.any():
+                count += int(repeats.values[unknown].sum())
+                least = int(rows.values[unknown].min())
+                first = least if first is None else min(first, least)
+        return count, first or 0
+
+    def _sorted(self) -> Iterator[tuple[Array, Array, Array | int]]:
+        """Yields node ids, columns and values in ascending order of both."""
+        node, feature = ("i.node_id" if self.numbering.staged else "e.node"), ("f.place" if self.named else "e.feature")
+        chosen = [node, feature, *(["e.value"] if len(self.names) == 3 else [])]
+        joins = " JOIN ids i ON e.node = i.id" if self.numbering.staged else ""
+        joins += " JOIN feature_names f ON e.feature = f.name" if self.named else ""
+        for nodes, columns, *values in self.duck.batches(
+            f"SELECT {', '.join(chosen)} FROM entries e{joins} ORDER BY 1, 2", str(self.table.paths[0])
+        ):
+            node_ids = nodes.values if self.numbering.staged else self.numbering.look_up(nodes.values)[0]
+            yield node_ids, columns.values, values[0].values if values else 1
+
+    def slices(self) -> Iterator[tuple[int, Array]]:
+        """Yields (first node, its row and those of the next nodes), of all nodes in order."""
+        num_nodes, dtype = self.numbering.num_nodes, np.dtype(entry_type(self.names))
+        step = max(1, SLICE_BYTES // (self.width * dtype.itemsize))
+        low, rows = 0, np.zeros((min(step, num_nodes), self.width), dtype)
+        before = (-1, -1)
+        for nodes, columns, values in self._sorted():
+            if len(self.names) == 3:
+                before = self._refuse_repeated(nodes, columns, before)
+            at = 0
+            while at < len(nodes):
+                end = int(np.searchsorted(nodes, low + len(rows)))
+                rows[nodes[at:end] - low, columns[at:end]] = values if isinstance(values, int) else values[at:end]
+                at = end
+                if at < len(nodes):
+                    yield low, rows
+                    low += len(rows)
+                    rows = np.zeros((min(step, num_nodes - low), self.width), dtype)
+        while low < num_nodes:
+            yield low, rows
+            low += len(rows)
+            rows = np.zeros((min(step, num_nodes - low), self.width), dtype)
+
+    def _refuse_repeated(self, nodes: Array, columns: Array, before: tuple[int, int]) -> tuple[int, int]:
+        """Refuses a feature that a node has twice; returns the last pair, for the next batch."""
+        first = np.concatenate([[before[0]], nodes[:-1]]), np.concatenate([[before[1]], columns[:-1]])
+        twice = np.flatnonzero((nodes == first[0]) & (columns == first[1]))
+        if len(twice):
+            where = self.place(int(nodes[twice[0]]), int(columns[twice[0]]))
+            raise InputError(f"{where} occurs twice", "give every node one value per feature, for example their sum")
+        return int(nodes[-1]), int(columns[-1])
+
+    def place(self, row: int, column: int) -> str:
+        """Returns which entry a value is, in the words of the files."""
+        node: object = row if self.numbering.ids is None else int(self.numbering.ids[row])
+        if self.numbering.staged:
+            node = self.duck.rows(f"SELECT CAST(id AS VARCHAR) FROM ids WHERE node_id = {row}")[0][0]
+        feature: object = column
+        if self.named:
+            feature = self.duck.rows(f"SELECT name FROM feature_names WHERE place = {column}")[0][0]
+        return f"{self.table.paths[0]}: feature '{feature}' of node '{node}'"
+
+
+def _clipped(number: str) -> str:
+    """Returns the expression of a feature as INTEGER; one that is no feature becomes another one that is none, and is found later."""
+    return f"CAST(CASE WHEN {number} < 0 THEN -1 WHEN {number} > {MOST_FEATURES} THEN {MOST_FEATURES} ELSE {number} END AS INTEGER)"
+
+
+def survey_entries(duck: Duck, table: TableFiles, config: Config) -> tuple[int, str]:
+    """Returns (number of features, type of their values); counts them where nobody says it."""
+    names = entry_columns(table, config)
+    if config.num_features is not None:
+        return config.num_features, entry_type(names)
+    named = has_names(table, config)
+    column = table.field(names[1]) if named else table.integer("entry_columns", names[1])
+    parts = " UNION ALL ".join(f"SELECT {column} AS f FROM {table.source(n)}" for n in range(len(table.paths)))
+    wanted = "count(DISTINCT f)" if named else "coalesce(max(f) + 1, 0)"
+    return int(duck.rows(f"SELECT {wanted} FROM ({parts})", str(table.paths[0]))[0][0]), entry_type(names)

@@ -1,0 +1,68 @@
+"""What `graphmill inspect` says of an archive's labels, split and arrays that nothing reads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from assets.sources.npz.arrays import KNOWN, LISTS, MASKS, class_names, integers, meant_by
+from assets.sources.readers.archive import Archive
+
+PARTS = ("train", "validation", "test")
+GNN_BENCHMARK = (
+    "adj_indptr", "adj_indices", "adj_data", "adj_shape", "attr_indptr", "attr_indices", "attr_data", "attr_shape",
+    "attr_matrix", "labels",
+)  # fmt: skip
+
+
+def classes_line(archive: Archive) -> list[str]:
+    """Returns a line about the classes; none where the archive has no labels that can be read."""
+    name = next((name for name in ("y", "labels") if name in archive), None)
+    if name is None or archive.header(name).dtype.kind not in "iu" or len(archive.header(name).shape) != 1:
+        return []
+    labels = integers(archive, name, 1)
+    names = class_names(archive, labels)
+    shown = f": {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if "class_names" in archive else ""
+    unknown = int(np.count_nonzero(labels < 0))
+    return [f"{len(names)} classes{shown}" + (f", {unknown:,} nodes without a label" if unknown else "")]
+
+
+def splits_line(archive: Archive, split: int | None) -> list[str]:
+    """Returns a line about the split that would be used; none where the archive has none, and it is drawn.
+
+    Args:
+        archive: the open archive.
+        split: the configured row of the masks.
+    """
+    if split is None and all(name in archive for name in LISTS):
+        counts = [_num_ids(archive, name) for name in LISTS]
+        return [f"split: {_joined(counts)}"]
+    if not all(name in archive and archive.header(name).dtype.kind == "b" for name in MASKS):
+        return []
+    masks = [np.atleast_2d(archive.read(name)) for name in MASKS]
+    rows, chosen = min(map(len, masks)), split or 0
+    if chosen >= rows:
+        return [f"{rows} splits; there is none with number {chosen}"]
+    return [
+        f"{rows} split{'s' if rows > 1 else ''}, number {chosen}: {_joined([int(mask[chosen].sum()) for mask in masks])}"
+    ]
+
+
+def unread_lines(archive: Archive) -> list[str]:
+    """Returns a line for each array that nothing reads."""
+    adjacency = "adj_indptr" in archive and "edge_index" not in archive
+    known = GNN_BENCHMARK if adjacency else KNOWN
+    found = []
+    for name in archive.names:
+        if name not in known and not archive.is_pickled(name):
+            meant = None if adjacency else meant_by(name, archive)
+            found.append(f"{name} is not read" + (f"; rename it to {meant}" if meant else ""))
+    return found
+
+
+def _num_ids(archive: Archive, name: str) -> int:
+    header = archive.header(name)
+    return int(np.count_nonzero(archive.read(name))) if header.dtype.kind == "b" else int(np.prod(header.shape))
+
+
+def _joined(counts: list[int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in zip(PARTS, counts, strict=True))

@@ -1,0 +1,227 @@
+"""Bundles: a folder with all artifacts that one training needs, to be carried to another machine.
+
+    OUT/store/STAGE/VERSION/...      the artifacts, byte for byte as in a home
+    OUT/bundle.json                  what they are for: recipe, table, versions, and name and size of every file; sealed, and written last
+
+Data are prepared where processors and disks are cheap, and models trained where a GPU is (DiskGNN, sections 3 and 4, splits its work
+there: offline sampling and packing on the one side, training on the other). A bundle is a plain folder, so any program copies it, and
+copying again copies only what is missing.
+
+What is in it is what the garbage collector would keep for the sake of the training: the artifacts that it reads and all that these were
+built from, with their parts, as far as the home still has them. So `verify`, `show` and `gc` work on the other machine as they do here.
+
+A bundle is written whole or not at all: its list comes last. Whoever takes from it compares names and sizes of all files with the list,
+then reads every byte and compares it with the digests, and publishes an artifact only then. A copy that was cut short is refused before
+that.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from assets.storage.artifact import MANIFEST, Artifact, read_artifact
+from assets.storage.collect import lineage
+from assets.storage.filesystem import make_folder, reporting_full_disk, sync_path, write_durably
+from assets.storage.keep import closure
+from assets.storage.leases import Address
+from assets.storage.sealed_json import seal, unseal
+from assets.storage.staging import Staging
+from assets.storage.store import Store
+from assets.storage.version import short
+from kernels.errors import InputError
+
+LIST, FORMAT = "bundle.json", 1
+COPIED_AGAIN = "copy the bundle again, or make it again: graphmill bundle PIPELINE NAME OUT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """What a bundle says of itself.
+
+    Attributes:
+        folder: of the bundle.
+        pipeline: name of the pipeline.
+        file, text: name and content of the pipeline file.
+        table: name of the train table.
+        inputs: stage -> version of every artifact that the training reads.
+        sizes: path below the folder -> bytes, of every file of the artifacts.
+    """
+
+    folder: Path
+    pipeline: str
+    file: str
+    text: str
+    table: str
+    inputs: Mapping[str, str]
+    sizes: Mapping[str, int]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all artifacts."""
+        return sum(self.sizes.values())
+
+    def addresses(self) -> list[Address]:
+        """Returns the addresses of the artifacts, by stage and version."""
+        parts = [name.split("/") for name in self.sizes]
+        return sorted({(stage, version) for _, stage, version, *_ in parts})
+
+
+def needed(store: Store, inputs: Sequence[Artifact]) -> list[Address]:
+    """Returns the addresses of artifacts and of all that they were built from, as far as the store has it, by stage and version."""
+    known = lineage(store)
+    return sorted(closure(((each.stage, each.version) for each in inputs), known) & known.keys())
+
+
+def write_bundle(
+    store: Store,
+    out: Path,
+    inputs: Mapping[str, Artifact],
+    recipe: Mapping[str, str],
+    report: Callable[[str], None] = lambda line: None,
+) -> Bundle:
+    """Copies what a training needs into a folder, compares every byte, and writes the list.
+
+    Args:
+        store: has the artifacts.
+        out: the folder; a bundle that was interrupted is gone on with.
+        inputs: stage -> artifact that the training reads.
+        recipe: pipeline, file, text and table, as in `Bundle`.
+        report: gets a line about each artifact.
+
+    Raises:
+        InputError: the folder holds something else, an artifact is damaged, or the disk is full.
+    """
+    _require_room_for_bundle(out)
+    (out / LIST).unlink(missing_ok=True)
+    sizes: dict[str, int] = {}
+    # The lineage is looked up under the lease of what it begins with: a collector spares what that refers to.
+    with store.lease(*((each.stage, each.version) for each in inputs.values())):
+        for address in needed(store, list(inputs.values())):
+            source, target = store.root.joinpath(*address), out / "store" / address[0] / address[1]
+            with reporting_full_disk(target):
+                _copy(source, target)
+            problems = _problems(target)
+            if problems:
+                raise InputError(f"{'/'.join(address)} is damaged: {problems[0]}", read_artifact(source).remedy)
+            sizes |= {str(path.relative_to(out)): path.stat().st_size for path in _files(target)}
+            report(f"{address[0]}/{short(address[1])}")
+    named = {stage: artifact.version for stage, artifact in inputs.items()}
+    with reporting_full_disk(out):
+        write_durably(out / LIST, seal({"format": FORMAT, **recipe, "inputs": named, "sizes": sizes}))
+        sync_path(out)
+    return open_bundle(out)
+
+
+def open_bundle(folder: Path) -> Bundle:
+    """Reads the list of a bundle and compares it with the files that are there.
+
+    Raises:
+        InputError: it is no bundle, or files are missing or have other sizes: its copy was cut short.
+    """
+    try:
+        found = unseal(folder / LIST)
+    except ValueError as error:
+        raise InputError(f"{folder} is no whole bundle: {error}", COPIED_AGAIN) from error
+    if found.get("format") != FORMAT:
+        raise InputError(
+            f"{folder} is a bundle of format {found.get('format')}, not {FORMAT}", "update graphmill here or there"
+        )
+    bundle = Bundle(
+        folder=folder, **{name: found[name] for name in ("pipeline", "file", "text", "table", "inputs", "sizes")}
+    )
+    wrong = list(_wrong_sizes(bundle))
+    if wrong:
+        more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise InputError(f"the bundle {folder} was cut short: {'; '.join(wrong[:3])}{more}", COPIED_AGAIN)
+    return bundle
+
+
+def take_from(bundle: Bundle, store: Store, report: Callable[[str], None] = lambda line: None) -> None:
+    """Puts the artifacts of a bundle into a store, those that it has not got. Every byte is compared before one is published.
+
+    Raises:
+        InputError: an artifact is damaged, or the disk is full.
+    """
+    waiting = [address for address in bundle.addresses() if store.find(*address) is None]
+    # What others are built from comes first: an interrupted run leaves no gap in a lineage.
+    for stage, version in sorted(waiting, key=lambda address: (_depth(bundle.folder, address), address)):
+        _publish(bundle.folder / "store" / stage / version, store, (stage, version))
+        report(f"{stage}/{short(version)} taken from {bundle.folder}")
+
+
+def _publish(source: Path, store: Store, address: Address) -> None:
+    target, staging = store.root.joinpath(*address), Staging(store.root)
+    try:
+        with reporting_full_disk(target), store.lease(address):
+            staging.open()
+            copy = staging.folder.joinpath(*address)  # an artifact is named by its folders
+            _copy(source, copy)
+            problems = _problems(copy)
+            if problems:
+                raise InputError(f"{source} is damaged: {problems[0]}", COPIED_AGAIN)
+            make_folder(target.parent)
+            if target.exists():  # damaged: what `find` does not take for an artifact
+                os.rename(target, staging.second_folder())
+            os.rename(copy, target)
+            sync_path(target.parent)
+    finally:
+        staging.close()
+
+
+def _depth(folder: Path, address: Address, seen: dict[Address, int] | None = None) -> int:
+    """Returns the length of the longest chain of artifacts of a bundle that one was built from."""
+    seen = {} if seen is None else seen
+    if address not in seen:
+        path = folder / "store" / address[0] / address[1]
+        if not path.is_dir():
+            return 0
+        manifest = unseal(path / MANIFEST)
+        read = [*manifest.get("inputs", {}).values(), *manifest.get("parts", ())]
+        seen[address] = 1 + max((_depth(folder, (each["stage"], each["version"]), seen) for each in read), default=0)
+    return seen[address]
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copies a folder of an artifact; files that are there in the right size are left, and compared afterwards like all others."""
+    for path in _files(source):
+        copy = target / path.relative_to(source)
+        make_folder(copy.parent)
+        if not copy.is_file() or copy.stat().st_size != path.stat().st_size:
+            shutil.copyfile(path, copy)
+            sync_path(copy)
+
+
+def _problems(path: Path) -> list[str]:
+    try:
+        return read_artifact(path).verify()
+    except (ValueError, OSError) as error:
+        return [str(error)]
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    yield from (path for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def _wrong_sizes(bundle: Bundle) -> Iterator[str]:
+    for name, size in bundle.sizes.items():
+        path = bundle.folder / name
+        if not path.is_file():
+            yield f"{name} is missing"
+        elif path.stat().st_size != size:
+            yield f"{name} has {path.stat().st_size:,} of {size:,} bytes"
+
+
+def _require_room_for_bundle(out: Path) -> None:
+    """Refuses to write into a folder with something else than a bundle in it.
+
+    Raises:
+        InputError: it holds something else.
+    """
+    strange = sorted(path.name for path in out.iterdir() if path.name not in (LIST, "store")) if out.is_dir() else []
+    if out.exists() and (not out.is_dir() or strange):
+        raise InputError(f"{out} is there and is no bundle", "give a folder that does not exist yet")
+    make_folder(out)

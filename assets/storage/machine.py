@@ -1,0 +1,65 @@
+"""How much memory this machine gives to a process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from assets.sizes import format_bytes
+from kernels.errors import InputError
+
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+
+
+def memory_bytes() -> int:
+    """Returns the bytes of main memory that this process may use: the machine's, or its control group's limit."""
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min([installed, *_limits()])
+
+
+def require_memory(wanted: int, what: str, remedy: str) -> None:
+    """Refuses what no memory of this machine can hold, before any of it is allocated.
+
+    Args:
+        wanted: bytes that are needed at least.
+        what: what needs them.
+        remedy: what to do.
+
+    Raises:
+        InputError: the machine has fewer.
+    """
+    there = memory_bytes()
+    if wanted > there:
+        raise InputError(
+            f"{what} would take at least {format_bytes(wanted)} of memory, and this machine has {format_bytes(there)}",
+            remedy,
+        )
+
+
+def require_plain_file(path: Path, remedy: str) -> None:
+    """Refuses what may never end, such as a pipe or a device; a missing file is left to whoever reads it.
+
+    Raises:
+        InputError: something else than a file stands there.
+    """
+    if path.exists() and not path.is_file():
+        what = (
+            "a folder"
+            if path.is_dir()
+            else "a device"
+            if path.is_char_device() or path.is_block_device()
+            else "a pipe or a socket"
+        )
+        raise InputError(f"{path} is {what}, not a file", remedy)
+
+
+def _limits() -> Iterator[int]:
+    """Yields the memory limits of control groups, version 2 and 1, where there are any."""
+    for place in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            text = (CONTROL_GROUPS / place).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            yield int(text)

@@ -1,0 +1,107 @@
+"""What the machine refuses, as one message: a home that cannot be written, a disk, memory or a table of open files that is used up.
+
+A step may fail anywhere by such an error, so no step catches it by itself: `refusal` turns it into an `InputError` at the doors (the
+command line, the assets, the process of a training, each build). A missing file is not among them: whoever reads a file that may be missing
+says so where it reads; anywhere else that is a defect, and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from assets.sizes import format_bytes
+from assets.storage.filesystem import full_disk, full_errno
+from kernels.errors import InputError
+
+WRITABLE = "correct its permissions, or point GRAPHMILL_HOME at a folder that can be written"
+REFUSED = {
+    errno.EACCES: WRITABLE,
+    errno.EPERM: WRITABLE,
+    errno.EROFS: "the file system is mounted read-only: mount it for writing, or point GRAPHMILL_HOME elsewhere",
+    errno.EXDEV: "`store` and all in it have to be on one file system: replace links and mounts inside the home by folders",
+    errno.ENOTDIR: "a file stands where a folder is needed: move it away",
+    errno.EISDIR: "a folder stands where a file is needed: move it away",
+    errno.EEXIST: "something else stands there: move it away",
+    errno.ELOOP: "a symbolic link leads to itself: replace it",
+    errno.ENAMETOOLONG: "give a shorter path",
+    errno.EMFILE: "this process may open no more files: raise `ulimit -n`",
+    errno.ENFILE: "this machine may open no more files: end other programs",
+    errno.EAGAIN: "this user may start no more processes or threads: raise `ulimit -u`, or end other programs",
+    errno.EIO: "the device failed: look into the system's log, and run `graphmill verify` afterwards",
+    errno.ESTALE: "the file server has another file now: mount it again",
+    errno.ETXTBSY: "the file is being executed: end that program",
+    errno.ENXIO: "it is no plain file: give a file",
+    errno.ENODEV: "it is no plain file: give a file",
+}
+"""What to do about each."""
+MEMORY = (
+    'lower what takes it: `threads` and `workers`, batch_size, fanouts or hidden, `[memory]`; features = "mapped" holds no rows; '
+    "`graphmill inspect` shows what a graph needs"
+)
+OUT_OF_MEMORY = ("OutOfMemoryError", "OutOfMemoryException")
+"""Names of the exceptions of torch and DuckDB, which are not imported for this."""
+
+
+def refusal(error: BaseException) -> InputError | None:
+    """Returns what the machine refused, None for an error that is something else.
+
+    Args:
+        error: that was raised; an `InputError` is returned as it is.
+    """
+    if isinstance(error, InputError):
+        return error
+    path = Path(os.fsdecode(name)) if (name := getattr(error, "filename", None)) and not isinstance(name, int) else None
+    code = full_errno(error) if isinstance(error, OSError) else None
+    if code is not None and path is not None:
+        return full_disk(code, path)
+    if is_memory(error):
+        return out_of_memory(error)
+    if isinstance(error, OSError) and (error.errno in REFUSED or code is not None):
+        where = f"{path}: " if path else ""
+        other = f" ({os.fsdecode(error.filename2)})" if error.filename2 else ""
+        remedy = REFUSED.get(error.errno or 0, "free space where this is written")
+        return InputError(f"{where}{error.strerror}{other}", remedy)
+    return None
+
+
+def out_of_memory(error: BaseException, need: str = "") -> InputError:
+    """Returns what to say when memory ran out.
+
+    Args:
+        error: that said so.
+        need: how much memory what was being done takes, where it is known.
+    """
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    said = "".join(f": {text}" for text in (need, str(error)) if text)
+    return InputError(f"there is not enough memory ({format_bytes(free)} are free){said}", MEMORY)
+
+
+@contextmanager
+def reporting_refusals(doing: str) -> Iterator[None]:
+    """Turns what the machine refuses inside into an `InputError`.
+
+    Args:
+        doing: what was being done, for its first words.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        found = refusal(error)
+        if found is None:
+            raise
+        raise InputError(f"{doing}: {found.problem}", found.remedy) from error
+
+
+def is_memory(error: BaseException) -> bool:
+    """Tells whether an error says that memory ran out."""
+    if isinstance(error, MemoryError) or type(error).__name__ in OUT_OF_MEMORY:
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)

@@ -1,0 +1,122 @@
+"""Finding what is damaged in a store, with what was built from other bytes than are there now, so that a run rebuilds exactly that.
+
+Every step compares what it reads before it builds (assets/storage/verified.py) and notes the digest of each input's content. So an artifact
+that was built from a damaged one before or after the damage is sound, and stays. Two kinds go besides what is damaged itself:
+
+- what was built from other content than its input has now, under the same version;
+- what an older version of graphmill built from a damaged artifact: it compared nothing, and noted nothing.
+
+A damaged part of a fan-out artifact goes alone; the whole counts as absent then, and a run rebuilds the part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assets.storage.artifact import MANIFEST, Artifact, content_digest, read_artifact
+from assets.storage.sealed_json import unseal
+from assets.storage.store import Store
+from assets.storage.version import short
+
+Address = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damage:
+    """An artifact that cannot be trusted.
+
+    Attributes:
+        path: its folder.
+        problems: what is wrong, one text per problem.
+        part_of: address of the whole where it is a part; None for any other.
+    """
+
+    path: Path
+    problems: Sequence[str]
+    part_of: Address | None
+
+    @property
+    def address(self) -> Address:
+        """Stage and version."""
+        return self.path.parent.name, self.path.name
+
+    @property
+    def label(self) -> str:
+        """Stage and short version, for people."""
+        return f"{self.path.parent.name}/{short(self.path.name)}"
+
+
+def find_damage(store: Store, folders: Sequence[Path] | None = None, threads: int = 2) -> list[Damage]:
+    """Reads every byte of artifacts and returns those that cannot be trusted, inputs before what was built from them.
+
+    Args:
+        store: has them.
+        folders: artifacts to read; None for all. What was built from a damaged one is looked for in the whole store.
+        threads: number of reading threads.
+    """
+    found = {}
+    for path in store.folders() if folders is None else folders:
+        problems = _problems(path, threads)
+        if problems:
+            found[path.parent.name, path.name] = _damage(path, problems)
+    while more := [each for each in _built_wrongly(store, found) if each.address not in found]:
+        found |= {each.address: each for each in more}
+    return list(found.values())
+
+
+def remove_damage(store: Store, found: Damage) -> bool:
+    """Removes an artifact in one step; returns False where a running job uses it, or what it is a part of."""
+    if found.part_of is None:
+        return store.discard(*found.address)
+    with store.leases.alone(found.part_of) as alone:
+        return alone and store.discard(*found.address)
+
+
+def lineage_problems(store: Store, artifact: Artifact) -> list[str]:
+    """Returns what an artifact was built from that has other content now, one text per input."""
+    problems = []
+    for entry in artifact.inputs.values():
+        now = store.find(entry["stage"], entry["version"]) if "content" in entry else None
+        if now is not None and now.content != entry["content"]:
+            problems.append(f"built from other bytes than {now.label} has now")
+    return problems
+
+
+def _problems(path: Path, threads: int) -> list[str]:
+    try:
+        return read_artifact(path).verify(threads)
+    except FileNotFoundError:
+        return []
+    except ValueError as error:
+        return [str(error)]
+
+
+def _built_wrongly(store: Store, damaged: Mapping[Address, Damage]) -> Iterator[Damage]:
+    for path in store.folders():
+        manifest = _manifest(path)
+        for entry in manifest.get("inputs", {}).values():
+            address = entry["stage"], entry["version"]
+            label = f"{address[0]}/{short(address[1])}"
+            if "content" not in entry:
+                if address in damaged:
+                    yield _damage(path, [f"built from {label} without comparing it, and {label} is damaged"])
+                continue
+            now = _manifest(store.root.joinpath(*address))
+            if now and content_digest(now) != entry["content"]:
+                yield _damage(path, [f"built from other bytes than {label} has now"])
+
+
+def _damage(path: Path, problems: Sequence[str]) -> Damage:
+    part = _manifest(path).get("part")
+    return Damage(path=path, problems=problems, part_of=(part["stage"], part["of"]) if part else None)
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    """Returns a manifest, empty where it is damaged or gone."""
+    try:
+        return unseal(path / MANIFEST)
+    except (ValueError, FileNotFoundError):
+        return {}

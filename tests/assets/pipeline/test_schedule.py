@@ -1,0 +1,112 @@
+"""The table [schedule]: what it takes, and the line of each mistake in it."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assets.pipeline.file import parse_pipeline
+from assets.pipeline.schedule import FIELDS, SHORT_FORMS, ScheduleTable, _wrong_cron
+from kernels.errors import InputError
+from trainers.config import TrainTable
+
+GRAPH = '[graph]\nsource = "sbm"\nnodes = 300\nedges = 2000\n'
+
+
+def parsed(text: str):
+    return parse_pipeline(Path("/x/mine.toml"), (GRAPH + text).encode(), TrainTable)
+
+
+def test_a_file_without_the_table_has_no_schedule():
+    assert parsed("").schedule is None
+
+
+def test_all_keys():
+    table = parsed(
+        '[schedule]\ncron = "30 3 * * mon-fri"\ntimezone = "Europe/Berlin"\njob = "preprocess"\nenabled = false\nrefresh = true\n'
+        'priority = -5\non_failure = ["notify", "--all"]\nwebhook = "TEAM_HOOK"\n'
+    ).schedule
+    assert table == ScheduleTable(
+        cron="30 3 * * mon-fri",
+        timezone="Europe/Berlin",
+        job="preprocess",
+        enabled=False,
+        refresh=True,
+        priority=-5,
+        on_failure=("notify", "--all"),
+        webhook="TEAM_HOOK",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ('cron = "0 3 * *"', 6, "has 4 fields"),
+        ('cron = "61 3 * * *"', 6, "'61' is no minute: 61 is not between 0 and 59"),
+        ('cron = "0 3 * * fry"', 6, "'fry' is no day of the week"),
+        ('cron = "0 22-3 * * *"', 6, "22-3 ends before it begins"),
+        ('cron = "*/0 * * * *"', 6, "the step 0 is not between 1 and 59"),
+        ('cron = "0 3 30 feb *"', 6, "never comes: no such month has a day 30"),
+        ('cron = "@often"', 6, "is not one of @hourly"),
+        ('cron = "* * * * * *"', 6, "has 6 fields"),
+        ('cron = "0 3 * * *"\ntimezone = "Europe/Berlim"', 7, "did you mean Europe/Berlin?"),
+        ('cron = "0 3 * * *"\njob = "alll"', 7, "did you mean all?"),
+        ('cron = "0 3 * * *"\njob = "train"', 7, "the file has no [[train]] table"),
+        ('cron = "0 3 * * *"\nenabled = "yes"', 7, "is not true or false"),
+        ('cron = "0 3 * * *"\npriority = 5000', 7, "is not between -1000 and 1000"),
+        ('cron = "0 3 * * *"\nwebhook = "https://hooks.example.org/T0/secret"', 7, "is a secret"),
+        ('cron = "0 3 * * *"\non_failure = [""]', 7, "names no program"),
+        ("enabled = true", 5, "neither cron nor refresh"),
+        ('crom = "0 3 * * *"', 6, "did you mean cron?"),
+    ],
+)
+def test_a_mistake_is_reported_at_its_line(text, line, message):
+    with pytest.raises(InputError) as raised:
+        parsed(f"[schedule]\n{text}\n")
+    assert f"mine.toml:{line}: " in str(raised.value) and message in str(raised.value)
+    assert "hooks.example.org" not in str(raised.value), "a secret is not echoed"
+
+
+def test_two_mistakes_are_reported_at_once():
+    with pytest.raises(InputError, match="has 2 mistakes") as raised:
+        parsed('[schedule]\ntimezone = "Mars"\ncron = "0 99 * * *"\n')
+    assert "mine.toml:6: timezone" in str(raised.value) and "mine.toml:7: cron" in str(raised.value)
+
+
+def item(low: int, high: int, names: tuple[str, ...]):
+    number = st.integers(low - 1, high + 1)
+    word = number.map(str) | (st.sampled_from(names) if names else st.nothing())
+    step = st.one_of(st.just(""), st.integers(0, high + 1).map("/{}".format))
+    return st.one_of(
+        st.tuples(st.just("*"), step), st.tuples(word), st.tuples(word, st.just("-"), word, step), st.tuples(word, step)
+    ).map("".join)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_what_is_accepted_is_accepted_by_dagster(data):
+    from dagster._utils.schedules import is_valid_cron_schedule, schedule_execution_time_iterator
+
+    words = [
+        ",".join(data.draw(st.lists(item(low, high, names), min_size=1, max_size=2))) for _, low, high, names in FIELDS
+    ]
+    cron = " ".join(words)
+    if not _wrong_cron(cron):
+        assert is_valid_cron_schedule(cron), cron
+        assert next(iter(schedule_execution_time_iterator(0.0, cron, "Europe/Berlin", ascending=True))), cron
+
+
+def test_short_forms_and_usual_ones_are_accepted():
+    from dagster._utils.schedules import is_valid_cron_schedule
+
+    for cron in (
+        *SHORT_FORMS,
+        "* * * * *",
+        "0 3 * * *",
+        "*/15 8-18 * * 1-5",
+        "0 0 29 2 *",
+        "0 0 31 1,2 *",
+        "5 4 1 jan,jul 7",
+    ):
+        assert not _wrong_cron(cron) and is_valid_cron_schedule(cron), cron

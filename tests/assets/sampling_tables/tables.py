@@ -1,0 +1,21 @@
+"""Alias tables of a graph, for the tests of trainers and the laws."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from assets.building.materialize import materialize
+from assets.sampling.config import SamplingConfig
+from assets.sampling_tables.config import TablesExecution, tables_config
+from assets.sampling_tables.stage import SAMPLING_TABLES
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+
+
+def with_tables(home: Path, inputs: Mapping[str, Artifact], sampling: SamplingConfig) -> dict[str, Artifact]:
+    """Returns the inputs, and beside them the alias tables where neighbours are drawn by weight."""
+    config = tables_config(sampling)
+    if config is None:
+        return dict(inputs)
+    given = {"graph": inputs["graph"]}
+    made = materialize(Store(home), SAMPLING_TABLES, config, TablesExecution(threads=1), given)
+    return {**inputs, "sampling_tables": made}
