@@ -1,11 +1,14 @@
 """Trains one `[[train]]` table of a pipeline: the whole of what a machine without the orchestrator needs.
 
-    python -m trainers PIPELINE NAME [--home HOME] [--input STAGE=VERSION ...] [--resume] [--retrain]
+    python -m trainers PIPELINE NAME [--home HOME] [--input STAGE=VERSION ...] [--resume] [--retrain] [--ranks N]
+    python -m trainers --from BUNDLE [--home HOME] [--resume] [--retrain]
 
 PIPELINE is a name or the path of a TOML file. The artifacts that it reads (trainers/inputs.py) must be in the home. `--input graph=VERSION`
 and `--input features=VERSION` name graph and features on a machine that has the artifacts and not the raw files they were built from; other
-stages are named alike. Budgets are resolved where they are missing. Launched by a Dagster step, the same program takes everything from its
-Pipes context and reports versions, scores and the learning curve's rows back.
+stages are named alike. `--from` takes recipe, table and artifacts from a bundle that `graphmill bundle` made, compares every byte and puts
+the artifacts into the home. With `--ranks` this process starts the ranks of a training that they share, and passes on what they say; under
+torchrun (RANK and WORLD_SIZE are set) it is one of them. Budgets are resolved where they are missing. Launched by a Dagster step, the same
+program takes everything from its Pipes context and reports versions, scores and the learning curve's rows back.
 """
 
 from __future__ import annotations
@@ -19,11 +22,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from assets.building.child import end_with_parent
 from assets.pipeline.file import Pipeline, find_pipeline, parse_pipeline
+from assets.pipeline.schema import VARIABLE
 from assets.storage.artifact import Artifact
+from assets.storage.refused import refusal
 from assets.storage.store import Store
 from kernels.errors import InputError
 from trainers.config import TrainTable
+from trainers.ranks.launch import EXIT_PEER, PARENT
+from trainers.ranks.leave import report
 from trainers.record.epoch_lines import Lines
 
 EXIT_INPUT, EXIT_INTERRUPTED = 1, 130
@@ -47,6 +55,8 @@ class Order:
     retrain: bool = False
     # Which epochs a line is printed about.
     epoch_lines: Lines = "some"
+    # Processes on this machine that share the training; 0 for what the table says.
+    ranks: int = 0
     # Gets these lines as well; None for standard error alone.
     tell: Callable[[str], None] | None = None
 
@@ -57,49 +67,171 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if "DAGSTER_PIPES_CONTEXT" in os.environ:
             return _train_for_dagster()
-        path = find_pipeline(options.pipeline)
-        pipeline = parse_pipeline(path, path.read_bytes(), TrainTable, options.pipeline)
-        given = dict(options.input)
+        if PARENT in os.environ:
+            return _train_as_rank()
+        if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's sessions are out of reach of a group kill
+            end_with_parent()
+        order = _from_bundle(options) if options.source else _from_pipeline(options)
         lines = "none" if options.quiet else "all" if options.verbose else "some"
-        order = Order(pipeline=pipeline, table=options.name, home=options.home, inputs=given, resume=options.resume)
-        train(replace(order, retrain=options.retrain, epoch_lines=lines))
+        order = replace(order, resume=options.resume, retrain=options.retrain, ranks=options.ranks)
+        train(replace(order, epoch_lines=lines))
         return 0
-    except InputError as error:
-        print(f"python -m trainers: {error}", file=sys.stderr)
-        return EXIT_INPUT
     except KeyboardInterrupt:
         print("python -m trainers: interrupted; --resume goes on from the last checkpoint", file=sys.stderr)
         return EXIT_INTERRUPTED
+    except Exception as error:
+        if type(error).__name__ == "PeerError":  # the module that defines it loads torch
+            return _lost(error)
+        said = refusal(error)
+        if said is None:
+            raise
+        print(f"python -m trainers: {said}", file=sys.stderr)
+        return EXIT_INPUT
+
+
+def _from_pipeline(options: argparse.Namespace) -> Order:
+    """Returns what is to be trained, from a pipeline file and the name of a table."""
+    if not (options.pipeline and options.name):
+        raise InputError("it is not said what to train", "write PIPELINE NAME, or --from BUNDLE")
+    path = find_pipeline(options.pipeline)
+    pipeline = parse_pipeline(path, path.read_bytes(), TrainTable, options.pipeline)
+    return Order(pipeline=pipeline, table=options.name, home=options.home, inputs=dict(options.input), resume=False)
+
+
+def _from_bundle(options: argparse.Namespace) -> Order:
+    """Returns what is to be trained, from a bundle whose artifacts are put into the home."""
+    from assets.storage.bundle import open_bundle, take_from
+
+    if options.pipeline or options.name or options.input:
+        raise InputError(
+            "a bundle names pipeline, table and artifacts itself", "leave PIPELINE, NAME and --input out beside --from"
+        )
+    bundle = open_bundle(options.source)
+    for name in VARIABLE.findall(bundle.text):
+        # The raw data stayed where they were; nothing reads them here, so their place may be anywhere.
+        os.environ.setdefault(name, str(bundle.folder))
+    pipeline = parse_pipeline(bundle.folder / bundle.file, bundle.text.encode(), TrainTable)
+    take_from(bundle, Store(options.home), lambda line: print(line, file=sys.stderr))
+    return Order(pipeline=pipeline, table=bundle.table, home=options.home, inputs=bundle.inputs, resume=False)
 
 
 def train(order: Order) -> Sequence[Artifact]:
-    """Returns the model artifacts of the table, training those that the store does not have.
+    """Returns the model artifacts of the table, of one split after the other, training those that the store does not have.
 
     Raises:
         InputError: there is no such table or graph, or a value does not fit the graph.
     """
-    from trainers.inputs import find_table_inputs
-    from trainers.record.progress import open_progress
-    from trainers.run import train_table
+    apart = order.pipeline.by_split
+    if len(apart) > 1 and (order.inputs or "WORLD_SIZE" in os.environ):
+        why = "torchrun trains on one graph" if "WORLD_SIZE" in os.environ else "--input names one graph"
+        problem = f"{why}, and {order.pipeline.path} lists the splits {', '.join(order.pipeline.splits)}"
+        raise InputError(problem, "write one as `split` in [graph]")
+    return [model for each in apart for model in _train_split(replace(order, pipeline=each))]
 
+
+def _train_split(order: Order) -> Sequence[Artifact]:
+    """Returns the models of one split."""
     pipeline, store = order.pipeline, Store(order.home)
     table = next((each for each in pipeline.train if each.name == order.table), None)
     if table is None:
         names = ", ".join(each.name for each in pipeline.train) or "(none)"
         raise InputError(f"{pipeline.path} has no [[train]] table {order.table!r}", f"the names are: {names}")
-    found = find_table_inputs(pipeline, table, store, order.inputs)
-    return train_table(
-        store,
-        found.inputs,
-        table,
-        pipeline.sampling,
-        pipeline.seed,
-        reads=found.reads,
-        resume=order.resume,
-        retrain=order.retrain,
-        asked_by=f"{pipeline.name}/{table.name}",
-        epoch_lines=order.epoch_lines,
-        progress=open_progress(title=f"{table.name}: ", also=order.tell),
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    asked = order.ranks or getattr(table.settings, "ranks", 1)
+    if not table.technique.by_parts and max(asked, world) > 1:
+        problem = f"{max(asked, world)} ranks, but trainer = {table.trainer!r} trains in one process"
+        raise InputError(problem, 'leave --ranks out, or set trainer = "distributed"')
+    if asked > 1 and world == 1:
+        return _launch_ranks(order, table, store, asked)
+    return _train_here(order, table, store, first=rank == 0)
+
+
+def _train_here(order: Order, table: TrainTable, store: Store, *, first: bool) -> Sequence[Artifact]:
+    """Trains in this process, which may be one of several ranks; the first one writes the models."""
+    from trainers.inputs import find_table_inputs
+    from trainers.ranks.group import DEFAULT_TIMEOUT, coming, joined
+    from trainers.record.progress import open_progress
+    from trainers.run import train_table
+
+    pipeline, timeout = order.pipeline, getattr(table.settings, "timeout", DEFAULT_TIMEOUT)
+    with coming() as meeting:
+        # Before the ranks meet: digests of raw files may take longer on one machine than on another.
+        found = find_table_inputs(pipeline, table, store, order.inputs, whole=first)
+        with joined(timeout, meeting) as ranks:
+            return train_table(
+                store,
+                found.inputs,
+                table,
+                pipeline.sampling,
+                pipeline.seed,
+                reads=found.reads,
+                resume=order.resume,
+                retrain=order.retrain,
+                asked_by=f"{pipeline.name}/{table.name}",
+                epoch_lines=order.epoch_lines if first else "none",
+                progress=open_progress(title=f"{table.name}: ", also=order.tell) if first else None,
+                ranks=ranks,
+            )
+
+
+def _launch_ranks(order: Order, table: TrainTable, store: Store, world: int) -> Sequence[Artifact]:
+    """Starts the ranks, waits for them and returns the models that they trained."""
+    from trainers.inputs import find_table_inputs
+    from trainers.ranks.launch import run_ranks
+
+    told = f"  {table.name}: "
+    given = {
+        "path": str(order.pipeline.path),
+        "text": order.pipeline.text,
+        "table": order.table,
+        "home": str(store.home),
+        "inputs": dict(order.inputs),
+        "resume": order.resume,
+        "retrain": order.retrain,
+        "epoch_lines": order.epoch_lines,
+    }
+    tell = order.tell or (lambda line: None)
+    command = [sys.executable, "-m", "trainers", order.pipeline.name, table.name]
+    run_ranks(command, given, world, lambda line: tell(line.strip()) if line.startswith(told) else None)
+    from trainers.run import trained_models
+
+    return trained_models(
+        store, find_table_inputs(order.pipeline, table, store, order.inputs).inputs, table, order.pipeline
+    )
+
+
+def _train_as_rank() -> int:
+    """Trains as one of the ranks that a launcher has started, and returns the exit code."""
+    end_with_parent(int(os.environ[PARENT]))
+    try:
+        train(_order(json.load(sys.stdin)))
+    except Exception as error:
+        said = refusal(error)
+        if said is None:
+            raise
+        report(said)
+        return EXIT_INPUT
+    return 0
+
+
+def _lost(error: Exception) -> int:
+    """Says that another rank is gone, and ends this process: threads may wait in calls that never return."""
+    print(f"python -m trainers: {error}", file=sys.stderr, flush=True)
+    os._exit(EXIT_PEER)
+
+
+def _order(extras: Mapping[str, Any]) -> Order:
+    """Returns the order that a launcher has sent as plain values."""
+    path = Path(extras["path"])
+    return Order(
+        pipeline=parse_pipeline(path, extras["text"].encode(), TrainTable),
+        table=extras["table"],
+        home=Path(extras["home"]),
+        inputs=extras["inputs"],
+        resume=extras["resume"],
+        retrain=extras.get("retrain", False),
+        epoch_lines=extras.get("epoch_lines", "some"),
+        ranks=extras.get("ranks", 0),
     )
 
 
@@ -108,25 +240,16 @@ def _train_for_dagster() -> int:
 
     with open_dagster_pipes() as pipes:
         try:
-            extras = pipes.extras
-            path = Path(extras["path"])
-            order = Order(
-                pipeline=parse_pipeline(path, extras["text"].encode(), TrainTable),
-                table=extras["table"],
-                home=Path(extras["home"]),
-                inputs=extras["inputs"],
-                resume=extras["resume"],
-                retrain=extras.get("retrain", False),
-                epoch_lines=extras.get("epoch_lines", "some"),
-                tell=pipes.log.info,
-            )
-            models = train(order)
-        except InputError as error:
-            # The step raises it again; printed here as well, a user would read it twice.
-            pipes.report_custom_message({"problem": error.problem, "remedy": error.remedy})
-            return EXIT_INPUT
+            models = train(replace(_order(pipes.extras), tell=pipes.log.info))
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
+        except Exception as error:
+            said = refusal(error)
+            if said is None:
+                raise
+            # The step raises it again; printed here as well, a user would read it twice.
+            pipes.report_custom_message({"problem": said.problem, "remedy": said.remedy})
+            return EXIT_INPUT
         pipes.report_asset_materialization(metadata=_reported(models))
     return 0
 
@@ -140,8 +263,15 @@ def _reported(models: Sequence[Artifact]) -> Mapping[str, Any]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m trainers", description="Trains one [[train]] table of a pipeline.")
-    parser.add_argument("pipeline", help="name, or path of a TOML file")
-    parser.add_argument("name", help="name of the [[train]] table")
+    parser.add_argument("pipeline", nargs="?", help="name, or path of a TOML file")
+    parser.add_argument("name", nargs="?", help="name of the [[train]] table")
+    parser.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        metavar="BUNDLE",
+        help="folder that `graphmill bundle` made; it names pipeline, table and artifacts",
+    )
     parser.add_argument("--home", type=Path, help="where artifacts are; default $GRAPHMILL_HOME or ./.graphmill")
     parser.add_argument(
         "--input",
@@ -155,6 +285,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-q", "--quiet", action="store_true", help="print no line about epochs")
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="print a line about every epoch; else about a hundred"
+    )
+    parser.add_argument(
+        "--ranks",
+        type=int,
+        default=0,
+        help="processes on this machine that share the training; default: the table's ranks",
     )
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint where there is one")
     parser.add_argument("--retrain", action="store_true", help="train again what is trained already, in its place")

@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from assets.storage.refused import refusal
 from kernels.errors import InputError
 
 FORMAT = 2
@@ -91,10 +92,11 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
-        raise InputError(
-            f"cannot write the checkpoint {path} ({len(data):,} bytes): {error}", "free space and use --resume"
-        ) from error
+        said = refusal(error)
+        problem = f"cannot write the checkpoint {path} ({len(data):,} bytes): {error}"
+        raise InputError(problem, f"{said.remedy if said else 'free space'}; then use --resume") from error
+    finally:
+        part.unlink(missing_ok=True)  # an interrupt may have come before the file took its name
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -108,10 +110,33 @@ def read_checkpoint(path: Path, version: str) -> Checkpoint | None:
     Raises:
         InputError: the file is damaged, or belongs to another recipe.
     """
+    data = checkpoint_bytes(path)
+    return None if data is None else parse_checkpoint(data, path, version)
+
+
+def checkpoint_bytes(path: Path) -> bytes | None:
+    """Returns the bytes of a checkpoint, None where there is none.
+
+    Raises:
+        InputError: what stands there cannot be read.
+    """
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        remedy = "correct its permissions, or move it away and train without --resume"
+        raise InputError(f"checkpoint {path} cannot be read: {error.strerror}", remedy) from error
+
+
+def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
+    """Returns the checkpoint that a file holds; errors are those of `read_checkpoint`.
+
+    Args:
+        data: content of the file.
+        path: where it is, for messages.
+        version: of the model that is trained.
+    """
     remedy = f"remove {path} and train without --resume"
     try:
         (length,) = struct.unpack_from("<Q", data)

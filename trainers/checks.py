@@ -28,15 +28,32 @@ LEDGER_EQUALS_PLAN = "ledger equals plan"
 MODEL_WARNINGS = (ABOVE_CHANCE, LOSS_FELL, LEDGER_EQUALS_PLAN)
 """What blocks nothing where it fails."""
 
-COUNTS = {
-    "hits_device": "rows from the device",
-    "hits_host": "rows from the host",
-    "hits_disk_cache": "rows from disk caches",
-    "hits_packed": "rows from packed chunks",
-    "misses": "rows from the feature file",
-    "without_features": "inputs without features",
+TIERS = {
+    "hits_device": "device",
+    "hits_arena": "arena",
+    "hits_own": "own shards",
+    "hits_host": "host",
+    "hits_remote": "other ranks",
+    "hits_disk_cache": "disk cache",
+    "hits_packed": "packed",
+    "misses": "feature file",
+}
+"""Counts of the ledger that say where rows came from, and that place in words; where none counts a row, it came from the feature file."""
+
+COUNTS = {name: f"rows from the {place}" for name, place in TIERS.items()} | {
+    "without_features": "inputs without features"
 }
 """Counts of the ledger in words, but for those of layers."""
+
+LAYER_COUNTS = {
+    "history_hits": "rows from the history",
+    "pruned_nodes": "inputs pruned",
+    "pruned_edges": "edges pruned",
+    "history_admitted": "rows admitted to the history",
+    "history_evicted": "rows evicted from the history",
+}
+LAYERED = ("inputs", "edges", *LAYER_COUNTS)
+"""Counts of the ledger that are kept by layer."""
 
 TIER_ROWS, TO_DEVICE, INPUTS = "rows of all tiers", "bytes of features to the device", "inputs of layer 0"
 
@@ -137,14 +154,14 @@ def ledger_numbers(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str,
         for what in ("asked", "moved"):
             label = move_name(row["link"], row["kind"], what)
             found[label] = found.get(label, 0) + row[f"{what}_bytes"]
-    tiers = [row["n"] for row in rows["counts"] if row["name"].startswith("hits_") or row["name"] == "misses"]
+    tiers = [row["n"] for row in rows["counts"] if row["name"] in TIERS]
     moved = (found.get(move_name(link, "feature"), 0) for link in ("h2d", "d2d"))
     return found | {TIER_ROWS: sum(tiers), TO_DEVICE: sum(moved)}
 
 
 def count_name(name: str, layer: int) -> str:
     """Returns the name of a count of the ledger in words."""
-    return f"{name} of layer {layer}" if name in ("inputs", "edges") else COUNTS.get(name, name)
+    return f"{LAYER_COUNTS.get(name, name)} of layer {layer}" if name in LAYERED else COUNTS.get(name, name)
 
 
 def move_name(link: str, kind: str, what: str = "moved") -> str:

@@ -15,10 +15,11 @@ from assets.sizes import parse_size
 from assets.storage.user_code import is_reference
 from kernels.cuda.driver import num_gpus
 from kernels.errors import InputError
-from trainers.techniques import DEFAULT, LATER, TECHNIQUES, Technique, find_technique, technique_names
+from trainers.record.metrics import PROGRAMS
+from trainers.techniques import DEFAULT, TECHNIQUES, Technique, find_technique, technique_names
 
 Part = TypeVar("Part")
-MODELS = ("sage", "gcn", "gat", "gin")
+MODELS = ("sage", "gcn", "gat", "gin", "pinsage")
 CACHE_STAGES = ("hotness", "budgets")
 """What a training reads to cache rows, and only for that."""
 
@@ -28,7 +29,7 @@ class Architecture:
     """What is trained: the model, its depth and width, its two ends, and what follows each convolution."""
 
     # One of `MODELS`, see trainers/models; or "module:name" of one's own, see trainers/models/own.py.
-    model: Literal["sage", "gcn", "gat", "gin"] | str = "sage"
+    model: Literal["sage", "gcn", "gat", "gin", "pinsage"] | str = "sage"
     # Number of message-passing layers; equals the number of fanouts.
     layers: int = 2
     # Width of the hidden layers.
@@ -55,6 +56,7 @@ class Architecture:
     def problems(self) -> list[str]:
         """Returns what is wrong, one sentence each."""
         found = _below(self, {"layers": 1, "hidden": 1, "heads": 1})
+        found += _above(self, {"layers": 1_000, "hidden": 1_000_000, "heads": 10_000})
         found += [
             f"{name} = {getattr(self, name)!r} is not a probability in [0, 1)"
             for name in ("dropout", "input_dropout", "attention_dropout")
@@ -92,7 +94,7 @@ class TrainConfig(Architecture):
     """Everything about a training run that decides its losses and weights."""
 
     # The technique that trains; trainers/techniques has one row for each.
-    trainer: str = field(default=DEFAULT, metadata={"choices": technique_names, "later": LATER})
+    trainer: str = field(default=DEFAULT, metadata={"choices": technique_names})
     # Passes over the training nodes.
     epochs: int = 10
     # Type of parameters and of everything that is computed from them; features keep their stored type until they are gathered.
@@ -134,6 +136,8 @@ class TrainConfig(Architecture):
         problems = self.problems()
         least = {"epochs": 1, "accumulate": 1, "threads": 1, "eval_every": 1, "patience": 0, "weight_decay": 0}
         problems += _below(self, least | {"warmup": 0})
+        problems += _above(self, dict.fromkeys(("epochs", "accumulate", "eval_every", "patience", "warmup"), 10**9))
+        problems += _above(self, {"threads": 4096, "lr": 1e6, "weight_decay": 1e6})
         if not self.lr > 0:
             problems.append(f"lr = {self.lr!r} is not above 0")
         weights = self.class_weights
@@ -182,7 +186,7 @@ class TrainExecution:
     # Bytes that the device may hold in parameters, activations and inputs; None = no limit.
     workspace: str | None = None
     # Where a device with memory of its own finds the graph: host = the CPU samples for it; or it samples itself, from a copy (device) or
-    # over the bus (uva). The batches are the same.
+    # over the bus (uva). The batches are the same. On the CPU, where devices sample: device = the graph's bytes are booked on each of them.
     topology: Literal["host", "uva", "device"] = "host"
     # GB/s (10^9 bytes per second) of the link between host and device, kept to by waiting; None = as fast as the machine is.
     link_gbps: float | None = None
@@ -197,6 +201,8 @@ class TrainExecution:
     io_window: str = "1MiB"
     # Optimiser steps from one checkpoint to the next inside an epoch; 0 = at epoch ends only.
     checkpoint_steps: int = 0
+    # Programs that get the numbers of each epoch while the training goes on: "tensorboard", "mlflow".
+    metrics_to: tuple[str, ...] = ()
 
     def __post_init__(self):
         """Checks counts and sizes."""
@@ -205,12 +211,17 @@ class TrainExecution:
         for name in ("samplers", "checkpoint_steps"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} = {getattr(self, name)!r} is negative", "give 0 or a count")
+        problems = _above(self, {"samplers": 4096, "checkpoint_steps": 10**9})
+        if problems:
+            raise InputError("; ".join(problems), "give 0 or a count")
         if self.link_gbps is not None and not self.link_gbps > 0:
             raise InputError(f"link_gbps = {self.link_gbps!r} is not above 0", "give GB/s, or leave the key out")
         if not 8192 <= parse_size(self.io_window) <= 1 << 30:
             raise InputError(
                 f"io_window = {self.io_window!r} is not between 8 KiB and 1 GiB", 'give a size, like "1MiB"'
             )
+        if unknown := [name for name in self.metrics_to if name not in PROGRAMS]:
+            raise InputError(f"metrics_to names {unknown}", f"the programs are: {', '.join(PROGRAMS)}")
         for size in (None if self.queue == "auto" else self.queue, self.workspace):
             if size is not None:
                 parse_size(size)
@@ -235,12 +246,13 @@ class TrainTable(TrainConfig, TrainExecution):
             raise InputError(
                 f"seeds = {list(self.seeds)} repeats a seed or has a negative one", "give distinct seeds >= 0"
             )
-        if self.topology != "host" and (self.device == "cpu" or self.stored):
+        booked = self.topology == "device" and self.device == "cpu" and self.technique.books_topology
+        if self.topology != "host" and not booked and (self.device == "cpu" or self.stored):
             problem = f"topology = {self.topology!r} samples on the device, but " + (
                 "the batches are stored" if self.stored else 'device = "cpu"'
             )
             raise InputError(problem, "remove the key")
-        if self.cache == "none" and not {*CACHE_STAGES} <= {*self.technique.reads}:
+        if self.cache == "none" and not {*CACHE_STAGES} <= {*self.technique.inputs, *self.technique.reads}:
             problem = f'cache = "none", but trainer = "{self.trainer}" has no cache that could be left out'
             raise InputError(problem, "remove the key")
 
@@ -336,6 +348,13 @@ def model_configs(table: TrainTable, sampling: SamplingConfig | None, seed: int)
 
 def _part(cls: type[Part], table: Any) -> Part:
     return cls(**{field.name: getattr(table, field.name) for field in fields(cls)})  # pyright: ignore[reportArgumentType]
+
+
+def _above(config: Any, most: Mapping[str, float]) -> list[str]:
+    """Returns which values are so large that no machine could carry them out."""
+    return [
+        f"{name} = {getattr(config, name)!r} is above {n:,}" for name, n in most.items() if getattr(config, name) > n
+    ]
 
 
 def _below(config: Any, least: Mapping[str, float]) -> list[str]:

@@ -8,42 +8,49 @@ Exact inference computes one layer for all nodes before the next begins, in rang
 plus 8 bytes per node for the sampler's map and what is mapped of the topology for one range. The neighbourhood of a single node is never
 cut, so a node with more than W / 2 bytes of input rows exceeds it.
 
-A projection of the features is a pass of its own over all nodes before the first layer, which reads its rows like those of a layer. A head
-runs on each range of the last layer. One that reads the outputs of all layers carries them in folded rows (trainers/models/ends.py), which
-are made anew with every layer: then four sets of rows are alive, of W / 8 each. A user's module over DGL blocks shows no layers: it gets
-the whole neighbourhood of a batch at once, and its memory is that neighbourhood's.
+Where mini-batches draw neighbours by weight, all neighbours stand in their shares of the weighted mean. Where walks choose them, a node
+has those that ten times the paths visit most, the same ones in every layer and at every call.
+
+A layer that projects before it aggregates is two passes: the first maps every row once, in ranges of nodes, and the second gathers the
+projected rows, however wide the input is. A third set of rows is alive then, and each has W / 6. A projection of the features is a pass of
+its own in the same way before the first layer. A head runs on each range of the last layer. One that reads the outputs of all layers
+carries them in folded rows (trainers/models/ends.py), which are made anew with every layer: then two more sets of rows are alive, of W / 8
+each, or W / 10. A user's module over DGL blocks shows no layers: it gets the whole neighbourhood of a batch at once, and its memory is that
+neighbourhood's.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from assets.building.stage import Progress, Silent
-from assets.sampling.config import open_sampler
+from assets.sampling.config import Neighbours
+from assets.sampling.drawing import Drawing
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
-from kernels.types import Array, BatchKey, Stream, Topology
+from kernels.types import Array, BatchKey, Block, Stream, Topology
 from trainers.batches.batch import attach_weights
 from trainers.batches.send import send_blocks
 from trainers.devices.logical import LogicalDevice
 from trainers.devices.protocol import Device
 from trainers.models.layer import LayeredModel, StepRandom
 from trainers.models.own import DglModel, Model, dtype_of
-from trainers.models.precision import computing, widened
+from trainers.models.precision import BF16, computing, widened
 from trainers.record.ledger import Ledger, Line
 from trainers.rows.source import FeatureSource, RowIds
 from trainers.rows.windows import MemoryRows, Rows, SpilledRows, forget, input_rows, layer_rows
 
 INPUT_ROWS, OUTPUT_ROWS = Line("h2d", "feature"), Line("d2h", "logit")
+ALL = Drawing(neighbours=Neighbours(fanouts=(-1,)))
 _EVALUATION = StepRandom(0, training=False)
 _WHOLE_BATCH = 1024
 
@@ -59,6 +66,7 @@ class Bounds:
         progress: gets every range of every layer; the callers start and end it.
         device: computes; layers between two passes stay on the host.
         dtype: the key of the train table.
+        drawing: how mini-batches draw neighbours, which decides what all of them are; None = every neighbour, equally.
     """
 
     workspace_bytes: int
@@ -67,6 +75,16 @@ class Bounds:
     progress: Progress = field(default_factory=Silent)
     device: Device = field(default_factory=LogicalDevice)
     dtype: str = "float32"
+    drawing: Drawing | None = None
+
+    def whole(self, topology: Topology, layers: int = 1) -> Sampler:
+        """Returns what gives nodes their whole neighbourhoods."""
+        return (self.drawing or ALL).whole(topology, layers, threads=self.threads)
+
+    def ends(self, topology: Topology) -> Array:
+        """Returns i64[N+1], where the edges of each node end at most: as `indptr`, or so many per node where walks choose its sources."""
+        most = None if self.drawing is None else self.drawing.most_evaluated
+        return topology.indptr if most is None else np.arange(topology.num_nodes + 1, dtype=np.int64) * most
 
     def computing(self) -> AbstractContextManager[Any]:
         """Returns the context of a forward pass."""
@@ -83,12 +101,12 @@ class Bounds:
 
 @dataclass(frozen=True, kw_only=True)
 class ExactRange:
-    """The result for nodes low to high.
+    """The result for nodes low to high of a domain; for all nodes these are node ids.
 
     Attributes:
-        low, high: node ids.
+        low, high: places in the domain.
         logits: float[high - low, num_classes].
-        inputs: what the last layer read, rows of all nodes; None where the model shows no layers.
+        inputs: what the last layer read, rows of the domain's nodes and of others; None where the model shows no layers.
         head_inputs: what a linear head read of the range, float[high - low, H]; None where the model has none.
     """
 
@@ -106,6 +124,60 @@ class ExactRange:
         return rows[low - self.low : high - self.low]
 
 
+class Domain(Protocol):
+    """The nodes that a process computes, counted from 0; all nodes, or those of its parts (trainers/part_inference.py).
+
+    Attributes:
+        num_nodes: how many.
+    """
+
+    num_nodes: int
+
+    def node_ids(self, low: int, high: int) -> Array:
+        """Returns ids[high - low], the nodes of a range."""
+        ...
+
+    def ranges(self, budget: int, edge_cost: int, node_cost: int) -> Iterator[tuple[int, int]]:
+        """Yields ranges that cost at most `budget` (`row_ranges`); an empty one takes part in the exchange of the others' rows."""
+        ...
+
+    def inputs(self, features: FeatureSource, memory_bytes: int, dtype: torch.dtype) -> Rows:
+        """Returns the input rows of all nodes; `read` takes ranges of these nodes."""
+        ...
+
+    def shared(self, rows: Rows) -> Rows:
+        """Returns rows of these nodes as rows of all nodes: `gather` takes any node, `read` ranges of these."""
+        ...
+
+
+class AllNodes:
+    """All nodes of a graph.
+
+    Args:
+        topology: the graph.
+        ends: i64[N+1], where the edges of each node end at most.
+    """
+
+    def __init__(self, topology: Topology, ends: Array):
+        self.topology, self.num_nodes, self.ends = topology, topology.num_nodes, ends
+
+    def node_ids(self, low: int, high: int) -> Array:
+        """Returns low, low + 1, ..."""
+        return np.arange(low, high, dtype=self.topology.indices.dtype)
+
+    def ranges(self, budget: int, edge_cost: int, node_cost: int) -> Iterator[tuple[int, int]]:
+        """Yields ranges that cost at most `budget`."""
+        return row_ranges(self.ends, budget, edge_cost, node_cost)
+
+    def inputs(self, features: FeatureSource, memory_bytes: int, dtype: torch.dtype) -> Rows:
+        """Returns the rows of the features."""
+        return input_rows(features, memory_bytes, dtype)
+
+    def shared(self, rows: Rows) -> Rows:
+        """Returns the rows."""
+        return rows
+
+
 class _Made:
     """A place for rows that come range by range; made when the first come, for their width is known then."""
 
@@ -120,26 +192,29 @@ class _Made:
 
 
 @torch.no_grad()
-def exact_ranges(model: Model, topology: Topology, features: FeatureSource, bounds: Bounds) -> Iterator[ExactRange]:
-    """Yields the logits of all nodes in ascending order, computed from all neighbours."""
+def exact_ranges(
+    model: Model, topology: Topology, features: FeatureSource, bounds: Bounds, domain: Domain | None = None
+) -> Iterator[ExactRange]:
+    """Yields the logits of all nodes in ascending order, or of those of a domain in its order, computed from all neighbours."""
+    nodes = domain or AllNodes(topology, bounds.ends(topology))
     if not isinstance(model, LayeredModel):
-        yield from _whole_neighbourhoods(model, topology, features, bounds)
+        yield from _whole_neighbourhoods(model, topology, features, bounds, nodes)
         return
-    sampler = Sampler(topology, (-1,), seed=0, threads=bounds.threads)
-    share, num_nodes = bounds.workspace_bytes // (8 if model.jumps else 4), topology.num_nodes
-    rows = _first_rows(model, features, num_nodes, share, bounds)
+    sampler = bounds.whole(topology)
+    share, num_nodes = bounds.workspace_bytes // (2 * _rows_alive(model)), nodes.num_nodes
+    rows = _first_rows(model, features, nodes, share, bounds)
     carried: Rows | None = None  # the outputs of the layers so far as the head folds them, where it reads them all
     for index in range(len(model.layers) - 1):
         made, folded = (_Made(num_nodes, share, bounds.folder) for _ in range(2))
-        for low, high, out in _layer_ranges(model, index, topology, sampler, rows, carried, bounds):
+        for low, high, out in _layer_ranges(model, index, topology, sampler, rows, carried, bounds, nodes):
             made.write(low, out)
             if carried is not None:
                 folded.write(low, _fold(model, carried, low, high, out))
         assert made.rows is not None
-        rows = made.rows
+        rows = nodes.shared(made.rows)
         if model.jumps:
-            carried = folded.rows or rows
-    for low, high, out in _layer_ranges(model, len(model.layers) - 1, topology, sampler, rows, carried, bounds):
+            carried = folded.rows or made.rows
+    for low, high, out in _layer_ranges(model, len(model.layers) - 1, topology, sampler, rows, carried, bounds, nodes):
         if model.readout is None:
             yield ExactRange(low=low, high=high, logits=out, inputs=rows)
         else:
@@ -161,11 +236,12 @@ def infer_exact(
     progress: Progress = Silent(),  # noqa: B008  stateless
     device: Device | None = None,
     dtype: str = "float32",
+    drawing: Drawing | None = None,
 ) -> Tensor:
     """Computes the logits of nodes from all their neighbours.
 
     Args:
-        workspace_bytes, threads, folder, progress, device, dtype: see `Bounds`.
+        workspace_bytes, threads, folder, progress, device, dtype, drawing: see `Bounds`.
         node_ids: ids[n] global; None for all nodes in order.
 
     Returns:
@@ -181,6 +257,7 @@ def infer_exact(
         progress=progress,
         device=device or LogicalDevice(),
         dtype=dtype,
+        drawing=drawing,
     )
     progress.start("evaluate", num_passes(model) * topology.num_nodes, "rows")
     for each in exact_ranges(model, topology, features, bounds):
@@ -200,11 +277,10 @@ def infer_sampled(
     features: FeatureSource,
     node_ids: Array,
     *,
-    fanouts: tuple[int, ...],
+    drawing: Drawing,
     batch_size: int,
     seed: int,
     threads: int,
-    method: str = "uniform",
     progress: Progress = Silent(),  # noqa: B008  stateless
     device: Device | None = None,
     dtype: str = "float32",
@@ -214,7 +290,7 @@ def infer_sampled(
     Returns:
         f32[n, num_classes], in the order of `node_ids`.
     """
-    sampler = open_sampler(topology, method, fanouts, seed=seed, threads=threads)
+    sampler = drawing.sampler(topology, seed=seed, threads=threads)
     plan = EpochPlan(np.arange(len(node_ids)), batch_size, seed=seed, stream=Stream.EVAL)
     logits: Tensor | None = None
     place = device or LogicalDevice()
@@ -237,7 +313,10 @@ def infer_sampled(
 
 def num_passes(model: Model) -> int:
     """How many times exact inference goes over all nodes: once per layer or projection, once for a model that shows no layers."""
-    return len(model.layers) + (model.projection is not None) if isinstance(model, LayeredModel) else 1
+    if not isinstance(model, LayeredModel):
+        return 1
+    projected = sum(model.projects_first(index) for index in range(len(model.layers)))
+    return len(model.layers) + projected + (model.projection is not None)
 
 
 def row_ranges(indptr: Array, budget: int, edge_cost: int = 1, node_cost: int = 1) -> Iterator[tuple[int, int]]:
@@ -259,23 +338,43 @@ def row_ranges(indptr: Array, budget: int, edge_cost: int = 1, node_cost: int = 
         low = high
 
 
-def _first_rows(model: LayeredModel, features: FeatureSource, num_nodes: int, share: int, bounds: Bounds) -> Rows:
+def _rows_alive(model: LayeredModel) -> int:
+    """How many sets of rows of all nodes exact inference holds at once; each may take an equal share of half the workspace."""
+    return 2 + 2 * model.jumps + any(model.projects_first(index) for index in range(len(model.layers)))
+
+
+def _first_rows(model: LayeredModel, features: FeatureSource, nodes: Domain, share: int, bounds: Bounds) -> Rows:
     """Returns what the first layer reads: the features, or their projections, computed range by range."""
-    rows = input_rows(features, share, dtype_of(model))
+    rows = nodes.inputs(features, share, dtype_of(model))
     if model.projection is None:
         return rows
-    made, value = _Made(num_nodes, share, bounds.folder), dtype_of(model).itemsize
-    # Input rows with a window's copy, projected rows, and the order in which rows are read.
-    cost = value * (3 * rows.width + 2 * model.projection.linear.out_features) + 48
+    width = model.projection.linear.out_features
+    return _mapped_rows(rows, width, lambda read, ids: model.input(read, ids, _EVALUATION), nodes, share, bounds)
+
+
+def _mapped_rows(
+    rows: Rows, width: int, function: Callable[[Tensor, Array], Tensor], nodes: Domain, share: int, bounds: Bounds
+) -> Rows:
+    """Returns a function of each row, computed range by range in one pass over all nodes.
+
+    Args:
+        rows: of all nodes.
+        width: columns of the results.
+        function: (rows of nodes, their ids) -> float[n, width].
+        nodes, share, bounds: which nodes, bytes for the results in memory, and the bounds.
+    """
+    made = _Made(nodes.num_nodes, share, bounds.folder)
+    # Input rows with a window's copy, results, and the order in which rows are read.
+    cost = rows.dtype.itemsize * (3 * rows.width + 2 * width) + 48
     step = max(1, bounds.workspace_bytes // 2 // cost)
-    for low in range(0, num_nodes, step):
-        node_ids = np.arange(low, min(low + step, num_nodes))
+    for low, high in nodes.ranges(step, 0, 1):
+        node_ids = nodes.node_ids(low, high)
         read = bounds.sent(rows.gather(node_ids, bounds.threads))
         with bounds.computing():
-            made.write(low, bounds.fetched(model.input(read, node_ids, _EVALUATION)))
+            made.write(low, bounds.fetched(function(read, node_ids)))
         bounds.progress.advance(len(node_ids))
     assert made.rows is not None
-    return made.rows
+    return nodes.shared(made.rows)
 
 
 def _fold(model: LayeredModel, carried: Rows | None, low: int, high: int, out: Tensor) -> Tensor:
@@ -292,36 +391,66 @@ def _layer_ranges(
     rows: Rows,
     carried: Rows | None,
     bounds: Bounds,
+    nodes: Domain,
 ) -> Iterator[tuple[int, int, Tensor]]:
-    """Computes one layer for all nodes, range by range."""
+    """Computes one layer for all nodes of a domain, range by range."""
     edge_cost, node_cost = _range_costs(model, index, rows.width, 0 if carried is None else carried.width)
-    for low, high in row_ranges(topology.indptr, bounds.workspace_bytes // 2, edge_cost, node_cost):
-        seeds = np.arange(low, high, dtype=topology.indices.dtype)
+    projected = _projected(model, index, nodes, rows, bounds)
+    for low, high in nodes.ranges(bounds.workspace_bytes // 2, edge_cost, node_cost):
+        seeds = nodes.node_ids(low, high)
         (block,) = sampler.sample(BatchKey(Stream.EVAL, 0, 0), seeds, transpose="none")
         attach_weights((block,), topology, model.edge_weight)
         forget(topology.indices)
         (sent,), read = (
             send_blocks((block,), bounds.device, bounds.device.traffic),
-            rows.gather(block.src_ids, bounds.threads),
+            (rows if projected is None else projected).gather(block.src_ids, bounds.threads),
         )
+        own = rows.gather(seeds, bounds.threads) if projected is not None and model.layers[index].reads_own else None
         with bounds.computing():
-            out = bounds.fetched(model.forward_layer(index, sent, bounds.sent(read), _EVALUATION))
+            out = bounds.fetched(_layer(model, index, sent, bounds, read, own, projected is not None))
         yield low, high, out
         bounds.progress.advance(high - low)
+
+
+def _projected(model: LayeredModel, index: int, nodes: Domain, rows: Rows, bounds: Bounds) -> Rows | None:
+    """Returns the projected rows of a layer that projects first, None for others."""
+    if not model.projects_first(index):
+        return None
+    layer: Any = model.layers[index]
+    share = bounds.workspace_bytes // (2 * _rows_alive(model))
+    return _mapped_rows(rows, layer.projection.out_features, lambda read, _: layer.project(read), nodes, share, bounds)
+
+
+def _layer(
+    model: LayeredModel, index: int, block: Block, bounds: Bounds, read: Tensor, own: Tensor | None, projected: bool
+) -> Tensor:
+    """Computes a layer on a device from input rows, or from projected rows and the destinations' own."""
+    if not projected:
+        return model.forward_layer(index, block, bounds.sent(read), _EVALUATION)
+    z = bounds.sent(read)
+    # Where products are computed from bfloat16, their results were; the values are the same.
+    z = z.to(torch.bfloat16) if bounds.dtype == BF16 else z
+    return model.forward_projected(index, block, z, None if own is None else bounds.sent(own), _EVALUATION)
 
 
 def _range_costs(model: LayeredModel, index: int, width: int, carried: int) -> tuple[int, int]:
     """Bytes that an edge and a destination of a range need at most.
 
-    An edge: its local ids in the block and while it is made, its weight, an input row with the order it was read in, and in a layer
-    that projects before it aggregates the projected row and the attention weights. A destination: its aggregate and a few rows as wide
-    as the layer's widest parameter; its carried row with the pages it is read through, and the row that is folded of it; logits.
+    An edge: its local ids in the block and while it is made, its weight, an input row with the order it was read in. In a layer that
+    projects first the row is the projected one, with its product with the attention vector, and the attention weights come with it. A
+    destination: its aggregate and a few rows as wide as the layer's widest parameter (as a projected row); its own row where the layer
+    reads it; its carried row with the pages it is read through, and the row that is folded of it; logits.
     """
-    layer = model.layers[index]
-    widest = max((max(parameter.shape) for parameter in layer.parameters() if parameter.dim()), default=1)
-    value = dtype_of(model).itemsize  # the factors below count values of 4 bytes
-    edge = value * width + 48 + (0 if layer.cacheable else 6 * widest * value // 4)
-    node = value * width + 4 * value * widest + edge
+    layer: Any = model.layers[index]
+    value = dtype_of(model).itemsize
+    if model.projects_first(index):
+        widest = layer.projection.out_features
+        edge = value * (2 * widest + 6 * layer.heads) + 48
+        node = value * (6 * widest + (3 * width + 2 * widest if layer.reads_own else 0)) + edge
+    else:
+        widest = max((max(parameter.shape) for parameter in layer.parameters() if parameter.dim()), default=1)
+        edge = value * width + 48 + (0 if layer.cacheable else 6 * widest * value // 4)
+        node = value * width + 4 * value * widest + edge
     if carried:
         node += value * (3 * carried + widest)
     if model.readout is not None and index + 1 == len(model.layers):
@@ -330,15 +459,13 @@ def _range_costs(model: LayeredModel, index: int, width: int, carried: int) -> t
 
 
 def _whole_neighbourhoods(
-    model: Model, topology: Topology, features: FeatureSource, bounds: Bounds
+    model: Model, topology: Topology, features: FeatureSource, bounds: Bounds, nodes: Domain
 ) -> Iterator[ExactRange]:
     """Runs a model without layers on whole neighbourhoods, as deep as the model, of a batch of nodes at a time."""
     assert isinstance(model, DglModel)
-    sampler = Sampler(topology, (-1,) * model.depth, seed=0, threads=bounds.threads)
-    for low in range(0, topology.num_nodes, _WHOLE_BATCH):
-        high = min(low + _WHOLE_BATCH, topology.num_nodes)
-        seeds = np.arange(low, high, dtype=topology.indices.dtype)
-        blocks = sampler.sample(BatchKey(Stream.EVAL, 0, 0), seeds, transpose="none")
+    sampler = bounds.whole(topology, model.depth)
+    for low, high in nodes.ranges(_WHOLE_BATCH, 0, 1):
+        blocks = sampler.sample(BatchKey(Stream.EVAL, 0, 0), nodes.node_ids(low, high), transpose="none")
         x = torch.empty((blocks[0].num_src, features.width), dtype=dtype_of(model))
         features.gather(RowIds(blocks[0].src_ids), x, Ledger())
         yield ExactRange(low=low, high=high, logits=model(blocks, x, _EVALUATION))

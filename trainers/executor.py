@@ -19,17 +19,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.epoch_plan import Plan
 from trainers.batches.batch import MiniBatch
 from trainers.batches.source import Batching, BatchSource
-from trainers.models.layer import StepRandom
+from trainers.models.layer import Between, StepRandom
 from trainers.models.own import Model
 from trainers.models.precision import computing, widened
+from trainers.ranks.group import ALONE, Ranks
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import STEP, Timeline
 
 if TYPE_CHECKING:
     from assets.graph.read import Graph
+    from assets.sampling.drawing import Drawing
     from assets.storage.artifact import Artifact
     from trainers.config import ModelConfig, TrainExecution
     from trainers.open_rows import Features
@@ -59,7 +61,7 @@ class Executor(Protocol):
         ...
 
     def state(self) -> Mapping[str, Tensor]:
-        """Returns what a checkpoint must hold besides the model and the optimiser, by name."""
+        """Returns what a checkpoint must hold besides the model and the optimiser, by name; all ranks call it, the first one writes."""
         ...
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
@@ -80,6 +82,8 @@ class Run:
         model: what is trained, in place.
         class_weights: float[num_classes] factors of the seeds' losses, or None.
         batching: what every source of mini-batches needs.
+        drawing: how neighbours are drawn; None where nothing is sampled.
+        ranks: this process among those that share the training.
     """
 
     graph: Graph
@@ -87,11 +91,13 @@ class Run:
     reads: Mapping[str, Artifact]
     semantic: ModelConfig
     execution: TrainExecution
-    plan: EpochPlan
+    plan: Plan
     features: Features
     model: Model
     class_weights: Tensor | None
     batching: Batching
+    drawing: Drawing | None = None
+    ranks: Ranks = ALONE
 
     @property
     def ledger(self) -> Ledger:
@@ -146,11 +152,17 @@ class BatchGradient:
     def __init__(self, model: Model, seed: int, class_weights: Tensor | None = None, dtype: str = "float32"):
         self.model, self.seed, self.class_weights, self.dtype = model, seed, class_weights, dtype
 
-    def __call__(self, batch: MiniBatch) -> Done:
-        """Computes forward and backward, and returns what was done."""
+    def __call__(self, batch: MiniBatch, between: Between | None = None) -> Done:
+        """Computes forward and backward, and returns what was done.
+
+        Args:
+            batch: with its inputs.
+            between: stands between the layers of a layered model, None for nothing.
+        """
+        more = () if between is None else (between,)
         random = StepRandom(self.seed, batch.train_epoch, batch.position)
         with computing(self.dtype, batch.x.device):
-            logits = widened(self.model(batch.blocks, batch.x, random))
+            logits = widened(self.model(batch.blocks, batch.x, random, *more))
         labels = torch.as_tensor(batch.labels).long()
         loss = functional.cross_entropy(logits, labels, weight=self.class_weights, reduction="sum")
         loss.backward()

@@ -17,7 +17,8 @@ from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.version import short
 from kernels.errors import InputError
-from trainers.config import TrainTable
+from trainers.config import TrainTable, model_configs
+from trainers.recipe import ModelRecipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,23 +34,25 @@ class TableInputs:
     reads: Mapping[str, Artifact] = field(default_factory=dict)
 
 
-def find_table_inputs(pipeline: Pipeline, table: TrainTable, store: Store, given: Mapping[str, str]) -> TableInputs:
+def find_table_inputs(
+    pipeline: Pipeline, table: TrainTable, store: Store, given: Mapping[str, str], *, whole: bool = True
+) -> TableInputs:
     """Returns the artifacts that a table reads.
 
     Args:
         pipeline, table: the recipe.
         store: has them; only missing budgets are resolved here.
         given: stage -> version, or its beginning.
+        whole: whether everything has to be there. A rank that does not write the model needs neither features nor the shards of others.
 
     Raises:
         InputError: an artifact is not there, or the pipeline has no table that asks for it.
     """
-    finder = _Finder(pipeline, store, given, table.feature_table)
+    finder = _Finder(pipeline, store, given, table.feature_table, whole)
+    deciding = [role for role in _deciding(pipeline, table) if whole or role != "features"]
     reads = [name for name in table.reads if finder.knows(name)]
-    found = finder.find_all([*_deciding(table), *reads])
-    return TableInputs(
-        inputs={role: found[role] for role in _deciding(table)}, reads={role: found[role] for role in reads}
-    )
+    found = finder.find_all([*deciding, *reads])
+    return TableInputs(inputs={role: found[role] for role in deciding}, reads={role: found[role] for role in reads})
 
 
 def find_model_inputs(
@@ -59,12 +62,13 @@ def find_model_inputs(
 
     Args and errors are those of `find_table_inputs`.
     """
-    return _Finder(pipeline, store, given, table.feature_table).find_all(_deciding(table))
+    return _Finder(pipeline, store, given, table.feature_table).find_all(_deciding(pipeline, table))
 
 
-def _deciding(table: TrainTable) -> tuple[str, ...]:
+def _deciding(pipeline: Pipeline, table: TrainTable) -> list[str]:
     """Returns the roles of the artifacts whose versions enter a model's."""
-    return "graph", "features", *table.technique.inputs
+    config, *_ = model_configs(table, pipeline.sampling, pipeline.seed)
+    return list(ModelRecipe().inputs(config))
 
 
 class _Missing(InputError):
@@ -97,12 +101,17 @@ class _Finder:
         store: has the artifacts.
         given: stage -> version, or its beginning.
         feature_table: name of the feature table that is trained on, "" for the main one.
+        whole: whether all parts of an artifact have to be there.
     """
 
-    def __init__(self, pipeline: Pipeline, store: Store, given: Mapping[str, str], feature_table: str):
-        self.pipeline, self.store, self.feature_table = pipeline, store, feature_table
+    def __init__(
+        self, pipeline: Pipeline, store: Store, given: Mapping[str, str], feature_table: str, whole: bool = True
+    ):
+        self.pipeline, self.store, self.feature_table, self.whole = pipeline, store, feature_table, whole
         self.steps = {step.name: step for step in preprocessing_steps(pipeline, store.home)}
-        self._found = {self.step_of(stage): store.resolve(f"{stage}/{version}") for stage, version in given.items()}
+        self._found = {
+            self.step_of(stage): store.resolve(f"{stage}/{version}", parts=whole) for stage, version in given.items()
+        }
         self._named = {
             pipeline.step_of(each["stage"]): (each["stage"], each["version"])
             for made in self._found.values()
@@ -155,7 +164,7 @@ class _Finder:
     def _open(self, stage: str, version: str) -> Artifact:
         """Returns an artifact; the error of a missing one names the command that builds it."""
         if (self.store.root / stage / version).exists():
-            return self.store.open(stage, version)  # it may be damaged
+            return self.store.open(stage, version, parts=self.whole)  # it may be damaged
         label, command = f"{stage}/{short(version)}", f"graphmill build {self.pipeline.reference}"
         recipes = [step.recipe for step in self.steps.values() if step.recipe.name == stage]
         raise _Missing(self.store, label, command, any(is_outdated(self.store, each) for each in recipes))

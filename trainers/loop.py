@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from assets.building.stage import Progress
-from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.epoch_plan import Plan
 from trainers.checkpoint import Checkpoint, RunState, optimiser_state, restore_optimiser, write_checkpoint
 from trainers.config import TrainConfig
 from trainers.devices.logical import LogicalDevice
@@ -24,6 +24,7 @@ from trainers.devices.protocol import Device
 from trainers.executor import Executor
 from trainers.learning_rate import rate_factor
 from trainers.models.own import Model
+from trainers.ranks.group import ALONE, Ranks
 from trainers.record.epoch_lines import EpochLines
 from trainers.record.ledger import Ledger, Line
 from trainers.record.timeline import STEP, Timeline
@@ -53,6 +54,7 @@ class Loop:
         timeline: gets the spans of the update; the executor shares it.
         lines: says how each epoch went, None for silence.
         device: holds the model; None for the CPU.
+        ranks: this process among those that share the training; each has a loop, and the first one writes checkpoints.
         checkpoint_path, version, checkpoint_steps: where checkpoints go, whose they are, and how often inside an epoch.
     """
 
@@ -62,7 +64,7 @@ class Loop:
         model: Model,
         executor: Executor,
         config: TrainConfig,
-        plan: EpochPlan,
+        plan: Plan,
         evaluate: Callable[[], float] | None,
         ledger: Ledger,
         progress: Progress,
@@ -72,6 +74,7 @@ class Loop:
         timeline: Timeline | None = None,
         lines: EpochLines | None = None,
         device: Device | None = None,
+        ranks: Ranks = ALONE,
     ):
         self.model, self.executor, self.config, self.timeline = model, executor, config, timeline or Timeline()
         self.plan, self.evaluate, self.ledger, self.progress = plan, evaluate, ledger, progress
@@ -79,7 +82,7 @@ class Loop:
         self.optimiser = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
         self.state = RunState()
         self.best: dict[str, Tensor] = {}
-        self.device = device or LogicalDevice()
+        self.device, self.ranks = device or LogicalDevice(), ranks
         self.timing, self.lines = Timing(), lines or EpochLines(None, "", config.epochs)
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -89,7 +92,8 @@ class Loop:
         restore_optimiser(self.optimiser, parts["optimiser"])
         self.executor.restore(parts["executor"])
         self.best, self.state = parts["best"], checkpoint.state
-        self.ledger.merge(Ledger.from_rows(checkpoint.ledger))
+        if self.ranks.first:  # the checkpoint has what all ranks counted
+            self.ledger.merge(Ledger.from_rows(checkpoint.ledger))
 
     def _sent(self, part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the tensors of a part of a checkpoint where the device computes; the optimiser counts its steps on the host."""
@@ -133,7 +137,7 @@ class Loop:
         for parameter in self.model.parameters():
             if parameter.grad is not None:
                 parameter.grad.div_(group_seeds)
-        steps = -(-self.state.position // self.config.accumulate)
+        steps = -(-self.state.position // self.plan.batches_per_step)
         self._set_rate(self.state.epoch * self.plan.steps_per_epoch + steps - 1)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
@@ -157,6 +161,8 @@ class Loop:
             row["valid"] = score = self.evaluate()
             self.timing.evaluate_seconds.append(round(time.perf_counter() - started, 4))
             self._note_score(score)
+        # A technique may have something to say of an epoch, too.
+        row |= getattr(self.executor, "epoch_numbers", lambda epoch: {})(state.epoch)
         state.history.append(row)
         state.done = last or bool(config.patience and state.waited >= config.patience)
         state.epoch, state.position, state.loss_sum = state.epoch + 1, 0, 0.0
@@ -178,16 +184,27 @@ class Loop:
         self.state.loss_sum = found
         return found
 
+    def whole_ledger(self) -> Ledger:
+        """Returns what all ranks have moved and counted; all ranks call it, and the first one's result is whole."""
+        whole = Ledger()
+        for rows in self.ranks.main.gather_values(self.ledger.rows()):
+            whole.merge(Ledger.from_rows(rows))
+        return whole
+
     def _save(self) -> None:
         self._settled_loss()
+        ledger = self.ledger if self.ranks.world == 1 else self.whole_ledger()
+        kept = self.executor.state()
+        if not self.ranks.first:
+            return
         parts = {
             "model": self.model.state_dict(),
             "best": self.best,
             "optimiser": optimiser_state(self.optimiser),
-            "executor": self.executor.state(),
+            "executor": kept,
         }
         parts = {
             part: {name: self.device.fetch(tensor, TO_HOST, self.device.traffic) for name, tensor in tensors.items()}
             for part, tensors in parts.items()
         }
-        write_checkpoint(self.checkpoint_path, Checkpoint(self.version, self.state, self.ledger.rows(), parts))
+        write_checkpoint(self.checkpoint_path, Checkpoint(self.version, self.state, ledger.rows(), parts))

@@ -6,7 +6,7 @@ the model's version, weights and metrics do not depend on it. Only the ledger te
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,13 +14,15 @@ from assets.budgets.read import Budgets, open_budgets
 from assets.features.read import require_nodes
 from assets.graph.read import Graph
 from assets.hotness.read import open_hotness
+from assets.sampling.drawing import Drawing
 from assets.sizes import format_bytes, parse_size
 from assets.storage.artifact import Artifact
 from assets.storage.require import require
 from assets.storage.table import FeatureTable
 from kernels.errors import InputError
-from kernels.rows.placement import Placement, place_bytes
-from kernels.sampling.epoch_plan import EpochPlan
+from kernels.rows.placement import place_bytes
+from kernels.sampling.epoch_plan import Plan
+from kernels.types import Array
 from trainers.config import ModelConfig, TrainExecution
 from trainers.devices.open import open_device
 from trainers.devices.protocol import Device
@@ -36,17 +38,20 @@ class Features:
 
     Attributes:
         stored: the table as it lies in its file.
-        table: every row, uncached and without a link; evaluation reads it.
+        table: every row, uncached and without a link; evaluation reads it. A `TableSource`, but where ranks have parts of the rows.
         source: what training gathers from.
         device: holds the cached rows, and the work while a workspace is set.
         record: what the cache is, for run.json; empty without one.
+        fill: makes a cached source from an order of hotness (ids[N], hottest first) within the run's budgets, for a technique that counts
+            visits itself; None where there are no budgets, or the cache is filled already.
     """
 
     stored: FeatureTable
-    table: TableSource
+    table: Any
     source: FeatureSource
     device: Device
     record: dict[str, Any] = field(default_factory=dict)
+    fill: Callable[[Array], CachedSource] | None = None
 
 
 def open_rows(
@@ -54,13 +59,14 @@ def open_rows(
     stored: FeatureTable,
     semantic: ModelConfig,
     execution: TrainExecution,
-    plan: EpochPlan,
+    plan: Plan,
     reads: Mapping[str, Artifact],
+    drawing: Drawing | None = None,
 ) -> Features:
     """Opens the table and fills the cache.
 
     Args:
-        graph, semantic, plan: what is trained, for the simulated step.
+        graph, semantic, plan, drawing: what is trained, for the simulated step.
         stored: the features of its nodes.
         execution: says where the table is, and how fast the link.
         reads: stage -> artifact; rows are cached where hotness and budgets are among them.
@@ -75,28 +81,53 @@ def open_rows(
     table = open_source(stored, execution.features)
     if device.remote and execution.features == "memory":
         table.pin(device)
-    source, record = table, {}
-    if {"hotness", "budgets"} <= reads.keys():
-        budgets, hotness = open_budgets(reads["budgets"]), reads["hotness"]
-        peak_bytes, device_bytes = None, budgets.device_bytes
-        if "device" in budgets.automatic:
-            peak_bytes = simulated_peak(graph, semantic, plan, table, work_bytes)
-            device_bytes = automatic_device_bytes(budgets, peak_bytes)
-        host_bytes = _host_bytes(budgets, execution, stored)
-        placement = _place(hotness, stored, device_bytes, host_bytes)
-        device.cache_bytes = device_bytes
-        source = CachedSource(stored, table, placement, device)
-        record = {
-            "simulated_peak_bytes": peak_bytes,
-            "device_budget_bytes": device_bytes,
-            "host_budget_bytes": host_bytes,
-            "device_rows": len(placement.device_ids),
-            "host_rows": len(placement.host_ids),
-        }
+    source, record, fill = table, {}, None
+    if "budgets" in reads:
+        budgets = open_budgets(reads["budgets"])
+        fill = _filler(graph, stored, semantic, execution, plan, drawing, table, device, budgets, record)
+    if "hotness" in reads and fill is not None:
+        hotness = reads["hotness"]
+        require(hotness, {"arrays": {"order": {"shape": (stored.num_nodes,)}}})
+        source, fill = fill(open_hotness(hotness).order), None
     link = device.link("h2d")
     if link is not None:
         source = LinkedSource(source, link)
-    return Features(stored=stored, table=table, source=source, device=device, record=record)
+    return Features(stored=stored, table=table, source=source, device=device, record=record, fill=fill)
+
+
+def _filler(
+    graph: Graph,
+    stored: FeatureTable,
+    semantic: ModelConfig,
+    execution: TrainExecution,
+    plan: Plan,
+    drawing: Drawing | None,
+    table: TableSource,
+    device: Device,
+    budgets: Budgets,
+    record: dict[str, Any],
+) -> Callable[[Array], CachedSource]:
+    """Returns what fills a cache from an order of hotness; args as of `open_rows`, and the record that tells of it."""
+
+    def fill(order: Array) -> CachedSource:
+        peak_bytes, device_bytes = None, budgets.device_bytes
+        if "device" in budgets.automatic:
+            work_bytes = parse_size(execution.workspace) if execution.workspace else None
+            peak_bytes = simulated_peak(graph, semantic, plan, table, work_bytes, drawing)
+            device_bytes = automatic_device_bytes(budgets, peak_bytes)
+        host_bytes = _host_bytes(budgets, execution, stored)
+        placement = place_bytes(order, stored.row_bytes, device_bytes, host_bytes, stored.row_of)
+        device.cache_bytes = device_bytes
+        record.update(
+            simulated_peak_bytes=peak_bytes,
+            device_budget_bytes=device_bytes,
+            host_budget_bytes=host_bytes,
+            device_rows=len(placement.device_ids),
+            host_rows=len(placement.host_ids),
+        )
+        return CachedSource(stored, table, placement, device)
+
+    return fill
 
 
 def _host_bytes(budgets: Budgets, execution: TrainExecution, stored: FeatureTable) -> int:
@@ -110,8 +141,3 @@ def _host_bytes(budgets: Budgets, execution: TrainExecution, stored: FeatureTabl
         )
         raise InputError(problem, 'raise host, or set features = "mapped"')
     return 0
-
-
-def _place(hotness: Artifact, stored: FeatureTable, device_bytes: int, host_bytes: int) -> Placement:
-    require(hotness, {"arrays": {"order": {"shape": (stored.num_nodes,)}}})
-    return place_bytes(open_hotness(hotness).order, stored.row_bytes, device_bytes, host_bytes, stored.row_of)

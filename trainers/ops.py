@@ -6,17 +6,19 @@ Outputs are allocated by torch: its allocator aligns to 64 bytes, and matrix pro
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from kernels.chunks.move_rows import place_rows
 from kernels.layers.aggregate import Reduce, aggregate_backward
 from kernels.layers.aggregate import aggregate as aggregate_arrays
 from kernels.layers.attention import EdgeMask, attend_backward
 from kernels.layers.attention import attend as attend_arrays
 from kernels.layers.dropout import dropout as dropout_arrays
-from kernels.types import Array, Block
+from kernels.types import Array, Block, Splice
 
 
 def _array(tensor: Tensor) -> Any:
@@ -92,6 +94,38 @@ class _Dropout(torch.autograd.Function):
         return _dropped(grads[0], ctx.node_ids, ctx.key, ctx.p), None, None, None
 
 
+class _Splice(torch.autograd.Function):
+    """Rows of two matrices side by side in the order of a block's sources; backward takes them apart again."""
+
+    @staticmethod
+    def forward(ctx: Any, computed: Tensor, cached: Tensor, splice: Splice) -> Tensor:
+        ctx.splice, ctx.dtype = splice, cached.dtype
+        num_src = len(splice.computed) + len(splice.hist_pos)
+        out = torch.empty((num_src, computed.shape[1]), dtype=computed.dtype, device=computed.device)
+        _place(computed, None, out, splice.computed)
+        _place(cached.to(computed.dtype), None, out, splice.hist_pos)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        grad, splice = grads[0].contiguous(), ctx.splice
+        found = []
+        for rows in (splice.computed, splice.hist_pos):
+            found.append(torch.empty((len(rows), grad.shape[1]), dtype=grad.dtype, device=grad.device))
+            _place(grad, rows, found[-1], None)
+        return found[0], found[1].to(ctx.dtype), None
+
+
+def _place(source: Tensor, source_rows: Any, out: Tensor, out_rows: Any) -> None:
+    """Writes out[out_rows[k]] = source[source_rows[k]]; None stands for all rows in order."""
+    if source.dtype in (torch.float32, torch.float64):
+        place_rows(_array(source.contiguous()), source_rows, _array(out), out_rows, threads=torch.get_num_threads())
+    elif out_rows is None:
+        out[...] = source[torch.as_tensor(source_rows).long()]
+    else:
+        out[torch.as_tensor(out_rows).long()] = source
+
+
 def _dropped(x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:
     if x.dtype in (torch.float16, torch.bfloat16):
         return _dropped(x.float(), node_ids, key, p).to(x.dtype)  # the scaled value is rounded once
@@ -113,6 +147,18 @@ def aggregate(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
         float[num_dst, F]; rows without edges are 0, but for their own weighted row.
     """
     return _Aggregate.apply(h_src, block, reduce)  # pyright: ignore[reportReturnType]
+
+
+def shared_mean(block: Block, rows: Tensor) -> tuple[Block, Tensor, Reduce]:
+    """Returns the arguments of the mean of a block's rows: of equal shares, or of those that its sampler gave the edges.
+
+    Args:
+        block: the edges.
+        rows: handed through.
+    """
+    if block.share is None:
+        return block, rows, "mean"
+    return replace(block, weight=block.share, self_weight=None), rows, "weighted"
 
 
 def aggregate_grad(block: Block, grad: Tensor, reduce: Reduce) -> Tensor:
@@ -142,6 +188,20 @@ def attend(block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask 
         float[num_dst, H D].
     """
     return _Attend.apply(z, left, right, block, mask)  # pyright: ignore[reportReturnType]
+
+
+def splice(computed: Tensor, cached: Tensor, places: Splice) -> Tensor:
+    """Puts computed rows and rows of the history where a pruned block reads them, with gradient to both.
+
+    Args:
+        computed: float[c, F], output of the block below.
+        cached: float[h, F], rows of the history, in the order of `places.hist_slot`; converted to the type of the computed ones.
+        places: `Block.splice` of the block that reads the rows.
+
+    Returns:
+        float[c + h, F] in the order of the block's sources.
+    """
+    return _Splice.apply(computed, cached, places)  # pyright: ignore[reportReturnType]
 
 
 def dropout(x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:

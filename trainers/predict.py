@@ -3,6 +3,9 @@
     node_id       what the node was called outside: nodes.parquet's original_id
     class         name of the most probable class
     probability   f32, of that class
+    label         name of the class that the node has; null where it is not known
+    split         "train", "valid" or "test"; null where the node is in none
+    probabilities array of f32, of all classes in their order, on request
     embedding     array of f32, what the last layer reads, or the linear head where there is one; the logits where a user's module shows no
                   layers
 
@@ -12,21 +15,25 @@ neither it nor any layer is ever held whole. Memory: the workspace of exact infe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from assets.building.materialize import stage_version
 from assets.building.stage import Progress, Silent
 from assets.features.read import open_features, require_nodes
 from assets.graph.read import Graph, open_graph
 from assets.pipeline.file import Pipeline
+from assets.sampling.drawing import open_drawing
 from assets.sizes import parse_size
 from assets.storage.artifact import Artifact
 from assets.storage.filesystem import full_disk, full_errno
 from assets.storage.store import Store
 from kernels.errors import InputError
+from kernels.types import Array
 from trainers.config import ModelConfig, TrainTable, model_configs
 from trainers.devices.open import open_device
 from trainers.devices.torch_threads import torch_threads
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
     import polars
 
 ROW_GROUP = 8192
+SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +59,7 @@ class Prediction:
         graph, features: the artifacts that the model was trained on.
         model: the trained model's artifact; semantic: its recipe.
         bounds: memory, threads and folder of exact inference.
+        probabilities: whether those of all classes are written.
     """
 
     graph: Artifact
@@ -58,6 +67,7 @@ class Prediction:
     model: Artifact
     semantic: ModelConfig
     bounds: Bounds
+    probabilities: bool = False
 
 
 def predict(prediction: Prediction, out: Path, progress: Progress | None = None) -> int:
@@ -79,7 +89,8 @@ def predict(prediction: Prediction, out: Path, progress: Progress | None = None)
             progress.start("predict", num_passes(model) * num_nodes, "rows")
             bounds = replace(prediction.bounds, progress=progress)
             ranges = exact_ranges(model, graph.topology, MappedSource(features), bounds)
-            _write(part, _frames(ranges, prediction.graph.file("nodes.parquet"), graph.class_names))
+            facts = NodeFacts(prediction.graph.file("nodes.parquet"), graph)
+            write_frames(part, _frames(ranges, facts, prediction.probabilities))
         part.replace(out)
     except Exception as error:
         code = full_errno(error)
@@ -101,6 +112,9 @@ def predict_table(
     seed: int | None = None,
     workspace: str = "1GiB",
     threads: int | None = None,
+    probabilities: bool = False,
+    by_ranks: Callable[[Store, Pipeline, TrainTable, Mapping[str, Artifact], Mapping[str, Any], Path], int]
+    | None = None,
     progress: Progress | None = None,
 ) -> tuple[Artifact, int]:
     """Predicts with the trained model of a `[[train]]` table.
@@ -112,6 +126,8 @@ def predict_table(
         seed: which of the table's models; None for its first.
         workspace: a size; see trainers/evaluate.py.
         threads: of kernels and matrix products; None for the table's.
+        by_ranks: does it with processes that have the rows of their parts each (trainers/predict_parts.py); None reads the table mapped.
+        probabilities: whether those of all classes are written, beside the largest.
         progress: shows the nodes that are done.
 
     Returns:
@@ -120,13 +136,14 @@ def predict_table(
     Raises:
         InputError: there is no such table, seed, folder, graph or model, or what `predict` raises.
     """
-    table, semantic = _recipe(pipeline, name, seed)
-    if out.suffix != ".parquet":
-        raise InputError(
-            f"{out} does not end with .parquet, the format that is written", f"--out {out.with_suffix('.parquet')}"
+    pipeline.require_one_split()
+    table, semantic = find_recipe(pipeline, name, seed)
+    if by_ranks is not None and not table.technique.by_parts:
+        problem = (
+            f"--ranks is for models that ranks have trained, and trainer = {table.trainer!r} trains in one process"
         )
-    if not out.absolute().parent.is_dir():
-        raise InputError(f"the folder of {out} does not exist", "make it first")
+        raise InputError(problem, "leave --ranks out")
+    _require_place(out)
     threads, workspace_bytes = threads or semantic.train.threads, parse_size(workspace)
     device = open_device(semantic.train.device)
     bounds = Bounds(
@@ -144,13 +161,30 @@ def predict_table(
         if model is None:
             problem = f"{name} (seed {semantic.seed}) is not trained in {store.home}"
             raise InputError(problem, f"train it: graphmill train {pipeline.reference} {name}")
+        if by_ranks is not None:
+            given = {"seed": semantic.seed, "workspace": workspace, "threads": threads, "model": model.version}
+            given |= {"probabilities": probabilities}
+            return model, by_ranks(store, pipeline, table, inputs, given, out)
         # Looked for again under the lease: a collector may have been faster.
         graph, features = (store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features"))
-        prediction = Prediction(graph=graph, features=features, model=model, semantic=semantic, bounds=bounds)
+        bounds = replace(bounds, drawing=open_drawing(semantic.sampling, inputs))
+        prediction = Prediction(
+            graph=graph, features=features, model=model, semantic=semantic, bounds=bounds, probabilities=probabilities
+        )
         return model, predict(prediction, out, progress)
 
 
-def _recipe(pipeline: Pipeline, name: str, seed: int | None) -> tuple[TrainTable, ModelConfig]:
+def _require_place(out: Path) -> None:
+    """Refuses a file of another format, or in a folder that is not there."""
+    if out.suffix != ".parquet":
+        raise InputError(
+            f"{out} does not end with .parquet, the format that is written", f"--out {out.with_suffix('.parquet')}"
+        )
+    if not out.absolute().parent.is_dir():
+        raise InputError(f"the folder of {out} does not exist", "make it first")
+
+
+def find_recipe(pipeline: Pipeline, name: str, seed: int | None) -> tuple[TrainTable, ModelConfig]:
     """Returns a train table and the recipe of its model of a seed, or of its first."""
     table = next((each for each in pipeline.train if each.name == name), None)
     if table is None:
@@ -184,31 +218,75 @@ def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, width: i
     return model
 
 
-def _frames(ranges: Iterator[ExactRange], nodes: Path, class_names: tuple[str, ...]) -> Iterator[polars.DataFrame]:
+def _frames(ranges: Iterator[ExactRange], facts: NodeFacts, every: bool) -> Iterator[polars.DataFrame]:
     """Yields the table in row groups."""
+    for each in ranges:
+        for low, frame in predicted_frames(each, facts.names, every):
+            yield facts.beside(low, frame)
+
+
+def predicted_frames(
+    each: ExactRange, names: polars.Series, every: bool = False
+) -> Iterator[tuple[int, polars.DataFrame]]:
+    """Yields (place of its first row, class, probability and embedding) of a range, in row groups.
+
+    Args:
+        each: the range.
+        names: of the classes.
+        every: whether the probabilities of all classes come, too.
+    """
     import polars
 
-    names = polars.Series(list(class_names), dtype=polars.String)
-    original = polars.scan_parquet(nodes).select("original_id")
-    for each in ranges:
-        for low in range(each.low, each.high, ROW_GROUP):
-            high = min(low + ROW_GROUP, each.high)
-            logits = each.logits[low - each.low : high - each.low]
-            probability, place = logits.softmax(dim=1).max(dim=1)
-            embedding = each.embeddings(low, high)
-            yield (
-                original.slice(low, high - low)
-                .collect()
-                .select(
-                    polars.col("original_id").alias("node_id"),
-                    names.gather(place.numpy()).alias("class"),
-                    polars.Series("probability", probability.numpy()),
-                    polars.Series("embedding", embedding.numpy(), polars.Array(polars.Float32, embedding.shape[1])),
-                )
-            )
+    for low in range(each.low, each.high, ROW_GROUP):
+        high = min(low + ROW_GROUP, each.high)
+        found = each.logits[low - each.low : high - each.low].softmax(dim=1)
+        probability, place = found.max(dim=1)
+        more = {"embedding": each.embeddings(low, high)} | ({"probabilities": found} if every else {})
+        arrays = {
+            name: polars.Series(rows.numpy(), dtype=polars.Array(polars.Float32, rows.shape[1]))
+            for name, rows in more.items()
+        }
+        columns = {"class": names.gather(place.numpy()), "probability": probability.numpy(), **arrays}
+        yield low, polars.DataFrame(columns)
 
 
-def _write(path: Path, frames: Iterator[polars.DataFrame]) -> None:
+class NodeFacts:
+    """What a graph says of its nodes beside a prediction: original id, label and part of the split.
+
+    Args:
+        nodes: the graph's Parquet file of nodes.
+        graph: has the labels and the split.
+    """
+
+    def __init__(self, nodes: Path, graph: Graph):
+        import polars
+
+        self.names = polars.Series(list(graph.class_names), dtype=polars.String)
+        self._original = polars.scan_parquet(nodes).select(polars.col("original_id").alias("node_id"))
+        self._labels, self._splits = graph.labels, polars.Series(list(SPLITS))
+        self._split_of = np.full(graph.topology.num_nodes, -1, np.int8)
+        for place, ids in enumerate((graph.train_ids, graph.valid_ids, graph.test_ids)):
+            self._split_of[np.asarray(ids)] = place
+
+    def beside(self, low: int, frame: polars.DataFrame) -> polars.DataFrame:
+        """Returns predictions of nodes low, low + 1, ... with what is known of these nodes."""
+        high = low + len(frame)
+        known = self._original.slice(low, len(frame)).collect()
+        label = _named(self.names, self._labels[low:high]).alias("label")
+        split = _named(self._splits, self._split_of[low:high]).alias("split")
+        first = ["class", "probability"]
+        return known.hstack(frame.select(first)).hstack([label, split]).hstack(frame.drop(first))
+
+
+def _named(names: polars.Series, places: Array) -> polars.Series:
+    """Returns the name at each place, null for places below 0."""
+    import polars
+
+    found = polars.Series(np.asarray(places, np.int64))
+    return names.gather(found.set(found < 0, None))
+
+
+def write_frames(path: Path, frames: Iterator[polars.DataFrame]) -> None:
     """Streams frames of one schema into a Parquet file."""
     from polars.io.plugins import register_io_source
 

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from assets.budgets.read import Budgets
 from assets.graph.read import Graph
-from assets.sampling.config import open_sampler
-from kernels.sampling.epoch_plan import EpochPlan
+from assets.sampling.drawing import Drawing
+from kernels.sampling.epoch_plan import Plan
 from kernels.types import Stream
 from trainers.batches.batch import attach_weights
 from trainers.config import ModelConfig
@@ -28,7 +28,12 @@ from trainers.rows.source import FeatureSource, RowIds
 
 
 def simulated_peak(
-    graph: Graph, semantic: ModelConfig, plan: EpochPlan, features: FeatureSource, work_bytes: int | None
+    graph: Graph,
+    semantic: ModelConfig,
+    plan: Plan,
+    features: FeatureSource,
+    work_bytes: int | None,
+    drawing: Drawing | None = None,
 ) -> int:
     """Returns the most bytes that one training step holds on a device: parameters, gradients, moments, inputs, activations.
 
@@ -37,24 +42,33 @@ def simulated_peak(
         plan: names the seeds of the first batch.
         features: where its rows come from.
         work_bytes: bound of the device's workspace, or None.
+        drawing: how neighbours are drawn; None = as the recipe says, which weights need to be opened for.
 
     Raises:
         OverBudget: the step does not fit in the workspace.
     """
     # Making a model draws from torch's own generator, and a user's may draw in its step; no later draw must tell that this step was taken.
+    assert semantic.sampling is not None, "a technique that caches rows samples"
+    drawing = drawing or Drawing(neighbours=semantic.sampling)
     with torch.random.fork_rng(devices=[]):
-        device = _step(graph, semantic, plan, features, LogicalDevice(work_bytes=work_bytes))
+        device = _step(graph, semantic, drawing, plan, features, LogicalDevice(work_bytes=work_bytes))
     return device.peak["total"]
 
 
 def _step(
-    graph: Graph, semantic: ModelConfig, plan: EpochPlan, features: FeatureSource, device: LogicalDevice
+    graph: Graph,
+    semantic: ModelConfig,
+    drawing: Drawing,
+    plan: Plan,
+    features: FeatureSource,
+    device: LogicalDevice,
 ) -> LogicalDevice:
     item = next(iter(plan.batches(0)))
-    sampling, train = semantic.sampling, semantic.train
-    assert sampling is not None, "a technique that caches rows samples"
+    train = semantic.train
     model = build_model(train, features.width, graph.num_classes, semantic.seed)
-    sampler = open_sampler(graph.topology, sampling.method, sampling.fanouts, seed=semantic.seed)
+    assert semantic.sampling is not None
+    largest = drawing.with_fanouts(semantic.sampling.largest_fanouts)
+    sampler = largest.sampler(graph.topology, seed=semantic.seed)
     blocks = sampler.sample(replace(item.key, stream=Stream.PROBE), item.seeds, transpose=model.transpose)
     attach_weights(blocks, graph.topology, model.edge_weight)
     device.adopt(model.parameters(), "parameters")

@@ -26,7 +26,7 @@ class ModelRecipe(Stage):
 
     page: Page | None = MODEL_PAGE
     name = "model"
-    code_version = 2
+    code_version = 3
     Semantic = ModelConfig
     checks = MODEL_CHECKS
     warnings = MODEL_WARNINGS
@@ -43,7 +43,10 @@ class ModelRecipe(Stage):
 
     def inputs(self, semantic: ModelConfig) -> Mapping[str, str]:
         """Training reads a graph and its features, and what decides the weights of its technique."""
-        return {name: name for name in ("graph", "features", *find_technique(semantic.train.trainer).inputs)}
+        own = find_technique(semantic.train.trainer).inputs
+        return {
+            name: name for name in ("graph", "features", *own, *(semantic.sampling.inputs if semantic.sampling else ()))
+        }
 
     def expected_checks(self, semantic: ModelConfig) -> tuple[str, ...]:
         """The ledger is tested where the technique predicts it."""

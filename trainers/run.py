@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from assets.building.materialize import materialize, stage_version
 from assets.building.stage import Progress
+from assets.pipeline.file import Pipeline
 from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.version import short
-from trainers.config import TrainTable, model_configs
+from trainers.config import ModelConfig, TrainTable, model_configs
+from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe import REUSED
 from trainers.record.epoch_lines import Lines
 from trainers.stage import ModelStage, RunExecution, checkpoint_path
@@ -31,6 +34,7 @@ def train_table(
     epoch_lines: Lines = "some",
     progress: Progress | None = None,
     report: Callable[[str], None] = print,
+    ranks: Ranks = ALONE,
 ) -> Sequence[Artifact]:
     """Returns the model artifacts of a train table, training those that the store does not have.
 
@@ -46,6 +50,7 @@ def train_table(
         asked_by: PIPELINE/TABLE, for the record of the run.
         progress: shows epochs.
         report: gets a line about each model.
+        ranks: this process among those that share the training; the first one writes the models and returns them.
 
     Raises:
         InputError: a value of the recipe does not fit the graph, a budget is too small, or the disk is full.
@@ -54,9 +59,12 @@ def train_table(
     store.sweep()
     if table.device == "auto":
         report(f'{table.name}: device = "auto" is {table.config.device} on this machine')
-    stage, folder, models = ModelStage(), store.home / "checkpoints", []
+    stage, folder, models = ModelStage(ranks), store.home / "checkpoints", []
     run = {"resume": resume, "checkpoints": folder, "epoch_lines": epoch_lines, "asked_by": asked_by}
     execution = RunExecution(**asdict(table.execution), **run)
+    if not ranks.first:
+        _follow(stage, inputs, reads or {}, model_configs(table, sampling, seed), execution)
+        return []
     versions = {stage_version(stage, config, inputs): config for config in model_configs(table, sampling, seed)}
     read = [*inputs.values(), *(reads or {}).values()]
     # Held for the whole table: between two seeds nothing else keeps what it reads and the finished models from collection.
@@ -69,12 +77,45 @@ def train_table(
             # Read before the new model takes its place.
             old = None if before is None else before.files["weights.safetensors"]["digest"]
             model = materialize(store, stage, config, execution, inputs, progress, reads=reads, anew=retrain)
-            # Only now is the model safe; a kill before this line costs nothing but the file.
-            path.unlink(missing_ok=True)
+            _finish(model, path, ranks)
             for line in _said(model, old, config.seed, inputs["graph"]):
                 report(f"{table.name}: {line}")
             models.append(model)
     return models
+
+
+def _finish(model: Artifact, checkpoint: Path, ranks: Ranks) -> None:
+    """Removes the checkpoint of a model that is safe, and tells the other ranks where nothing was trained."""
+    if model.reused:  # otherwise they were told when the training began
+        ranks.tell({"train": ""})
+    # A kill before this line costs nothing but the file.
+    checkpoint.unlink(missing_ok=True)
+
+
+def trained_models(
+    store: Store, inputs: Mapping[str, Artifact], table: TrainTable, pipeline: Pipeline
+) -> Sequence[Artifact]:
+    """Returns the models of a table that other processes have trained into a store.
+
+    Raises:
+        InputError: one is not there.
+    """
+    stage, configs = ModelStage(), model_configs(table, pipeline.sampling, pipeline.seed)
+    return [store.open(stage.name, stage_version(stage, config, inputs)) for config in configs]
+
+
+def _follow(
+    stage: ModelStage,
+    inputs: Mapping[str, Artifact],
+    reads: Mapping[str, Artifact],
+    configs: Sequence[ModelConfig],
+    execution: RunExecution,
+) -> None:
+    """Takes part in the trainings that the first rank begins, one or none per recipe."""
+    for config in configs:
+        version = stage.ranks.tell(None)["train"]
+        if version:
+            stage.follow(version, inputs, reads, config, execution)
 
 
 def _said(model: Artifact, old: str | None, seed: int, graph: Artifact) -> Iterator[str]:

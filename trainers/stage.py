@@ -7,6 +7,7 @@ its summary; its manifest names the versions of everything that went in. Seconds
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +17,19 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
-from assets.building.stage import Check, Progress, Summary
+from assets.building.stage import Check, Progress, Silent, Summary
 from assets.features.read import open_features
 from assets.graph.read import Graph, open_graph
+from assets.sampling.drawing import open_drawing
 from assets.sizes import parse_size
 from assets.storage.artifact import Artifact
+from assets.storage.version import canonical
 from assets.storage.writer import Writer
 from kernels.errors import InputError
-from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.epoch_plan import EpochPlan, Plan
 from trainers.batches.queue import queue_bounds
 from trainers.batches.source import Batching
-from trainers.checkpoint import read_checkpoint
+from trainers.checkpoint import checkpoint_bytes, parse_checkpoint
 from trainers.checks import chance_check, ledger_check, ledger_numbers, loss_check, weights_check
 from trainers.config import ModelConfig, TrainConfig, TrainExecution
 from trainers.devices.malloc import keep_freed_memory
@@ -36,11 +39,14 @@ from trainers.executor import Run
 from trainers.loop import Loop
 from trainers.models.build import PARAMETERS, build_model, send_model
 from trainers.models.precision import kept_dtype
-from trainers.open_rows import open_rows
+from trainers.open_parts import Parts, open_parts
+from trainers.open_rows import Features, open_rows
+from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe import ModelRecipe
 from trainers.record.epoch_lines import EpochLines, Lines
 from trainers.record.ledger import Ledger, Line
 from trainers.record.memory import PeakMemory
+from trainers.record.metrics import Label, MetricWriter, open_writers
 from trainers.record.timeline import Timeline
 from trainers.scores import score
 from trainers.techniques import find_technique
@@ -67,6 +73,9 @@ class ModelStage(ModelRecipe):
 
     Execution = RunExecution
 
+    def __init__(self, ranks: Ranks = ALONE):
+        self.ranks = ranks
+
     def build(
         self,
         inputs: Mapping[str, Artifact],
@@ -85,13 +94,40 @@ class ModelStage(ModelRecipe):
             decide = self.inputs(semantic)
             reads = {role: artifact for role, artifact in inputs.items() if role not in decide}
             inputs = {role: inputs[role] for role in decide}
+            self.ranks.tell({"train": writer.version})
             memory = PeakMemory()
             with memory.watched():
-                run = Training(inputs, reads, semantic, execution, writer.version, progress)
+                run = Training(inputs, reads, semantic, execution, writer.version, progress, self.ranks)
                 run.train()
-                summary = run.write(writer)
+                results = run.finish()
+                summary = run.write(writer, results)
             writer.note(peak_memory_bytes=memory.bytes)
+            if self.ranks.world > 1:
+                writer.note(ranks=run.rank_records(memory.bytes))
             return summary
+
+    def follow(
+        self,
+        version: str,
+        inputs: Mapping[str, Artifact],
+        reads: Mapping[str, Artifact],
+        semantic: ModelConfig,
+        execution: RunExecution,
+    ) -> None:
+        """Takes part in a training that the first rank writes.
+
+        Args:
+            version: of the model, as the first rank told it.
+            inputs, reads, semantic, execution: as in `build`.
+        """
+        keep_freed_memory()
+        with torch_threads(semantic.train.threads):
+            memory = PeakMemory()
+            with memory.watched():
+                run = Training(inputs, reads, semantic, execution, version, Silent(), self.ranks)
+                run.train()
+                run.finish()
+            run.rank_records(memory.bytes)
 
 
 class Training:
@@ -105,17 +141,17 @@ class Training:
         execution: RunExecution,
         version: str,
         progress: Progress,
+        ranks: Ranks = ALONE,
     ):
-        self.semantic, self.execution, self.progress = semantic, execution, progress
+        self.semantic, self.execution, self.progress, self.ranks = semantic, execution, progress, ranks
         self.inputs, self.reads, self.graph = inputs, reads, open_graph(inputs["graph"])
-        stored = open_features(inputs["features"], verified=execution.features == "memory")
         if len(self.graph.train_ids) == 0:
             problem = f"graph {inputs['graph'].version[:12]} has no training nodes"
             raise InputError(problem, "give its source a training split")
         self.ledger, self.timeline = Ledger(), Timeline()
-        self.plan = epoch_plan(np.array(self.graph.train_ids), semantic)
-        self.features = open_rows(self.graph, stored, semantic, execution, self.plan, reads)
-        model = build_model(semantic.train, stored.width, self.graph.num_classes, semantic.seed)
+        self.drawing = open_drawing(semantic.sampling, inputs)
+        self.parts, self.plan, self.features = self._open_rows()
+        model = build_model(semantic.train, self.features.source.width, self.graph.num_classes, semantic.seed)
         self.model = send_model(model, self.features.device)
         self.class_weights = class_weights(semantic.train, self.graph)
         if self.class_weights is not None:
@@ -125,9 +161,22 @@ class Training:
         path = checkpoint_path(execution.checkpoints, version)
         self.run = self._build_run()
         self.loop = self._build_loop(path, version, progress)
-        checkpoint = read_checkpoint(path, version) if execution.resume else None
-        if checkpoint is not None:
-            self.loop.restore(checkpoint)
+        # The first rank has the checkpoint; the others may be on other machines.
+        stored = checkpoint_bytes(path) if execution.resume and ranks.first else None
+        found, data = ranks.tell_bytes(b"" if stored is None else b"found", stored or b"")
+        if found:
+            self.loop.restore(parse_checkpoint(data, path, version))
+
+    def _open_rows(self) -> tuple[Parts | None, Plan, Features]:
+        """Returns the parts of this rank where ranks share the rows, which batch comes when, and where rows come from."""
+        semantic, execution = self.semantic, self.execution
+        if find_technique(semantic.train.trainer).by_parts:
+            parts = open_parts(self.graph, self.inputs, self.reads, semantic, execution, self.ranks, self.drawing)
+            return parts, parts.plan, parts.features
+        stored = open_features(self.inputs["features"], verified=execution.features == "memory")
+        plan = epoch_plan(np.array(self.graph.train_ids), semantic)
+        given = {**self.inputs, **self.reads}
+        return None, plan, open_rows(self.graph, stored, semantic, execution, plan, given, self.drawing)
 
     def train(self) -> None:
         """Runs the loop, on the device where there is a bound or the device has memory of its own."""
@@ -138,9 +187,25 @@ class Training:
         with self.features.device.active():
             self.loop.run()
 
-    def write(self, writer: Writer) -> Summary:
-        """Scores the final model on every split and writes the artifact's files."""
+    def finish(self) -> dict[str, tuple[torch.Tensor, np.ndarray]]:
+        """Returns logits and labels of every split by the final model, and makes the ledger that of all ranks; all ranks call it."""
         logits = self._logits(("train", "valid", "test"))
+        if self.ranks.world > 1:
+            whole = self.loop.whole_ledger()
+            if self.ranks.first:
+                self.ledger.clear()
+                self.ledger.merge(whole)
+        return logits
+
+    def rank_records(self, peak_bytes: int | None) -> list[dict[str, Any]]:
+        """Returns what each rank needed: its host, its peak memory and the bytes of its shards; all ranks call it."""
+        source = self.features.source
+        record = {"rank": self.ranks.rank, "host": platform.node(), "peak_memory_bytes": peak_bytes}
+        record |= {"shard_bytes": getattr(source, "held_bytes", 0), "cached_rows": getattr(source, "cached_rows", 0)}
+        return self.ranks.main.gather_values(record)
+
+    def write(self, writer: Writer, logits: Mapping[str, tuple[torch.Tensor, np.ndarray]]) -> Summary:
+        """Writes the artifact's files, and scores logits and labels of every split."""
         device = self.features.device
         weights = {
             name: device.fetch(tensor, WEIGHTS, device.traffic) for name, tensor in self.model.state_dict().items()
@@ -152,6 +217,8 @@ class Training:
         timing = {"train": self.loop.timing.train_seconds, "evaluate": self.loop.timing.evaluate_seconds}
         writer.note(epoch_seconds=timing, peak_bytes=dict(self.features.device.peak), cache=self.features.record)
         writer.note(timeline=self.timeline.record)
+        if record := getattr(self.loop.executor, "record", None):
+            writer.note(executors=record)
         if device.remote:
             writer.note(device=str(device.torch_device), traffic_besides_batches=device.traffic.rows()["moves"])
         state = self.loop.state
@@ -160,6 +227,8 @@ class Training:
             values = {f"{split}_{metric}": score(metric, *each) for split, each in logits.items()}
             numbers |= {name: value for name, value in values.items() if value is not None}
         numbers |= {"epochs_run": state.epoch, "best_epoch": state.best_epoch, "loss": state.history[-1]["loss"]}
+        if not getattr(self.loop.executor, "repeatable", True):
+            numbers["repeatable"] = False
         numbers |= {"parameters": sum(parameter.numel() for parameter in self.model.parameters())}
         return Summary(numbers=numbers, checks=self._checks(numbers, weights))
 
@@ -210,6 +279,8 @@ class Training:
             model=self.model,
             class_weights=self.class_weights,
             batching=batching,
+            drawing=self.drawing,
+            ranks=self.ranks,
         )
 
     def _build_loop(self, path: Path, version: str, progress: Progress) -> Loop:
@@ -227,14 +298,29 @@ class Training:
             checkpoint_steps=self.execution.checkpoint_steps,
             timeline=self.timeline,
             device=self.features.device,
+            ranks=self.ranks,
             lines=EpochLines(
                 getattr(progress, "tell", None),
                 f"seed {self.semantic.seed}, ",
                 train.epochs,
                 self.execution.epoch_lines,
                 getattr(progress, "note", None),
+                self._open_writers(version),
             ),
         )
+
+    def _open_writers(self, version: str) -> list[MetricWriter]:
+        """Opens what draws the epochs elsewhere, in the first rank alone."""
+        pipeline, _, name = self.execution.asked_by.partition("/")
+        label = Label(
+            home=self.execution.checkpoints.parent,
+            pipeline=pipeline or "graphmill",
+            name=name or self.semantic.train.model,
+            seed=self.semantic.seed,
+            version=version,
+            recipe=canonical(self.semantic.train),
+        )
+        return open_writers(self.execution.metrics_to if self.ranks.first else (), label)
 
     def _require_scores(self) -> None:
         """Refuses a metric that the validation nodes do not define, before any training."""
@@ -265,6 +351,9 @@ class Training:
 
     def _infer(self, node_ids: np.ndarray) -> torch.Tensor:
         train, sampling, graph = self.semantic.train, self.semantic.sampling, self.graph
+        folder = self.execution.checkpoints.parent / "spill"
+        if self.parts is not None:
+            return self.parts.infer(self.model, node_ids, folder, self.progress)
         if train.eval == "exact":
             return infer_exact(
                 self.model,
@@ -273,22 +362,22 @@ class Training:
                 parse_size(train.eval_workspace),
                 train.threads,
                 node_ids=node_ids,
-                folder=self.execution.checkpoints.parent / "spill",
+                folder=folder,
                 progress=self.progress,
                 device=self.features.device,
                 dtype=train.dtype,
+                drawing=self.drawing,
             )
-        assert sampling is not None
+        assert sampling is not None and self.drawing is not None
         return infer_sampled(
             self.model,
             graph.topology,
             self.features.table,
             node_ids,
-            fanouts=sampling.fanouts,
+            drawing=self.drawing,
             batch_size=sampling.batch_size,
             seed=self.semantic.seed,
             threads=train.threads,
-            method=sampling.method,
             progress=self.progress,
             device=self.features.device,
             dtype=train.dtype,

@@ -1,5 +1,6 @@
 """Training runs on a small graph, for the trainer tests and the laws."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,19 +9,37 @@ from assets.building.materialize import materialize
 from assets.building.stage import Progress
 from assets.chunks.config import ChunksExecution, ChunksTable, chunks_config
 from assets.chunks.stage import CHUNKS
+from assets.hotness.config import HotnessExecution, HotnessTable, hotness_config
+from assets.hotness.stage import HOTNESS
 from assets.partitions.config import PartitionsConfig, PartitionsExecution
 from assets.partitions.stage import PARTITIONS
 from assets.sampling.config import SamplingConfig
+from assets.shards.config import ShardsConfig, ShardsExecution
+from assets.shards.stage import SHARDS
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
+from benchmarks.graphs import GraphArtifacts
 from tests.assets.packed_chunks.packed import Packed
+from tests.assets.sampling_tables.tables import with_tables
 from tests.trainers.graphs import random_graph_artifacts
-from tests.trainers.rows.caches import cache_inputs
+from tests.trainers.rows.caches import cache_inputs, resolve
 from trainers.config import TrainTable
+from trainers.ranks.group import ALONE, Ranks
 from trainers.run import train_table
+from trainers.techniques.distributed_settings import DistributedSettings
+from trainers.techniques.fresh_distributed_settings import FreshDistributedSettings
+from trainers.techniques.fresh_settings import FreshSettings
 from trainers.techniques.fullgraph_settings import FullGraphSettings
 
 SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=32)
+WEIGHTED = SamplingConfig(
+    fanouts=(4, 3), batch_size=32, reuse=2, method="weighted", weights="node:out_degree", empty_rows="none"
+)
+WALKS = SamplingConfig(fanouts=(5, 5), batch_size=32, reuse=2, method="random_walk")
+DRAWN = {"weighted": (WEIGHTED, "sage"), "walks": (WALKS, "pinsage")}
+"""How neighbours are drawn, and a model that averages by their shares."""
+
+FRESH: dict[str, Any] = {"t_stale": 3, "p_grad": 0.8, "arena": "60%", "policy": "accuracy+features"}
 TABLE: dict[str, Any] = {"name": "small", "layers": 2, "hidden": 8, "epochs": 3, "lr": 0.02, "accumulate": 3}
 
 
@@ -53,7 +72,8 @@ def train_small(
         "report": report,
     }
     reads = {} if memory is None else cache_inputs(home, artifacts, **memory)
-    return train_table(store, artifacts.inputs, table, sampling, 5, reads=reads, **run)[0]
+    inputs = with_tables(home, artifacts.inputs, sampling)
+    return train_table(store, inputs, table, sampling, 5, reads=reads, **run)[0]
 
 
 def train_packed(
@@ -75,7 +95,8 @@ def train_packed(
     sampling = replace(sampling, reuse=packed.samples.summary["numbers"]["num_epochs"])
     run: dict[str, Any] = {"resume": resume, "progress": progress, "report": lambda line: None}
     reads = stored_rows(packed) if trainer == "disk" else {}
-    return train_table(Store(home), packed.inputs, table, sampling, 5, reads=reads, **run)[0]
+    inputs = with_tables(home, packed.inputs, sampling)
+    return train_table(Store(home), inputs, table, sampling, 5, reads=reads, **run)[0]
 
 
 def stored_rows(packed: Packed) -> dict[str, Artifact]:
@@ -91,6 +112,8 @@ def train_whole(
     mode: str = "p2p+reuse",
     devices: int = 0,
     hybrid: bool = True,
+    overlap: bool = True,
+    graph: Mapping[str, int] | None = None,
     resume: bool = False,
     progress: Progress | None = None,
     **options: Any,
@@ -98,17 +121,63 @@ def train_whole(
     """Trains on the whole small graph, in chunks; the model goes to `home`.
 
     Args:
-        mode, devices, hybrid: of `[train.fullgraph]`.
+        mode, devices, hybrid, overlap: of `[train.fullgraph]`.
+        graph: sizes of another graph.
         options: override `TABLE`.
     """
-    settings = FullGraphSettings(mode=mode, devices=devices, hybrid=hybrid)  # pyright: ignore[reportArgumentType]
+    settings = FullGraphSettings(
+        mode=mode,  # pyright: ignore[reportArgumentType]
+        devices=devices,
+        hybrid=hybrid,
+        overlap=overlap,
+    )
     made: dict[str, Any] = {"trainer": "fullgraph", "accumulate": 1, "settings": settings}
     table = TrainTable(**(TABLE | made | options))
     run: dict[str, Any] = {"resume": resume, "progress": progress, "report": lambda line: None}
-    inputs = random_graph_artifacts(home).inputs
+    inputs = random_graph_artifacts(home, **(graph or {})).inputs
     return train_table(
         Store(home), inputs | {"chunks": build_chunks(home, inputs["graph"], parts, chunks)}, table, None, 5, **run
     )[0]
+
+
+def train_fresh(
+    home: Path,
+    *,
+    sampling: SamplingConfig = SAMPLING,
+    memory: dict[str, Any] | None = None,
+    packed: Packed | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+    fresh: dict[str, Any] | None = None,
+    **options: Any,
+) -> Artifact:
+    """Trains with embeddings of earlier steps; the model goes to `home`.
+
+    Args:
+        memory: a `[memory]` table, for a cache below the arena.
+        packed: trains on this packed graph, its sampling epochs in rotation, and its rows from packed chunks.
+        fresh: of `[train.fresh]`.
+        options: override `TABLE`.
+    """
+    graph = random_graph_artifacts(home) if packed is None else GraphArtifacts(packed.graph, packed.features)
+    reads = {} if memory is None else {"budgets": resolve(home, graph, **memory)}
+    settings = FRESH | (fresh or {})
+    if packed is not None:
+        reads, settings = stored_rows(packed), settings | {"rows": "packed"}
+        sampling = replace(sampling, reuse=packed.samples.summary["numbers"]["num_epochs"])
+        options = {"samples": "stored"} | options
+    table = TrainTable(**(TABLE | {"trainer": "fresh", "settings": FreshSettings(**settings)} | options))
+    inputs = with_tables(home, graph.inputs, sampling)
+    inputs |= {"hotness": count_inputs(home, inputs, sampling)}
+    run: dict[str, Any] = {"resume": resume, "progress": progress, "report": lambda line: None}
+    return train_table(Store(home), inputs, table, sampling, 5, reads=reads, **run)[0]
+
+
+def count_inputs(home: Path, inputs: Mapping[str, Artifact], sampling: SamplingConfig) -> Artifact:
+    """The hotness of a graph, with the inputs under every node counted by layer."""
+    config = hotness_config(HotnessTable(policy="presample", layers="inputs"), sampling, 3)
+    given = {role: inputs[role] for role in HOTNESS.inputs(config)}
+    return materialize(Store(home), HOTNESS, config, HotnessExecution(threads=1), given)
 
 
 def build_chunks(home: Path, graph: Artifact, parts: int, chunks: int) -> Artifact:
@@ -123,3 +192,63 @@ def build_chunks(home: Path, graph: Artifact, parts: int, chunks: int) -> Artifa
 def content(model: Artifact) -> dict[str, str]:
     """The digest of every content file of a model."""
     return {name: entry["digest"] for name, entry in model.files.items()}
+
+
+def train_parts(
+    home: Path,
+    parts: int,
+    ranks: Ranks = ALONE,
+    *,
+    method: str = "random",
+    sampling: SamplingConfig = SAMPLING,
+    resume: bool = False,
+    retrain: bool = False,
+    progress: Progress | None = None,
+    memory: dict[str, Any] | None = None,
+    featureless: int = 0,
+    settings: dict[str, Any] | None = None,
+    fresh: dict[str, Any] | None = None,
+    **options: Any,
+) -> Artifact | None:
+    """Trains on the parts of the small graph as one rank of several; returns the model at the first.
+
+    Args:
+        method: of the partitions.
+        memory: a `[memory]` table and the `seed` of an order of hotness, for a cache of rows of other ranks.
+        featureless: of the graph.
+        settings: of `[train.distributed]`.
+        fresh: each part keeps embeddings of earlier steps; of `[train.fresh-distributed]`, over `FRESH`.
+        options: override `TABLE`.
+    """
+    inputs, reads = parts_inputs(home, parts, method, memory, featureless)
+    inputs = with_tables(home, inputs, sampling)
+    made: dict[str, Any] = {"trainer": "distributed", "settings": DistributedSettings(**(settings or {}))}
+    if fresh is not None:
+        keys = FRESH | fresh | (settings or {})
+        made = {"trainer": "fresh-distributed", "settings": FreshDistributedSettings(**keys)}
+        inputs |= {"hotness": count_inputs(home, inputs, sampling)}
+        reads.pop("hotness", None)
+    table = TrainTable(**(TABLE | made | options))
+    run: dict[str, Any] = {"resume": resume, "retrain": retrain, "progress": progress, "report": lambda line: None}
+    models = train_table(Store(home), inputs, table, sampling, 5, reads=reads, ranks=ranks, **run)
+    return models[0] if models else None
+
+
+def parts_inputs(
+    home: Path, parts: int, method: str = "random", memory: dict[str, Any] | None = None, featureless: int = 0
+) -> tuple[dict[str, Artifact], dict[str, Artifact]]:
+    """What `train_parts` reads, by stage: what decides its weights, and the rest. Arguments are those of `train_parts`."""
+    artifacts = random_graph_artifacts(home, featureless=featureless)
+    inputs, shards = build_shards(home, artifacts.inputs, parts, method)
+    return inputs, {"shards": shards} | ({} if memory is None else cache_inputs(home, artifacts, **memory))
+
+
+def build_shards(
+    home: Path, inputs: Mapping[str, Artifact], parts: int, method: str = "random"
+) -> tuple[dict[str, Artifact], Artifact]:
+    """Cuts a graph into parts and its features into shards; returns graph, features and partitions by name, and the shards."""
+    store = Store(home)
+    config = PartitionsConfig(method=method, parts=parts, seed=3 if method in ("random", "metis") else 0)  # pyright: ignore
+    cut = materialize(store, PARTITIONS, config, PartitionsExecution(threads=1), {"graph": inputs["graph"]})
+    rows = {"features": inputs["features"], "partitions": cut}
+    return {**inputs, "partitions": cut}, materialize(store, SHARDS, ShardsConfig(), ShardsExecution(), rows)

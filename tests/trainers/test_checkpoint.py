@@ -76,15 +76,21 @@ def test_a_truncated_checkpoint_is_named(tmp_path: Path, keep: int) -> None:
         read_checkpoint(tmp_path / "one", "a" * 64)
 
 
-def test_a_write_that_fails_keeps_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("ending", "raised"),
+    [(OSError(28, "No space left on device"), InputError), (KeyboardInterrupt(), KeyboardInterrupt)],
+)
+def test_a_write_that_ends_early_keeps_the_one_before_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: BaseException, raised: type[BaseException]
+) -> None:
     path = tmp_path / "one"
     write_one(path, steps=1)
     before = path.read_bytes()
 
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
+    def ends(_: int) -> None:
+        raise ending
 
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(InputError, match="No space left"):
+    monkeypatch.setattr("os.fsync", ends)
+    with pytest.raises(raised, match="No space left" if raised is InputError else None):
         write_one(path, steps=2)
     assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["one"]

@@ -10,13 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.graph.read import Graph
+from assets.sampling.config import Neighbours
+from assets.sampling.drawing import Drawing
+from assets.storage.digests import block_digests
+from assets.storage.table import FeatureTable
 from kernels.errors import InputError
+from kernels.types import Block, Topology
 from tests.assets.storage.limits import file_size_limit
-from tests.trainers.graphs import random_graph
+from tests.trainers.graphs import random_graph, random_topology
 from trainers.config import TrainConfig
 from trainers.evaluate import Bounds, exact_ranges, infer_exact, infer_sampled, row_ranges
 from trainers.models.build import build_model
-from trainers.models.layer import LayeredModel
+from trainers.models.layer import LayeredModel, StepRandom
+from trainers.record.memory import PeakMemory, anonymous_bytes
 from trainers.rows.source import MappedSource, MemorySource
 from trainers.rows.windows import MappedRows, SpilledRows
 
@@ -77,6 +83,7 @@ def dense_attention(layer: Any, linked: torch.Tensor, h: torch.Tensor) -> torch.
 
 ENDS: list[dict[str, Any]] = [
     {},
+    {"residual": True},
     {"input": "linear"},
     {"head": "linear"},
     {"input": "linear", "head": "linear", "norm": "layer", "residual": True},
@@ -138,6 +145,10 @@ def test_a_layer_that_the_disk_does_not_take_is_an_error_before_any_work(tmp_pat
         SpilledRows(1000, 100, tmp_path)
 
 
+def drawing(*fanouts: int) -> Drawing:
+    return Drawing(neighbours=Neighbours(fanouts=fanouts))
+
+
 def test_sampled_inference_repeats_itself_and_follows_the_order_of_ids(graph: Graph) -> None:
     model = build_model(TrainConfig(layers=2, hidden=8), graph.features.width, graph.num_classes, seed=0)
     features = MemorySource(graph.features)
@@ -145,12 +156,12 @@ def test_sampled_inference_repeats_itself_and_follows_the_order_of_ids(graph: Gr
 
     def infer(batch_size: int, seed: int = 0) -> torch.Tensor:
         return infer_sampled(
-            model, graph.topology, features, ids, fanouts=(2, 2), batch_size=batch_size, seed=seed, threads=1
+            model, graph.topology, features, ids, drawing=drawing(2, 2), batch_size=batch_size, seed=seed, threads=1
         )
 
     assert torch.equal(infer(30), infer(30))
     assert not torch.equal(infer(30), infer(30, seed=1))
-    full = infer_sampled(model, graph.topology, features, ids, fanouts=(-1, -1), batch_size=7, seed=0, threads=1)
+    full = infer_sampled(model, graph.topology, features, ids, drawing=drawing(-1, -1), batch_size=7, seed=0, threads=1)
     exact = infer_exact(model, graph.topology, features, 2**20, threads=1)[torch.from_numpy(ids).long()]
     torch.testing.assert_close(full, exact)
 
@@ -175,3 +186,48 @@ def test_paths_do_not_matter(graph: Graph, tmp_path: Path) -> None:
     model = build_model(TrainConfig(layers=2, hidden=8), graph.features.width, graph.num_classes, seed=0)
     one, two = (infer_exact(model, g.topology, MemorySource(g.features), 2**20, threads=2) for g in (graph, other))
     assert torch.equal(one, two)
+
+
+def wide_graph(folder: Path, num_nodes: int, width: int) -> tuple[Topology, MappedSource]:
+    """A graph of ten edges per node, and wide rows in a file."""
+    topology = random_topology(num_nodes, 10 * num_nodes, seed=3)
+    rows = np.lib.format.open_memmap(folder / "rows.npy", "w+", np.float16, (num_nodes, width))
+    drawn = np.random.default_rng(0)
+    for low in range(0, num_nodes, 1000):
+        rows[low : low + 1000] = drawn.random((min(1000, num_nodes - low), width), np.float32) - 0.5
+    rows.flush()
+    offset = (folder / "rows.npy").stat().st_size - rows.nbytes
+    table = FeatureTable(
+        path=folder / "rows.npy", offset=offset, num_rows=num_nodes, width=width, dtype="float16",
+        row_bytes=2 * width, block_digest=block_digests(folder / "rows.npy"),
+    )  # fmt: skip
+    return topology, MappedSource(table)
+
+
+@pytest.mark.parametrize(
+    ("num_nodes", "width", "workspace"),
+    [(1500, 500, 1 << 20), pytest.param(30_000, 8000, 512 << 20, marks=pytest.mark.slow)],
+)
+def test_wide_rows_are_projected_once_within_the_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_nodes: int, width: int, workspace: int
+) -> None:
+    topology, source = wide_graph(tmp_path, num_nodes, width)
+    model = build_model(TrainConfig(model="gat", layers=2, hidden=64, heads=4), width, 10, seed=0)
+    assert isinstance(model, LayeredModel)
+    mapped, project = [], model.layers[0].project
+    monkeypatch.setattr(model.layers[0], "project", lambda rows: mapped.append(len(rows)) or project(rows))
+    peak, before = PeakMemory(), anonymous_bytes() or 0
+    with peak.watched():
+        logits = infer_exact(model, topology, source, workspace, threads=2, folder=tmp_path)
+    # Besides the workspace: logits, the sampler's map, and what one window of a file takes.
+    assert (peak.bytes or 0) - before <= workspace + num_nodes * 100 + (64 << 20)
+    assert sum(mapped) == num_nodes and len(mapped) > 1
+    monkeypatch.undo()
+    block = Block(
+        num_dst=num_nodes, num_src=num_nodes, start=topology.indptr[:-1].astype(np.int32),
+        end=topology.indptr[1:].astype(np.int32), indices=topology.indices, src_ids=np.arange(num_nodes, dtype=np.int32),
+    )  # fmt: skip
+    with torch.no_grad():
+        x = torch.from_numpy(np.asarray(source.rows, np.float32))
+        expected = model((block, block), x, StepRandom(0, training=False))
+    assert float((logits - expected).norm()) <= 1e-5 * float(expected.norm())

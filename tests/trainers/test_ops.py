@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from kernels.layers.aggregate import Reduce
 from kernels.sampling.transpose import transpose
-from kernels.types import Block
+from kernels.types import Block, Splice
 from tests.kernels.graphs import blocks
-from trainers.ops import aggregate, attend, dropout
+from trainers.ops import aggregate, attend, dropout, splice
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -90,3 +90,32 @@ def test_a_model_of_half_precision_learns(kind: str, dtype: torch.dtype) -> None
         optimiser.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.8 * losses[0]
+
+
+def drawn_splice(computed: int, cached: int, seed: int = 0) -> Splice:
+    places = np.random.default_rng(seed).permutation(computed + cached).astype(np.int32)
+    slots = np.arange(cached, dtype=np.int32)
+    return Splice(computed=np.sort(places[:computed]), hist_pos=np.sort(places[computed:]), hist_slot=slots)
+
+
+@settings(max_examples=25, deadline=None)
+@given(computed=st.integers(0, 9), cached=st.integers(1, 9), width=st.integers(1, 20), seed=st.integers(0, 9))
+def test_gradients_of_spliced_rows_pass_gradcheck(computed: int, cached: int, width: int, seed: int) -> None:
+    places = drawn_splice(computed, cached, seed)
+    given_ = [torch.randn(rows, width, dtype=torch.float64, requires_grad=True) for rows in (computed, cached)]
+    out = splice(*given_, places)
+    assert torch.equal(out[places.computed], given_[0]) and torch.equal(out[places.hist_pos], given_[1])
+    assert torch.autograd.gradcheck(lambda *rows: splice(*rows, places), given_)
+
+
+@pytest.mark.parametrize("dtype", [*HALVES, torch.float32])
+def test_cached_rows_take_the_type_of_the_computed_ones(dtype: torch.dtype) -> None:
+    places = drawn_splice(5, 4)
+    computed = torch.randn(5, 7).to(dtype).requires_grad_()
+    cached = torch.randn(4, 7).requires_grad_()
+    out = splice(computed, cached, places)
+    assert out.dtype == dtype and torch.equal(out[places.hist_pos], cached.to(dtype))
+    grad = torch.randn(9, 7).to(dtype)
+    out.backward(grad)
+    assert computed.grad is not None and cached.grad is not None and cached.grad.dtype == torch.float32
+    assert torch.equal(computed.grad, grad[places.computed]) and torch.equal(cached.grad, grad[places.hist_pos].float())

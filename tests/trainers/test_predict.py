@@ -14,8 +14,10 @@ from assets.pipeline.file import Pipeline, load_pipeline
 from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
+from tests.assets.storage.damage import flip
 from trainers.config import TrainTable
 from trainers.evaluate import ExactRange, exact_ranges, infer_exact
+from trainers.page import MODEL_PAGE
 from trainers.predict import ROW_GROUP, predict_table
 from trainers.rows.source import MemorySource
 from trainers.run import train_table
@@ -48,6 +50,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Store, 
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, NODES)
     x = (rng.standard_normal((NODES, 6)) + 2 * np.eye(3, 6)[labels]).astype(np.float32)
+    labels[rng.permutation(NODES)[:50]] = -1
     np.savez(folder / "mine.npz", edge_index=rng.integers(0, NODES, (2, 30_000)), x=x, y=labels)
     (folder / "mine.toml").write_text(RECIPE)
     pipeline, store = load_pipeline(folder / "mine.toml", TrainTable), Store(folder / "home")
@@ -79,8 +82,9 @@ def test_every_node_has_its_row_whatever_the_workspace(trained: Any, tmp_path: P
     table = polars.read_parquet(tmp_path / "a.parquet")
     assert dict(table.schema) == {
         "node_id": polars.Int64, "class": polars.String, "probability": polars.Float32,
-        "embedding": polars.Array(polars.Float32, 16),
+        "label": polars.String, "split": polars.String, "embedding": polars.Array(polars.Float32, 16),
     }  # fmt: skip
+    assert list(MODEL_PAGE.written) == table.columns, "what the page of the model says"
     assert table["node_id"].to_list() == list(range(NODES))
     predict_table(store, pipeline, "sage", tmp_path / "b.parquet", workspace="300KB", threads=1)
     small = polars.read_parquet(tmp_path / "b.parquet")
@@ -93,7 +97,7 @@ def test_every_node_has_its_row_whatever_the_workspace(trained: Any, tmp_path: P
 def test_the_rows_are_the_models(trained: Any, tmp_path: Path) -> None:
     """Class and probability follow from the logits of exact inference, the test accuracy from the classes."""
     pipeline, store, (built, models) = trained
-    _, rows = predict_table(store, pipeline, "sage", tmp_path / "a.parquet", seed=4)
+    _, rows = predict_table(store, pipeline, "sage", tmp_path / "a.parquet", seed=4, probabilities=True)
     table = polars.read_parquet(tmp_path / "a.parquet")
     from trainers.predict import load_model
     from trainers.run import model_configs
@@ -104,6 +108,15 @@ def test_the_rows_are_the_models(trained: Any, tmp_path: Path) -> None:
     names = np.array(opened.class_names)
     assert (names[logits.argmax(1).numpy()] == table["class"].to_numpy()).all()
     np.testing.assert_allclose(table["probability"], logits.softmax(1).max(1).values, rtol=1e-5)
+    np.testing.assert_allclose(table["probabilities"].to_numpy(), logits.softmax(1), rtol=1e-4, atol=1e-6)
+    labels = [None if label < 0 else names[label] for label in opened.labels.tolist()]
+    assert table["label"].to_list() == labels and labels.count(None) == 50
+    for name in ("train", "valid", "test"):
+        ids = getattr(opened, f"{name}_ids")
+        assert table.with_row_index().filter(polars.col("split") == name)["index"].to_list() == sorted(ids.tolist())
+    assert table["split"].null_count() == NODES - sum(
+        len(getattr(opened, f"{name}_ids")) for name in ("train", "valid", "test")
+    )
     test = np.array(opened.test_ids)
     right = (table["class"].to_numpy()[test] == names[opened.labels[test]]).mean()
     assert right == pytest.approx(models[1].summary["numbers"]["test_accuracy"], abs=2e-3)
@@ -157,7 +170,20 @@ def test_a_failure_on_the_way_leaves_no_file(trained: Any, tmp_path: Path, monke
     def broken(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("trainers.predict._write", broken)
+    monkeypatch.setattr("trainers.predict.write_frames", broken)
     with pytest.raises(InputError, match="file system is full"):
         predict_table(store, pipeline, "sage", tmp_path / "a.parquet")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.parquet", "before")]
+
+
+@pytest.mark.parametrize("where", ["weights.safetensors", "rows.npy", "indices.npy", "nodes.parquet"])
+def test_nothing_is_predicted_from_damaged_bytes(trained: Any, tmp_path: Path, where: str) -> None:
+    pipeline, store, (built, models) = trained
+    path = next(each.path / where for each in (*built.inputs.values(), models[0]) if where in each.files)
+    bit = 8 * path.stat().st_size - 3
+    flip(path, bit)
+    with pytest.raises(InputError, match=rf"{where} is damaged(?s:.*)graphmill repair"):
+        predict_table(store, pipeline, "sage", tmp_path / "a.parquet")
+    flip(path, bit)
+    assert not list(tmp_path.iterdir())
+    predict_table(store, pipeline, "sage", tmp_path / "a.parquet")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -122,3 +122,12 @@ def count_inputs(seeds: int, inputs: Sequence[int], edges: Sequence[int], ledger
     for layer, numbers in enumerate(zip(inputs, edges, strict=True)):
         for name, number in zip(("inputs", "edges"), numbers, strict=True):
             ledger.count(name, layer, number)
+
+
+def tensors_of(batch: MiniBatch) -> Iterator[Any]:
+    """Yields the tensors of a batch that is on a device: inputs, labels, and what its blocks are made of."""
+    yield from (batch.x, batch.labels)
+    for block in batch.blocks:
+        for value in (*vars(block).values(), *(() if block.splice is None else vars(block.splice).values())):
+            if hasattr(value, "data_ptr"):
+                yield value

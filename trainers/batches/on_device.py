@@ -13,28 +13,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import Protocol, cast, runtime_checkable
+from typing import cast
 
 import numpy as np
 import torch
 
 from kernels.cuda.device import KernelDevice
+from kernels.sampling.alias import AliasTables
 from kernels.sampling.coefficients_cuda import gcn_weights_cuda, sum_weights_cuda
 from kernels.sampling.epoch_plan import PlannedBatch
+from kernels.sampling.sample_cuda import SIZES as NUM_SIZES
 from kernels.sampling.sample_cuda import CudaSampler
 from kernels.types import Block, Topology
-from trainers.batches.batch import MiniBatch, batch_bytes, count_inputs, planned_batch
+from trainers.batches.batch import MiniBatch, batch_bytes, count_inputs, planned_batch, tensors_of
 from trainers.batches.flow import Task, Work
 from trainers.batches.send import LABELS
 from trainers.batches.source import Batching
 from trainers.devices.protocol import Device
 from trainers.record.ledger import Ledger, Line
-from trainers.rows.source import FeatureSource, RowIds
+from trainers.rows.source import FeatureSource, FindsRows, RowIds
 
 SAMPLER = "sampler"
 TOPOLOGY, SEEDS, SIZES = Line("h2d", "topology"), Line("h2d", "ids"), Line("d2h", "ids")
-SIZE_BYTES = 32
-"""What is downloaded per layer: destinations, edges, nodes, the first fault."""
+SIZE_BYTES = 8 * NUM_SIZES
+"""What is downloaded per layer."""
 
 
 def place_topology(topology: Topology, where: str, device: Device) -> Topology:
@@ -58,17 +60,24 @@ def place_topology(topology: Topology, where: str, device: Device) -> Topology:
     return replace(topology, edge_ids=None, **placed)
 
 
-@runtime_checkable
-class FindsRows(Protocol):
-    """A source whose rows a device finds by itself, from ids that it holds."""
+def place_tables(tables: AliasTables, where: str, device: Device) -> AliasTables:
+    """Returns alias tables where a device draws from them.
 
-    def finds_on(self, device: Device) -> bool:
-        """Says whether the device reads every row where it is."""
-        ...
-
-    def gather_found(self, node_ids: torch.Tensor, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
-        """Writes row i of out: float[n, F] from node_ids[i], both on the device, and books the bytes."""
-        ...
+    Args:
+        tables: mapped or in memory.
+        where: "device" copies the table, "uva" puts it into pinned host memory.
+        device: that samples; the counts of neighbours with weight go there either way.
+    """
+    support = None
+    if tables.support is not None:
+        (support,) = device.send([np.asarray(tables.support)], TOPOLOGY, device.traffic)
+    table = np.asarray(tables.table).view(np.int32)  # kernels read words, and not every device knows unsigned numbers
+    if where == "uva":
+        table = np.array(table)
+        device.pin(table)
+    else:
+        (table,) = device.send([table], TOPOLOGY, device.traffic)
+    return AliasTables(table=table, support=support)  # pyright: ignore[reportArgumentType]
 
 
 class OnDeviceSource:
@@ -113,10 +122,10 @@ class OnDeviceSource:
             blocks = tuple(self._weighted(block) for block in blocks)
         sent = len(item.seeds) * blocks[0].src_ids.itemsize
         moved.move(SEEDS, requests=1, asked_bytes=sent, moved_bytes=sent)
-        sizes = len(blocks) * SIZE_BYTES + sum(4 for fanout in self.sampler.fanouts if fanout < 0)
+        sizes = len(blocks) * SIZE_BYTES + 4 * sum(self.sampler.waits(fanout) for fanout in self.sampler.fanouts)
         moved.move(SIZES, requests=1, asked_bytes=sizes, moved_bytes=sizes)
         if self.uva:
-            read = sum(16 * block.num_dst + len(block.indices) * block.src_ids.itemsize for block in blocks)
+            read = self.sampler.topology_bytes(blocks)
             moved.move(TOPOLOGY, requests=len(blocks), asked_bytes=read, moved_bytes=read)
         return planned_batch(item, epoch, batching.labels, blocks), moved
 
@@ -142,14 +151,5 @@ class OnDeviceSource:
             (batch.labels,) = device.send([batch.labels.astype(np.int64)], LABELS, moved)
             edges = [len(block.indices) for block in batch.blocks]
             count_inputs(len(batch.seeds), [block.num_src for block in batch.blocks], edges, moved)
-            device.hand_over(_tensors(batch))
+            device.hand_over(tensors_of(batch))
         return batch, moved
-
-
-def _tensors(batch: MiniBatch) -> Iterator[object]:
-    """Yields the tensors of a batch."""
-    yield from (batch.x, batch.labels)
-    for block in batch.blocks:
-        for value in vars(block).values():
-            if hasattr(value, "data_ptr"):
-                yield value

@@ -24,6 +24,7 @@ from trainers.batches.flow import Task, Work
 from trainers.batches.send import send_batch
 from trainers.batches.source import Batching
 from trainers.devices.malloc import input_space
+from trainers.devices.protocol import Device
 from trainers.record.ledger import Ledger
 from trainers.rows.source import FeatureSource
 
@@ -57,7 +58,7 @@ class OnlineSource:
                 del batch, moved
 
     def _tasks(self, epoch: int) -> list[Task]:
-        sample = Work("sample", lambda lane, item, _: self._sampled(self.samplers[lane], item, epoch))
+        sample = Work("sample", lambda lane, item, _: self._sampled(lane, item, epoch))
         gather = Work("gather", lambda lane, item, batch: self._gathered(batch))
         lanes = len(self.samplers)
         if not self.features.collective:
@@ -68,22 +69,52 @@ class OnlineSource:
     def _num_bytes(self, item: PlannedBatch, batch: MiniBatch) -> int:
         return batch_bytes(batch, self.features.width, self.batching.dtype)
 
-    def _sampled(self, sampler: AnySampler, item: PlannedBatch, epoch: int) -> MiniBatch:
-        batching = self.batching
-        blocks = sampler.sample(item.key, item.seeds, transpose=batching.transpose)
-        attach_weights(blocks, batching.topology, batching.edge_weight)
-        slots = None
-        if self.features.slotted:
-            slots = np.empty(blocks[0].num_src, np.int32)
-            self.features.mark(blocks[0].src_ids, slots)
-        return planned_batch(item, epoch, batching.labels, blocks, slots=slots)
+    def _sampled(self, lane: int, item: PlannedBatch, epoch: int) -> MiniBatch:
+        batch = draw_batch(self.batching, self.samplers[lane], item, epoch)
+        mark_batch(batch, self.features)
+        return batch
 
     def _gathered(self, batch: MiniBatch) -> tuple[MiniBatch, Ledger]:
-        moved, device = Ledger(), self.batching.device
-        with device.preparing():
-            batch.staged = self.features.stage(batch)
-            rows, width = len(batch.input_ids), self.features.width
-            batch.x = input_space(device, self._inputs, rows, width, self.batching.dtype)
-            self.features.gather(batch, batch.x, moved)
-            count_batch(batch, moved)
-            return send_batch(batch, device, moved), moved
+        return extract_batch(self.batching, self.features, self.batching.device, self._inputs, batch)
+
+
+def draw_batch(batching: Batching, sampler: AnySampler, item: PlannedBatch, epoch: int) -> MiniBatch:
+    """Returns a batch with blocks and their weights, without rows.
+
+    Args:
+        batching: of the run.
+        sampler: draws it, or reads it where it is stored.
+        item: names it.
+        epoch: of training.
+    """
+    blocks = sampler.sample(item.key, item.seeds, transpose=batching.transpose)
+    attach_weights(blocks, batching.topology, batching.edge_weight)
+    return planned_batch(item, epoch, batching.labels, blocks)
+
+
+def mark_batch(batch: MiniBatch, features: FeatureSource) -> None:
+    """Marks where each input row of a batch is, for a source that finds rows by slot."""
+    if features.slotted:
+        batch.slots = np.empty(batch.blocks[0].num_src, np.int32)
+        features.mark(batch.blocks[0].src_ids, batch.slots)
+
+
+def extract_batch(
+    batching: Batching, features: FeatureSource, device: Device, pool: BufferPool, batch: MiniBatch
+) -> tuple[MiniBatch, Ledger]:
+    """Returns a batch with its input rows where a device trains on it, and what was moved and counted for it.
+
+    Args:
+        batching: of the run.
+        features: where rows come from.
+        device: that trains.
+        pool: lends memory for the rows, on a device without memory of its own.
+        batch: drawn, and marked.
+    """
+    moved = Ledger()
+    with device.preparing():
+        batch.staged = features.stage(batch)
+        batch.x = input_space(device, pool, len(batch.input_ids), features.width, batching.dtype)
+        features.gather(batch, batch.x, moved)
+        count_batch(batch, moved)
+        return send_batch(batch, device, moved), moved

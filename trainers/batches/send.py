@@ -15,7 +15,7 @@ from trainers.record.ledger import Ledger, Line
 
 BLOCKS, LABELS = Line("h2d", "topology"), Line("h2d", "label")
 ARRAYS = (
-    "start", "end", "indices", "dst_pos", "weight", "self_weight", "edge_type", "edge_id", "t_start", "t_edge", "t_dst",
+    "start", "end", "indices", "dst_pos", "weight", "self_weight", "share", "edge_type", "edge_id", "t_start", "t_edge", "t_dst",
 )  # fmt: skip
 """What a block holds besides the ids of its sources."""
 

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kernels.sampling.epoch_plan import EpochPlan, PlannedBatch
+from kernels.sampling.epoch_plan import Plan, PlannedBatch
 from kernels.sampling.sample import Transposes
 from kernels.types import Array, Topology
 from trainers.batches.batch import MiniBatch
@@ -48,7 +48,7 @@ class Batching:
 
     topology: Topology
     labels: Array
-    plan: EpochPlan
+    plan: Plan
     edge_weight: str | None
     queue_bytes: int
     most_queue_bytes: int | None = None

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from assets.samples.read import Samples
-from assets.sampling.config import SamplingConfig
+from assets.sampling.config import Neighbours, SamplingConfig
+from assets.storage.version import canonical
 from kernels.errors import InputError
-from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.epoch_plan import Plan
 from kernels.sampling.sample import Transposes
 from kernels.sampling.transpose import transpose as with_transpose
 from kernels.types import Array, BatchKey, Block
@@ -47,7 +48,7 @@ class StoredSampler:
         return (*blocks[:kept], *(with_transpose(block) for block in blocks[kept:]))
 
 
-def planned_counts(plan: EpochPlan, epochs: int, samples: Samples | None = None) -> dict[str, int]:
+def planned_counts(plan: Plan, epochs: int, samples: Samples | None = None) -> dict[str, int]:
     """Returns what a ledger counts of the batches of a run, known before it: seeds and batches, and of stored batches inputs and edges.
 
     Args:
@@ -67,7 +68,7 @@ def planned_counts(plan: EpochPlan, epochs: int, samples: Samples | None = None)
     }
 
 
-def batch_uses(plan: EpochPlan, epochs: int, samples: Samples) -> Array:
+def batch_uses(plan: Plan, epochs: int, samples: Samples) -> Array:
     """Returns i64[B]: how often a run of so many training epochs takes each stored batch.
 
     Args:
@@ -77,7 +78,7 @@ def batch_uses(plan: EpochPlan, epochs: int, samples: Samples) -> Array:
     return np.repeat(np.bincount(taken, minlength=samples.num_epochs), samples.num_batches)
 
 
-def require_samples(samples: Samples, plan: EpochPlan, epochs: int, sampling: SamplingConfig, seed: int) -> None:
+def require_samples(samples: Samples, plan: Plan, epochs: int, sampling: SamplingConfig, seed: int) -> None:
     """Checks that stored samples are those that a run would draw.
 
     Args:
@@ -88,5 +89,8 @@ def require_samples(samples: Samples, plan: EpochPlan, epochs: int, sampling: Sa
     Raises:
         InputError: the samples were drawn otherwise, or are too few.
     """
-    needs = {"seed": seed, "fanouts": sampling.fanouts, "method": sampling.method, "batch_size": plan.batch_size}
+    names = [name for name, value in Neighbours.__dataclass_fields__.items() if "hashed" not in value.metadata]
+    # A key that has its default does not stand in the stored config.
+    names += [name for name in canonical(sampling) if name in Neighbours.__dataclass_fields__ and name not in names]
+    needs = {"seed": seed, "batch_size": plan.batch_size} | {name: getattr(sampling, name) for name in names}
     samples.require_batches(plan.num_batches, min(epochs, plan.reuse or epochs), needs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from threading import Lock
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from trainers.record.ledger import Ledger
 class ChunkBlocks:
     """Makes the blocks of steps ready, and keeps as many of them on the host as a bound allows: the rest is made anew in every pass.
 
+    Threads may ask for blocks of different steps at once.
+
     Args:
         steps: where the chunks come from.
         topology: has the degrees that weights are made of.
@@ -30,7 +33,7 @@ class ChunkBlocks:
     def __init__(self, steps: Steps, topology: Topology, edge_weight: str | None, most_bytes: int):
         self.steps, self.topology, self.edge_weight = steps, topology, edge_weight
         self._kept: dict[tuple[int, int], Block] = {}
-        self._free_bytes = most_bytes
+        self._free_bytes, self._lock = most_bytes, Lock()
 
     @contextmanager
     def on(self, part: int, step: int, device: Device, ledger: Ledger) -> Iterator[Block]:
@@ -39,9 +42,10 @@ class ChunkBlocks:
         if found is None:
             found = self._made(part, step)
             num_bytes = block_bytes((found,))
-            if num_bytes <= self._free_bytes:
-                self._kept[part, step] = found
-                self._free_bytes -= num_bytes
+            with self._lock:
+                if num_bytes <= self._free_bytes:
+                    self._kept[part, step] = found
+                    self._free_bytes -= num_bytes
         with device.holding(block_bytes((found,)), "topology"):
             yield send_blocks((found,), device, ledger)[0]
 

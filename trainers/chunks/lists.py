@@ -80,14 +80,11 @@ class Walk:
         dst_ids: ids[v] by part and step, the destinations.
         lists: which rows move, by part and step.
         buffer_rows: rows of each part's buffer.
-        most_nodes, most_edges: of a chunk.
     """
 
     dst_ids: Sequence[Sequence[Array]]
     lists: Sequence[Sequence[StepLists]]
     buffer_rows: Sequence[int]
-    most_nodes: int
-    most_edges: int
 
 
 def walk(steps: Steps, mode: Mode) -> Walk:
@@ -96,7 +93,7 @@ def walk(steps: Steps, mode: Mode) -> Walk:
     Memory: 4 or 8 bytes per node for destinations, 12 per row that moves, for both directions; two batches of steps at a time.
     """
     parts, num_steps = range(steps.num_parts), steps.chunks_per_part
-    owners, most_nodes, most_edges = _Owners(steps.num_parts), 0, 0
+    owners = _Owners(steps.num_parts)
     dst_ids, lists, buffer_rows = [[] for _ in parts], [[] for _ in parts], [0 for _ in parts]
     batch = [steps.step(i, 0) for i in parts]
     for j in range(num_steps):
@@ -106,9 +103,8 @@ def walk(steps: Steps, mode: Mode) -> Walk:
             dst_ids[i].append(np.array(step.dst_ids))
             lists[i].append(_moved(i, step, None if above is None else above[i], owners, mode))
             buffer_rows[i] = max(buffer_rows[i], step.block.num_src)
-            most_nodes, most_edges = max(most_nodes, len(step.dst_ids)), max(most_edges, len(step.block.indices))
         batch = above or []
-    return Walk(dst_ids=dst_ids, lists=lists, buffer_rows=buffer_rows, most_nodes=most_nodes, most_edges=most_edges)
+    return Walk(dst_ids=dst_ids, lists=lists, buffer_rows=buffer_rows)
 
 
 def _moved(i: int, step: ChunkStep, above: ChunkStep | None, owners: _Owners, mode: Mode) -> StepLists:

@@ -13,19 +13,24 @@ aggregates into A and gives H, the backward pass holds, in values of the model's
 (a first layer without the gradients, unless the features are projected). Besides come 4 times the parameters (values, gradients, Adam's
 two moments) and the chunk's block: 24 bytes per edge with its transpose and weights, 24 per node and per buffer row. A forward pass holds
 the buffer, for features once more the rows that come, and at most three results of the update.
+
+Where transfers overlap computing, a device also holds what two steps bring: c rows of F columns for the buffer, or a backward pass's rows
+of v nodes, and two blocks. And it holds what the step before made until that has arrived on the host: v rows of H and A columns forwards,
+c rows of F backwards. All of it for each part that the device has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kernels.chunks.counts import StepCounts
 from trainers.models.precision import kept_dtype
 
 if TYPE_CHECKING:
+    from trainers.chunks.lists import Mode
     from trainers.config import TrainConfig
 
 CONVOLUTION = {"gcn": 0, "sage": 0, "gin": 2, "gat": 1}
@@ -43,32 +48,45 @@ class ChunkCounts:
     Attributes:
         nodes, edges: v and e.
         rows: r, rows of the buffer.
+        loaded: c, rows that a step brings into it from the host.
     """
 
     nodes: int
     edges: int
     rows: int
+    loaded: int
 
 
-def largest(counts: Iterable[ChunkCounts]) -> ChunkCounts:
-    """Returns the largest of each count over chunks."""
-    all_counts = list(counts)
-    return ChunkCounts(
-        nodes=max(each.nodes for each in all_counts),
-        edges=max(each.edges for each in all_counts),
-        rows=max(each.rows for each in all_counts),
-    )
+def largest(counts: StepCounts, mode: Mode) -> ChunkCounts:
+    """Returns the largest of each count over all chunks of an artifact, for a mode."""
+    loaded = {"vanilla": counts.neighbours, "p2p": counts.transition}.get(mode)
+    if loaded is None:
+        # On the way down a step brings the transition rows that the step above, which came before it, had not.
+        above, brought = counts.transition[1:], counts.loaded[1:]
+        down = counts.transition.copy()
+        down[:-1] -= above - brought
+        loaded = np.maximum(counts.loaded, down)
+    found = {"nodes": counts.destinations, "edges": counts.edges, "rows": counts.buffer_rows, "loaded": loaded}
+    return ChunkCounts(**{name: int(array.max(initial=0)) for name, array in found.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How passes are carried out.
+
+    Attributes:
+        hybrid: aggregates are cached where layers allow it.
+        parts: that share the device; each has buffers of its own.
+        overlap: transfers overlap computing.
+    """
+
+    hybrid: bool
+    parts: int = 1
+    overlap: bool = False
 
 
 def device_bytes(
-    config: TrainConfig,
-    in_width: int,
-    num_classes: int,
-    num_parameters: int,
-    chunk: ChunkCounts,
-    *,
-    hybrid: bool,
-    parts: int = 1,
+    config: TrainConfig, in_width: int, num_classes: int, num_parameters: int, chunk: ChunkCounts, way: Way
 ) -> int:
     """Returns the most bytes that a device holds at once.
 
@@ -77,8 +95,7 @@ def device_bytes(
         in_width, num_classes: columns of the features and of the logits.
         num_parameters: of the model.
         chunk: the largest chunk.
-        hybrid: aggregates are cached where layers allow it.
-        parts: that share the device; each has buffers of its own.
+        way: of carrying the passes out.
     """
     value = np.dtype(kept_dtype(config.dtype)).itemsize
     linear_head, widths = config.head == "linear", [in_width]
@@ -88,28 +105,57 @@ def device_bytes(
     peak = 0
     for index in range(config.layers):
         last = index + 1 == config.layers and not linear_head
-        peak = max(peak, _layer_values(config, widths[index], widths[index + 1], last, chunk, hybrid, parts, index))
+        shape = _Shape(config, widths[index], widths[index + 1], last, index)
+        peak = max(peak, _forward_values(shape, chunk, way), _backward_values(shape, chunk, way))
     if config.input == "linear":
         peak = max(peak, chunk.nodes * (2 * in_width + 6 * config.hidden))
     # The head and the loss: rows of all layers that it reads, side by side, with their gradients.
     read = config.hidden * (config.layers if config.jk != "none" else 1) if linear_head else 0
     peak = max(peak, chunk.nodes * (4 * read + 6 * num_classes))
     block = EDGE_BYTES * chunk.edges + NODE_BYTES * chunk.nodes + ROW_BYTES * chunk.rows
-    return value * peak + block + PARAMETER_COPIES * value * num_parameters
+    blocks = 2 * way.parts if way.overlap else 1
+    return value * peak + blocks * block + PARAMETER_COPIES * value * num_parameters
 
 
-def _layer_values(
-    config: TrainConfig, width: int, out: int, last: bool, chunk: ChunkCounts, hybrid: bool, parts: int, index: int
-) -> int:
-    attends = config.model == "gat"
-    depth = out * config.heads if attends and last else out
-    aggregate = depth if attends else width
-    again, needed = attends or not hybrid, index > 0 or config.input == "linear"
-    chain = CONVOLUTION[config.model] + (0 if last else 2 + (config.norm != "none"))
-    attention = chunk.rows * depth + config.heads * (chunk.edges + chunk.nodes) if attends else 0
-    buffer, own = chunk.rows * width, width if config.model in ("sage", "gin") or config.residual or again else 0
+class _Shape:
+    """Widths of a layer: columns that it reads, aggregates and gives."""
+
+    def __init__(self, config: TrainConfig, width: int, out: int, last: bool, index: int):
+        self.config, self.width, self.out, self.first = config, width, out, index == 0
+        self.attends = config.model == "gat"
+        self.depth = out * config.heads if self.attends and last else out
+        self.aggregate = self.depth if self.attends else width
+        self.needed = index > 0 or config.input == "linear"
+        self.chain = CONVOLUTION[config.model] + (0 if last else 2 + (config.norm != "none"))
+
+    def again(self, way: Way) -> bool:
+        """The layer is computed again in the backward pass."""
+        return self.attends or not way.hybrid
+
+    def attention(self, chunk: ChunkCounts) -> int:
+        """Values of one of attention's intermediate results."""
+        return chunk.rows * self.depth + self.config.heads * (chunk.edges + chunk.nodes) if self.attends else 0
+
+
+def _forward_values(shape: _Shape, chunk: ChunkCounts, way: Way) -> int:
+    buffer = chunk.rows * shape.width
     # Features pass through a tensor of their own before they are placed.
-    forward = buffer * (parts + (index == 0)) + chunk.nodes * (width + aggregate + PASSING * out) + 2 * attention
-    backward = buffer * (parts * (again + needed) + needed)
-    backward += chunk.nodes * (out * (1 + chain + PASSING) + (aggregate + own) * (1 + needed)) + 3 * attention
-    return max(forward, backward)
+    held = buffer * (way.parts + shape.first) + 2 * shape.attention(chunk)
+    held += chunk.nodes * (shape.width + shape.aggregate + PASSING * shape.out)
+    if way.overlap:
+        leaving = chunk.nodes * (shape.out + (0 if shape.again(way) else shape.aggregate))
+        held += way.parts * (2 * chunk.loaded * shape.width + leaving)
+    return held
+
+
+def _backward_values(shape: _Shape, chunk: ChunkCounts, way: Way) -> int:
+    config, again, needed = shape.config, shape.again(way), shape.needed
+    own = shape.width if config.model in ("sage", "gin") or config.residual or again else 0
+    buffer = chunk.rows * shape.width
+    held = buffer * (way.parts * (again + needed) + needed) + 3 * shape.attention(chunk)
+    held += chunk.nodes * (shape.out * (1 + shape.chain + PASSING) + (shape.aggregate + own) * (1 + needed))
+    if way.overlap:
+        coming = chunk.loaded * shape.width if again else chunk.nodes * (shape.aggregate + own)
+        leaving = needed * chunk.loaded * shape.width
+        held += way.parts * (2 * (coming + chunk.nodes * shape.out) + leaving)
+    return held

@@ -12,7 +12,7 @@ aggregate has. Where it has parameters (attention) the whole layer is computed a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,67 +21,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.chunks.move_rows import place_rows
 from kernels.types import Array, Block
 from trainers.chunks.blocks import ChunkBlocks
 from trainers.chunks.buffers import Loadable, Mover, Place
-from trainers.chunks.lists import StepLists
-from trainers.devices.protocol import Device, kernel_array
+from trainers.chunks.lists import Incoming, StepLists
+from trainers.chunks.supply import Supply, Wanted, supplies
 from trainers.models.layer import LayeredModel, StepRandom
 from trainers.models.own import OwnLayers, seeded
 from trainers.models.precision import computing, widened
-from trainers.record.ledger import Ledger, Line
-from trainers.rows.host import IDS, HostRows
-from trainers.rows.source import H2D, RowIds, TableSource
+from trainers.record.ledger import Line
+from trainers.record.timeline import COMPUTE
+from trainers.rows.host import HostRows
 
-
-class InputRows:
-    """What the first layer reads of nodes: their features, dropped and projected on the device.
-
-    Args:
-        table: the features.
-        model: has the row-wise beginning.
-        dtype: NumPy's name of the type of gathered rows.
-        threads: of the kernels.
-    """
-
-    def __init__(self, table: TableSource, model: LayeredModel, dtype: str, threads: int):
-        self.table, self.model, self.dtype, self.threads = table, model, getattr(torch, dtype), threads
-        self.width = table.width if model.projection is None else model.projection.linear.out_features
-        self.random = StepRandom(0)
-
-    def gathered(self, ids: Array, device: torch.device, ledger: Ledger) -> tuple[Tensor, int]:
-        """Returns float[c, F] of nodes on the device, and the bytes of features that crossed the link, which the caller books."""
-        x = torch.empty((len(ids), self.table.width), dtype=self.dtype, device=device)
-        moved, num_bytes = Ledger(), 0
-        self.table.gather(RowIds(ids), x, moved)
-        for row in moved.rows()["moves"]:
-            line = Line(row["link"], row["kind"], row["phase"], row["layer"])
-            if line == H2D:
-                num_bytes = row["moved_bytes"]
-            else:
-                ledger.move(line, **{name: row[name] for name in ("requests", "asked_bytes", "moved_bytes")})
-        return x, num_bytes
-
-    def features_of(self, ids: Array, device: torch.device, ledger: Ledger) -> Tensor:
-        """Returns float[c, F] of nodes on the device, and books them as features."""
-        x, num_bytes = self.gathered(ids, device, ledger)
-        ledger.move(Line("h2d", "feature", "backward"), requests=len(ids), asked_bytes=num_bytes, moved_bytes=num_bytes)
-        return x
-
-    def transformed(self, x: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
-        """Returns what the first layer reads of nodes: float[c, H] from their features x on the device."""
-        drops = self.model.input_dropout or self.model.projection is not None
-        return widened(self.model.input(x, device.send([ids], IDS, ledger)[0] if drops else ids, self.random))
-
-    def load_into(self, ids: Array, out: Tensor, rows: Array | None, device: Device, ledger: Ledger) -> tuple[int, int]:
-        """Writes what the first layer reads of nodes to rows of a buffer; returns (rows, bytes) that crossed the link for it."""
-        x, num_bytes = self.gathered(ids, out.device, ledger)
-        with torch.no_grad():
-            x = self.transformed(x, ids, device, ledger)
-        places = None if rows is None else device.send([rows], IDS, ledger)[0]
-        place_rows(kernel_array(x.contiguous()), None, kernel_array(out), places, self.threads)
-        return len(ids), num_bytes
+BUFFER, ABOVE, AGGREGATE, OWN = "neighbours", "gradients", "aggregates", "own rows"
+"""What a step needs from the host: rows of the buffer; of its own nodes the gradients of outputs, cached aggregates and inputs."""
 
 
 @dataclass(kw_only=True)
@@ -141,7 +94,7 @@ class Passes:
 
         What a user's layers draw from torch's generator is drawn anew for each chunk, and again the same in its backward pass.
         """
-        with self.mover.span(place.part, "compute", j), computing(self.dtype, place.device.torch_device):
+        with self.mover.span(place.part, COMPUTE, j), computing(self.dtype, place.device.torch_device):
             if not isinstance(self.model, OwnLayers):
                 yield
                 return
@@ -172,17 +125,16 @@ class Passes:
                 kept[which] = made = self.host_rows(found.shape[1])
             self.mover.store(found, ids, made, line, part, j)
 
-        for j in range(self.num_steps):
-            self._bring(buffers, rows, [each[j].up for each in self.lists], neighbours, j)
-            for place in self.places:
+        def wanted(part: int, j: int) -> dict[str, Wanted]:
+            return {BUFFER: Wanted(rows, self.lists[part][j].up.ids, neighbours)}
+
+        for j, found in self._supplied(range(self.num_steps), wanted):
+            self._bring(buffers, found, [each[j].up for each in self.lists], neighbours, j)
+            for place, supply in zip(self.places, found, strict=True):
                 part, ids = place.part, self.dst_ids[place.part][j]
                 if not len(ids):
                     continue
-                with (
-                    place.active(),
-                    torch.no_grad(),
-                    self.blocks.on(part, j, place.device, self.mover.ledger) as block,
-                ):
+                with place.active(), torch.no_grad(), supply.block() as block:
                     masks = random.layer(index + 1, block.dst_ids)
                     with self.computing(index, place, j, random):
                         h_src = buffers[part][: block.num_src]
@@ -191,6 +143,8 @@ class Passes:
                     keep(0, out, ids, outputs, part, j)
                     if self.caches(index):
                         keep(1, widened(agg), ids, Line("d2h", "checkpoint", "forward", index), part, j)
+                    del agg, out, h_src
+        self.mover.settle()
         assert kept[0] is not None
         return kept[0], kept[1]
 
@@ -216,20 +170,32 @@ class Passes:
         buffers = self._buffers(rows.width) if reload else []
         grads = self._buffers(rows.width) if sums is not None else []
         neighbours, leaving = Line("h2d", "neighbour", "backward", index), Line("d2h", "gradient", "backward", index)
-        for j in reversed(range(self.num_steps)):
+
+        def wanted(part: int, j: int) -> dict[str, Wanted]:
+            ids = self.dst_ids[part][j]
+            found = {ABOVE: Wanted(gradients, ids, Line("h2d", "gradient", "backward", index))}
+            if aggregates is None:
+                return found | {BUFFER: Wanted(rows, self.lists[part][j].down.ids, neighbours)}
+            found[AGGREGATE] = Wanted(aggregates, ids, Line("h2d", "checkpoint", "backward", index))
+            if self.model.layers[index].reads_own:  # pyright: ignore[reportAttributeAccessIssue]
+                found[OWN] = Wanted(rows, ids, Line("h2d", "output", "backward", index))
+            return found
+
+        for j, found in self._supplied(reversed(range(self.num_steps)), wanted):
             if reload:
-                self._bring(buffers, rows, [each[j].down for each in self.lists], neighbours, j)
-            for place in self.places:
+                self._bring(buffers, found, [each[j].down for each in self.lists], neighbours, j)
+            for place, supply in zip(self.places, found, strict=True):
                 if len(self.dst_ids[place.part][j]):
                     held = buffers[place.part] if reload else None
                     grad = grads[place.part] if grads else None
-                    with place.active(), self.blocks.on(place.part, j, place.device, self.mover.ledger) as block:
-                        self._chunk_backward(index, j, place, block, held, rows, aggregates, gradients, grad, random)
+                    with place.active(), supply.block() as block:
+                        self._chunk_backward(index, j, place, block, held, supply, grad, random)
             if sums is not None:
                 up = [each[j].up for each in self.lists]
                 self.mover.pull(grads, up, Line("d2d", "gradient", "backward", index), j)
                 for place in self.places:
                     self.mover.flush(grads[place.part], up[place.part], sums, leaving, place.part, j)
+        self.mover.settle()
 
     def _chunk_backward(
         self,
@@ -238,22 +204,17 @@ class Passes:
         place: Place,
         block: Block,
         held: Tensor | None,
-        rows: Loadable,
-        aggregates: HostRows | None,
-        gradients: HostRows,
+        supply: Supply,
         grads: Tensor | None,
         random: StepRandom,
     ) -> None:
         layer: Any = self.model.layers[index]
-        ids, wanted = self.dst_ids[place.part][j], grads is not None
-        masks = random.layer(index + 1, block.dst_ids)
-        above = self.loaded(gradients, ids, Line("h2d", "gradient", "backward", index), place, j)
-        agg = own = source = None
+        wanted, masks = grads is not None, random.layer(index + 1, block.dst_ids)
+        above, agg, own, source = supply.take(ABOVE), None, None, None
         if held is None:
-            assert aggregates is not None
-            agg = self.loaded(aggregates, ids, Line("h2d", "checkpoint", "backward", index), place, j)
+            agg = supply.take(AGGREGATE)
             if layer.reads_own:
-                own = self.loaded(rows, ids, Line("h2d", "output", "backward", index), place, j)
+                own = supply.take(OWN)
         else:
             own = _own(held[: block.num_src], block)
         with torch.enable_grad():
@@ -281,21 +242,21 @@ class Passes:
             if own is not None and own.grad is not None:
                 grads[torch.as_tensor(block.dst_pos, device=grads.device).long()] += own.grad
 
-    def _bring(self, buffers: Sequence[Tensor], rows: Loadable, lists: Sequence[Any], line: Line, j: int) -> None:
-        """Fills the buffers for a step (Algorithm 2)."""
-        for place, incoming in zip(self.places, lists, strict=True):
-            with place.active():
-                self.mover.load(rows, incoming.ids, buffers[place.part], incoming.rows, line, place.part, j)
-        peers = Line("d2d", line.kind, line.phase, line.layer)
-        for place, incoming in zip(self.places, lists, strict=True):
-            with place.active():
-                self.mover.fetch(buffers, incoming, peers, place.part, j)
+    def _supplied(
+        self, order: Iterable[int], wanted: Callable[[int, int], Mapping[str, Wanted]]
+    ) -> Iterator[tuple[int, list[Supply]]]:
+        """Yields the steps of a pass in an order, with what each part needs in them."""
+        has_block = lambda part, j: len(self.dst_ids[part][j]) > 0  # noqa: E731
+        return supplies(self.mover, self.blocks, self.places, list(order), wanted, has_block)
 
-    def loaded(self, rows: Loadable, ids: Array, line: Line, place: Place, j: int) -> Tensor:
-        """Returns rows of a chunk's nodes on its device."""
-        out = torch.empty((len(ids), rows.width), dtype=getattr(torch, self.kept), device=place.device.torch_device)
-        self.mover.load(rows, ids, out, None, line, place.part, j)
-        return out
+    def _bring(
+        self, buffers: Sequence[Tensor], found: Sequence[Supply], lists: Sequence[Incoming], line: Line, j: int
+    ) -> None:
+        """Fills the buffers for a step (Algorithm 2)."""
+        for place, supply, incoming in zip(self.places, found, lists, strict=True):
+            with place.active():
+                supply.fill(BUFFER, buffers[place.part], incoming.rows)
+        self.mover.fetch(buffers, lists, Line("d2d", line.kind, line.phase, line.layer), j)
 
     def _buffers(self, width: int) -> list[Tensor]:
         """Returns a buffer of zeros per part: rows that nobody uses must not hold what is no number."""

@@ -16,10 +16,12 @@ from torch.nn import functional
 
 from kernels.types import Array
 from trainers.chunks.buffers import Loadable, Place
-from trainers.chunks.passes import InputRows, Passes
+from trainers.chunks.inputs import InputRows
+from trainers.chunks.passes import Passes
 from trainers.models.layer import StepRandom
 from trainers.models.precision import computing, widened
 from trainers.record.ledger import Line
+from trainers.record.timeline import COMPUTE
 from trainers.rows.host import HostRows
 
 FromHead = list[tuple[Array, Array]]
@@ -93,7 +95,7 @@ class WholePass:
         for place, j, ids in self._seeds:
             with place.active(), torch.enable_grad():
                 leaves = [self._read(outputs[layer], ids, down, place, j).requires_grad_() for layer in layers]
-                with self.mover.span(place.part, "compute", j):
+                with self.mover.span(place.part, COMPUTE, j):
                     with computing(self.passes.dtype, place.device.torch_device):
                         logits = widened(self.model.head(leaves))
                     labels = torch.from_numpy(self.labels[ids]).long()
@@ -109,7 +111,7 @@ class WholePass:
         return total, from_head
 
     def _read(self, rows: Loadable, ids: Array, line: Line, place: Place, j: int) -> Tensor:
-        return self.passes.loaded(rows, ids, line, place, j)
+        return self.mover.loaded(rows, ids, line, place.part, j)
 
     def _projected(self) -> HostRows:
         """Computes what the first layer reads of all nodes."""
@@ -119,6 +121,7 @@ class WholePass:
                 with place.active(), torch.no_grad():
                     rows = self._read(self.inputs, ids, Line("h2d", "feature"), place, j)
                     self.mover.store(rows, ids, kept, Line("d2h", "output"), place.part, j)
+        self.mover.settle()
         return kept
 
     def _project_backward(self, gradients: HostRows) -> None:
@@ -129,8 +132,8 @@ class WholePass:
             with place.active(), torch.enable_grad():
                 above = self._read(gradients, ids, Line("h2d", "gradient", "backward"), place, j)
                 with self.mover.span(place.part, "h2d", j):
-                    x = self.inputs.features_of(ids, place.device.torch_device, self.mover.ledger)
-                with self.mover.span(place.part, "compute", j):
+                    x = self.inputs.features_of(ids, place.device, self.mover.ledger)
+                with self.mover.span(place.part, COMPUTE, j):
                     with computing(self.passes.dtype, place.device.torch_device):
                         rows: Any = self.inputs.transformed(x, ids, place.device, self.mover.ledger)
                     rows.backward(above)

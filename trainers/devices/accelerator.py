@@ -11,7 +11,7 @@ What is special about a kind of accelerator is its `Backend`: CUDA's is trainers
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
@@ -53,6 +53,10 @@ class Backend(Protocol):
 
     def side_stream(self) -> AbstractContextManager[Any]:
         """Returns a context in which this thread works on a stream of its own; at its end the stream's work is done."""
+        ...
+
+    def copied_back(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+        """Starts to copy a tensor that this thread's stream makes to the host; what is returned waits for it and gives the copy."""
         ...
 
     def used_by_step(self, tensor: torch.Tensor) -> None:
@@ -158,6 +162,12 @@ class Accelerator:
     def fetch(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
         """Returns a copy of a tensor in the host's memory, or the tensor where it is there."""
         return tensor if tensor.device.type == "cpu" else self._moved(tensor, torch.device("cpu"), line, ledger)
+
+    def fetch_later(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> Callable[[], torch.Tensor]:
+        """Starts to copy a tensor to the host's memory on a stream of its own; what is returned waits for it and gives it."""
+        num_bytes = tensor.numel() * tensor.element_size()
+        ledger.move(line, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+        return self.backend.copied_back(tensor.detach().contiguous())
 
     def _moved(self, tensor: torch.Tensor, to: torch.device, line: Line, ledger: Ledger) -> torch.Tensor:
         num_bytes = tensor.numel() * tensor.element_size()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -37,6 +37,7 @@ class CudaBackend:
         self.total_bytes = torch.cuda.get_device_properties(index).total_memory
         self._streams = threading.local()
         self._step_stream = torch.cuda.current_stream(index)
+        self._back: torch.cuda.Stream | None = None
 
     def bound(self, num_bytes: int | None) -> None:
         """Lets torch's allocator hold so many bytes at most."""
@@ -55,6 +56,23 @@ class CudaBackend:
         with torch.cuda.stream(self._streams.own):
             yield
         self._streams.own.synchronize()
+
+    def copied_back(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+        """Copies a tensor into pinned memory on a stream of its own, after what this thread's stream was given so far."""
+        if self._back is None:
+            self._back = torch.cuda.Stream(self.torch_device)
+        copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        self._back.wait_stream(torch.cuda.current_stream(self.torch_device))
+        with torch.cuda.stream(self._back):
+            copy.copy_(tensor, non_blocking=True)
+        tensor.record_stream(self._back)
+        done = self._back.record_event()
+
+        def arrived() -> torch.Tensor:
+            done.synchronize()
+            return copy
+
+        return arrived
 
     def used_by_step(self, tensor: torch.Tensor) -> None:
         """Keeps the tensor's memory until the step's stream has passed."""

@@ -8,9 +8,10 @@ and is tested, under a small device without having one. Cached rows have a budge
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -56,6 +57,8 @@ class LogicalDevice(TorchDispatchMode):
         self._live: Counter[str] = Counter()
         self._peak: Counter[str] = Counter()
         self._known: dict[int, weakref.ref[Any]] = {}
+        # Memory is booked, and given back, on any thread; also while this one books, where the interpreter collects garbage then.
+        self._lock = threading.RLock()
 
     @property
     def peak(self) -> Mapping[str, int]:
@@ -123,6 +126,10 @@ class LogicalDevice(TorchDispatchMode):
         """Returns the tensor."""
         return tensor
 
+    def fetch_later(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> Callable[[], torch.Tensor]:
+        """Returns what gives the tensor."""
+        return tensor.detach
+
     def preparing(self) -> AbstractContextManager[Any]:
         """Returns a context that does nothing."""
         return nullcontext()
@@ -182,8 +189,9 @@ class LogicalDevice(TorchDispatchMode):
         self._add(-num_bytes, purpose)
 
     def _add(self, num_bytes: int, purpose: str) -> None:
-        for name in (purpose, "total"):
-            self._live[name] += num_bytes
-            self._peak[name] = max(self._peak[name], self._live[name])
-        if purpose != CACHE:
-            self.live_bytes += num_bytes
+        with self._lock:
+            for name in (purpose, "total"):
+                self._live[name] += num_bytes
+                self._peak[name] = max(self._peak[name], self._live[name])
+            if purpose != CACHE:
+                self.live_bytes += num_bytes

@@ -7,7 +7,7 @@ enforced where memory is asked for, so that a run that does not fit ends with on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -106,6 +106,13 @@ class Device(Protocol):
 
     def fetch(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
         """Returns a tensor in the host's memory, and books the transfer."""
+        ...
+
+    def fetch_later(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> Callable[[], torch.Tensor]:
+        """Starts to move a tensor to the host's memory, and books the transfer; what is returned waits for it and gives it.
+
+        The device goes on computing meanwhile.
+        """
         ...
 
     def preparing(self) -> AbstractContextManager[Any]:

@@ -1,4 +1,4 @@
-"""Torch's threads for a run, and the same bits from its first operation on.
+"""Torch's threads for a run, the same bits from its first operation on, and how promptly Python's threads take turns.
 
 Torch hands functions like sqrt and exp to oneMKL, a part of a tensor a thread. oneMKL chooses the code of such a function at its first
 call; where two threads make that call at once, one of them may get a code of low accuracy for its part, that one time
@@ -8,6 +8,7 @@ care a training in eighteen ended with other bits than the rest. A call on one n
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -20,6 +21,10 @@ VECTOR_MATH = (
 """Torch's functions that oneMKL computes, as ATen/cpu/vml.h names them."""
 
 
+SWITCH_SECONDS = 0.0002
+"""How long a thread keeps Python's lock while another one wants it."""
+
+
 @contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
     """Gives torch's operations `threads` threads, and puts the number back that was set before."""
@@ -30,6 +35,21 @@ def torch_threads(threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def prompt_turns() -> Iterator[None]:
+    """Has Python's threads take turns promptly.
+
+    Executors sample, gather and compute in native code and come back to Python for a moment per batch. Python lets a thread keep its lock
+    for 5 ms while others want it, which is as long as a stage of a batch.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(SWITCH_SECONDS, before))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 @cache

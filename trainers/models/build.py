@@ -16,6 +16,7 @@ from trainers.models.gcn import GcnLayer
 from trainers.models.gin import GinLayer
 from trainers.models.layer import LayeredModel, initialise
 from trainers.models.own import Model, build_own_model
+from trainers.models.pinsage import PinSageLayer
 from trainers.models.precision import kept_dtype
 from trainers.models.sage import SageLayer
 from trainers.record.ledger import Line
@@ -24,7 +25,13 @@ if TYPE_CHECKING:
     from trainers.config import TrainConfig
 
 PARAMETERS = Line("h2d", "parameter")
-LAYERS: dict[str, type[nn.Module]] = {"sage": SageLayer, "gcn": GcnLayer, "gat": GatLayer, "gin": GinLayer}
+LAYERS: dict[str, type[nn.Module]] = {
+    "sage": SageLayer,
+    "gcn": GcnLayer,
+    "gat": GatLayer,
+    "gin": GinLayer,
+    "pinsage": PinSageLayer,
+}
 
 
 def build_model(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> Model:

@@ -41,7 +41,14 @@ class GatLayer(nn.Module):
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
         """Attention-weighted sum of the projected in-neighbours and the node itself: float[num_dst, heads * depth]."""
-        z = self.projection(h_src)
+        return self.aggregate_projected(block, self.project(h_src), rng)
+
+    def project(self, h_src: Tensor) -> Tensor:
+        """Returns what `aggregate` makes of each row first: float[n, heads * depth]. Row-wise."""
+        return self.projection(h_src)
+
+    def aggregate_projected(self, block: Block, z: Tensor, rng: LayerRandom) -> Tensor:
+        """The same as `aggregate`, from projected rows z: float[num_src, heads * depth]."""
         by_head = z.view(-1, self.heads, self.depth)
         # Where products are computed from bfloat16, z is, and the scores' halves take its type.
         left = (by_head * self.left).sum(dim=2).to(z.dtype)

@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -49,23 +49,31 @@ class StepRandom:
     position: int = 0
     training: bool = True
 
-    def layer(self, index: int, node_ids: Array) -> LayerRandom:
-        """Returns the masks of a layer word for rows that belong to `node_ids` (global)."""
+    def layer(self, index: int, node_ids: Array, held: bool = False) -> LayerRandom:
+        """Returns the masks of a layer word for rows that belong to `node_ids` (global); `held` ones leave the rows to who reads them."""
         key = rng_key(self.seed, Stream.DROPOUT, self.train_epoch, self.position, index)
-        return LayerRandom(key, node_ids, self.training)
+        return LayerRandom(key, node_ids, self.training, held)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerRandom:
-    """The masks of one layer in one step; rows are keyed by node, so chunking and order do not matter."""
+    """The masks of one layer in one step; rows are keyed by node, so chunking and order do not matter.
+
+    Attributes:
+        key: names run, step and layer.
+        node_ids: ids[n], whose rows they are.
+        training: False in evaluation, where dropout is the identity.
+        held: the rows stay whole, since something stands between this layer and the next; who reads them drops elements by `dropout`.
+    """
 
     key: int
     node_ids: Array
     training: bool
+    held: bool = False
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
         """Drops elements of x: float[len(node_ids), F] with probability p while training."""
-        return dropout(x, self.node_ids, self.key, p) if self.training else x
+        return dropout(x, self.node_ids, self.key, p) if self.training and not self.held else x
 
     def edge_mask(self, block: Block, num_heads: int, p: float) -> EdgeMask | None:
         """Draws which attention weights of a block are dropped while training: keyed by edge, so cutting the rows changes nothing."""
@@ -98,6 +106,20 @@ class Layer(Protocol):
 
     def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
         """Returns the gradient of h_src, float[num_src, F], from that of the aggregate, without a forward pass; of `cacheable` layers."""
+        ...
+
+
+class Between(Protocol):
+    """What may stand between two layers: it replaces, adds or remembers rows."""
+
+    def __call__(self, layer: int, block: Block, h: Tensor) -> Tensor:
+        """Returns the rows that the layer reads, float[block.num_src, H].
+
+        Args:
+            layer: number of the layer that reads, 1 or more.
+            block: its block.
+            h: float[c, H], output of the layer below, before dropout where that is the last thing the layer does.
+        """
         ...
 
 
@@ -144,14 +166,25 @@ class LayeredModel(nn.Module):
         """Whether the head reads the outputs of all layers."""
         return self.readout is not None and self.readout.jumps
 
-    def forward(self, blocks: tuple[Block, ...], x: Tensor, rng: StepRandom) -> Tensor:
-        """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F]."""
+    def forward(self, blocks: tuple[Block, ...], x: Tensor, rng: StepRandom, between: Between | None = None) -> Tensor:
+        """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F].
+
+        Args:
+            blocks: of a mini-batch.
+            x: float[num_src of blocks[0], F].
+            rng: of the step.
+            between: makes the rows that a layer reads from the output of the one below; None hands them on as they are. The bits are
+                the same where it does so, too.
+        """
         h, outputs = self.input(x, blocks[0].src_ids, rng), []
         for index, block in enumerate(blocks):
-            h = self.forward_layer(index, block, h, rng)
-            if self.jumps or index + 1 == len(blocks):
-                outputs.append(seed_rows(h, blocks[index + 1 :]))
-        return self.head(outputs)
+            if index and between is not None:
+                p = last_dropout(self.layers[index - 1])
+                h = rng.layer(index, block.src_ids).dropout(between(index, block, h), p)
+            if index and self.jumps:
+                outputs.append(seed_rows(h, blocks[index:]))
+            h = self.forward_layer(index, block, h, rng, held=between is not None and index + 1 < len(blocks))
+        return self.head([*outputs, h])
 
     def input(self, x: Tensor, node_ids: Array, rng: StepRandom) -> Tensor:
         """Returns what the first layer reads of nodes: float[n, H] from their features x: float[n, F]. Row-wise."""
@@ -159,11 +192,28 @@ class LayeredModel(nn.Module):
             x = rng.layer(FEATURES, node_ids).dropout(x, self.input_dropout)
         return x if self.projection is None else self.projection(x, rng.layer(PROJECTED, node_ids))
 
-    def forward_layer(self, index: int, block: Block, h_src: Tensor, rng: StepRandom) -> Tensor:
-        """Runs layer `index` alone: float[num_dst, H] from h_src: float[num_src, F]."""
+    def forward_layer(self, index: int, block: Block, h_src: Tensor, rng: StepRandom, held: bool = False) -> Tensor:
+        """Runs layer `index` alone: float[num_dst, H] from h_src: float[num_src, F]; `held` leaves its last dropout out."""
         layer = self.layers[index]
-        masks = rng.layer(index + 1, block.dst_ids)
+        masks = rng.layer(index + 1, block.dst_ids, held and last_dropout(layer) > 0)
         return layer.update(layer.aggregate(block, h_src, masks), own_rows(h_src, block), masks)  # pyright: ignore[reportCallIssue]
+
+    def projects_first(self, index: int) -> bool:
+        """Whether layer `index` maps each row (`project`) before it aggregates (`aggregate_projected`)."""
+        return hasattr(self.layers[index], "project")
+
+    def forward_projected(self, index: int, block: Block, z: Tensor, own: Tensor | None, rng: StepRandom) -> Tensor:
+        """Runs the rest of a layer that projects first: float[num_dst, H].
+
+        Args:
+            index, block, rng: the layer, what it aggregates over, and the masks.
+            z: float[num_src, A], projected rows.
+            own: float[num_dst, F], the destinations' rows before the projection; None for a layer that does not read them.
+        """
+        layer: Any = self.layers[index]
+        masks = rng.layer(index + 1, block.dst_ids)
+        agg = layer.aggregate_projected(block, z, masks)
+        return layer.update(agg, agg[:, :0] if own is None else own, masks)
 
     def head(self, outputs: Sequence[Tensor]) -> Tensor:
         """Returns the logits of nodes: float[n, num_classes]. Row-wise.
@@ -177,6 +227,13 @@ class LayeredModel(nn.Module):
         for h in outputs:
             rows = self.readout.jump(rows, h)
         return self.readout(rows)
+
+
+def last_dropout(layer: nn.Module) -> float:
+    """Returns the probability of the dropout that is the last thing a layer does (trainers/models/finish.py), 0 where it ends otherwise."""
+    options = getattr(getattr(layer, "finish", None), "options", None)
+    ends_so = getattr(layer, "ends_with_dropout", True)
+    return 0.0 if options is None or options.last or not ends_so else options.dropout
 
 
 def own_rows(h_src: Tensor, block: Block) -> Tensor:

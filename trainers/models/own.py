@@ -26,7 +26,7 @@ from kernels.rng import key as rng_key
 from kernels.sampling.dgl_blocks import to_dgl
 from kernels.sampling.sample import Transposes
 from kernels.types import Block, Stream
-from trainers.models.layer import LayeredModel, StepRandom
+from trainers.models.layer import Between, LayeredModel, StepRandom
 
 if TYPE_CHECKING:
     from trainers.config import TrainConfig
@@ -37,11 +37,11 @@ HALVES = ("aggregate", "update")
 class OwnLayers(LayeredModel):
     """A user's list of layers; what they draw from torch's generator is seeded by the step."""
 
-    def forward(self, blocks: tuple[Block, ...], x: Tensor, rng: StepRandom) -> Tensor:
+    def forward(self, blocks: tuple[Block, ...], x: Tensor, rng: StepRandom, between: Between | None = None) -> Tensor:
         """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F]."""
         self.train(rng.training)
         with seeded(rng):
-            return super().forward(blocks, x, rng)
+            return super().forward(blocks, x, rng, between)
 
 
 class DglModel(nn.Module):

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
 from trainers.models.layer import LayerRandom
-from trainers.ops import aggregate, aggregate_grad
+from trainers.ops import aggregate, aggregate_grad, shared_mean
 
 
 class SageLayer(nn.Module):
@@ -28,12 +28,13 @@ class SageLayer(nn.Module):
         self.finish = Finish(in_width, out_width, options)
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
-        """Mean of the in-neighbours' rows: float[num_dst, in_width]."""
-        return aggregate(block, h_src, "mean")
+        """Mean of the in-neighbours' rows, by their shares where the block has some: float[num_dst, in_width]."""
+        return aggregate(*shared_mean(block, h_src))
 
     def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
         """Gradient of the sources' rows from that of `aggregate`'s result: float[num_src, in_width]."""
-        return aggregate_grad(block, grad, "mean")
+        shared, _, reduce = shared_mean(block, grad)
+        return aggregate_grad(shared, grad, reduce)
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Both linear maps and what follows them: float[num_dst, out_width]."""

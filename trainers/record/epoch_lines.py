@@ -6,8 +6,10 @@ the next ones come, as a bar does. Without them nothing is said.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
+
+from trainers.record.metrics import MetricWriter, numbers_of
 
 Lines = Literal["some", "all", "none"]
 """About a hundred lines per run, one for every epoch, or none."""
@@ -24,6 +26,7 @@ class EpochLines:
         epochs: number of epochs of the run.
         lines: how many of them get a line.
         note: gets loss and scores of every epoch in a few words, None for nobody.
+        writers: get the numbers of every epoch, and are closed after the last one.
     """
 
     def __init__(
@@ -33,9 +36,10 @@ class EpochLines:
         epochs: int,
         lines: Lines = "some",
         note: Callable[[str], None] | None = None,
+        writers: Sequence[MetricWriter] = (),
     ):
         self.tell, self.title, self.epochs = (None if lines == "none" else tell), title, epochs
-        self.note = note
+        self.note, self.writers = note, writers
         self.every = 1 if lines == "all" else -(-epochs // MOST_LINES)
         self._said_any = False
 
@@ -49,6 +53,10 @@ class EpochLines:
             last: whether the run ends with it; the first and the last epoch always get a line.
         """
         number = int(row["epoch"])
+        for writer in self.writers:
+            writer.epoch(number, numbers_of(row, seconds))
+            if last:
+                writer.close()
         valid = f", valid {100 * row['valid']:.2f}" if "valid" in row else ""
         found = f" (best {100 * best[0]:.2f} in epoch {best[1]})" if best is not None else ""
         if self.note is not None:

@@ -15,6 +15,7 @@ LINKS = ("disk", "mapped", "h2d", "d2h", "d2d", "rank")
 KINDS = (
     "feature",
     "neighbour",
+    "embedding",
     "gradient",
     "checkpoint",
     "topology",
@@ -80,6 +81,12 @@ class Ledger:
             for line, (_, asked, moved) in self._moves.items():
                 sums[line.link] += asked if line.link == "mapped" else moved
         return {link: sums[link] for link in LINKS if link in sums}
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        with self._lock:
+            self._moves.clear()
+            self._counts.clear()
 
     def merge(self, other: Ledger) -> None:
         """Adds another ledger's rows to this one (threads, ranks, resume)."""

@@ -21,8 +21,14 @@ MOST_BATCHES = 40
 WAIT = "wait"
 """The phase in which a lane does nothing but wait for another."""
 
+TRAIN, SYNCHRONISE = "train", "synchronise"
+"""The phases of computing gradients, and of waiting for the update that a batch needs."""
+
 STEP = "step"
 """The lane of the thread that trains."""
+
+COMPUTE = "compute"
+"""The phase in which one of several devices computes; its lane belongs to the training, too."""
 
 Span = tuple[str, str, int, float, float]
 
@@ -99,16 +105,27 @@ class Timeline:
 
 
 def hidden_share(record: Mapping[str, Any]) -> float | None:
-    """Returns the share of all preparation (every lane but the step's) that did not make the step wait, in [0, 1]; None without any.
+    """Returns the share of all preparation (every lane that does not train) that did not make training wait, in [0, 1]; None without any.
 
-    The step's waiting is what was not hidden; 1 means that training never waited.
+    The waiting of whoever trains is what was not hidden; 1 means that training never waited. That is the step's lane, or the lanes of
+    trainers where there are some; where all lanes that train prepare their batches themselves, nothing is hidden.
     """
     busy: Mapping[str, Mapping[str, float]] = record.get("busy_seconds", {})
+    others = {lane: sums for lane, sums in busy.items() if lane != STEP and COMPUTE not in sums}
     prepared = sum(
-        seconds for lane, sums in busy.items() if lane != STEP for phase, seconds in sums.items() if phase != WAIT
+        seconds
+        for sums in others.values()
+        for phase, seconds in sums.items()
+        if phase not in (WAIT, TRAIN, SYNCHRONISE)
     )
-    waited = busy.get(STEP, {}).get(WAIT, 0.0)
-    return max(0.0, 1 - waited / prepared) if prepared else None
+    if not prepared:
+        return None
+    training = [sums for sums in others.values() if TRAIN in sums]
+    trainers = [sums for sums in training if not {*sums} - {WAIT, TRAIN, SYNCHRONISE}]
+    if training and not trainers:
+        return 0.0
+    waited = sum(sums.get(WAIT, 0.0) for sums in trainers or [busy.get(STEP, {})])
+    return max(0.0, 1 - waited / prepared)
 
 
 def lanes(spans: Sequence[Span]) -> list[str]:

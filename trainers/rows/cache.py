@@ -16,6 +16,8 @@ and 8 bytes per node.
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import torch
 
@@ -56,7 +58,7 @@ class CachedSource:
         device: Device,
         max_rows: int = MAX_ROWS,
     ):
-        self.behind, self.placement, self.device = behind, placement, device
+        self.behind, self.device = behind, device
         self.width, self.dtype, self.row_bytes = behind.width, behind.dtype, behind.row_bytes
         self.direct = table.num_rows <= max_rows and (behind.pinned or not device.remote)
         # The array below is a view of it; the device books the bytes for as long as the tensor lives.
@@ -72,11 +74,22 @@ class CachedSource:
             fill_rows(self.device_rows, device_image, device)
             device_image = self.device_rows
         self._tiers = {"device": device_image, "host": host_image}
-        self._slot, self._slot_there = placement.slot, None
+        self._table = table
+        self._place(placement)
+
+    def _place(self, placement: Placement) -> None:
+        self.placement, self._slot, self._slot_there = placement, placement.slot, None
         if self.direct:
             elsewhere = np.flatnonzero(placement.slot == ELSEWHERE)
             self._slot = placement.slot.copy()
-            self._slot[elsewhere] = make_slots(STAGED, table.rows_of(elsewhere))
+            self._slot[elsewhere] = make_slots(STAGED, self._table.rows_of(elsewhere))
+
+    def prefix(self, device_bytes: int) -> CachedSource:
+        """Returns a source whose device holds no more than so many bytes of rows, the hottest ones; the images are shared."""
+        made = copy(self)
+        device_rows = device_bytes // self.row_bytes if self.row_bytes else len(self.placement.device_ids)
+        made._place(self.placement.prefix(device_rows, len(self.placement.host_ids)))
+        return made
 
     def mark(self, node_ids: Array, out: Array) -> None:
         """Writes slot i of out: i32[n] for node_ids[i] (global)."""
@@ -92,7 +105,9 @@ class CachedSource:
             slots = np.empty(len(node_ids), np.int32)
             self.mark(node_ids, slots)
         staged = self.behind.rows
-        if not self.direct:
+        if self.direct:
+            self._require(slots)
+        else:
             slots, staged = self._staged(node_ids, slots)
         gather_tiered(slots, Tiers(**self._tiers, staged=staged), kernel_array(out), threads=self.behind.threads)
         self._book(slots, ledger)
@@ -118,9 +133,15 @@ class CachedSource:
         gather_tiered_cuda(slots, Tiers(**self._tiers, staged=self.behind.rows), out, device_of(out), trusted=True)
         self._book_counts(tier_counts(slots, device, ledger), ledger)
 
+    def _require(self, slots: Array) -> None:
+        """Compares blocks behind the cache that are about to be read for the first time."""
+        if self.behind.verified is not None and self.behind.verified.pending:
+            self.behind.verified.require(slots[slots >> ROW_BITS == STAGED] & ((1 << ROW_BITS) - 1))
+
     def _staged(self, node_ids: Array, slots: Array) -> tuple[Array, Array]:
         """Copies the rows that are in no tier into a buffer, and returns the slots that point into it, and it."""
         missing = np.flatnonzero(slots == ELSEWHERE)
+        self.behind.require(node_ids[missing])
         rows = self.device.host_rows((len(missing), self.width), self.behind.rows.dtype)
         gather(self.behind.rows, node_ids[missing], rows, threads=self.behind.threads, row_of=self.behind.row_of)
         slots = slots.copy()

@@ -87,6 +87,16 @@ class HostRows:
         self.load(ids, out, rows, ledger)
         return len(ids), len(ids) * self.row_bytes
 
+    def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int, int]:
+        """Returns float[c, F], the rows of nodes, in memory of their own on a device; then (rows, bytes) that crossed the link for it."""
+        out = device.alloc((len(ids), self.width), self.values.dtype, "staged")
+        self.load(ids, out, None, ledger)
+        return out, len(ids), len(ids) * self.row_bytes
+
+    def finish(self, staged: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
+        """Returns staged rows as they are used, which is as they are."""
+        return staged
+
     def store(self, ids: Array, rows: Tensor) -> None:
         """Writes rows, float[c, F] on the host, as those of nodes."""
         if len(ids):

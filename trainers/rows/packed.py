@@ -1,75 +1,27 @@
-"""Rows of stored batches from packed chunks: one sequential read of the chunk, ranges of pages of the segment's cache (DiskGNN, 5.3).
+"""Rows of stored batches from packed chunks, and from the static tiers of their cache plan (DiskGNN, 5.3).
 
-`PackedRows` is the feature source: `stage` loads the rows of a batch that lie on disk, `gather` puts them together with those of the
-static tiers on the device and the host.
-
-A chunk lands in a page-aligned buffer of a pool, is compared with its digest, and says by its slots where each input is. Rows of the
-segment's cache follow its packed rows in the same buffer, so that all rows of a batch that come from disk are one tier: `STAGED`. Every
-page of the cache that arrives is compared with its digest before a row is taken from it.
-
-A loader has few bytes in flight, two pieces of a chunk: one is digested while the other comes. With whole chunks in flight
-the disk was slower, and so was the digest of memory that had left the processor's cache (docs/log.md).
+`PackedRows` is the feature source: `stage` loads the rows of a batch that lie on disk (trainers/rows/chunk_loader.py), `gather` puts them
+together with those of the static tiers on the device and the host.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import torch
 
-from assets.packed_chunks.read import ChunkPlace, Chunks, Extent, damaged, staging_capacity
+from assets.packed_chunks.read import Chunks, staging_capacity
 from assets.storage.read_verified import read_rows, read_table
 from assets.storage.table import FeatureTable
 from kernels.cuda.device import device_of
-from kernels.errors import InputError
-from kernels.rows.aligned import AlignedBuffer, BufferPool, space_for
-from kernels.rows.direct_io import DirectFile, Moved, PageReader, ReadExecution
+from kernels.rows.aligned import BufferPool, space_for
+from kernels.rows.direct_io import ReadExecution
 from kernels.rows.gather import gather_tiered
-from kernels.rows.pages import PAGE_BYTES, chunk_digest, padded_bytes
 from kernels.rows.slots import DEVICE, HOST, NO_FEATURES, ROW_BITS, Tiers
 from kernels.types import Array
 from trainers.devices.protocol import CACHE, Device, kernel_array
-from trainers.record.ledger import Ledger, Line
+from trainers.record.ledger import Ledger
+from trainers.rows.chunk_loader import ChunkLoader, Staged, some_capacity
 from trainers.rows.source import D2D, H2D, SLOTS, Keyed, Wanted, fill_rows
-
-FEATURES, ADDRESSES = Line("disk", "feature"), Line("disk", "ids")
-WINDOW_BYTES = 1 << 20
-"""What a loader has in flight."""
-
-
-def loader_reading(window_bytes: int = WINDOW_BYTES, **options: Any) -> ReadExecution:
-    """Returns how a loader reads: two pieces of a chunk in flight, or as many runs of a cache as fit.
-
-    Args:
-        window_bytes: in flight at most, two pages or more.
-        options: method, fallback and depth of `ReadExecution`.
-
-    Raises:
-        InputError: a value is out of its range.
-    """
-    return ReadExecution(window_bytes=window_bytes, piece_bytes=window_bytes // 2 // PAGE_BYTES * PAGE_BYTES, **options)
-
-
-@dataclass(kw_only=True)
-class Staged:
-    """Rows of one batch on their way to the device.
-
-    Attributes:
-        slots: i32[n], where each input's row is; the staged tier is `rows`.
-        rows: dtype[r, F], packed rows first, then cached ones.
-        ledger: what was read for them.
-    """
-
-    slots: Array
-    rows: Array
-    ledger: Ledger
-    buffer: AlignedBuffer
-
-    def release(self) -> None:
-        """Gives the memory back; slots and rows are gone then."""
-        self.buffer.release()
 
 
 class PackedRows:
@@ -119,8 +71,15 @@ class PackedRows:
         """Returns the bytes that staging a batch takes."""
         return space_for(staging_capacity(self.chunks.place(self._number(batch)), self.row_bytes))
 
+    def some_bytes(self, count: int) -> int:
+        """Returns the bytes that staging so many surviving inputs of a pruned batch takes at most."""
+        return space_for(some_capacity(count, self.row_bytes))
+
     def stage(self, batch: Keyed) -> Staged:
         """Loads the rows of a batch that lie on disk; any number of threads may stage different batches.
+
+        Args:
+            batch: names the batch; where it has an `origin` i32[s], ascending, the rows of these inputs alone are read.
 
         Raises:
             InputError: a read failed or ended early, or what was read does not match its digest.
@@ -130,7 +89,9 @@ class PackedRows:
         except IndexError:  # all are in use
             loader = ChunkLoader(self.chunks, self.width, self.dtype, self.row_bytes, self._pool, self._reading)
         try:
-            return loader.load(self._number(batch))
+            origin = getattr(batch, "origin", None)
+            number = self._number(batch)
+            return loader.load(number) if origin is None else loader.load_some(number, origin)
         finally:
             self._free.append(loader)
 
@@ -163,99 +124,3 @@ class PackedRows:
     def _number(self, batch: Keyed) -> int:
         """Returns a batch's number among all stored ones."""
         return batch.key.epoch * self.num_batches + batch.key.step
-
-
-class ChunkLoader:
-    """Reads the rows of batches; belongs to one thread.
-
-    Args:
-        chunks: the artifact.
-        width, dtype, row_bytes: of the feature table.
-        pool: lends the buffers.
-        execution: how files are read.
-    """
-
-    def __init__(
-        self, chunks: Chunks, width: int, dtype: str, row_bytes: int, pool: BufferPool, execution: ReadExecution
-    ):
-        self.chunks, self.width, self.dtype, self.row_bytes, self.pool = chunks, width, dtype, row_bytes, pool
-        self.reader = PageReader(execution)
-        self._files: dict[str, DirectFile] = {}
-
-    def num_bytes(self, number: int) -> int:
-        """Returns the bytes that staging a batch takes."""
-        return space_for(staging_capacity(self.chunks.place(number), self.row_bytes))
-
-    def load(self, number: int) -> Staged:
-        """Returns the rows of a batch.
-
-        Args:
-            number: epoch * batches per epoch + step.
-
-        Raises:
-            InputError: a read failed or ended early, or the chunk does not match its digest.
-        """
-        place = self.chunks.place(number)
-        buffer = self.pool.take(staging_capacity(place, self.row_bytes))
-        try:
-            return self._load(place, buffer)
-        except BaseException:
-            buffer.release()
-            raise
-
-    def close(self) -> None:
-        """Closes the files."""
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
-
-    def _load(self, place: ChunkPlace, buffer: AlignedBuffer) -> Staged:
-        ledger, row_bytes = Ledger(), self.row_bytes
-        content, moved = self._read_chunk(place, buffer.data)
-        slots, places, packed = place.sections(row_bytes)
-        asked = packed.stop - packed.start
-        ids_bytes = slots.stop + places.stop - places.start
-        ledger.move(ADDRESSES, requests=0, asked_bytes=ids_bytes, moved_bytes=packed.start)
-        ledger.move(FEATURES, requests=moved.requests, asked_bytes=asked, moved_bytes=int(padded_bytes(asked)))
-        end = packed.stop + place.num_cached * row_bytes
-        rows = buffer.data[packed.start : end].reshape(-1, row_bytes)
-        if place.num_cached:
-            # The rows may lie over the end of what was read, never over the places.
-            moved = self._read_cached(place, content[places].view(np.int32).copy(), rows[place.num_packed :])
-            ledger.move(FEATURES, requests=moved.requests, asked_bytes=moved.asked_bytes, moved_bytes=moved.moved_bytes)
-        ledger.count("hits_packed", 0, place.num_packed)
-        ledger.count("hits_disk_cache", 0, place.num_cached)
-        typed = rows.reshape(-1).view(self.dtype).reshape(-1, self.width)
-        return Staged(slots=content[slots].view(np.int32), rows=typed, ledger=ledger, buffer=buffer)
-
-    def _read_chunk(self, place: ChunkPlace, out: Array) -> tuple[Array, Moved]:
-        """Reads and checks a chunk; returns u8[bytes], a view of `out`, and what moved."""
-        extent = place.extent
-        try:
-            digests = np.empty(extent.num_bytes // PAGE_BYTES, np.uint64)
-            file, where = self._open(extent), (extent.offset, extent.num_bytes)
-            content, moved = self.reader.read_chunk(file, *where, out, digests=digests)
-            if chunk_digest(digests) != place.digest:
-                raise InputError("it does not match its digest")
-        except InputError as error:
-            what = f"the chunk of batch {place.number}: {error.problem}"
-            raise damaged(self.chunks.artifact, extent, what) from error
-        return content, moved
-
-    def _read_cached(self, place: ChunkPlace, wanted: Array, out: Array) -> Moved:
-        """Reads rows `wanted` of the segment's cache to out: u8[c, row_bytes]."""
-        file, offset, digests = self._open(place.cache), place.cache.offset, place.cache_digests
-        try:
-            _, moved = self.reader.read_rows(
-                file, wanted, row_bytes=self.row_bytes, offset=offset, out=out, digests=digests
-            )
-        except InputError as error:
-            what = f"the disk cache of batch {place.number}'s segment: {error.problem}"
-            raise damaged(self.chunks.artifact, place.cache, what) from error
-        return moved
-
-    def _open(self, extent: Extent) -> DirectFile:
-        path = str(extent.path)
-        if path not in self._files:
-            self._files[path] = self.reader.open(path)
-        return self._files[path]

@@ -8,13 +8,14 @@ trainers/rows/linked.py puts a link of a stated speed behind any of them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
 from assets.storage.read_verified import read_table
 from assets.storage.table import FeatureTable
+from assets.storage.verified import VerifiedRows
 from kernels.cuda.device import KernelDevice, device_of, on_device
 from kernels.rows.gather import gather, gather_tiered
 from kernels.rows.gather_cuda import gather_tiered_cuda
@@ -93,19 +94,41 @@ class FeatureSource(Protocol):
         ...
 
 
+@runtime_checkable
+class FindsRows(Protocol):
+    """A source whose rows a device finds by itself, from ids that it holds."""
+
+    def finds_on(self, device: Device) -> bool:
+        """Says whether the device reads every row where it is."""
+        ...
+
+    def gather_found(self, node_ids: torch.Tensor, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
+        """Writes row i of out: float[n, F] from node_ids[i], both on the device, and books the bytes."""
+        ...
+
+
 class TableSource:
     """Rows of one array, wherever its pages are; zeros for nodes without features, which no byte is moved for.
 
     Args:
         rows: dtype[R, F].
-        row_of: ids[N], row of each node, -1 for one without features; None where nodes are rows.
         mapped: they are the pages of a file; what the kernel reads for them is not known, so asked bytes alone are counted there.
         threads: of a gather.
+        row_of: ids[N], row of each node, -1 for one without features; None where nodes are rows.
+        verified: compares blocks of the file before their first row is read; None where all were compared.
     """
 
     collective = slotted = False
 
-    def __init__(self, rows: Array, mapped: bool, threads: int, row_of: Array | None = None):
+    def __init__(
+        self,
+        rows: Array,
+        mapped: bool,
+        threads: int,
+        row_of: Array | None = None,
+        verified: VerifiedRows | None = None,
+    ):
+        self.verified = verified
         self.rows, self.row_of, self.mapped, self.threads = rows, row_of, mapped, threads
         self.width, self.pinned, self._row_of = rows.shape[1], False, None
         self.dtype = rows.dtype.name
@@ -128,9 +151,26 @@ class TableSource:
     def stage(self, batch: Keyed) -> None:
         """Has nothing to load."""
 
+    def require(self, node_ids: Array) -> None:
+        """Compares the blocks that hold rows of nodes with their digests, where that has not been done.
+
+        Args:
+            node_ids: ids[n], global.
+
+        Raises:
+            InputError: a block is damaged.
+        """
+        if self.verified is not None:
+            self.verified.require(node_ids if self.row_of is None else self.row_of[node_ids])
+
     def gather(self, batch: Wanted, out: torch.Tensor, ledger: Ledger) -> None:
-        """Writes row i of out: float[n, F] from batch.input_ids[i], converted to out's dtype, and books the bytes."""
+        """Writes row i of out: float[n, F] from batch.input_ids[i], converted to out's dtype, and books the bytes.
+
+        Raises:
+            InputError: a block of the file that holds a row is damaged.
+        """
         node_ids, num_rows = batch.input_ids, len(batch.input_ids)
+        self.require(node_ids)
         if on_device(out):
             slots, tiers = self.staged(node_ids, device_of(out))
             gather_tiered(slots, tiers, out)
@@ -208,10 +248,10 @@ class MemorySource(TableSource):
 
 
 class MappedSource(TableSource):
-    """The table as a mapped file; the page cache decides what stays. Does not verify digests."""
+    """The table as a mapped file; the page cache decides what stays. Each block is compared when its first row is read."""
 
     def __init__(self, table: FeatureTable, threads: int = 1):
-        super().__init__(table.open(), True, threads, table.row_of)
+        super().__init__(table.open(), True, threads, table.row_of, VerifiedRows(table))
 
 
 def tier_counts(slots: torch.Tensor, device: Device, ledger: Ledger) -> list[int]:

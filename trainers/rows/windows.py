@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from assets.storage.filesystem import reporting_full_disk
+from assets.storage.verified import VerifiedRows
 from kernels.rows.gather import gather
 from kernels.types import Array
 from trainers.record.ledger import Ledger
@@ -75,10 +76,18 @@ class MappedRows:
         table: [R, F], the file.
         dtype: type of the rows that are returned.
         row_of: ids[N], row of each node, -1 for one without features, whose row is zeros; None where nodes are rows.
+        verified: compares blocks of the file before their first row is read; None for files that have no digests.
     """
 
-    def __init__(self, table: np.memmap[Any, Any], dtype: torch.dtype = torch.float32, row_of: Array | None = None):
+    def __init__(
+        self,
+        table: np.memmap[Any, Any],
+        dtype: torch.dtype = torch.float32,
+        row_of: Array | None = None,
+        verified: VerifiedRows | None = None,
+    ):
         self.table, self.row_of, self.width, self.dtype = table, row_of, table.shape[1], dtype
+        self.verified = verified
         self.row_bytes = self.width * table.dtype.itemsize
 
     def gather(self, node_ids: Array, threads: int) -> Tensor:
@@ -95,6 +104,7 @@ class MappedRows:
             base = filled[low - 1] if low else 0
             high = max(low + 1, int(np.searchsorted(filled, base + WINDOW_BYTES, side="right")))
             part = torch.empty((high - low, self.width), dtype=self.dtype)
+            self._require(rows[order[low:high]])
             gather(self.table, node_ids[order[low:high]], part.numpy(), threads=threads, row_of=self.row_of)
             out[torch.from_numpy(order[low:high])] = part
             forget(self.table)
@@ -104,9 +114,14 @@ class MappedRows:
     def read(self, low: int, high: int) -> Tensor:
         """Returns float[high - low, width], the rows of nodes low to high."""
         rows = torch.empty((high - low, self.width), dtype=self.dtype)
+        self._require(np.arange(low, high) if self.row_of is None else np.asarray(self.row_of[low:high]))
         gather(self.table, np.arange(low, high), rows.numpy(), row_of=self.row_of)
         forget(self.table)
         return rows
+
+    def _require(self, rows: Array) -> None:
+        if self.verified is not None:
+            self.verified.require(rows)
 
 
 class SpilledRows(MappedRows):
@@ -156,7 +171,8 @@ class SourceRows:
 def input_rows(features: FeatureSource, memory_bytes: int, dtype: torch.dtype = torch.float32) -> Rows:
     """Returns the input rows as a model takes them; a mapped table that exceeds the bytes is read by windows."""
     if isinstance(features, MappedSource) and len(features.rows) * features.row_bytes > memory_bytes:
-        return MappedRows(features.rows, dtype, features.row_of)  # pyright: ignore[reportArgumentType]
+        table: Any = features.rows
+        return MappedRows(table, dtype, features.row_of, features.verified)
     return SourceRows(features, dtype)
 
 

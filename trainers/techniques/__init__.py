@@ -13,6 +13,10 @@ from types import ModuleType
 from typing import Any
 
 from kernels.errors import InputError
+from trainers.techniques.distributed_settings import DistributedSettings
+from trainers.techniques.factored_settings import FactoredSettings
+from trainers.techniques.fresh_distributed_settings import FreshDistributedSettings
+from trainers.techniques.fresh_settings import FreshSettings
 from trainers.techniques.fullgraph_settings import FullGraphSettings
 
 
@@ -32,8 +36,11 @@ class Technique:
         predicts: its file has a function `predicted(run, epochs)`: numbers that the ledger has after so many epochs, name -> number
             (trainers/checks.py). A check compares them.
         settings: dataclass of the sub-table `[train.NAME]` with the technique's own keys, None without one.
+        books_topology: devices sample, so `topology = "device"` has a meaning on the CPU: its bytes are booked on each of them.
+        by_parts: several processes may share a training, each with the rows of its parts (trainers/open_parts.py).
         whole_graph: every optimiser step is a pass over all nodes, in pieces: there are no mini-batches, no groups of them, and no
             statistics of one.
+        approximate: it trains on less than what the batches ask for, so its weights are those of no other technique.
     """
 
     name: str
@@ -46,7 +53,10 @@ class Technique:
     on_device: bool = False
     predicts: bool = False
     settings: type | None = None
+    books_topology: bool = False
+    by_parts: bool = False
     whole_graph: bool = False
+    approximate: bool = False
 
     def load(self) -> ModuleType:
         """Imports the file that carries the technique out."""
@@ -79,6 +89,28 @@ TECHNIQUES: dict[str, Technique] = {
             predicts=True,
         ),
         Technique(
+            name="factored",
+            module="trainers.techniques.factored",
+            needs=("sampling",),
+            reads=("hotness", "budgets"),
+            on_device=True,
+            predicts=True,
+            settings=FactoredSettings,
+            books_topology=True,
+        ),
+        Technique(
+            name="fresh",
+            module="trainers.techniques.fresh",
+            needs=("sampling",),
+            inputs=("hotness",),
+            reads=("budgets", "samples", "cache_plan", "packed_chunks"),
+            asks={"hotness": {"layers": "inputs"}},
+            on_device=True,
+            predicts=True,
+            settings=FreshSettings,
+            approximate=True,
+        ),
+        Technique(
             name="fullgraph",
             module="trainers.techniques.fullgraph",
             needs=("partitions", "chunks"),
@@ -88,11 +120,32 @@ TECHNIQUES: dict[str, Technique] = {
             settings=FullGraphSettings,
             whole_graph=True,
         ),
+        Technique(
+            name="distributed",
+            module="trainers.techniques.distributed",
+            needs=("sampling", "partitions"),
+            inputs=("partitions",),
+            reads=("shards", "hotness", "budgets"),
+            on_device=True,
+            predicts=True,
+            settings=DistributedSettings,
+            by_parts=True,
+        ),
+        Technique(
+            name="fresh-distributed",
+            module="trainers.techniques.fresh_distributed",
+            needs=("sampling", "partitions"),
+            inputs=("partitions", "hotness"),
+            reads=("shards", "budgets"),
+            asks={"hotness": {"layers": "inputs"}},
+            on_device=True,
+            predicts=True,
+            settings=FreshDistributedSettings,
+            by_parts=True,
+            approximate=True,
+        ),
     )
 }
-
-LATER = ("factored", "fresh", "distributed")
-"""Techniques that are known and not built."""
 
 
 def technique_names() -> tuple[str, ...]:

@@ -42,8 +42,9 @@ from trainers.checks import INPUTS, TO_DEVICE, count_name, move_name
 from trainers.devices.malloc import input_space
 from trainers.executor import BatchExecutor, Run
 from trainers.record.ledger import Ledger, Line
+from trainers.rows.chunk_loader import Staged, loader_reading
 from trainers.rows.linked import LinkedSource
-from trainers.rows.packed import PackedRows, Staged, loader_reading
+from trainers.rows.packed import PackedRows
 from trainers.rows.source import RowIds
 from trainers.techniques.minibatch import open_stored
 
@@ -66,7 +67,22 @@ def open_executor(run: Run) -> BatchExecutor:
     Raises:
         InputError: samples or packed chunks are not given, or are another run's.
     """
-    sampler, execution, table = open_stored(run), run.execution, run.features.stored
+    sampler = open_stored(run)
+    rows = open_packed(run, run.batching.queue_bytes // NUM_QUEUES)
+    return BatchExecutor(run, DiskSource(run.batching, rows, sampler))
+
+
+def open_packed(run: Run, pool_bytes: int) -> PackedRows:
+    """Returns the rows of the run's stored batches, from packed chunks.
+
+    Args:
+        run: the run.
+        pool_bytes: bound on staging buffers that are kept for the next batch.
+
+    Raises:
+        InputError: packed chunks are not given, or are of other features.
+    """
+    execution = run.execution
     missing = {"cache_plan", "packed_chunks"} - run.reads.keys()
     if missing:
         asked = f'trainer = "{run.semantic.train.trainer}"'
@@ -75,12 +91,12 @@ def open_executor(run: Run) -> BatchExecutor:
         )
     # Nothing else tells rows of other features from those of this run: both name the same nodes.
     require(run.reads["packed_chunks"], {"inputs": {"features": run.inputs["features"]}})
-    rows = PackedRows(
+    return PackedRows(
         Chunks(run.reads["packed_chunks"], run.reads["cache_plan"], run.reads["samples"]),
-        table,
+        run.features.stored,
         num_batches=run.plan.num_batches,
         device=run.features.device,
-        pool_bytes=run.batching.queue_bytes // NUM_QUEUES,
+        pool_bytes=pool_bytes,
         reading=loader_reading(
             parse_size(execution.io_window),
             method=execution.io,
@@ -88,7 +104,6 @@ def open_executor(run: Run) -> BatchExecutor:
             depth=execution.io_depth,
         ),
     )
-    return BatchExecutor(run, DiskSource(run.batching, rows, sampler))
 
 
 def predicted(run: Run, epochs: int) -> dict[str, int]:

@@ -26,8 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from assets.chunks.read import open_chunks
-from assets.sizes import format_bytes
+from assets.chunks.read import StoredChunks, open_chunks
 from kernels.errors import InputError
 from kernels.sampling.transpose import transpose
 from kernels.types import Block
@@ -36,11 +35,11 @@ from trainers.batches.send import LABELS, send_blocks
 from trainers.checks import count_name, move_name
 from trainers.chunks.blocks import ChunkBlocks
 from trainers.chunks.buffers import Mover, Place
-from trainers.chunks.lists import Steps, Walk, walk
-from trainers.chunks.memory import ChunkCounts, device_bytes
-from trainers.chunks.passes import InputRows, Passes
+from trainers.chunks.inputs import InputRows
+from trainers.chunks.lists import walk
+from trainers.chunks.memory import Way
+from trainers.chunks.passes import Passes
 from trainers.chunks.whole_pass import WholePass
-from trainers.devices.link import Link
 from trainers.devices.logical import LogicalDevice
 from trainers.devices.protocol import Device
 from trainers.executor import Done, Executor, Run
@@ -50,6 +49,7 @@ from trainers.models.precision import computing, kept_dtype, widened
 from trainers.record.timeline import STEP
 from trainers.rows.host import available_bytes, host_folder
 from trainers.rows.source import RowIds
+from trainers.techniques.fullgraph_budget import require_memory
 from trainers.techniques.fullgraph_settings import FullGraphSettings
 
 KEPT_BLOCKS_SHARE = 4
@@ -104,22 +104,23 @@ class FullGraph(OneStep):
         settings: of the technique; not `mode = "device"`.
     """
 
-    def __init__(self, run: Run, model: LayeredModel, chunks: Steps, settings: FullGraphSettings):
+    def __init__(self, run: Run, model: LayeredModel, chunks: StoredChunks, settings: FullGraphSettings):
         super().__init__(run)
         assert settings.mode != "device"
         train, device = run.semantic.train, run.features.device
         threads, kept = train.threads, kept_dtype(train.dtype)
         places = open_places(device, chunks.num_parts, settings.devices)
+        mover = Mover(places, run.ledger, run.timeline, settings.peer_gbps, threads, settings.overlap)
+        shared = chunks.num_parts // len({place.device.index for place in places})
+        require_memory(run, chunks, settings, Way(hybrid=settings.hybrid, parts=shared, overlap=mover.overlaps))
         walked = walk(chunks, settings.mode)
-        require_memory(run, chunks, walked, settings)
-        peer_link = None if settings.peer_gbps is None else Link(settings.peer_gbps)
         passes = Passes(
             model=model,
             dst_ids=walked.dst_ids,
             lists=walked.lists,
             blocks=ChunkBlocks(chunks, run.graph.topology, model.edge_weight, available_bytes() // KEPT_BLOCKS_SHARE),
             places=places,
-            mover=Mover(places, run.ledger, run.timeline, peer_link, threads),
+            mover=mover,
             buffer_rows=walked.buffer_rows,
             num_nodes=run.graph.topology.num_nodes,
             dtype=train.dtype,
@@ -202,65 +203,6 @@ def whole_block(run: Run) -> Block:
     block = transpose(block)
     attach_weights((block,), topology, run.model.edge_weight)
     return block
-
-
-def require_memory(run: Run, chunks: Steps, walked: Walk, settings: FullGraphSettings) -> None:
-    """Compares what a pass will hold on a device with `workspace`.
-
-    Raises:
-        InputError: it does not fit; says how many chunks would do, where any number does.
-    """
-    bound = run.features.device.work_bytes
-    if bound is None:
-        return
-    count = settings.devices or (1 if run.features.device.remote else chunks.num_parts)
-    needed = _needed(
-        run, walked.most_nodes, walked.most_edges, max(walked.buffer_rows), settings, chunks.num_parts // count
-    )
-    if needed <= bound:
-        return
-    problem = (
-        f"a pass over chunks of up to {walked.most_nodes:,} nodes and {walked.most_edges:,} edges holds {format_bytes(needed)} on a "
-        f"device, and workspace allows {format_bytes(bound)}"
-    )
-    more = chunks_that_fit(run, chunks, walked, settings, chunks.num_parts // count, bound)
-    remedy = "raise `workspace`" if more is None else f"set chunks_per_part = {more} in [chunks], or raise `workspace`"
-    raise InputError(problem, remedy)
-
-
-def chunks_that_fit(
-    run: Run, chunks: Steps, walked: Walk, settings: FullGraphSettings, shared: int, bound: int
-) -> int | None:
-    """Returns a number of chunks per part with which a pass fits, None where none of up to 4,096 does.
-
-    Chunks are cut into equal pieces here, so their buffers are counted and not guessed; the schedule can only lower what a buffer holds.
-    """
-    indptr, indices = (np.asarray(getattr(run.graph.topology, name)) for name in ("indptr", "indices"))
-    pieces = 2
-    while chunks.chunks_per_part * pieces <= 4096:
-        nodes = edges = rows = 0
-        for of_part in walked.dst_ids:
-            before = 0
-            for ids in of_part:
-                for piece in np.array_split(ids, pieces):
-                    sources = [indices[indptr[v] : indptr[v + 1]] for v in piece]
-                    held = len(np.unique(np.concatenate([*sources, piece]))) if len(piece) else 0
-                    nodes, edges = max(nodes, len(piece)), max(edges, sum(map(len, sources)))
-                    # A row that stays keeps its place, so a buffer may have as many rows as two steps together.
-                    rows, before = max(rows, held + before // 2), held
-        if _needed(run, nodes, edges, rows, settings, shared) <= bound:
-            return chunks.chunks_per_part * pieces
-        pieces *= 2
-    return None
-
-
-def _needed(run: Run, nodes: int, edges: int, rows: int, settings: FullGraphSettings, shared: int) -> int:
-    num_parameters = sum(parameter.numel() for parameter in run.model.parameters())
-    counts = ChunkCounts(nodes=nodes, edges=edges, rows=rows)
-    train, width = run.semantic.train, run.features.table.width
-    return device_bytes(
-        train, width, run.graph.num_classes, num_parameters, counts, hybrid=settings.hybrid, parts=shared
-    )
 
 
 def predicted(run: Run, epochs: int) -> dict[str, int]:

@@ -19,7 +19,10 @@ class FullGraphSettings:
     devices: int = field(default=0, metadata={"hashed": False})
     # Aggregates are kept on the host between the two passes of a layer, where the layer allows it, instead of computed again.
     hybrid: bool = field(default=True, metadata={"hashed": False})
-    # GB/s of the link between devices, kept to by waiting; None = as fast as the machine is.
+    # What a step needs comes while the step before it is computed, and what a step made leaves while the next one is, where a device has
+    # a link to the host. It takes memory for two steps' rows.
+    overlap: bool = field(default=True, metadata={"hashed": False})
+    # GB/s at which each device gets rows of the others, kept to by waiting; None = as fast as the machine is.
     peer_gbps: float | None = field(default=None, metadata={"hashed": False})
 
     def __post_init__(self):

@@ -7,15 +7,24 @@ neither decides a weight.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 from assets.samples.read import open_samples
-from assets.sampling.config import open_sampler
+from assets.sampling.config import METHODS, SamplingConfig
 from assets.storage.require import require
-from kernels.cuda.device import device_of
+from assets.storage.user_code import is_reference
+from kernels.cuda.device import KernelDevice, device_of
 from kernels.errors import InputError
 from kernels.sampling.own_sampling import AnySampler
 from kernels.sampling.sample_cuda import CudaSampler
-from trainers.batches.on_device import OnDeviceSource, place_topology
+from kernels.sampling.scheduled import ScheduledSampler
+from kernels.sampling.walk_cuda import CudaWalkSampler
+from kernels.sampling.weighted_cuda import CudaWeightedSampler
+from kernels.types import Topology
+from trainers.batches.on_device import OnDeviceSource, place_tables, place_topology
 from trainers.batches.online import OnlineSource
 from trainers.batches.stored import StoredSampler, planned_counts, require_samples
 from trainers.checks import INPUTS, TIER_ROWS, TO_DEVICE, count_name, ledger_numbers
@@ -39,18 +48,41 @@ def _on_device(run: Run) -> OnDeviceSource:
     """Returns the source whose batches the device samples.
 
     Raises:
-        InputError: the sampling function is the user's own, which runs on the CPU.
+        InputError: fan-outs follow a schedule, or neighbours are drawn by the user's own function, which runs on the CPU.
     """
     sampling, where = run.semantic.sampling, run.execution.topology
     assert sampling is not None
-    if sampling.method != "uniform":
+    if sampling.schedule:
+        problem = f"topology = {where!r} samples on the device, which knows no schedule of fan-outs"
+        raise InputError(problem, "remove the key topology, or the schedule")
+    if is_reference(sampling.method):
         problem = f"topology = {where!r} samples on the device, but method = {sampling.method!r} runs on the CPU"
-        raise InputError(problem, 'remove the key, or set method = "uniform"')
+        raise InputError(problem, f"remove the key, or set method to one of {', '.join(METHODS)}")
     device, batching = run.features.device, run.batching
     topology = place_topology(run.graph.topology, where, device)
     kernels = device_of(topology.in_degree)
-    sampler = CudaSampler(topology, sampling.fanouts, seed=run.semantic.seed, device=kernels)
+    sampler = _device_sampler(run, topology, where, kernels)
     return OnDeviceSource(batching, run.features.source, sampler, kernels, where == "uva")
+
+
+def _device_sampler(run: Run, topology: Topology, where: str, kernels: KernelDevice) -> CudaSampler:
+    """Returns what draws the run's batches on the device.
+
+    Args:
+        run: the run.
+        topology: placed for the device; `where` it is: "device" or "uva".
+        kernels: what it draws them with.
+    """
+    sampling, drawing = run.semantic.sampling, run.drawing
+    assert sampling is not None and drawing is not None
+    how: dict[str, Any] = {"seed": run.semantic.seed, "device": kernels}
+    if sampling.method == "random_walk":
+        return CudaWalkSampler(topology, drawing.walks(), sampling.fanouts, **how)
+    if drawing.tables is None:
+        return CudaSampler(topology, sampling.fanouts, replace=sampling.replace, **how)
+    tables = place_tables(drawing.tables, where, run.features.device)
+    longest = int(np.diff(run.graph.topology.indptr).max(initial=0))
+    return CudaWeightedSampler(topology, tables, sampling.fanouts, longest=longest, replace=sampling.replace, **how)
 
 
 def predicted(run: Run, epochs: int) -> dict[str, int]:
@@ -75,10 +107,34 @@ def predicted(run: Run, epochs: int) -> dict[str, int]:
 
 def drawing_samplers(run: Run) -> list[AnySampler]:
     """Returns one sampler per thread."""
-    sampling = run.semantic.sampling
+    return scheduled(run.semantic.sampling, lambda fanouts: _sampler(run, fanouts), num_threads(run))
+
+
+def open_sampler(run: Run) -> AnySampler:
+    """Returns a sampler for one thread."""
+    (sampler,) = scheduled(run.semantic.sampling, lambda fanouts: _sampler(run, fanouts), 1)
+    return sampler
+
+
+def _sampler(run: Run, fanouts: tuple[int, ...]) -> AnySampler:
+    assert run.drawing is not None
+    return run.drawing.with_fanouts(fanouts).sampler(run.graph.topology, seed=run.semantic.seed)
+
+
+def scheduled(
+    sampling: SamplingConfig | None, make: Callable[[tuple[int, ...]], AnySampler], count: int
+) -> list[AnySampler]:
+    """Returns samplers that follow the schedule of `[sampling]`, where it has one.
+
+    Args:
+        sampling: the table.
+        make: fan-outs -> a sampler of them.
+        count: number of samplers.
+    """
     assert sampling is not None
-    seed, topology = run.semantic.seed, run.graph.topology
-    return [open_sampler(topology, sampling.method, sampling.fanouts, seed=seed) for _ in range(num_threads(run))]
+    if sampling.schedule:
+        return [ScheduledSampler(sampling.fanouts_at, make) for _ in range(count)]
+    return [make(sampling.fanouts) for _ in range(count)]
 
 
 def stored_samplers(run: Run) -> list[AnySampler]:
@@ -104,7 +160,7 @@ def open_stored(run: Run) -> StoredSampler:
             else f'trainer = "{train.trainer}"'
         )
         raise InputError(f"{asked}, but no samples were given", "add a table [samples] to the pipeline")
-    require(artifact, {"inputs": {"graph": run.inputs["graph"]}})
+    require(artifact, {"inputs": {role: run.inputs[role] for role in ("graph", *sampling.inputs)}})
     samples = open_samples(artifact)
     require_samples(samples, run.plan, train.epochs, sampling, run.semantic.seed)
     return StoredSampler(samples)

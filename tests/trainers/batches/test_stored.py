@@ -105,6 +105,6 @@ def test_a_flipped_bit_ends_training_with_the_batch_and_the_command(tmp_path: Pa
     samples = open_samples(stored)
     flip(samples.files[samples.part_of[4]], 8 * int(samples.offsets[4]) + 5000)
     with pytest.raises(
-        InputError, match=r"batch 4 of epoch 0 of samples/\w+ is damaged(?s:.*)graphmill build PIPELINE"
+        InputError, match=r"batch 4 of epoch 0 of samples/\w+ is damaged(?s:.*)graphmill repair samples"
     ):
         train(tmp_path, stored, 1, samples="stored")

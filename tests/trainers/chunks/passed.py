@@ -4,14 +4,15 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from kernels.chunks.steps import chunk_steps
 from kernels.sampling.transpose import transpose
 from kernels.types import Block
-from tests.trainers.chunks.made_steps import MadeSteps
 from trainers.batches.batch import attach_weights
 from trainers.chunks.blocks import ChunkBlocks
 from trainers.chunks.buffers import Mover, Place
+from trainers.chunks.inputs import InputRows
 from trainers.chunks.lists import walk
-from trainers.chunks.passes import InputRows, Passes
+from trainers.chunks.passes import Passes
 from trainers.chunks.whole_pass import WholePass
 from trainers.config import TrainConfig
 from trainers.devices.logical import LogicalDevice
@@ -22,6 +23,17 @@ from trainers.record.timeline import Timeline
 from trainers.rows.source import TableSource
 
 RANDOM = StepRandom(3, 1, 0)
+
+
+class KernelSteps:
+    """Steps as the `chunks` stage makes them, in memory."""
+
+    def __init__(self, graph, part_of, num_parts, chunks_per_part):
+        self.num_parts, self.chunks_per_part = num_parts, chunks_per_part
+        self.steps = chunk_steps(graph.indptr, graph.indices, part_of, num_parts, chunks_per_part=chunks_per_part)
+
+    def step(self, part, step):
+        return self.steps[step][part]
 
 
 def made_model(width, classes, **options):
@@ -53,14 +65,15 @@ def model_dtype(model):
 
 
 def cut(
-    graph, x, labels, train_ids, model, chunks: MadeSteps, mode="p2p+reuse", devices=None, hybrid=True, ledger=None
-):
-    """Returns the loss and the gradients of a pass over chunks."""
+    graph, x, labels, train_ids, model, chunks, mode="p2p+reuse", devices=None, hybrid=True, ledger=None,
+    booked=False, overlap=True, timeline=None,
+):  # fmt: skip
+    """Returns the loss and the gradients of a pass over chunks; `booked` counts memory on a single device as well."""
     model.zero_grad()
     all_devices = devices or [LogicalDevice(i) for i in range(chunks.num_parts)]
     count = len(all_devices)
     places = [
-        Place(part=part, device=all_devices[part * count // chunks.num_parts], several=count > 1)
+        Place(part=part, device=all_devices[part * count // chunks.num_parts], several=booked or count > 1)
         for part in range(chunks.num_parts)
     ]
     walked = walk(chunks, mode)
@@ -68,7 +81,7 @@ def cut(
     passes = Passes(
         model=model, dst_ids=walked.dst_ids, lists=walked.lists,
         blocks=ChunkBlocks(chunks, graph, model.edge_weight, 1 << 30), places=places,
-        mover=Mover(places, Ledger() if ledger is None else ledger, Timeline(), None, 1),
+        mover=Mover(places, Ledger() if ledger is None else ledger, timeline or Timeline(), None, 1, overlap),
         buffer_rows=walked.buffer_rows,
         num_nodes=graph.num_nodes, dtype=kept, kept=kept, hybrid=hybrid, folder=None, threads=1,
     )  # fmt: skip

@@ -100,3 +100,17 @@ def test_a_run_records_the_last_epoch_of_every_thread(tmp_path: Path) -> None:
     assert phases["sampler 0", "sample"] | phases["sampler 1", "sample"] == set(range(7))
     assert phases["sampler 0", "gather"] == {0, 2, 4, 6}
     assert "timeline" not in model.manifest["summary"]
+
+
+def test_what_trainers_wait_for_is_what_was_not_hidden() -> None:
+    busy = {
+        "step": {"update": 1.0},
+        "sampler 0": {"sample": 6.0, "wait": 9.0},
+        "trainer 0 extract": {"extract": 2.0, "wait": 5.0},
+        "trainer 0": {"train": 20.0, "wait": 2.0, "synchronise": 3.0},
+    }
+    assert hidden_share({"busy_seconds": busy}) == 0.75
+    alternating = {"step": {"update": 1.0}, "sampler 0": {"sample": 6.0, "extract": 2.0, "train": 20.0}}
+    assert hidden_share({"busy_seconds": alternating}) == 0.0
+    switched = busy | {"sampler 0": {"sample": 6.0, "train": 4.0}}
+    assert hidden_share({"busy_seconds": switched}) == 0.75

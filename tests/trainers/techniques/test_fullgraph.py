@@ -11,7 +11,9 @@ from tests import accelerator
 from tests.accelerator.backend import stand_in
 from tests.trainers.runs import content, train_whole
 from trainers.checks import LEDGER_EQUALS_PLAN
+from trainers.chunks.memory import largest
 from trainers.config import TrainTable
+from trainers.techniques.fullgraph_budget import needed_bytes
 
 accelerator.load()  # before any backward pass of this process, see tests/accelerator/conftest.py
 MODELS = {
@@ -55,6 +57,45 @@ def test_devices_and_cached_aggregates_are_execution(tmp_path, model):
     assert all(checks(each)[LEDGER_EQUALS_PLAN]["passed"] for each in found)
 
 
+def test_two_runs_have_equal_bits_and_so_have_transfers_beside_computing(tmp_path):
+    """With a link, rows come and go while a device computes; times differ, and nothing else does."""
+    found = [
+        train_whole(tmp_path / str(i), 2, 3, model="gat", heads=2, dropout=0.4, input_dropout=0.2, **ways)
+        for i, ways in enumerate(({}, {}, {"link_gbps": 1e3}, {"link_gbps": 1e3, "overlap": False}))
+    ]
+    assert all(content(each) == content(found[0]) for each in found)
+    lanes = [set(each.run_record()["timeline"]["busy_seconds"]) for each in found]
+    assert [any(lane.startswith("loader") for lane in each) for each in lanes] == [False, False, True, False]
+
+
+def test_rows_in_files_and_blocks_made_anew_change_no_bit(tmp_path, monkeypatch):
+    in_memory = train_whole(tmp_path / "memory", model="sage")
+    for place in ("trainers.rows.host.available_bytes", "trainers.techniques.fullgraph.available_bytes"):
+        monkeypatch.setattr(place, lambda: 1)
+    in_files = train_whole(tmp_path / "files", model="sage")
+    assert content(in_files) == content(in_memory)
+    assert list((tmp_path / "files").rglob("spill")) and not list((tmp_path / "memory").rglob("spill"))
+
+
+def test_a_tenth_of_the_memory_of_an_uncut_pass_trains(tmp_path):
+    sizes = {"num_nodes": 3000, "num_edges": 6000, "width": 32}
+    options = {
+        "model": "gcn",
+        "layers": 3,
+        "hidden": 32,
+        "dropout": 0.3,
+        "epochs": 2,
+        "eval_workspace": "64KiB",
+        "graph": sizes,
+    }
+    uncut = train_whole(tmp_path, mode="device", workspace="1GiB", **options)
+    peak = uncut.run_record()["peak_bytes"]["total"]
+    budget = peak // 10
+    cut = train_whole(tmp_path, 1, 48, workspace=str(budget), **options)
+    assert cut.run_record()["peak_bytes"]["total"] <= budget
+    assert losses(cut) == pytest.approx(losses(uncut), rel=1e-5)
+
+
 @pytest.mark.parametrize("model", ["gcn", "gat"])
 def test_a_device_trains_alike_and_nothing_crosses_unbooked(tmp_path, monkeypatch, model):
     stand_in(monkeypatch)
@@ -80,6 +121,21 @@ def test_more_memory_than_a_device_has_is_refused_with_a_number_of_chunks(tmp_pa
     assert peak <= 90 << 10
     with pytest.raises(InputError, match=r"remedy: raise `workspace`$"):
         train_whole(tmp_path, 1, 1, workspace="2KiB", model="gcn")
+
+
+def test_rows_that_come_while_a_device_computes_take_memory_of_their_own(tmp_path, monkeypatch):
+    needed = []
+
+    def note(run, chunks, settings, way):
+        needed.append(needed_bytes(run, largest(chunks.counts, settings.mode), way))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("trainers.techniques.fullgraph.require_memory", note)
+        train_whole(tmp_path, 1, 4, model="gcn", epochs=1)
+    ways = {"model": "gcn", "epochs": 1, "workspace": str(needed[0]), "link_gbps": 1e3}
+    with pytest.raises(InputError, match=r"set overlap = false in \[train\.fullgraph\], or raise"):
+        train_whole(tmp_path / "both", 1, 4, **ways)
+    train_whole(tmp_path / "both", 1, 4, overlap=False, **ways)
 
 
 def test_what_cannot_be_cut_is_refused(tmp_path):

@@ -1,0 +1,137 @@
+"""An executor that dies, hangs or is too slow ends the run with an error that names it, and leaves no thread behind that could end."""
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels.errors import InputError
+from tests.trainers.runs import train_small
+from trainers.factored import executors
+from trainers.factored.watch import Activity, ExecutorFault, Watch, fault_of
+from trainers.record.timeline import Timeline
+from trainers.techniques.factored_settings import FactoredSettings
+
+ROOT = Path(__file__).parents[3]
+
+
+def train(home: Path, **more: Any) -> None:
+    settings = FactoredSettings(samplers=2, trainers=2, **more)
+    train_small(home, trainer="factored", settings=settings, epochs=2)
+
+
+def executors_alive() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith(("sampler", "trainer"))]
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        ("draw_batch", r"sampler \d failed \(sample, batch \d\): ZeroDivisionError: gone"),
+        ("extract_batch", r"trainer \d extract failed \(extract, batch \d\): ZeroDivisionError: gone"),
+    ],
+)
+def test_an_executor_that_dies_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, name: str) -> None:
+    calls, real = iter(range(100)), getattr(executors, where)
+
+    def dies(*given: Any) -> Any:
+        if next(calls) == 5:
+            raise ZeroDivisionError("gone")
+        return real(*given)
+
+    monkeypatch.setattr(executors, where, dies)
+    with pytest.raises(ExecutorFault, match=name):
+        train(tmp_path, switching=False)
+    assert executors_alive() == []
+
+
+def test_a_users_mistake_keeps_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*given: Any) -> Any:
+        raise InputError("fan-outs are odd", "make them even")
+
+    monkeypatch.setattr(executors, "draw_batch", refuses)
+    with pytest.raises(InputError, match=r"sampler \d failed .*: fan-outs are odd\n  remedy: make them even"):
+        train(tmp_path)
+
+
+def test_a_batch_that_fits_no_queue_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"sampler \d failed.* in the queue asks for .*\n  remedy: set `queue` to"):
+        train_small(
+            tmp_path, trainer="factored", settings=FactoredSettings(samplers=2, trainers=2), epochs=1, queue="1kB"
+        )
+    assert executors_alive() == []
+
+
+HANGS = """
+import sys, time
+from pathlib import Path
+from trainers.factored import executors
+from tests.trainers.factored.test_faults import train
+
+real, calls = executors.{where}, iter(range(100))
+
+def hangs(*given):
+    if next(calls) == 4:
+        time.sleep({seconds})
+    return real(*given)
+
+executors.{where} = hangs
+started = time.monotonic()
+try:
+    train(Path(sys.argv[1]), timeout=1.0)
+except BaseException as error:
+    print(f"{{time.monotonic() - started:.2f}} {{error}}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "phase"),
+    [("draw_batch", "sample"), pytest.param("extract_batch", "extract", marks=pytest.mark.slow)],
+)
+def test_an_executor_that_hangs_ends_the_process_in_time(tmp_path: Path, where: str, phase: str) -> None:
+    """A sleep of ten minutes stands for a hang: the program ends long before, and names who it was."""
+    text = HANGS.format(where=where, seconds=600)
+    command = [sys.executable, "-c", text, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"has been at work ({phase}, batch 4) for 1." in done.stdout and "timeout = 1 s" in done.stdout, done.stdout
+
+
+def test_an_executor_that_is_too_slow_is_a_fault_and_its_thread_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = executors.extract_batch
+
+    def slow(*given: Any) -> Any:
+        time.sleep(1.2)
+        return real(*given)
+
+    monkeypatch.setattr(executors, "extract_batch", slow)
+    with pytest.raises(ExecutorFault, match=r"extract has been at work \(extract, batch \d\) .*timeout = 0.4 s"):
+        train(tmp_path, timeout=0.4)
+    assert executors_alive() == []
+
+
+def test_a_thread_that_is_gone_is_a_fault_and_one_that_waits_is_none() -> None:
+    now = [0.0]
+    activity, watch = Activity("sampler 7", Timeline(), clock=lambda: now[0]), Watch(10, clock=lambda: now[0])
+    watch.activities = [activity]
+    now[0] = 1000.0
+    watch.check()
+    with activity.at("sample", 3):
+        now[0] += 10
+        watch.check()
+        now[0] += 0.1
+        with pytest.raises(ExecutorFault, match=r"sampler 7 .*sample, batch 3\) for 10.1 s"):
+            watch.check()
+    watch.check()
+    activity.thread = threading.Thread(target=lambda: None)
+    activity.thread.start()
+    activity.thread.join()
+    with pytest.raises(ExecutorFault, match="sampler 7 has ended without a word"):
+        watch.check()
+    assert isinstance(fault_of(activity, KeyboardInterrupt()), KeyboardInterrupt)

@@ -1,0 +1,119 @@
+"""Numbers of epochs in other programs; the packages themselves are played by modules of the test."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import ClassVar
+
+import pytest
+
+from assets.storage.store import Store
+from kernels.errors import InputError
+from tests.assets.sources.own_data import build_config
+from tests.jobs.recipes import load_tiny
+from trainers.run import train_table
+
+
+class SummaryWriter:
+    """The calls that TensorBoard's writer gets."""
+
+    calls: ClassVar[list] = []
+
+    def __init__(self, folder):
+        self.calls.append(("open", folder))
+
+    def add_scalar(self, name, value, step):
+        assert isinstance(value, float)
+        self.calls.append((name, value, step))
+
+    def flush(self):
+        self.calls.append(("flush",))
+
+    def close(self):
+        self.calls.append(("close",))
+
+
+class MlflowClient:
+    """The calls that MLflow's client gets."""
+
+    calls: ClassVar[list] = []
+
+    def get_experiment_by_name(self, name):
+        return SimpleNamespace(experiment_id="7") if name == "known" else None
+
+    def create_experiment(self, name):
+        self.calls.append(("experiment", name))
+        return "8"
+
+    def create_run(self, experiment, run_name):
+        self.calls.append(("run", experiment, run_name))
+        return SimpleNamespace(info=SimpleNamespace(run_id="r"))
+
+    def log_param(self, run, name, value):
+        self.calls.append(("param", name, value))
+
+    def log_metric(self, run, name, value, step):
+        self.calls.append((name, value, step))
+
+    def set_terminated(self, run):
+        self.calls.append(("end", run))
+
+
+@pytest.fixture
+def packages(monkeypatch):
+    """Puts both packages there."""
+    board, mlflow = ModuleType("torch.utils.tensorboard"), ModuleType("mlflow")
+    board.SummaryWriter, mlflow.MlflowClient = SummaryWriter, MlflowClient  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    monkeypatch.setattr(SummaryWriter, "calls", [])
+    monkeypatch.setattr(MlflowClient, "calls", [])
+
+
+def train(folder, more=""):
+    """Trains the tiny recipe, and returns its model."""
+    pipeline = load_tiny(folder, tables=("sage",), more=more)
+    assert bool(pipeline.train[0].metrics_to) == bool(more)
+    store = Store(folder / "home")
+    built = build_config(store.home, pipeline.graph, threads=1)
+    (model,) = train_table(
+        store,
+        built.inputs,
+        pipeline.train[0],
+        pipeline.sampling,
+        0,
+        asked_by=f"{pipeline.name}/sage",
+        report=lambda line: None,
+    )
+    return model
+
+
+def test_each_epoch_is_sent_while_the_training_goes_on(packages, tmp_path):
+    model = train(tmp_path, 'metrics_to = ["tensorboard", "mlflow"]\n')
+    rows = [row for row in SummaryWriter.calls if row[0] == "loss"]
+    assert [step for _, _, step in rows] == [1, 2]
+    (_, folder) = SummaryWriter.calls[0]
+    assert folder == str(tmp_path / "home" / "tensorboard" / "tiny" / f"sage-seed-0-{model.version[:12]}")
+    assert {call[0] for call in SummaryWriter.calls} == {"open", "loss", "valid", "seconds", "flush", "close"}
+    assert SummaryWriter.calls[-1] == ("close",)
+    assert [call for call in MlflowClient.calls if call[0] == "loss"] == rows
+    assert ("experiment", "tiny") in MlflowClient.calls and MlflowClient.calls[-1] == ("end", "r")
+    assert ("param", "hidden", 8) in MlflowClient.calls and ("param", "version", model.version) in MlflowClient.calls
+
+
+def test_nothing_is_sent_unless_asked_for_and_the_model_is_the_same(packages, tmp_path):
+    plain = train(tmp_path / "plain")
+    assert SummaryWriter.calls == MlflowClient.calls == []
+    sent = train(tmp_path / "sent", 'metrics_to = ["mlflow"]\n')
+    assert sent.version == plain.version and sent.files == plain.files and SummaryWriter.calls == []
+
+
+@pytest.mark.parametrize(("program", "module"), [("tensorboard", "torch.utils.tensorboard"), ("mlflow", "mlflow")])
+def test_a_package_that_is_not_installed_is_named_before_the_training(tmp_path, monkeypatch, program, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(InputError, match=rf'metrics_to names "{program}"(?s:.*)graphmill\[{program}\]'):
+        train(tmp_path, f'metrics_to = ["{program}"]\n')
+
+
+def test_an_unknown_program_is_a_mistake_of_the_file(tmp_path):
+    with pytest.raises(InputError, match=r"metrics_to names \['wandb'\](?s:.*)the programs are: tensorboard, mlflow"):
+        train(tmp_path, 'metrics_to = ["wandb"]\n')

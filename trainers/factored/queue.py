@@ -1,0 +1,209 @@
+"""The global queue between samplers and trainers, in the host's memory (FGNN, section 5.2, Figure 8).
+
+    next_task -> a sampler draws -> admit, put  ==>  take -> a trainer extracts and trains -> finished
+
+Tasks are handed out dynamically on both sides: a sampler gets the next batch that nobody has drawn, a trainer the next that nobody has
+taken. Both go through the batches in their order. So the batch that the next update waits for is always the first one to get memory, a
+trainer and, in it, its turn; no bound on the queue and no number of executors can lock it out.
+
+Bound: the bytes of all admitted batches that no trainer has finished; a batch of any size fits alone up to `most_bytes`. With an unbounded
+queue an epoch of samples waits here, as FGNN has it.
+
+Who may take: a trainer has at most `DEPTH` batches, one that it trains on and one that it extracts. The next batch is for those that have
+the fewest, and of these for those that took the fewest of its step group: otherwise a trainer that is quick to ask would queue batches of a
+group behind one another, while the rest has nothing to do until the update.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from trainers.batches.queue import Closed
+from trainers.devices.protocol import OverBudget
+
+DEPTH = 2
+"""Batches of a trainer: one is trained on while the rows of the next are extracted."""
+
+
+class GlobalQueue:
+    """Sampled batches of one epoch.
+
+    Args:
+        first, end: positions of the epoch's batches that are handed out.
+        group: batches per update.
+        capacity_bytes: bound on admitted and unfinished batches.
+        most_bytes: bound up to which that grows for two batches of the largest size.
+        changed: told of every change; the epoch's.
+
+    Attributes:
+        closed: the epoch has ended.
+        handed: position of the next batch for a trainer.
+        used_bytes, peak_bytes: of admitted and unfinished batches, now and at most.
+    """
+
+    def __init__(
+        self, first: int, end: int, group: int, capacity_bytes: int, most_bytes: int, changed: threading.Condition
+    ):
+        self._group, self._took = group, Counter[object]()
+        self.end, self.capacity_bytes, self.most_bytes, self._changed = end, capacity_bytes, most_bytes, changed
+        self.used_bytes = self.peak_bytes = 0
+        self._task = self._turn = self.handed = first
+        self._items: dict[int, tuple[Any, int]] = {}
+        self._outstanding: dict[object, int] = {}
+        self._standing_by: set[object] = set()
+        self.closed = False
+
+    def join(self, trainer: object) -> None:
+        """Counts a trainer in: it takes batches from now on."""
+        with self._changed:
+            self._outstanding[trainer] = 0
+
+    def next_task(self) -> int | None:
+        """Returns the position of the next batch to draw, None where all are drawn or being drawn."""
+        with self._changed:
+            if self.closed:
+                raise Closed
+            if self._task == self.end:
+                return None
+            self._task += 1
+            return self._task - 1
+
+    def admit(self, position: int, num_bytes: int, *, may_switch: bool = False) -> bool:
+        """Waits for a batch's turn and bytes.
+
+        Args:
+            may_switch: the sampler can train instead of waiting where no trainer runs.
+
+        Returns:
+            Whether it was admitted; False where the queue is full, no trainer runs and the caller may switch.
+
+        Raises:
+            OverBudget: the batch alone exceeds what the queue may grow to.
+            Closed: the epoch has ended.
+        """
+        if num_bytes > self.most_bytes:
+            remedy = f"set `queue` to {num_bytes:,} bytes or more, or lower `batch_size` or `fanouts`"
+            raise OverBudget(num_bytes, self.most_bytes, f"batch {position} in the queue", remedy)
+        with self._changed:
+            if num_bytes > self.capacity_bytes:
+                self.capacity_bytes = min(2 * num_bytes, self.most_bytes)
+
+            def fits() -> bool:
+                return position == self._turn and self.used_bytes + num_bytes <= self.capacity_bytes
+
+            def idle() -> bool:
+                return may_switch and not self._outstanding and self.handed in self._items
+
+            self._changed.wait_for(lambda: self.closed or fits() or idle())
+            if self.closed:
+                raise Closed
+            if not fits():
+                return False
+            self._turn += 1
+            self.used_bytes += num_bytes
+            self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+            self._changed.notify_all()
+            return True
+
+    def put(self, position: int, item: Any, num_bytes: int) -> None:
+        """Delivers an admitted batch."""
+        with self._changed:
+            self._items[position] = (item, num_bytes)
+            self._changed.notify_all()
+
+    def take(self, trainer: object) -> tuple[int, Any, int] | None:
+        """Waits until the trainer may take the next batch; returns its position, it and its bytes, or None where none is left.
+
+        Raises:
+            Closed: the epoch has ended.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    self.closed or self.handed == self.end or (self.handed in self._items and self._eligible(trainer))
+                )
+            )
+            return self._next(trainer)
+
+    def take_worthwhile(self, trainer: object, worthwhile: Callable[[int, int], bool]) -> tuple[int, Any, int] | None:
+        """Does so for a standby trainer, which has no batch, as long as that is worth its while.
+
+        Args:
+            trainer: the standby trainer.
+            worthwhile: (batches that wait, running trainers) -> whether it should take one.
+
+        Returns:
+            The next batch, or None where none is left, or all are drawn and it is not worth while.
+        """
+
+        def drawn() -> bool:
+            return self._turn == self.end
+
+        def worth() -> bool:
+            return worthwhile(len(self._items), len(self._outstanding))
+
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    self.closed
+                    or self.handed == self.end
+                    or (self.handed in self._items and worth())
+                    or (drawn() and not worth())
+                )
+            )
+            if self.handed in self._items and worth():
+                self._standing_by.add(trainer)
+                return self._next(trainer)
+            if self.closed:
+                raise Closed
+            return None
+
+    def take_now(self, trainer: object) -> tuple[int, Any, int] | None:
+        """Returns the next batch for a standby trainer whose sampler waits for space, or None where another has just taken it."""
+        with self._changed:
+            if self.handed not in self._items:
+                return None
+            self._standing_by.add(trainer)
+            return self._next(trainer)
+
+    def finished(self, trainer: object, num_bytes: int) -> None:
+        """A trainer has finished a batch; its bytes are free."""
+        with self._changed:
+            if trainer in self._standing_by:
+                self._standing_by.discard(trainer)
+            else:
+                self._outstanding[trainer] -= 1
+            self.used_bytes -= num_bytes
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Tells everybody who waits that the epoch has ended."""
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
+
+    def _next(self, trainer: object) -> tuple[int, Any, int] | None:
+        if self.closed:
+            raise Closed
+        if self.handed == self.end:
+            return None
+        item, num_bytes = self._items.pop(self.handed)
+        if self.handed % self._group == 0:
+            self._took.clear()
+        self._took[trainer] += 1
+        self.handed += 1
+        if trainer in self._outstanding:
+            self._outstanding[trainer] += 1
+        self._changed.notify_all()
+        return self.handed - 1, item, num_bytes
+
+    def _eligible(self, trainer: object) -> bool:
+        return self._outstanding[trainer] < DEPTH and self._rank(trainer) == min(map(self._rank, self._outstanding))
+
+    def _rank(self, trainer: object) -> tuple[int, int]:
+        # At the first batch of a group the counts are still those of the group before.
+        took = self._took[trainer] if self.handed % self._group else 0
+        return self._outstanding[trainer], took

@@ -1,0 +1,52 @@
+"""PinSAGE's convolution with importance pooling (Ying et al., 2018, Algorithm 1):
+
+    n_v = sum over u of share_uv ReLU(Q h_u + q)
+    z_v = act(W_self h_v + W_neigh n_v + b), divided by its length
+
+The shares are those of the visits of random walks, which the sampler puts on the edges (kernels/sampling/walk.py); on other blocks each
+neighbour has the same share, which makes n_v a mean. The paper writes W of h_v and n_v side by side; two matrices are the same map.
+
+Not as in the paper: the last layer gives logits of classes, where it has two dense layers and a loss of pairs; and the length is divided
+out behind dropout, so that every row that a layer reads has the length 1, in training too.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from kernels.types import Block
+from trainers.models.finish import Finish, LayerOptions
+from trainers.models.layer import LayerRandom
+from trainers.ops import aggregate, shared_mean
+
+
+class PinSageLayer(nn.Module):
+    """One layer.
+
+    Args:
+        in_width, out_width: row widths; the pooled rows are out_width wide in hidden layers and in_width wide in one that gives logits.
+        options: what follows the convolution.
+    """
+
+    cacheable = False  # Q is a parameter inside the aggregation
+    reads_own = True
+    ends_with_dropout = False  # the length is divided out behind it
+    edge_weight = None
+
+    def __init__(self, in_width: int, out_width: int, options: LayerOptions):
+        super().__init__()
+        pooled = in_width if options.last else out_width
+        self.projection = nn.Linear(in_width, pooled)
+        self.own = nn.Linear(in_width, out_width)
+        self.neighbours = nn.Linear(pooled, out_width, bias=False)
+        self.finish = Finish(in_width, out_width, options)
+
+    def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
+        """Importance pooling of the projected sources: float[num_dst, pooled]."""
+        return aggregate(*shared_mean(block, self.projection(h_src).relu()))
+
+    def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
+        """Both linear maps, what follows them, and the division by the length: float[num_dst, out_width]."""
+        z = self.finish(self.own(h_dst) + self.neighbours(agg), h_dst, rng)
+        return z if self.finish.options.last else functional.normalize(z, dim=1)

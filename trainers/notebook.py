@@ -1,0 +1,151 @@
+"""What a notebook asks of a train table: its mini-batches one by one, and a trained model that predicts.
+
+Nothing here trains or writes. Artifacts that are not there are an `InputError` with the command that builds them. `docs/python.md` has
+examples that a test runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import asdict, dataclass
+
+import torch
+
+from assets.building.materialize import stage_version
+from assets.building.stage import Silent
+from assets.features.read import open_features, require_nodes
+from assets.graph.read import Graph, open_graph
+from assets.pipeline.file import Pipeline
+from assets.sampling.drawing import Drawing, open_drawing
+from assets.sizes import parse_size
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from assets.storage.table import FeatureTable
+from kernels.errors import InputError
+from kernels.types import Array
+from trainers.batches.batch import MiniBatch
+from trainers.config import ModelConfig, TrainTable
+from trainers.evaluate import infer_exact
+from trainers.executor import BatchExecutor
+from trainers.inputs import find_model_inputs, find_table_inputs
+from trainers.models.own import Model
+from trainers.predict import find_recipe, load_model
+from trainers.rows.source import MappedSource
+from trainers.stage import ModelStage, RunExecution, Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A trained model with what it was trained on.
+
+    Attributes:
+        artifact: the model's; `artifact.summary["numbers"]` has its scores.
+        model: a torch module with the best weights, on the CPU.
+        semantic: its recipe.
+        graph, features: what it predicts from, mapped.
+        drawing: how neighbours are drawn where the recipe weights them; None where nothing is sampled.
+    """
+
+    artifact: Artifact
+    model: Model
+    semantic: ModelConfig
+    graph: Graph
+    features: FeatureTable
+    drawing: Drawing | None
+
+    def logits(self, node_ids: Array | None = None, *, workspace: str = "1GiB") -> torch.Tensor:
+        """Returns f32[n, num_classes], computed from all neighbours, layer by layer.
+
+        Args:
+            node_ids: ids[n] global; None for all nodes in order.
+            workspace: a size that bounds the memory of one range of a layer.
+
+        Raises:
+            InputError: the workspace is too small for a node with all its neighbours.
+        """
+        train = self.semantic.train
+        return infer_exact(
+            self.model,
+            self.graph.topology,
+            MappedSource(self.features),
+            parse_size(workspace),
+            train.threads,
+            node_ids=node_ids,
+            dtype=train.dtype,
+            drawing=self.drawing,
+        )
+
+    def classes(self, node_ids: Array | None = None) -> list[str]:
+        """Returns the name of the most probable class of each node."""
+        return [self.graph.class_names[place] for place in self.logits(node_ids).argmax(dim=1).tolist()]
+
+
+def open_trained(store: Store, pipeline: Pipeline, name: str, seed: int | None = None) -> Trained:
+    """Opens the trained model of a `[[train]]` table.
+
+    Args:
+        store: has the model, the graph and the features.
+        pipeline, name: the table.
+        seed: which of the table's models; None for its first.
+
+    Raises:
+        InputError: there is no such table or seed, or the store has no such model.
+    """
+    table, semantic = find_recipe(pipeline, name, seed)
+    inputs = find_model_inputs(pipeline, table, store, {})
+    artifact = store.find(ModelStage.name, stage_version(ModelStage(), semantic, inputs))
+    if artifact is None:
+        problem = f"{name} (seed {semantic.seed}) is not trained in {store.home}"
+        raise InputError(problem, f"train it: graphmill train {pipeline.reference} {name}")
+    graph, features = open_graph(inputs["graph"]), open_features(inputs["features"])
+    require_nodes(features, graph.topology.num_nodes, "the graph")
+    return Trained(
+        artifact=artifact,
+        model=load_model(artifact, semantic, graph, features.width),
+        semantic=semantic,
+        graph=graph,
+        features=features,
+        drawing=open_drawing(semantic.sampling, inputs),
+    )
+
+
+def mini_batches(
+    store: Store, pipeline: Pipeline, name: str, epoch: int = 0, *, start: int = 0, seed: int | None = None
+) -> Generator[MiniBatch, None, None]:
+    """Yields the mini-batches of an epoch as the training of a table gets them: the same seeds, blocks and input rows to the byte.
+
+    What they read is leased while the generator lives. The bytes of a batch are released when the next one is asked for; copy what is to
+    stay.
+
+    Args:
+        store: has the artifacts.
+        pipeline, name: the table.
+        epoch: from 0.
+        start: position of the first batch in the epoch.
+        seed: whose batches; None for the table's first.
+
+    Raises:
+        InputError: an artifact is not there, or the table's technique trains on no mini-batches in one process.
+    """
+    table, semantic = find_recipe(pipeline, name, seed)
+    found = find_table_inputs(pipeline, table, store, {})
+    read = [(each.stage, each.version) for each in (*found.inputs.values(), *found.reads.values())]
+    with store.lease(*read):
+        executor = _training(store, table, semantic, dict(found.inputs), dict(found.reads)).loop.executor
+        if not isinstance(executor, BatchExecutor):
+            problem = f"{name} trains with trainer = {table.trainer!r}, which has no mini-batches of one process"
+            raise InputError(problem, 'ask a table with trainer = "minibatch" or "disk"')
+        yield from executor.source.batches(epoch, start)
+
+
+def _training(
+    store: Store,
+    table: TrainTable,
+    semantic: ModelConfig,
+    inputs: Mapping[str, Artifact],
+    reads: Mapping[str, Artifact],
+) -> Training:
+    """Returns the training of a recipe, put together and not begun."""
+    quiet = {**asdict(table.execution), "metrics_to": ()}
+    execution = RunExecution(**quiet, checkpoints=store.home / "checkpoints")
+    return Training(inputs, reads, semantic, execution, stage_version(ModelStage(), semantic, inputs), Silent())

@@ -1,0 +1,161 @@
+"""Predictions by ranks, each with the rows of its own parts: what trainers/predict.py does where no process may read all rows.
+
+Each rank computes its nodes (trainers/part_inference.py) and writes the predictions of each of its parts to a file of its own, in the order
+of the nodes. The launcher then merges the files in the order of all nodes, a range at a time, so nothing is held whole here either.
+
+A rank is `python -m trainers.predict_parts`, with its order on standard input. How sums round depends on the parts and not on the ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.building.child import end_with_parent
+from assets.building.stage import Silent
+from assets.graph.read import open_graph
+from assets.partitions.read import open_partitions
+from assets.pipeline.file import Pipeline, parse_pipeline
+from assets.sampling.drawing import open_drawing
+from assets.sizes import parse_size
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from kernels.errors import InputError
+from kernels.types import Array
+from trainers.config import TrainTable
+from trainers.devices.torch_threads import torch_threads
+from trainers.evaluate import Bounds, ExactRange, exact_ranges
+from trainers.inputs import find_table_inputs
+from trainers.models.build import send_model
+from trainers.open_parts import open_parts
+from trainers.part_inference import PartNodes
+from trainers.predict import NodeFacts, find_recipe, load_model, predicted_frames, write_frames
+from trainers.ranks.group import PeerError, Ranks, joined
+from trainers.ranks.launch import EXIT_PEER, PARENT, run_ranks
+from trainers.ranks.leave import EXIT_INPUT, report
+
+if TYPE_CHECKING:
+    import polars
+
+MERGED_NODES = 65_536
+"""Nodes that the merge holds at once."""
+
+
+def predict_by_ranks(
+    store: Store,
+    pipeline: Pipeline,
+    table: TrainTable,
+    inputs: Mapping[str, Artifact],
+    given: Mapping[str, Any],
+    out: Path,
+    ranks: int,
+) -> int:
+    """Writes the Parquet file of all nodes and returns their number.
+
+    Args:
+        store: has graph, partitions, shards and the model.
+        pipeline, table: the recipe.
+        inputs: role -> artifact of what decides the weights.
+        given: seed, workspace, threads and the version of the model.
+        out: the file; it appears whole or not at all.
+        ranks: number of processes.
+
+    Raises:
+        InputError: the ranks cannot share the parts, an artifact is missing, or a rank failed.
+    """
+    folder, part = out.with_name(f".{out.name}.parts"), out.with_name(f".{out.name}.part")
+    order = {"path": str(pipeline.path), "text": pipeline.text, "table": table.name, "home": str(store.home)}
+    folder.mkdir(exist_ok=True)
+    try:
+        run_ranks([sys.executable, "-m", "trainers.predict_parts"], {**order, **given, "folder": str(folder)}, ranks)
+        part_of = open_partitions(inputs["partitions"]).part_of
+        facts = NodeFacts(inputs["graph"].file("nodes.parquet"), open_graph(inputs["graph"]))
+        write_frames(part, _merged(folder, facts, part_of))
+        part.replace(out)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        part.unlink(missing_ok=True)
+    return len(part_of)
+
+
+def main() -> int:
+    """Predicts the nodes of this rank, and returns the exit code."""
+    end_with_parent(int(os.environ[PARENT]))
+    order = json.load(sys.stdin)
+    try:
+        pipeline = parse_pipeline(Path(order["path"]), order["text"].encode(), TrainTable)
+        _, semantic = find_recipe(pipeline, order["table"], order["seed"])
+        with joined(getattr(semantic.train.settings, "timeout", 45.0)) as ranks, torch_threads(order["threads"]):
+            _predict(order, pipeline, ranks)
+    except InputError as error:
+        report(error)
+        return EXIT_INPUT
+    except PeerError as error:
+        print(f"predict: {error}", file=sys.stderr, flush=True)
+        os._exit(EXIT_PEER)
+    return 0
+
+
+def _predict(order: Mapping[str, Any], pipeline: Pipeline, ranks: Ranks) -> None:
+    """Writes the file of each part of this rank."""
+    import polars
+
+    store = Store(order["home"])
+    table, semantic = find_recipe(pipeline, order["table"], order["seed"])
+    found = find_table_inputs(pipeline, table, store, {}, whole=False)
+    graph = open_graph(found.inputs["graph"])
+    drawing = open_drawing(semantic.sampling, found.inputs)
+    parts = open_parts(graph, found.inputs, found.reads, semantic, table.execution, ranks, drawing)
+    source, device = parts.features.source, parts.features.device
+    model = load_model(store.open("model", order["model"]), semantic, graph, source.width)
+    bounds = Bounds(
+        workspace_bytes=parse_size(order["workspace"]), threads=order["threads"], folder=store.home / "spill",
+        progress=Silent(), device=device, dtype=semantic.train.dtype, drawing=drawing,
+    )  # fmt: skip
+    ends = bounds.ends(graph.topology)
+    nodes = PartNodes(graph.topology, source.owned, source.exchange.lane, ends)  # pyright: ignore[reportAttributeAccessIssue]
+    names = polars.Series(list(graph.class_names), dtype=polars.String)
+    ranges = exact_ranges(send_model(model, device), graph.topology, source, bounds, nodes)
+    # Empty ranges only take part in the exchange of the others.
+    own = (each for each in ranges if each.high > each.low)
+    for part, of_part in groupby(own, key=lambda each: nodes.part_of(each.low)):
+        write_frames(_piece(Path(order["folder"]), part), _of_part(of_part, names, order["probabilities"]))
+
+
+def _of_part(ranges: Iterator[ExactRange], names: polars.Series, every: bool) -> Iterator[polars.DataFrame]:
+    for each in ranges:
+        for _, frame in predicted_frames(each, names, every):
+            yield frame
+
+
+def _piece(folder: Path, part: int) -> Path:
+    return folder / f"{part:04d}.parquet"
+
+
+def _merged(folder: Path, facts: NodeFacts, part_of: Array) -> Iterator[polars.DataFrame]:
+    """Yields the predictions of all nodes in their order, range by range."""
+    import polars
+
+    done = np.zeros(int(part_of.max(initial=0)) + 1, np.int64)
+    for low in range(0, len(part_of), MERGED_NODES):
+        parts = part_of[low : low + MERGED_NODES]
+        counts, frames, places = np.bincount(parts, minlength=len(done)), [], []
+        for part in np.flatnonzero(counts).tolist():
+            piece = polars.scan_parquet(_piece(folder, part))
+            frames.append(piece.slice(int(done[part]), int(counts[part])).collect())
+            places.append(np.flatnonzero(parts == part))
+        done += counts
+        order = np.argsort(np.concatenate(places), kind="stable")
+        yield facts.beside(low, polars.concat(frames)[order])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

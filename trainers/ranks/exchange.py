@@ -1,0 +1,153 @@
+"""Rows of other ranks: one request and one reply, whatever the number of rows (FastSample, section 3.3).
+
+A rank asks each other rank for distinct rows by their numbers there, and gets the rows. Both are one all_to_all call. Such a call has to
+know how many bytes come from whom. A round that told it would be a third one for each batch; so the reply to batch n also carries how many
+rows its sender will ask for in batch n + 1, which is sampled by then. Only the first exchange of an epoch is preceded by a round of sizes.
+
+The reply to a rank is a few rows: first a head, as many rows as eight bytes need, then what was asked for. So the received rows lie at
+equal distances in one buffer, and slots can point into it without a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernels.types import Array
+from trainers.ranks.group import Lane
+from trainers.record.ledger import Ledger, Line
+
+ASKED, ROWS = Line("rank", "ids"), Line("rank", "feature")
+"""Requests and sizes, and rows: bytes that a rank receives."""
+HEAD_BYTES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Rows that are wanted from other ranks.
+
+    Attributes:
+        counts: i64[world], how many from each rank; none from this one.
+        rows: i32[r], their numbers at their owners, owner after owner.
+        places: i64[r], where each goes in the list of the asker.
+    """
+
+    counts: Array
+    rows: Array
+    places: Array
+
+
+def make_request(owner: Array, rows: Array, places: Array, world: int) -> Request:
+    """Returns a request, ordered by owner.
+
+    Args:
+        owner: integers[r], the rank that has each row.
+        rows: i32[r], its number there.
+        places: integers[r], where it goes.
+        world: number of ranks.
+    """
+    order = np.argsort(owner, kind="stable")
+    return Request(
+        counts=np.bincount(owner, minlength=world).astype(np.int64),
+        rows=np.ascontiguousarray(rows[order], np.int32),
+        places=places[order],
+    )
+
+
+class Exchange:
+    """Fetches rows of other ranks, and serves its own to them.
+
+    Args:
+        lane: the calls.
+        serve: (i32[n] own row numbers, out dtype[n, F]) writes the rows.
+        width, dtype: columns and NumPy type of a row.
+    """
+
+    def __init__(self, lane: Lane, serve: Callable[[Array, Array], None], width: int, dtype: str):
+        self.lane, self.serve, self.width, self.dtype = lane, serve, width, np.dtype(dtype)
+        self.row_bytes = width * self.dtype.itemsize
+        self.head_rows = -(-HEAD_BYTES // max(1, self.row_bytes))
+        self._sizes = lane.unmodelled()
+        self._coming: Array | None = None  # rows that each rank asks for next
+
+    def tell_sizes(self, counts: Array, ledger: Ledger) -> None:
+        """Tells the other ranks how many rows the next request asks of them: the round before the first exchange of an epoch."""
+        if self.lane.world == 1:
+            self._coming = np.zeros(1, np.int64)
+            return
+        sizes = self._others(np.full(self.lane.world, 8, np.int64))
+        told = np.delete(counts, self.lane.rank).astype(np.int64).view(np.uint8)
+        found = self._sizes.all_to_all(told, sizes, sizes)
+        ledger.count("size_rounds", 0, 1)
+        ledger.move(ASKED, requests=1, asked_bytes=len(found), moved_bytes=len(found))
+        self._coming = np.insert(found.view(np.int64), self.lane.rank, 0)
+
+    def fetch(self, request: Request, following: Array | None, ledger: Ledger) -> tuple[Array, Array]:
+        """Makes the two calls.
+
+        Args:
+            request: what is wanted; may be empty.
+            following: i64[world], the counts of the next request; None where none follows.
+            ledger: gets the two rounds and what came.
+
+        Returns:
+            dtype[n, F], a buffer of rows, and i64[r], where in it each requested row is.
+
+        Raises:
+            PeerError: a rank is gone or late.
+        """
+        if self.lane.world == 1:
+            return np.empty((0, self.width), self.dtype), np.empty(0, np.int64)
+        if self._coming is None:
+            self.tell_sizes(request.counts, ledger)
+        coming = self._coming
+        assert coming is not None
+        asked = self.lane.all_to_all(
+            request.rows.view(np.uint8), self._others(4 * request.counts), self._others(4 * coming)
+        )
+        head = self.head_rows * self.row_bytes
+        reply = self._reply(asked.view(np.int32), coming, following)
+        sizes = (self._others(counts * self.row_bytes + head) for counts in (coming, request.counts))
+        found = self.lane.all_to_all(reply.reshape(-1).view(np.uint8), *sizes)
+        rows = found.view(self.dtype).reshape(-1, self.width)
+        places, self._coming = self._opened(rows, request.counts, following is not None)
+        heads = (self.lane.world - 1) * head
+        ledger.count("rounds", 0, 2)
+        ledger.move(ASKED, requests=1, asked_bytes=asked.nbytes, moved_bytes=asked.nbytes + heads)
+        ledger.move(ROWS, requests=1, asked_bytes=found.nbytes - heads, moved_bytes=found.nbytes - heads)
+        return rows, places
+
+    def _reply(self, asked: Array, coming: Array, following: Array | None) -> Array:
+        """Returns the heads and the rows for all other ranks, one after the other."""
+        total = int(coming.sum()) + (self.lane.world - 1) * self.head_rows
+        reply, first, done = np.zeros((total, self.width), self.dtype), 0, 0
+        for rank, count in enumerate(coming.tolist()):
+            if rank == self.lane.rank:
+                continue
+            told = -1 if following is None else int(following[rank])
+            head = reply[first : first + self.head_rows].reshape(-1).view(np.uint8)
+            head[:HEAD_BYTES] = np.array([told], np.int64).view(np.uint8)
+            first += self.head_rows
+            self.serve(asked[done : done + count], reply[first : first + count])
+            first, done = first + count, done + count
+        return reply
+
+    def _opened(self, rows: Array, counts: Array, follows: bool) -> tuple[Array, Array | None]:
+        """Returns where the requested rows are, and what the others ask for next."""
+        places, coming, first = [], np.zeros(self.lane.world, np.int64), 0
+        for rank, count in enumerate(counts.tolist()):
+            if rank == self.lane.rank:
+                continue
+            head = rows[first : first + self.head_rows].reshape(-1).view(np.uint8)[:HEAD_BYTES]
+            coming[rank] = head.view(np.int64)[0]
+            assert (coming[rank] < 0) != follows, "ranks disagree about whether a batch follows"
+            first += self.head_rows
+            places.append(np.arange(first, first + count))
+            first += count
+        return np.concatenate(places) if places else np.empty(0, np.int64), coming if follows else None
+
+    def _others(self, sizes: Array) -> list[int]:
+        """Returns sizes by rank, 0 for this one."""
+        return [0 if rank == self.lane.rank else int(size) for rank, size in enumerate(sizes)]

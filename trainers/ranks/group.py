@@ -1,0 +1,272 @@
+"""The processes of one training, and the collective calls between them (torch.distributed over gloo).
+
+A rank is one process. All ranks make the same collective calls of a lane in the same order; a lane has a process group of its own, so
+calls of two lanes, made by two threads, cannot be taken for one another. Every call has a time limit. A peer that died, or that does not
+come within the limit, raises `PeerError`, and who catches it ends its process: so the failure of one rank reaches all.
+
+What a call costs can be modelled: `LinkModel` delays it to alpha + bytes / beta, the usual model of a network, on a machine whose
+loopback is faster than any network.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from kernels.errors import InputError
+from kernels.types import Array
+from trainers.ranks.leave import leave, leave_soon
+from trainers.ranks.meeting import Meeting, open_store
+
+PIECE_BYTES = 1 << 28
+"""Bytes of a rank that one call brings to the first one."""
+DEFAULT_TIMEOUT = 45.0
+"""Seconds that a rank waits for the others in a collective call."""
+
+
+class PeerError(RuntimeError):
+    """Another rank is gone, or did not come to a collective call in time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkModel:
+    """What a collective call costs on a modelled network.
+
+    Attributes:
+        latency_seconds: alpha, of each call.
+        gbps: beta in GB/s (10^9 bytes per second) of what a rank sends or receives, the larger; None for no bound.
+    """
+
+    latency_seconds: float = 0.0
+    gbps: float | None = None
+
+    def seconds(self, num_bytes: int) -> float:
+        """Returns what a call with so many bytes takes."""
+        return self.latency_seconds + (num_bytes / (self.gbps * 1e9) if self.gbps else 0.0)
+
+
+class Lane:
+    """Collective calls that one thread of every rank makes in the same order.
+
+    Args:
+        rank, world: number of this process, and of processes.
+        group: the process group, None for one process alone.
+        model: what a call costs, None for what it costs here.
+
+    Attributes:
+        rounds: exchanges made; counted at the call.
+        received_bytes: bytes that came from other ranks.
+    """
+
+    def __init__(self, rank: int, world: int, group: Any = None, model: LinkModel | None = None):
+        self.rank, self.world, self.group, self.model = rank, world, group, model
+        self.rounds = self.received_bytes = 0
+
+    def unmodelled(self) -> Lane:
+        """Returns the same lane for calls that are neither counted here nor charged by the model: sizes that go ahead of others."""
+        return Lane(self.rank, self.world, self.group)
+
+    def all_to_all(self, sent: Array, sent_bytes: Sequence[int], received_bytes: Sequence[int]) -> Array:
+        """Sends each rank its piece of a buffer and returns what all ranks sent here, in the order of ranks.
+
+        Args:
+            sent: u8[sum of sent_bytes], the pieces one after the other.
+            sent_bytes, received_bytes: bytes to and from each rank; none to and from this one.
+
+        Raises:
+            PeerError: a rank is gone or late.
+        """
+        began, found = time.perf_counter(), torch.empty(sum(received_bytes), dtype=torch.uint8)
+        self.rounds += 1
+        self.received_bytes += sum(received_bytes)
+        if self.world > 1:
+            with _blaming_peers("an exchange"):
+                dist.all_to_all_single(
+                    found, torch.from_numpy(sent), list(received_bytes), list(sent_bytes), group=self.group
+                )
+        self._wait(began, max(sum(sent_bytes), sum(received_bytes)))
+        return found.numpy()
+
+    def gather(self, piece: Array) -> list[Array]:
+        """Returns what every rank gave, in the order of ranks.
+
+        Args:
+            piece: u8[n], the same n at all ranks.
+
+        Raises:
+            PeerError: a rank is gone or late.
+        """
+        if self.world == 1:
+            return [piece]
+        began = time.perf_counter()
+        found = [torch.empty(len(piece), dtype=torch.uint8) for _ in range(self.world)]
+        with _blaming_peers("a gathering"):
+            dist.all_gather(found, torch.from_numpy(piece), group=self.group)
+        self._wait(began, (self.world - 1) * len(piece))
+        return [each.numpy() for each in found]
+
+    def gather_any(self, piece: bytes) -> list[bytes]:
+        """Returns what every rank gave, of any length, in the order of ranks."""
+        if self.world == 1:
+            return [piece]
+        sizes = [int(each.view(np.int64)[0]) for each in self.gather(np.array([len(piece)], np.int64).view(np.uint8))]
+        padded = np.zeros(max(sizes), np.uint8)
+        padded[: len(piece)] = np.frombuffer(piece, np.uint8)
+        return [each[:size].tobytes() for each, size in zip(self.gather(padded), sizes, strict=True)]
+
+    def gather_at_first(self, piece: bytes) -> list[bytes]:
+        """Returns what every rank gave, of any length, in the order of ranks, at the first rank; nothing at the others."""
+        sizes = self.gather_values(len(piece))
+        found = [bytearray() for _ in sizes]
+        for first in range(0, max(sizes), PIECE_BYTES):
+            here = [max(0, min(PIECE_BYTES, size - first)) for size in sizes]
+            own = np.frombuffer(piece, np.uint8)[first : first + PIECE_BYTES] if self.rank else np.empty(0, np.uint8)
+            sent = [len(own), *(0 for _ in sizes[1:])]
+            coming = [0, *here[1:]] if self.rank == 0 else [0 for _ in sizes]
+            received = np.split(self.all_to_all(own, sent, coming), np.cumsum(coming)[:-1])
+            for whole, part in zip(found, received, strict=True):
+                whole += part.tobytes()
+        return [] if self.rank else [piece, *(bytes(each) for each in found[1:])]
+
+    def gather_values(self, value: Any) -> list[Any]:
+        """Returns the JSON-ready value that every rank gave, in the order of ranks."""
+        return [json.loads(each) for each in self.gather_any(json.dumps(value).encode())]
+
+    def most(self, number: int) -> int:
+        """Returns the largest of the numbers that the ranks gave."""
+        return max(int(each.view(np.int64)[0]) for each in self.gather(np.array([number], np.int64).view(np.uint8)))
+
+    def add(self, values: torch.Tensor) -> None:
+        """Replaces a tensor by the sum over all ranks, in an order that the library chooses."""
+        if self.world > 1:
+            began = time.perf_counter()
+            with _blaming_peers("a sum"):
+                dist.all_reduce(values, group=self.group)
+            self._wait(began, 2 * values.nbytes)
+
+    def _wait(self, began: float, num_bytes: int) -> None:
+        if self.model is not None and self.world > 1:
+            left = began + self.model.seconds(num_bytes) - time.perf_counter()
+            if left > 0:
+                time.sleep(left)
+
+
+class Ranks:
+    """This process among those of its training.
+
+    Args:
+        rank, world: number of this process, and of processes.
+        timeout: seconds that a collective call may take.
+
+    Attributes:
+        main: the lane of the thread that trains.
+    """
+
+    def __init__(self, rank: int = 0, world: int = 1, timeout: float = DEFAULT_TIMEOUT):
+        self.rank, self.world, self.timeout = rank, world, timeout
+        self.main = self.lane()
+
+    @property
+    def first(self) -> bool:
+        """Whether this rank reports: it writes checkpoints and the model."""
+        return self.rank == 0
+
+    def lane(self, model: LinkModel | None = None) -> Lane:
+        """Returns a lane of its own; all ranks ask for their lanes in the same order."""
+        group = None
+        if self.world > 1:
+            with _blaming_peers("the meeting"):
+                group = dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=self.timeout))
+        return Lane(self.rank, self.world, group, model)
+
+    def leave(self, error: BaseException) -> None:
+        """Ends this process by an error in the middle of a training that others share (trainers/ranks/leave.py)."""
+        leave(error)
+
+    def tell(self, value: Any) -> Any:
+        """Returns the JSON-ready value that the first rank gave; what others give does not matter."""
+        return json.loads(self.tell_bytes(json.dumps(value).encode() if self.first else b"")[0])
+
+    def tell_bytes(self, *values: bytes) -> list[bytes]:
+        """Returns the bytes that the first rank gave; the others give as many of any length."""
+        return [self.main.gather_any(value if self.first else b"")[0] for value in values]
+
+
+ALONE = Ranks()
+"""One process without others."""
+
+
+def asked_ranks() -> tuple[int, int]:
+    """Returns (rank, world) as a launcher has set them in the environment, (0, 1) without one."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+@contextmanager
+def coming() -> Iterator[Meeting | None]:
+    """Tells the other ranks that this one is at work on what it needs, until the block ends; one process alone tells nobody.
+
+    Raises:
+        InputError: a launcher has not set what it should.
+        PeerError: the first rank does not answer.
+    """
+    rank, world = asked_ranks()
+    if world == 1:
+        yield None
+        return
+    with _blaming_peers("the meeting"):
+        meeting = Meeting(open_store(rank, world), rank, world)
+    try:
+        yield meeting
+    finally:
+        meeting.close()
+
+
+@contextmanager
+def joined(timeout: float = DEFAULT_TIMEOUT, meeting: Meeting | None = None) -> Iterator[Ranks]:
+    """Meets the other ranks, as RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say, and yields this one.
+
+    Args:
+        timeout: seconds that a collective call may take.
+        meeting: of `coming`, where this rank had something to prepare.
+
+    Raises:
+        PeerError: they do not come (trainers/ranks/meeting.py).
+    """
+    rank, world = asked_ranks()
+    if world == 1:
+        yield Ranks()
+        return
+    with nullcontext(meeting) if meeting else coming() as met:
+        assert met is not None
+        limit = datetime.timedelta(seconds=timeout)
+        with _blaming_peers("the meeting"):
+            met.wait()
+            dist.init_process_group("gloo", store=cast(Any, met.store), timeout=limit, rank=rank, world_size=world)
+        met.close()
+    try:
+        yield Ranks(rank, world, timeout)
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _blaming_peers(where: str) -> Iterator[None]:
+    try:
+        yield
+    except InputError:
+        raise
+    except RuntimeError as error:
+        said = str(error).strip().splitlines()[0].rpartition("] ")[2]
+        problem = f"another rank is gone or late; this one was in {where}: {said}"
+        leave_soon(problem)
+        raise PeerError(problem) from error

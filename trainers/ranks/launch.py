@@ -1,0 +1,203 @@
+"""Starts the ranks of a training on this machine, passes on what they say, and ends all of them when one fails.
+
+Ranks stay in the process group of their launcher: an interrupt reaches all of them, and the guard of a run (jobs/runs/guard.py) ends
+launcher and ranks together. Each rank also asks the system to be killed with its launcher, so a launcher that is killed leaves nothing.
+(torchrun starts each worker in a session of its own, out of reach of a group; its workers end with it in the same way.)
+
+How long a failure takes to end the run:
+
+    a rank ends, by a signal, an error or a lack of memory   at once its peers lose the connection; the rest is ended after SETTLE_SECONDS
+    a rank hangs                                             its peers wait for `timeout` (45 s) and end; then the same
+    a rank stands still before the training begins           its peers wait for 40 s (trainers/ranks/meeting.py) and end; then the same
+
+To that come at most GRACE_SECONDS for ranks that do not end when they are told. The error names the rank at fault: the first that ended
+by a signal or an error of its own, or those that were still there when all others had waited for them in vain.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import IO, Any
+
+from assets.building.child import child_environment
+from assets.storage.home import ROOT
+from kernels.errors import InputError
+
+EXIT_PEER = 75
+"""Exit code of a rank that lost another one."""
+SETTLE_SECONDS, GRACE_SECONDS, POLL_SECONDS = 3.0, 3.0, 0.05
+LAST_LINES = 8
+LISTENER, ERRORS, PARENT = "GRAPHMILL_RANKS_LISTENER", "GRAPHMILL_RANK_ERRORS", "GRAPHMILL_RANKS_PARENT"
+"""Environment of a rank: descriptor of the socket at which the ranks meet ("" but at the first), descriptor for its input error, id of its
+launcher."""
+
+
+class RankError(InputError):
+    """A rank failed, and the run ended with it."""
+
+
+def run_ranks(
+    command: Sequence[str],
+    order: Mapping[str, Any],
+    world: int,
+    tell: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Runs a command once per rank until all have ended.
+
+    Args:
+        command: program and arguments of a rank.
+        order: what each rank reads from its standard input, as JSON.
+        world: number of ranks.
+        tell: gets every line that the first rank writes to its standard error.
+
+    Raises:
+        InputError: a rank raised it.
+        RankError: a rank failed otherwise; names it and has its last lines.
+        KeyboardInterrupt: an interrupt came; the ranks are gone.
+    """
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        ranks: list[_Rank] = []
+        try:
+            for number in range(world):
+                ranks.append(_Rank(number, world, command, json.dumps(order), listener, tell))
+            while any(rank.process.poll() is None for rank in ranks) and not any(rank.failed for rank in ranks):
+                time.sleep(POLL_SECONDS)
+            if any(rank.failed for rank in ranks):
+                _settle(ranks)
+                raise _error(ranks)
+        finally:
+            _end(ranks)
+
+
+class _Rank:
+    """A running rank."""
+
+    def __init__(
+        self,
+        number: int,
+        world: int,
+        command: Sequence[str],
+        order: str,
+        listener: socket.socket,
+        tell: Callable[[str], None],
+    ):
+        self.number, self.last = number, deque[str](maxlen=LAST_LINES)
+        self.ended: float | None = None
+        errors, self._errors = os.pipe()
+        passed = [self._errors, *([listener.fileno()] if number == 0 else [])]
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1]), "GLOO_SOCKET_IFNAME": "lo"}
+        more = {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(world), PARENT: str(os.getpid())}
+        more |= {ERRORS: str(self._errors), LISTENER: str(listener.fileno()) if number == 0 else ""}
+        environment = {
+            name: value for name, value in child_environment(where | more).items() if not name.startswith("DAGSTER_")
+        }
+        streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        # In the group of its launcher: who ends that ends the ranks.
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, pass_fds=passed, text=True, errors="replace", **streams
+        )
+        os.close(self._errors)
+        assert self.process.stdin and self.process.stdout and self.process.stderr
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(order)
+            self.process.stdin.close()
+        self.said = ""
+        copies = [(self._copy_out, self.process.stdout), (self._copy_errors, self.process.stderr)]
+        self.threads = [threading.Thread(target=copy, args=(stream,), daemon=True) for copy, stream in copies]
+        self.threads.append(threading.Thread(target=self._read_problem, args=(errors,), daemon=True))
+        self.tell = tell if number == 0 else lambda line: None
+        for thread in self.threads:
+            thread.start()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended, and not well."""
+        return self.process.poll() not in (None, 0)
+
+    @property
+    def at_fault(self) -> bool:
+        """Whether it ended by an error of its own, or a signal."""
+        return self.failed and self.process.returncode != EXIT_PEER
+
+    def _copy_out(self, stream: IO[str]) -> None:
+        for line in stream:
+            print(line.rstrip("\n") if self.number == 0 else f"[rank {self.number}] {line.rstrip()}", flush=True)
+
+    def _copy_errors(self, stream: IO[str]) -> None:
+        for line in stream:
+            text = line.rstrip("\n")
+            self.last.append(text)
+            print(text if self.number == 0 else f"[rank {self.number}] {text}", file=sys.stderr, flush=True)
+            self.tell(text)
+
+    def _read_problem(self, descriptor: int) -> None:
+        with os.fdopen(descriptor) as pipe:
+            self.said = pipe.read()
+
+    def join(self) -> None:
+        """Waits for the rest of what it said."""
+        for thread in self.threads:
+            thread.join(1)
+
+
+def _settle(ranks: Sequence[_Rank]) -> None:
+    """Gives the other ranks time to notice by themselves; their exit codes then tell who was at fault."""
+    limit = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < limit and any(rank.process.poll() is None for rank in ranks):
+        time.sleep(POLL_SECONDS)
+    for rank in ranks:
+        if rank.process.returncode is not None:
+            rank.join()
+
+
+def _error(ranks: Sequence[_Rank]) -> InputError:
+    """Returns what the run ends with."""
+    for rank in ranks:
+        if rank.said:
+            said = json.loads(rank.said)
+            return InputError(said["problem"], said["remedy"])
+    if all(rank.process.returncode in (None, 0, -signal.SIGINT, 130) for rank in ranks):
+        raise KeyboardInterrupt
+    wrong = [rank for rank in ranks if rank.at_fault]
+    killed = [rank for rank in wrong if rank.process.returncode < 0]
+    late = [rank for rank in ranks if rank.process.returncode is None]
+    chosen = killed or wrong or late or [rank for rank in ranks if rank.failed]
+    names = ", ".join(str(rank.number) for rank in chosen)
+    what = f"rank {names} of {len(ranks)} {_how(chosen[0])}"
+    lines = "".join(f"\n  {line}" for line in chosen[0].last)
+    said = f"; its last lines:{lines}" if lines else "; it wrote no line"
+    return RankError(f"{what}{said}", "--resume goes on from the last checkpoint, on any number of ranks")
+
+
+def _how(rank: _Rank) -> str:
+    code = rank.process.returncode
+    if code is None:
+        return "did not answer: the others waited for it until their timeout"
+    if code == -signal.SIGKILL:
+        return "was killed (SIGKILL; where nobody sent it, the system had no memory left)"
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+def _end(ranks: Sequence[_Rank]) -> None:
+    """Ends what still runs."""
+    for stop in (subprocess.Popen.terminate, subprocess.Popen.kill):
+        for rank in ranks:
+            if rank.process.poll() is None:
+                stop(rank.process)
+        limit = time.monotonic() + GRACE_SECONDS
+        while time.monotonic() < limit and any(rank.process.poll() is None for rank in ranks):
+            time.sleep(POLL_SECONDS)
+    for rank in ranks:
+        rank.join()

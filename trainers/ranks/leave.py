@@ -1,0 +1,61 @@
+"""How a rank ends when it cannot go on.
+
+A thread of it may wait in a collective call that its peers will never make, and Python would wait for that thread. So a rank that fails in
+the middle of a training says why and ends at once; its connections close, and its peers notice. Nothing is lost by that: checkpoints and
+artifacts are whole or absent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import traceback
+
+from kernels.errors import InputError
+from trainers.ranks.launch import ERRORS, EXIT_PEER
+
+EXIT_INPUT, EXIT_INTERRUPTED, EXIT_DEFECT = 1, 130, 70
+UNWIND_SECONDS = 3.0
+
+
+def leave(error: BaseException) -> None:
+    """Ends this process by an error that happened while others share its training."""
+    if isinstance(error, InputError):
+        report(error)
+        code = EXIT_INPUT
+    elif isinstance(error, KeyboardInterrupt):
+        code = EXIT_INTERRUPTED
+    else:
+        traceback.print_exception(error)
+        code = EXIT_DEFECT
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def report(error: InputError) -> None:
+    """Tells the launcher about an input error, or people where there is none."""
+    descriptor = os.environ.get(ERRORS)
+    if descriptor is None:
+        print(f"python -m trainers: {error}", file=sys.stderr)
+        return
+    with open(int(descriptor), "w") as pipe:
+        json.dump({"problem": error.problem, "remedy": error.remedy}, pipe)
+
+
+def leave_soon(problem: str) -> None:
+    """Ends this process within seconds because others are gone, whatever its threads wait for.
+
+    Args:
+        problem: what is said.
+    """
+
+    def end() -> None:
+        print(f"python -m trainers: {problem}", file=sys.stderr, flush=True)
+        os._exit(EXIT_PEER)
+
+    timer = threading.Timer(UNWIND_SECONDS, end)
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,186 @@
+"""How the ranks of a training meet: each says how far it is until all are there, and one that stands still ends the wait.
+
+Before it trains, a rank imports its libraries, finds its artifacts and may take digests of raw files: seconds on one machine, minutes on
+another. So no fixed time tells a slow rank from one that hangs. What tells them apart is work: a thread of each rank puts into the store at
+which they meet how much CPU time its process has used and how many bytes it has read from disks. Who is there already waits as long as one
+of the two grows at every rank that is missing, and blames a rank at which both stand still for SILENCE_SECONDS, or which has never said
+anything in that time.
+
+Known limit: a rank that hangs while it computes, in a loop without end, looks like one that works; it ends the wait after MEETING_SECONDS.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch.distributed as dist
+
+from kernels.errors import InputError
+from trainers.ranks.launch import LISTENER
+
+MEETING_SECONDS = 3600.0
+"""How long ranks that are at work are waited for."""
+SILENCE_SECONDS = 40.0
+"""How long a rank may do nothing before all are there."""
+BEAT_SECONDS = 1.0
+CPU_STEP, BYTES_STEP = 0.05, 1 << 16
+"""The least work that counts: that of the thread that tells it, and of the store's own, is less."""
+
+
+class Store(Protocol):
+    """What is needed of the library's stores; no call of these waits."""
+
+    def set(self, key: str, value: str) -> Any:
+        """Keeps a value."""
+        ...
+
+    def get(self, key: str) -> bytes:
+        """Returns a value that is there."""
+        ...
+
+    def check(self, keys: list[str]) -> bool:
+        """Tells whether all keys are there."""
+        ...
+
+
+class LateRank(RuntimeError):
+    """A rank did not come to the meeting."""
+
+
+class Meeting:
+    """A rank on its way to the meeting, and at it.
+
+    Args:
+        store: at which the ranks meet.
+        rank, world: number of this process, and of processes.
+        silence: seconds that a rank may do nothing.
+        beat: seconds between two signs of this rank.
+    """
+
+    def __init__(
+        self, store: Store, rank: int, world: int, silence: float = SILENCE_SECONDS, beat: float = BEAT_SECONDS
+    ):
+        self.store, self.rank, self.world, self.silence, self.beat = store, rank, world, silence, beat
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._tell, name="meeting", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Waits until all ranks are there.
+
+        Raises:
+            LateRank: one stands still, or none came in MEETING_SECONDS.
+        """
+        self.store.set(_arrived(self.rank), "1")
+        missing, began = [rank for rank in range(self.world) if rank != self.rank], time.monotonic()
+        signs: dict[int, tuple[bytes, float]] = {}
+        while missing := [rank for rank in missing if not self.store.check([_arrived(rank)])]:
+            now = time.monotonic()
+            for rank in missing:
+                sign = self.store.get(_working(rank)) if self.store.check([_working(rank)]) else b""
+                if rank not in signs or signs[rank][0] != sign:
+                    signs[rank] = sign, now
+            still = [rank for rank in missing if now - signs[rank][1] > self.silence]
+            if still:
+                raise LateRank(_standing(still[0], self.world, self.silence, never=not signs[still[0]][0]))
+            if now - began > MEETING_SECONDS:
+                raise LateRank(
+                    f"rank {missing[0]} of {self.world} was at work for {MEETING_SECONDS:g} s and did not come"
+                )
+            time.sleep(self.beat / 5)
+
+    def close(self) -> None:
+        """Says nothing any more."""
+        self._ended.set()
+        self._thread.join()
+
+    def _tell(self) -> None:
+        told = (-1, -1)
+        while not self._ended.is_set():
+            if (now := _work_done()) != told:
+                # The store goes with a rank that failed; this one will notice where it waits.
+                with suppress(RuntimeError):
+                    self.store.set(_working(self.rank), f"{now[0]} {now[1]}")
+                told = now
+            self._ended.wait(self.beat)
+
+
+def open_store(rank: int, world: int) -> Store:
+    """Returns the store at which the ranks meet, as MASTER_ADDR and MASTER_PORT say: the launcher's socket, or torchrun's.
+
+    Raises:
+        InputError: the two are not set.
+        LateRank: nobody answers there: the first rank stands still before it has opened the store.
+    """
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        problem = f"WORLD_SIZE = {world}, but {' and '.join(missing)} are not set"
+        raise InputError(problem, "start ranks by graphmill train --ranks or by torchrun, which set them")
+    limit, listener = datetime.timedelta(seconds=SILENCE_SECONDS), os.environ.get(LISTENER)
+    if listener is None:
+        found = dist.rendezvous("env://", rank, world, timeout=limit)  # pyright: ignore[reportPrivateImportUsage]
+        store, _, _ = next(iter(found))
+        return store
+    more: dict[str, Any] = {"timeout": limit, "wait_for_workers": False}
+    if listener:
+        more["master_listen_fd"] = int(listener)
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    # The launcher's socket takes connections before anybody answers them, and the library then waits without a limit.
+    return _within(
+        SILENCE_SECONDS,
+        lambda: dist.TCPStore(address, port, world, rank == 0, **more),  # pyright: ignore[reportPrivateImportUsage]
+        _standing(0, world, SILENCE_SECONDS, never=True),
+    )
+
+
+def _within(seconds: float, call: Callable[[], Store], problem: str) -> Store:
+    """Returns what a call returns; a thread that still makes it after so many seconds is left behind.
+
+    Raises:
+        LateRank: with this problem; the call took longer.
+    """
+    found: list[Store] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(call())
+        except BaseException as error:  # it belongs to the thread that waits
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="store", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not found:
+        raise LateRank(problem)
+    return found[0]
+
+
+def _work_done() -> tuple[int, int]:
+    """Returns how many steps of CPU time this process has used, without the calling thread, and of bytes it has read from disks."""
+    counters = Path("/proc/self/io")
+    lines = counters.read_text().splitlines() if counters.exists() else []
+    read = next((int(line.split()[1]) for line in lines if line.startswith("read_bytes")), 0)
+    return int((time.process_time() - time.thread_time()) / CPU_STEP), read // BYTES_STEP
+
+
+def _arrived(rank: int) -> str:
+    return f"graphmill/arrived/{rank}"
+
+
+def _working(rank: int) -> str:
+    return f"graphmill/working/{rank}"
+
+
+def _standing(rank: int, world: int, silence: float, *, never: bool) -> str:
+    what = "gave no sign" if never else "used no CPU time and read nothing"
+    return f"rank {rank} of {world} {what} for {silence:g} s before the training began"

@@ -1,0 +1,151 @@
+"""The baseline that hybrid partitioning is compared with: each rank has the in-edges of its own nodes alone (FastSample, section 3.3).
+
+A rank samples the first layer under its seeds by itself. For each of the other L - 1 layers it sends the nodes of other ranks to their
+owners, one round, and gets their neighbours, another one; two more rounds bring the features, 2 L in all. Draws are keyed, so the blocks
+have the bytes of those of the whole topology.
+
+How much a rank sends is only known when it has sampled, so sizes go ahead of each call. They are not counted as rounds and not charged by
+a modelled network, as the paper does not count them: the baseline is measured at its best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernels.sampling.sample import Transposes
+from kernels.sampling.sample_layer import LayerSampler, Renamer
+from kernels.sampling.transpose import transpose as with_transpose
+from kernels.types import Array, BatchKey, Block, Topology
+from trainers.ranks.group import Lane
+from trainers.record.ledger import Ledger, Line
+
+TOPOLOGY = Line("rank", "topology")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owners:
+    """Who has the in-edges of each node.
+
+    Attributes:
+        rank: this one.
+        rank_of: i32[N].
+    """
+
+    rank: int
+    rank_of: Array
+
+
+def own_topology(topology: Topology, owners: Owners) -> Topology:
+    """Returns all nodes with the in-edges of this rank's alone."""
+    indptr, mine = np.asarray(topology.indptr), owners.rank_of == owners.rank
+    degrees = np.diff(indptr) * mine
+    own = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    nodes = np.flatnonzero(mine)
+    places = np.repeat(indptr[nodes] - own[nodes], degrees[nodes]) + np.arange(own[-1])
+    return Topology(
+        indptr=own,
+        indices=np.asarray(topology.indices)[places],
+        in_degree=topology.in_degree,
+        out_degree=topology.out_degree,
+        weights=topology.weights,
+        edge_types=topology.edge_types,
+    )
+
+
+class VanillaSampler:
+    """Samples with the other ranks; collective, from one thread.
+
+    Args:
+        topology: the graph; only the in-edges of this rank's nodes are kept.
+        owners: who has which node.
+        fanouts: from the seeds outwards.
+        seed: of the run.
+        lane: of the exchange.
+
+    Attributes:
+        topology_bytes: of what is kept of the graph.
+    """
+
+    def __init__(self, topology: Topology, owners: Owners, fanouts: tuple[int, ...], seed: int, lane: Lane):
+        own = own_topology(topology, owners)
+        self.owners, self.lane, self.sizes = owners, lane, lane.unmodelled()
+        self.topology_bytes = own.indptr.nbytes + own.indices.nbytes
+        self.id_type = topology.indices.dtype
+        layers = reversed(range(len(fanouts)))
+        self.layers = [
+            LayerSampler(own, fanout, layer, seed=seed) for layer, fanout in zip(layers, fanouts, strict=True)
+        ]
+        self.renamer = Renamer(topology.num_nodes)
+
+    def sample(self, batch: BatchKey, seeds: Array, transpose: Transposes, ledger: Ledger) -> tuple[Block, ...]:
+        """Returns the blocks of a batch; all ranks call it for one of theirs at the same time."""
+        blocks: list[Block] = []
+        self.renamer.begin(np.asarray(seeds, self.id_type))
+        for depth, sampler in enumerate(self.layers):
+            nodes = self.renamer.nodes
+            found = sampler.neighbours(batch, nodes) if depth == 0 else self._asked(sampler, batch, nodes, ledger)
+            block = self.renamer.block(*found)
+            turned = transpose == "all" or (transpose == "hidden" and sampler.layer > 0)
+            blocks.insert(0, with_transpose(block) if turned else block)
+        return tuple(blocks)
+
+    def _asked(self, sampler: LayerSampler, batch: BatchKey, nodes: Array, ledger: Ledger) -> tuple[Array, Array]:
+        """Draws the neighbours of own nodes, and has those of the others drawn by their owners: two rounds."""
+        rank_of, lane = self.owners.rank_of[nodes], self.lane
+        order = np.argsort(rank_of, kind="stable")
+        groups = np.split(order, np.cumsum(np.bincount(rank_of, minlength=lane.world))[:-1])
+        asked = self._exchanged([self._question(batch, nodes[group]) for group in groups])
+        answers = []
+        for rank, question in enumerate(asked):
+            if rank == lane.rank or not len(question):
+                answers.append(np.empty(0, np.uint8))
+                continue
+            words = question[:16].view(np.int64)
+            there = BatchKey(batch.stream, int(words[0]), int(words[1]))
+            counts, sources = sampler.neighbours(there, question[16:].view(self.id_type))
+            answers.append(np.concatenate([counts.astype(np.int32).view(np.uint8), sources.view(np.uint8)]))
+        replies = self._exchanged(answers)
+        moved = sum(len(each) for each in [*asked, *replies])
+        ledger.count("rounds", 0, 2)
+        ledger.move(TOPOLOGY, requests=2, asked_bytes=moved, moved_bytes=moved)
+        found = []
+        for rank, (group, reply) in enumerate(zip(groups, replies, strict=True)):
+            if rank == lane.rank:
+                found.append(sampler.neighbours(batch, nodes[group]))
+            else:
+                found.append((reply[: 4 * len(group)].view(np.int32), reply[4 * len(group) :].view(self.id_type)))
+        return _in_order(groups, found, len(nodes), self.id_type)
+
+    def _question(self, batch: BatchKey, nodes: Array) -> Array:
+        """Returns u8[m]: epoch, step and nodes; nothing where no node is asked about."""
+        if not len(nodes):
+            return np.empty(0, np.uint8)
+        return np.concatenate([np.array([batch.epoch, batch.step], np.int64).view(np.uint8), nodes.view(np.uint8)])
+
+    def _exchanged(self, pieces: list[Array]) -> list[Array]:
+        """Sends each rank its piece and returns theirs."""
+        lane = self.lane
+        pieces = [piece[:0] if rank == lane.rank else piece for rank, piece in enumerate(pieces)]
+        sent = [len(piece) for piece in pieces]
+        each = [0 if rank == lane.rank else 8 for rank in range(lane.world)]
+        told = np.delete(np.array(sent, np.int64), lane.rank).view(np.uint8)
+        sizes = np.insert(self.sizes.all_to_all(told, each, each).view(np.int64), lane.rank, 0).tolist()
+        found = lane.all_to_all(np.concatenate(pieces), sent, sizes)
+        return [piece.copy() for piece in np.split(found, np.cumsum(sizes)[:-1])]
+
+
+def _in_order(
+    groups: list[Array], found: list[tuple[Array, Array]], num_nodes: int, id_type: np.dtype
+) -> tuple[Array, Array]:
+    """Returns counts and sources of all nodes, from those of groups of them."""
+    counts = np.zeros(num_nodes, np.int32)
+    for group, (of_group, _) in zip(groups, found, strict=True):
+        counts[group] = of_group
+    starts = np.cumsum(counts, dtype=np.int64) - counts
+    sources = np.empty(int(counts.sum(dtype=np.int64)), id_type)
+    for group, (of_group, drawn) in zip(groups, found, strict=True):
+        first = np.cumsum(of_group, dtype=np.int64) - of_group
+        sources[np.repeat(starts[group] - first, of_group) + np.arange(len(drawn))] = drawn
+    return counts, sources

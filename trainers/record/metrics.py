@@ -1,0 +1,125 @@
+"""Sends the numbers of each epoch to programs that draw them while a training goes on: TensorBoard and MLflow.
+
+Off by default: `metrics_to` of a train table names them, and the packages are extras. They get what the model's metrics.jsonl has and
+decide nothing; the model is the same with and without.
+
+- TensorBoard gets a folder per training, `<home>/tensorboard/PIPELINE/NAME-seed-SEED-VERSION`: `tensorboard --logdir <home>/tensorboard`.
+- MLflow gets a run per training in the experiment PIPELINE, on the server that its own variable MLFLOW_TRACKING_URI names.
+
+A training that goes on from a checkpoint appends to TensorBoard's folder and begins a new run of MLflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from kernels.errors import InputError
+
+PROGRAMS = ("tensorboard", "mlflow")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label:
+    """Which training the numbers are of.
+
+    Attributes:
+        home: the home folder.
+        pipeline, name: the table.
+        seed, version: of the model.
+        recipe: what it is trained with, plain values by name.
+    """
+
+    home: Path
+    pipeline: str
+    name: str
+    seed: int
+    version: str
+    recipe: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        """Names the training among those of its pipeline."""
+        return f"{self.name}-seed-{self.seed}-{self.version[:12]}"
+
+
+class MetricWriter(Protocol):
+    """Sends numbers somewhere."""
+
+    def epoch(self, number: int, values: Mapping[str, float]) -> None:
+        """Sends the numbers of a finished epoch; epochs count from 1."""
+        ...
+
+    def close(self) -> None:
+        """The training is over."""
+        ...
+
+
+class TensorBoard:
+    """Writes event files that TensorBoard reads."""
+
+    def __init__(self, label: Label):
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(label.home / "tensorboard" / label.pipeline / label.text))
+
+    def epoch(self, number: int, values: Mapping[str, float]) -> None:
+        """Writes a point of each curve, so that it shows at once."""
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, number)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._writer.close()
+
+
+class MLflow:
+    """Logs to a run of MLflow, under its own experiment."""
+
+    def __init__(self, label: Label):
+        import mlflow  # pyright: ignore[reportMissingImports]
+
+        self._client = mlflow.MlflowClient()
+        found = self._client.get_experiment_by_name(label.pipeline)
+        experiment = found.experiment_id if found else self._client.create_experiment(label.pipeline)
+        self._run = self._client.create_run(experiment, run_name=label.text).info.run_id
+        for name, value in {**label.recipe, "seed": label.seed, "version": label.version}.items():
+            self._client.log_param(self._run, name, value)
+
+    def epoch(self, number: int, values: Mapping[str, float]) -> None:
+        """Logs each number with the epoch as its step."""
+        for name, value in values.items():
+            self._client.log_metric(self._run, name, value, step=number)
+
+    def close(self) -> None:
+        """Marks the run as finished."""
+        self._client.set_terminated(self._run)
+
+
+def open_writers(programs: Sequence[str], label: Label) -> list[MetricWriter]:
+    """Opens what `metrics_to` names.
+
+    Args:
+        programs: some of `PROGRAMS`.
+        label: says which training it is.
+
+    Raises:
+        InputError: a package is not installed.
+    """
+    writers: list[MetricWriter] = []
+    for program in programs:
+        try:
+            writers.append({"tensorboard": TensorBoard, "mlflow": MLflow}[program](label))
+        except ImportError as error:
+            problem = f'metrics_to names "{program}", which cannot be imported: {error}'
+            raise InputError(problem, f'pip install "graphmill[{program}]", or remove the key') from error
+    return writers
+
+
+def numbers_of(row: Mapping[str, Any], seconds: float) -> dict[str, float]:
+    """Returns the numbers of a row of metrics.jsonl by name, with the seconds that the epoch took."""
+    named = {name: float(value) for name, value in row.items() if name != "epoch" and isinstance(value, int | float)}
+    return {**named, "seconds": seconds}

@@ -1,0 +1,232 @@
+"""Reads the rows of stored batches: one sequential read of a chunk, ranges of pages of its segment's cache (DiskGNN, section 5.3).
+
+A chunk lands in a page-aligned buffer of a pool, is compared with its digest, and says by its slots where each input is. Rows of the
+segment's cache follow its packed rows in the same buffer, so that all rows of a batch that come from disk are one tier: `STAGED`. Every
+page of the cache that arrives is compared with its digest before a row is taken from it.
+
+A batch that was pruned needs a part of its chunk. Then the pages are read on which addresses and rows of surviving inputs lie, as
+ranges, and each page is compared with its own digest. A chunk that is read whole has one digest over those of its pages.
+
+A loader has few bytes in flight, two pieces of a chunk: one is digested while the other comes. With whole chunks in flight
+the disk was slower, and so was the digest of memory that had left the processor's cache (docs/log.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from assets.packed_chunks.read import ChunkPlace, Chunks, Extent, damaged, staging_capacity
+from kernels.errors import InputError
+from kernels.rows.aligned import AlignedBuffer, BufferPool, space_for
+from kernels.rows.direct_io import DirectFile, Moved, PageReader, ReadExecution
+from kernels.rows.pages import PAGE_BYTES, chunk_digest, padded_bytes
+from kernels.rows.slots import STAGED, make_slots, split_slots
+from kernels.types import Array
+from trainers.record.ledger import Ledger, Line
+
+FEATURES, ADDRESSES = Line("disk", "feature"), Line("disk", "ids")
+WINDOW_BYTES = 1 << 20
+"""What a loader has in flight."""
+
+
+def loader_reading(window_bytes: int = WINDOW_BYTES, **options: Any) -> ReadExecution:
+    """Returns how a loader reads: two pieces of a chunk in flight, or as many runs of a cache as fit.
+
+    Args:
+        window_bytes: in flight at most, two pages or more.
+        options: method, fallback and depth of `ReadExecution`.
+
+    Raises:
+        InputError: a value is out of its range.
+    """
+    return ReadExecution(window_bytes=window_bytes, piece_bytes=window_bytes // 2 // PAGE_BYTES * PAGE_BYTES, **options)
+
+
+@dataclass(kw_only=True)
+class Staged:
+    """Rows of one batch on their way to the device.
+
+    Attributes:
+        slots: i32[n], where each input's row is; the staged tier is `rows`. Of a pruned batch, those of the surviving inputs alone.
+        rows: dtype[r, F], packed rows first, then cached ones.
+        ledger: what was read for them.
+    """
+
+    slots: Array
+    rows: Array
+    ledger: Ledger
+    buffer: AlignedBuffer
+
+    def release(self) -> None:
+        """Gives the memory back; slots and rows are gone then."""
+        self.buffer.release()
+
+
+class ChunkLoader:
+    """Reads the rows of batches; belongs to one thread.
+
+    Args:
+        chunks: the artifact.
+        width, dtype, row_bytes: of the feature table.
+        pool: lends the buffers.
+        execution: how files are read.
+    """
+
+    def __init__(
+        self, chunks: Chunks, width: int, dtype: str, row_bytes: int, pool: BufferPool, execution: ReadExecution
+    ):
+        self.chunks, self.width, self.dtype, self.row_bytes, self.pool = chunks, width, dtype, row_bytes, pool
+        self.reader = PageReader(execution)
+        self._files: dict[str, DirectFile] = {}
+
+    def num_bytes(self, number: int) -> int:
+        """Returns the bytes that staging a batch takes."""
+        return space_for(staging_capacity(self.chunks.place(number), self.row_bytes))
+
+    def load(self, number: int) -> Staged:
+        """Returns the rows of a batch.
+
+        Args:
+            number: epoch * batches per epoch + step.
+
+        Raises:
+            InputError: a read failed or ended early, or the chunk does not match its digest.
+        """
+        place = self.chunks.place(number)
+        buffer = self.pool.take(staging_capacity(place, self.row_bytes))
+        try:
+            return self._load(place, buffer)
+        except BaseException:
+            buffer.release()
+            raise
+
+    def load_some(self, number: int, origin: Array) -> Staged:
+        """Returns the rows of some inputs of a batch; every page that is read is compared with its digest before a byte of it is used.
+
+        Args:
+            number: epoch * batches per epoch + step.
+            origin: i32[s], ascending: places of the wanted inputs among all inputs of the batch.
+
+        Raises:
+            InputError: a read failed or ended early, or a page does not match its digest.
+        """
+        place, count = self.chunks.place(number), len(origin)
+        addresses = int(padded_bytes(4 * count))
+        buffer = self.pool.take(some_capacity(count, self.row_bytes))
+        try:
+            out = buffer.data[: 4 * count].reshape(-1, 4)
+            return self._load_some(place, origin, out, buffer.data[addresses:], buffer)
+        except BaseException:
+            buffer.release()
+            raise
+
+    def close(self) -> None:
+        """Closes the files."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _load(self, place: ChunkPlace, buffer: AlignedBuffer) -> Staged:
+        ledger, row_bytes = Ledger(), self.row_bytes
+        content, moved = self._read_chunk(place, buffer.data)
+        slots, places, packed = place.sections(row_bytes)
+        asked = packed.stop - packed.start
+        ids_bytes = slots.stop + places.stop - places.start
+        ledger.move(ADDRESSES, requests=0, asked_bytes=ids_bytes, moved_bytes=packed.start)
+        ledger.move(FEATURES, requests=moved.requests, asked_bytes=asked, moved_bytes=int(padded_bytes(asked)))
+        end = packed.stop + place.num_cached * row_bytes
+        rows = buffer.data[packed.start : end].reshape(-1, row_bytes)
+        if place.num_cached:
+            # The rows may lie over the end of what was read, never over the places.
+            moved = self._read_cached(place, content[places].view(np.int32).copy(), rows[place.num_packed :])
+            ledger.move(FEATURES, requests=moved.requests, asked_bytes=moved.asked_bytes, moved_bytes=moved.moved_bytes)
+        ledger.count("hits_packed", 0, place.num_packed)
+        ledger.count("hits_disk_cache", 0, place.num_cached)
+        typed = rows.reshape(-1).view(self.dtype).reshape(-1, self.width)
+        return Staged(slots=content[slots].view(np.int32), rows=typed, ledger=ledger, buffer=buffer)
+
+    def _load_some(self, place: ChunkPlace, origin: Array, out: Array, space: Array, buffer: AlignedBuffer) -> Staged:
+        ledger, row_bytes = Ledger(), self.row_bytes
+        sections = place.sections(row_bytes)
+        moved = [self._read_section(place, sections[0], origin, 4, out)]
+        slots = out.reshape(-1).view(np.int32)
+        tier, row = split_slots(slots)
+        staged = np.flatnonzero(tier == STAGED)
+        row = row[staged]
+        packed, cached = staged[row < place.num_packed], staged[row >= place.num_packed]
+        wanted, kept = row[row < place.num_packed], row[row >= place.num_packed] - place.num_packed
+        rows = space[: len(staged) * row_bytes].reshape(-1, row_bytes)
+        read = self._read_section(place, sections[2], wanted, row_bytes, rows[: len(packed)])
+        _book(FEATURES, read, ledger)
+        if len(cached):
+            places = np.empty((len(cached), 4), np.uint8)
+            moved.append(self._read_section(place, sections[1], kept, 4, places))
+            _book(FEATURES, self._read_cached(place, places.reshape(-1).view(np.int32), rows[len(packed) :]), ledger)
+        for each in moved:
+            _book(ADDRESSES, each, ledger)
+        slots[packed] = make_slots(STAGED, np.arange(len(packed)))
+        slots[cached] = make_slots(STAGED, np.arange(len(packed), len(staged)))
+        ledger.count("hits_packed", 0, len(packed))
+        ledger.count("hits_disk_cache", 0, len(cached))
+        typed = rows.reshape(-1).view(self.dtype).reshape(-1, self.width)
+        return Staged(slots=slots, rows=typed, ledger=ledger, buffer=buffer)
+
+    def _read_section(self, place: ChunkPlace, section: slice, wanted: Array, row_bytes: int, out: Array) -> Moved:
+        """Reads entries `wanted` of a section of a chunk to out: u8[n, row_bytes], by pages that are checked."""
+        if not len(wanted):
+            return Moved(0, 0, 0)
+        extent, offset = place.extent, place.extent.offset + section.start
+        digests = place.page_digests[section.start // PAGE_BYTES : -(-section.stop // PAGE_BYTES)]
+        try:
+            file = self._open(extent)
+            _, moved = self.reader.read_rows(file, wanted, row_bytes=row_bytes, offset=offset, out=out, digests=digests)
+        except InputError as error:
+            what = f"the chunk of batch {place.number}: {error.problem}"
+            raise damaged(self.chunks.artifact, extent, what) from error
+        return moved
+
+    def _read_chunk(self, place: ChunkPlace, out: Array) -> tuple[Array, Moved]:
+        """Reads and checks a chunk; returns u8[bytes], a view of `out`, and what moved."""
+        extent = place.extent
+        try:
+            digests = np.empty(extent.num_bytes // PAGE_BYTES, np.uint64)
+            file, where = self._open(extent), (extent.offset, extent.num_bytes)
+            content, moved = self.reader.read_chunk(file, *where, out, digests=digests)
+            if chunk_digest(digests) != place.digest:
+                raise InputError("it does not match its digest")
+        except InputError as error:
+            what = f"the chunk of batch {place.number}: {error.problem}"
+            raise damaged(self.chunks.artifact, extent, what) from error
+        return content, moved
+
+    def _read_cached(self, place: ChunkPlace, wanted: Array, out: Array) -> Moved:
+        """Reads rows `wanted` of the segment's cache to out: u8[c, row_bytes]."""
+        file, offset, digests = self._open(place.cache), place.cache.offset, place.cache_digests
+        try:
+            _, moved = self.reader.read_rows(
+                file, wanted, row_bytes=self.row_bytes, offset=offset, out=out, digests=digests
+            )
+        except InputError as error:
+            what = f"the disk cache of batch {place.number}'s segment: {error.problem}"
+            raise damaged(self.chunks.artifact, place.cache, what) from error
+        return moved
+
+    def _open(self, extent: Extent) -> DirectFile:
+        path = str(extent.path)
+        if path not in self._files:
+            self._files[path] = self.reader.open(path)
+        return self._files[path]
+
+
+def some_capacity(count: int, row_bytes: int) -> int:
+    """Returns the bytes of a buffer for the addresses and rows of so many inputs; whole pages for each."""
+    return int(padded_bytes(4 * count)) + int(padded_bytes(count * row_bytes))
+
+
+def _book(line: Line, moved: Moved, ledger: Ledger) -> None:
+    """Books what reads moved."""
+    if moved.requests:
+        ledger.move(line, requests=moved.requests, asked_bytes=moved.asked_bytes, moved_bytes=moved.moved_bytes)

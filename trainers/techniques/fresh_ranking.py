@@ -1,0 +1,130 @@
+"""How the arena is shared by embeddings and feature rows, before training: both ranked together, by rows saved per byte.
+
+The paper's performance policy (FreshGNN, 4.2) prefers embeddings that save much access, and lets them displace whatever features they
+reach. It does not say what an embedding saves, and features are ranked apart. Here both compete for the same bytes by what one of them
+saves per batch while it is held:
+
+    feature row of v        its visits per batch, all the time
+    embedding of (l, v)     r m w, where r = batches in which layer l has v, m = distinct inputs under it then
+
+w makes inputs comparable: those under several nodes of a layer are loaded once per batch, and a part of them would be found among the
+features anyhow. So w = (inputs per batch / sum of inputs under all nodes of the layer) x (share of visits that features alone would miss).
+
+An embedding is not held all the time. It enters when its node is computed and stable (share p), and leaves when it is too old (after T
+batches), or unstable at a hit (share 1 - p). With t = (1 - exp(-r (1 - p) T)) / (r (1 - p)), the time that it stays, it is held for the
+share q = t / (t + 1 / (r p)) of the time, and q slots is what it costs. The cut of this knapsack by falling density gives the score that an
+embedding needs to enter (`least`) and the slots that all who do so take at a time; the other bytes stay with the hottest features.
+
+Known limits: visits are taken as independent of each other, gradients as independent of nodes, and what a hit in one layer spares the layer
+below is not taken into account. On R-MAT graphs w between 0.3 and 0.5 gave the same saving (docs/log.md).
+
+Memory: 40 bytes per node and cached layer, 24 per node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernels.types import Array
+
+SLACK = 1.1
+"""Slots beside those that are taken on average."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """What batches were counted to ask for.
+
+    Attributes:
+        num_batches: counted batches.
+        visits: numbers[N], batches that ask for the row of each node; 0 for nodes without features.
+        layer_visits, layer_inputs: numbers[L-1, N], batches in which layer l has node v, and distinct inputs under it, summed over them.
+    """
+
+    num_batches: int
+    visits: Array
+    layer_visits: Array
+    layer_inputs: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stay:
+    """How long an embedding may stay.
+
+    Attributes:
+        p_grad: share of entries that are stable.
+        batches: t_stale in batches; None for no bound.
+    """
+
+    p_grad: float
+    batches: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """How an arena is shared.
+
+    Attributes:
+        score: f32[L-1, N], inputs that an embedding saves per batch while it is held.
+        least: the score that is needed to enter.
+        max_slots: slots for embeddings; they fit the arena's bytes.
+    """
+
+    score: Array
+    least: float
+    max_slots: int
+
+
+def share_arena(counted: Counted, stay: Stay, embedding_bytes: int, row_bytes: int, size: int) -> Share:
+    """Shares the bytes of an arena.
+
+    Args:
+        counted: what batches ask for.
+        stay: how long embeddings may stay.
+        embedding_bytes, row_bytes: of a slot, and of a feature row in the arena.
+        size: bytes of the arena.
+    """
+    found = counted.visits / counted.num_batches
+    rates = counted.layer_visits / counted.num_batches
+    score = (_weights(counted, found, row_bytes, size)[:, None] * counted.layer_inputs / counted.num_batches).astype(
+        np.float32
+    )
+    held = share_of_time(rates, stay)
+    density = np.concatenate([found / max(1, row_bytes), score.ravel().astype(np.float64) / embedding_bytes])
+    cost = np.concatenate([np.full(len(found), float(row_bytes)), held.ravel() * embedding_bytes])
+    order = np.argsort(-density, kind="stable")
+    order = order[density[order] > 0]
+    taken = order[: int(np.searchsorted(np.cumsum(cost[order]), size, side="right"))]
+    embeddings = taken[taken >= len(found)] - len(found)
+    if not len(embeddings):
+        return Share(score=score, least=float("inf"), max_slots=0)
+    slots = min(int(np.ceil(SLACK * held.ravel()[embeddings].sum())), size // embedding_bytes)
+    return Share(score=score, least=float(score.ravel()[embeddings].min()), max_slots=slots)
+
+
+def share_of_time(rates: Array, stay: Stay) -> Array:
+    """Returns f64[...], q: the share of the time that an embedding is held, from the rates of visits per batch of its node."""
+    if stay.p_grad == 0 or stay.batches == 0:
+        return np.zeros_like(rates, dtype=np.float64)
+    safe = np.where(rates > 0, rates, 1.0)
+    leaving = safe * (1 - stay.p_grad)
+    if stay.batches is None:
+        stays = np.divide(1.0, leaving, out=np.full_like(safe, np.inf), where=leaving > 0)
+    else:
+        stays = np.full_like(safe, float(stay.batches))
+        np.divide(-np.expm1(-leaving * stay.batches), leaving, out=stays, where=leaving > 0)
+    away = 1 / (safe * stay.p_grad)
+    held = np.where(np.isinf(stays), 1.0, stays / (np.where(np.isinf(stays), 1.0, stays) + away))
+    return np.where(rates > 0, held, 0.0)
+
+
+def _weights(counted: Counted, found: Array, row_bytes: int, size: int) -> Array:
+    """Returns f64[L-1], w of each layer."""
+    hottest = np.sort(found)[::-1]
+    total = hottest.sum()
+    features_alone = hottest[: size // max(1, row_bytes)].sum()
+    missed = 1 - features_alone / total if total else 0.0
+    under = counted.layer_inputs.sum(axis=1) / counted.num_batches
+    return missed * np.divide(total, under, out=np.zeros(len(under)), where=under > 0)

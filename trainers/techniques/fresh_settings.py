@@ -1,0 +1,97 @@
+"""The table `[train.fresh]`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from assets.sizes import parse_size
+from kernels.errors import InputError
+
+SHARE_OF_EPOCH = re.compile(r"epoch\s*/\s*([1-9]\d*)")
+MOST_STALE = 200
+"""Largest `t_stale` of a share of an epoch: the paper's value for its largest graphs (section 7.1)."""
+
+Policy = Literal["accuracy", "accuracy+features", "performance+features"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreshSettings:
+    """How embeddings of earlier steps take the place of computed ones."""
+
+    # Share of each layer's nodes, those of the smallest gradients, whose embeddings count as stable: 0 caches none.
+    p_grad: float = 0.9
+    # Age, in optimiser steps, from which on an embedding is not used: a number; "epoch/K" = a K-th of an epoch, at most 200;
+    # "forever" = no age is too high.
+    t_stale: int | str = "epoch/6"
+    # Optimiser steps at the beginning in which every embedding is computed: a number, or "epoch/K".
+    stabilise: int | str = 0
+    # What the arena holds: accuracy = stable embeddings; accuracy+features = these, and beside them the hottest feature rows;
+    # performance+features = both ranked together, by the rows that each byte saves.
+    policy: Policy = "performance+features"
+    # Bytes of the arena, or a share of the bytes of all features. They decide which embeddings are reused, so there is no "auto".
+    arena: str = "10%"
+    # Batches whose pruning may begin before the update of the step before them. 0 is the only value that is built.
+    lookahead: int = 0
+    # table = rows come from the feature table or a cache in front of it; packed = from packed chunks, of stored samples.
+    rows: Literal["table", "packed"] = field(default="table", metadata={"hashed": False})
+    # Cached embeddings that are compared with authentic ones at the end of every epoch; 0 compares none.
+    probe: int = field(default=0, metadata={"hashed": "unless default"})
+
+    def __post_init__(self):
+        """Checks every value and reports all that are wrong."""
+        found = []
+        if not 0 <= self.p_grad <= 1:
+            found.append(f"p_grad = {self.p_grad!r} is not a share in [0, 1]")
+        for name, words in (("t_stale", ("forever",)), ("stabilise", ())):
+            value = getattr(self, name)
+            text = isinstance(value, str) and not (SHARE_OF_EPOCH.fullmatch(value) or value in words)
+            if text or (not isinstance(value, str) and value < 0):
+                more = ' or "forever"' if words else ""
+                found.append(f'{name} = {value!r} is not a number of steps, nor "epoch/K"{more}')
+        if self.arena == "auto":
+            found.append(
+                "arena = 'auto' would let the machine decide which embeddings are reused, and so the weights: give a size or a share"
+            )
+        else:
+            parse_size(self.arena, 1 << 40)
+        if self.lookahead:
+            found.append(f"lookahead = {self.lookahead!r} is not built: pruning follows the update of the step before")
+        if self.probe < 0:
+            found.append(f"probe = {self.probe!r} is negative")
+        if found:
+            raise InputError("; ".join(found), 'for example: p_grad = 0.9, t_stale = "epoch/6", arena = "10%"')
+
+    @property
+    def features(self) -> bool:
+        """Whether the arena holds feature rows."""
+        return self.policy.endswith("features")
+
+    @property
+    def ranked(self) -> bool:
+        """Whether embeddings are ranked by what they save, together with the feature rows."""
+        return self.policy.startswith("performance")
+
+    def stale_steps(self, per_epoch: int) -> int | None:
+        """Returns t_stale in optimiser steps, None for no bound.
+
+        Args:
+            per_epoch: optimiser steps per epoch.
+        """
+        if self.t_stale == "forever":
+            return None
+        share = isinstance(self.t_stale, str)
+        return min(MOST_STALE, _steps(self.t_stale, per_epoch)) if share else _steps(self.t_stale, per_epoch)
+
+    def first_step(self, per_epoch: int) -> int:
+        """Returns the first optimiser step of the run whose embeddings may be kept."""
+        return _steps(self.stabilise, per_epoch)
+
+
+def _steps(value: int | str, per_epoch: int) -> int:
+    if isinstance(value, int):
+        return value
+    match = SHARE_OF_EPOCH.fullmatch(value)
+    assert match, f"{value!r} was checked"
+    return per_epoch // int(match[1])
