@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,11 +19,16 @@ EXIT_INPUT, EXIT_UNFIT, EXIT_INTERRUPTED = 1, 1, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line; input errors end with 1 and one message, an interrupt with 130."""
+    """Runs the command line; input errors and what the machine refuses end with 1 and one message, an interrupt with 130."""
+    _open_standard_streams()
     try:
         graphmill(arguments, prog_name="graphmill", standalone_mode=False)
+        sys.stdout.flush()
     except InputError as error:
         click.echo(f"graphmill: {error}", err=True)
+        sys.exit(EXIT_INPUT)
+    except BrokenPipeError:  # whoever reads the output has read enough, as `head` does
+        _forget_output()
         sys.exit(EXIT_INPUT)
     except click.ClickException as error:
         error.show()
@@ -30,6 +36,45 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (KeyboardInterrupt, click.Abort):
         click.echo("graphmill: interrupted; what was finished is kept, training goes on with --resume", err=True)
         sys.exit(EXIT_INTERRUPTED)
+    except Exception as error:
+        said = _refused(error)
+        if said is None:
+            raise
+        _forget_output()
+        click.echo(f"graphmill: {said}", err=True)
+        sys.exit(EXIT_INPUT)
+
+
+def _refused(error: Exception) -> InputError | None:
+    """Returns what the machine or the history refused, None for a defect."""
+    from assets.storage.refused import refusal
+
+    said = refusal(error)
+    if said is None and type(error).__module__.startswith("sqlalchemy"):
+        from jobs.runs.history_errors import history_error
+
+        said = history_error(error, os.environ.get("DAGSTER_HOME") or "")
+    return said
+
+
+def _open_standard_streams() -> None:
+    """Has the descriptors 0 to 2 be something where the caller closed them, or the next file that is opened would get what is printed."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+
+
+def _forget_output() -> None:
+    """Points standard output at nothing: what is left in its buffer cannot be written, and the interpreter would say so once more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 1)
+        os.close(nothing)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -80,15 +125,22 @@ def doctor(home: Path | None, refresh: bool, as_json: bool) -> None:
 
 @graphmill.command()
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on; default the first free one from 3000.")
+@click.option(
+    "--served-as",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Name under which a proxy serves it, as the proxy sends it in Host; may be given several times.",
+)
 @click.pass_obj
-def ui(home: Path | None, port: int | None) -> None:
+def ui(home: Path | None, port: int | None, names: tuple[str, ...]) -> None:
     """Starts the web UI on this machine's loopback address, with the daemon that runs schedules.
 
     Example: graphmill ui --port 3001
     """
     from jobs.commands.ui import serve
 
-    serve(home, port, click.echo)
+    serve(home, port, click.echo, names)
 
 
 for command in (*RECIPE_COMMANDS, *RUN_COMMANDS, *STORE_COMMANDS):

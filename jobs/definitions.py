@@ -14,14 +14,20 @@ from typing import Any
 import dagster as dg
 
 from assets.building.stage import OnePass, Silent
-from assets.definitions import OWNERS, Surroundings, group_of, key_of, raw_asset, source_assets, stage_asset
+from assets.definitions import OWNERS, Slot, Surroundings, group_of, key_of, raw_asset, source_assets, stage_asset
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import MissingDataError, Pipeline, parse_pipeline, pipeline_files
 from assets.pipeline.steps import Step
 from assets.storage.store import Store
+from jobs.operations.difference import PIPELINE_TAG
+from jobs.operations.failures import failure_sensor
+from jobs.operations.reload import reload_sensor
+from jobs.operations.schedules import schedules_of
+from jobs.operations.size import takes_memory
 from jobs.runs.cancellation import CancelableProgress
 from jobs.runs.children import ChildProcesses
 from jobs.runs.pinned import pinned_files
+from jobs.runs.slot import MEMORY_POOL, held_slot
 from jobs.runs.training import training_asset, training_steps
 from kernels.errors import InputError
 from trainers.config import TrainTable
@@ -62,8 +68,10 @@ def build_defs(
     children = children or ChildProcesses()
     parts: list[dg.Definitions] = []
     if pipelines is None:
-        found, mistakes = read_pipelines(pinned_files(_read_all))
-        parts.append(dg.Definitions(assets=[_mistakes_spec(name, error) for name, error in mistakes.items()]))
+        files = pinned_files(_read_all)
+        found, mistakes = read_pipelines(files)
+        wrong = [_mistakes_spec(name, error) for name, error in mistakes.items()]
+        parts.append(dg.Definitions(assets=wrong, sensors=[reload_sensor(files, _read_all)]))
     else:
         found = list(pipelines)
     built = []
@@ -78,6 +86,8 @@ def build_defs(
     arguments: dict[str, Any] = {
         "assets": [asset for part in [*parts, *built] for asset in part.assets or ()],
         "jobs": [job for part in built for job in part.jobs or ()],
+        "schedules": [schedule for part in built for schedule in part.schedules or ()],
+        "sensors": [sensor for part in [*parts, *built] for sensor in part.sensors or ()],
     }
     return dg.Definitions(**{**arguments, **overrides})
 
@@ -115,21 +125,38 @@ def _definitions_of(
     data = preprocessing_steps(pipeline, around.store.home)
     training = training_steps(pipeline, data)
     source = [step for step in data if isinstance(step.recipe, OnePass)]
-    built: list[Any] = [source_assets(source, execution_of(source[0].recipe, threads), around)]
+    heavy = _slot_of(pipeline, "graph", around)
+    built: list[Any] = [source_assets(source, execution_of(source[0].recipe, threads), around, heavy)]
     built += [
-        stage_asset(step, step.recipe, execution_of(step.recipe, threads), around)
+        stage_asset(
+            step,
+            step.recipe,
+            execution_of(step.recipe, threads),
+            around,
+            _slot_of(pipeline, step.recipe.name, around),
+        )
         for step in data
         if step not in source
     ]
     built += [raw_asset(step, around) for step in data if step.external]
     built += [training_asset(step, pipeline, around, children) for step in training]
     selections = {"preprocess": data, "train": training, "all": [*data, *training]}
-    asset_jobs = [
-        _job(name, selections[selection], pipeline, selection)
+    asset_jobs = {
+        selection: _job(name, selections[selection], pipeline, selection)
         for selection, name in job_names(pipeline.name).items()
         if selections[selection]
-    ]
-    return dg.Definitions(assets=built, jobs=asset_jobs)
+    }
+    schedules, sensors = schedules_of(pipeline, asset_jobs, selections, around)
+    telling = failure_sensor(pipeline, list(asset_jobs.values()))
+    sensors += [telling] if telling else []
+    return dg.Definitions(assets=built, jobs=list(asset_jobs.values()), schedules=schedules, sensors=sensors)
+
+
+def _slot_of(pipeline: Pipeline, stage: str, around: Surroundings) -> Slot | None:
+    """Returns what a stage's step holds while it builds: a slot of the pool `memory` where it takes much, else nothing."""
+    if not takes_memory(pipeline, stage):
+        return None
+    return lambda context: held_slot(context, MEMORY_POOL, around.report)
 
 
 def execution_of(stage: Any, threads: int | None) -> Any:
@@ -147,7 +174,7 @@ def _job(name: str, steps: list[Step], pipeline: Pipeline, selection: str) -> An
         name,
         selection=dg.AssetSelection.assets(*(key_of(step) for step in steps)),
         description="\n\n".join(part for part in (notes.description, description) if part),
-        tags={**notes.tags, "graphmill/pipeline": pipeline.name},
+        tags={**notes.tags, PIPELINE_TAG: pipeline.name},
     )
 
 

@@ -23,21 +23,25 @@ from assets.storage.artifact import Artifact
 from assets.storage.home import home_folder
 from assets.storage.store import Store
 from jobs.definitions import build_defs, job_names
+from jobs.operations.size import is_big
 from jobs.runs.cancellation import CancelableProgress
 from jobs.runs.children import ROOT, ChildProcesses
 from jobs.runs.dead_runs import fail_dead_runs
-from jobs.runs.instance import environment, open_instance, reporting_full_history
+from jobs.runs.history_errors import reporting_history
+from jobs.runs.instance import environment, open_instance
 from jobs.runs.interrupts import InterruptWatch
 from jobs.runs.listed import listed_in_ui
-from jobs.runs.training import training_steps
+from jobs.runs.training import EpochLines, training_steps
 from kernels.errors import InputError
 from trainers.config import TrainTable
 from trainers.record.epoch_lines import Lines
 
 Selection = Literal["preprocess", "train", "all"]
 
-BIG_EDGES = 20_000_000
-BIG_FILE_BYTES = 256 << 20
+
+CRASHED = "ChildProcessCrashException"
+"""What Dagster calls a step whose process ended without a word."""
+AFTER_A_KILL = "lower `threads`, batch_size, fanouts or [memory] if the memory ran out, then go on with the same command and --resume"
 
 
 class StepError(RuntimeError):
@@ -64,7 +68,9 @@ class Launch:
     retrain: bool = False
     # Which epochs of trainings a line is printed about.
     epoch_lines: Lines = "some"
-    # False gives each step a process; None decides by the size of the graph.
+    # Processes that share each training whose trainer allows it; 0 for what the tables say.
+    ranks: int = 0
+    # False gives each step a process; None decides by the sizes of graph, files, samples and packed chunks.
     in_process: bool | None = None
     # Gets a line about each artifact; None prints it.
     report: Callable[[str], None] | None = None
@@ -94,7 +100,7 @@ def launch(order: Launch) -> Outcome:
     store.sweep()
     # Child processes and Dagster's own read these; a command line has one home for all it does.
     os.environ.update(environment(store.home))
-    with reporting_full_history(store.home), open_instance(store.home) as instance, InterruptWatch() as watch:
+    with reporting_history(store.home), open_instance(store.home) as instance, InterruptWatch() as watch:
         for run_id in fail_dead_runs(instance):
             (order.report or print)(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
         in_process = not is_big(order.pipeline) if order.in_process is None else order.in_process
@@ -109,13 +115,6 @@ def launch(order: Launch) -> Outcome:
         _raise_failures(events)
     found = {step.name: find_all(store, step, versions) for step in steps}
     return Outcome(run_id=run_id, artifacts={name: artifacts or [] for name, artifacts in found.items()})
-
-
-def is_big(pipeline: Pipeline) -> bool:
-    """Tells whether each step should have a process of its own: the graph has many edges, or its files are large."""
-    edges, path = getattr(pipeline.graph, "edges", 0), getattr(pipeline.graph, "path", None)
-    large = isinstance(path, Path) and path.is_file() and path.stat().st_size >= BIG_FILE_BYTES
-    return large or (isinstance(edges, int) and edges >= BIG_EDGES)
 
 
 def _addresses(steps: list[Step], versions: Versions) -> set[tuple[str, str]]:
@@ -134,6 +133,10 @@ def _selected(order: Launch) -> list[Step]:
         raise InputError(f"{problem} {order.pipeline.path}", f"[[train]] names are: {known}")
     if order.names:
         training = [step for step in training if step.name in order.names]
+    trained = {step.name for step in training}
+    if order.ranks > 1 and not any(table.technique.by_parts for table in order.pipeline.train if table.name in trained):
+        problem = f"--ranks {order.ranks}, but no [[train]] table that is asked for can be shared by processes"
+        raise InputError(problem, 'leave it out, or set trainer = "distributed"')
     return {"preprocess": data, "train": training, "all": [*data, *training]}[order.selection]
 
 
@@ -205,11 +208,14 @@ def _job_name(order: Launch) -> str:
 
 
 def _run_config(order: Launch, steps: list[Step]) -> dict[str, Any]:
-    training = {step.name for step in training_steps(order.pipeline, preprocessing_steps(order.pipeline))}
-    ops = {key_of(step).to_python_identifier(): step for step in steps if step.name in training}
-    config = {"resume": order.resume, "retrain": order.retrain, "epoch_lines": order.epoch_lines}
+    tables = {table.name: table for table in order.pipeline.train}
+    ops = {key_of(step).to_python_identifier(): tables[step.name] for step in steps if step.name in tables}
+    config = {"resume": order.resume, "retrain": order.retrain, "epoch_lines": EpochLines(order.epoch_lines).name}
     return {
-        "ops": {name: {"config": config} for name in ops},
+        "ops": {
+            name: {"config": config | {"ranks": order.ranks if table.technique.by_parts else 0}}
+            for name, table in ops.items()
+        },
         # The history has every event; on the terminal stand the lines of this program.
         "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
     }
@@ -234,10 +240,11 @@ def _copy_of(stream: TextIO) -> Iterator[TextIO]:
 
 def _raise_failures(events: Sequence[dg.DagsterEvent]) -> None:
     """Raises what the failed steps said: all input errors in one, or else a defect with its traceback."""
-    failures = [event.step_failure_data for event in events if event.is_step_failure]
-    said = [failure.user_failure_data.description for failure in failures if failure.user_failure_data]
+    failed = [event for event in events if event.is_step_failure]
+    failures = [event.step_failure_data for event in failed]
+    said = [text for event in failed if (text := _message(event))]
     if said and len(said) == len(failures):
-        raise InputError("\n".join(dict.fromkeys(text or "" for text in said)))
+        raise InputError("\n".join(dict.fromkeys(said)))
     texts = [failure.error.to_string() for failure in failures if failure.error]
     texts += [
         event.job_failure_data.error.to_string()
@@ -245,3 +252,13 @@ def _raise_failures(events: Sequence[dg.DagsterEvent]) -> None:
         if event.is_job_failure and event.job_failure_data.error
     ]
     raise StepError("\n".join(texts) or "the run failed without saying why; the UI has its events")
+
+
+def _message(event: dg.DagsterEvent) -> str:
+    """Returns what a failed step says to a user; "" for a defect."""
+    failure = event.step_failure_data
+    if failure.user_failure_data:
+        return failure.user_failure_data.description or ""
+    if failure.error and failure.error.cls_name == CRASHED:
+        return f"the process of step {event.step_key} was killed (often: out of memory), or crashed\n  remedy: {AFTER_A_KILL}"
+    return ""

@@ -194,7 +194,7 @@ def _file_changes(one: Artifact, other: Artifact) -> Iterable[FileChange]:
             array = None
             if "dtype" in left and "dtype" in right:
                 stem = name.rpartition("/")[2].removesuffix(".npy") if left_owner.part_of else name.removesuffix(".npy")
-                array = compare_arrays(left_owner.array(stem), right_owner.array(stem))
+                array = compare_arrays(*(each.array(stem, verified=False) for each in (left_owner, right_owner)))
             yield FileChange(name=name, one=left, other=right, array=array)
 
 

@@ -18,7 +18,7 @@ def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool
 
     Args:
         store: where.
-        keep: how many of the newest versions of each stage stay.
+        keep: how many of the newest versions stay, of each train table, seed and split, and of each pipeline's data of a stage.
         yes: do not ask.
         dry_run: only show.
 
@@ -41,7 +41,7 @@ def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool
     )
     if not going or dry_run:
         return 0
-    if not yes and not _confirmed():
+    if not yes and not confirmed():
         click.echo("nothing was removed")
         return 0
     spared: list[Item] = []
@@ -52,7 +52,12 @@ def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool
     return freed_bytes
 
 
-def _confirmed() -> bool:
+def confirmed() -> bool:
+    """Asks whether what was shown is to be removed.
+
+    Raises:
+        InputError: nobody can answer.
+    """
     try:
         return click.confirm("remove these?")
     except click.Abort:
@@ -64,7 +69,8 @@ def _confirmed() -> bool:
 
 
 def _line(item: Item) -> str:
-    return f"{_name(item):34} {format_bytes(item.num_bytes):>10}  {item.why}"
+    about = f"  ({item.about})" if item.about and item.about not in item.why else ""
+    return f"{_name(item):34} {format_bytes(item.num_bytes):>10}  {item.why}{about}"
 
 
 def _name(item: Item) -> str:

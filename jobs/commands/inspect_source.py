@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,10 @@ def survey_of(source: str) -> Survey:
 
     if source in pipeline_files() or source.endswith(".toml"):
         pipeline = load_pipeline(source)
-        survey = source_module(pipeline.graph.source).survey(pipeline.graph)
+        survey = source_module(pipeline.graph.source).survey(pipeline.graph.by_split()[0])
+        if len(pipeline.splits) > 1:
+            line = f"one graph for each of the splits {', '.join(pipeline.splits)}"
+            survey = replace(survey, contents=[*survey.contents, line])
         tables = pipeline.table("features")
         return survey if tables is None else survey.stored_as(tables.main.dtype)
     kind, keys = recognise(Path(source).absolute())

@@ -26,6 +26,9 @@ from trainers.record.ledger import LINKS, Ledger
 if TYPE_CHECKING:
     from rich.table import Table
 
+MOST_LISTED = 3
+"""Seeds up to which every best epoch is listed; of more the least and the most."""
+
 PIPE_WIDTH = 160
 """Columns of text where the output is no terminal: a row must not be folded in a log."""
 
@@ -43,13 +46,19 @@ RESULT_FILES = ("weights.safetensors", "metrics.jsonl")
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """The models of one train table, one per seed."""
+    """The models of one train table, one per seed; where the pipeline lists splits, those of the first split come first.
+
+    Attributes:
+        table, models: the table and what it trained.
+        splits: of each model, "" where the pipeline names none.
+    """
 
     table: TrainTable
     models: Sequence[Artifact]
+    splits: Sequence[str] = ()
 
     def scores(self, split: str) -> list[float]:
-        """The table's metric on a split, one value per seed; empty where the graph has no such split."""
+        """The table's metric on a part of the split, one value per model; empty where the graph has no such part."""
         name = f"{split}_{self.table.metric}"
         return [model.summary["numbers"][name] for model in self.models if name in model.summary["numbers"]]
 
@@ -76,7 +85,7 @@ class Entry:
         return max((peak for peak in peaks if peak is not None), default=None)
 
     def results(self) -> tuple[Any, ...]:
-        """Digests of weights and of losses and scores, by seed: entries that trained to the same end have the same."""
+        """Digests of weights and of losses and scores, by seed and split: entries that trained to the same end have the same."""
         return tuple(
             (model.config["seed"], *(model.files[name]["digest"] for name in RESULT_FILES)) for model in self.models
         )
@@ -93,7 +102,7 @@ def stored_entries(pipeline: Pipeline, home: Path | None) -> list[Entry]:
     store, versions = Store(home), Versions()
     steps = training_steps(pipeline, preprocessing_steps(pipeline, home_folder(home)))
     found = {step.name: find_all(store, step, versions) for step in steps}
-    entries = [Entry(table=table, models=models) for table in pipeline.train if (models := found[table.name])]
+    entries = [entry_of(pipeline, table, models) for table in pipeline.train if (models := found[table.name])]
     if not entries:
         raise InputError(
             f"{store.root} has no trained model of {pipeline.name} as its file stands",
@@ -102,10 +111,16 @@ def stored_entries(pipeline: Pipeline, home: Path | None) -> list[Entry]:
     return entries
 
 
+def entry_of(pipeline: Pipeline, table: TrainTable, models: Sequence[Artifact]) -> Entry:
+    """Returns the entry of a table's models, which come split by split."""
+    each = len(models) // len(pipeline.splits)
+    return Entry(table=table, models=models, splits=[split for split in pipeline.splits for _ in range(each)])
+
+
 def leaderboard_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Returns a JSON-ready row for each entry, best mean validation score first.
 
-    Scores are fractions, one per seed; seconds and bytes are per training epoch.
+    Scores are fractions, one per model, whose seeds and splits stand beside them; seconds and bytes are per training epoch.
     """
     return [
         {
@@ -114,6 +129,7 @@ def leaderboard_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
             "trainer": entry.table.trainer,
             "metric": entry.table.metric,
             "seeds": [model.config["seed"] for model in entry.models],
+            "splits": [split or None for split in entry.splits],
             "valid": entry.scores("valid"),
             "test": entry.scores("test"),
             "best_epochs": entry.best_epochs(),
@@ -150,7 +166,7 @@ def shared_models(entries: Sequence[Entry]) -> list[list[str]]:
 
 
 def print_leaderboard(pipeline_name: str, entries: Sequence[Entry]) -> None:
-    """Prints a row per train table: scores on each split (mean and deviation over seeds), epochs, time, bytes, memory and versions.
+    """Prints a row per train table: scores (mean and deviation over seeds and splits), epochs, time, bytes, memory and versions.
 
     A terminal that is too narrow for that gets the costs as a second table.
     """
@@ -198,7 +214,7 @@ def _scores(entries: Sequence[Entry]) -> dict[str, list[str]]:
         "trainer": [entry.table.trainer for entry in entries],
         "valid": [_spread(entry.scores("valid")) for entry in entries],
         "test": [_spread(entry.scores("test")) for entry in entries],
-        "best\nepoch": [", ".join(str(epoch or "-") for epoch in entry.best_epochs()[:3]) for entry in entries],
+        "best\nepoch": [_listed(entry.best_epochs()) for entry in entries],
     }
 
 
@@ -221,10 +237,21 @@ def _remarks(entries: Sequence[Entry]) -> Iterator[str]:
     links = dict.fromkeys(link for entry in entries for link, n in entry.bytes_per_epoch().items() if n)
     if links:
         yield f"Bytes: {'; '.join(f'{link} = {LINK_MEANINGS[link]}' for link in LINKS if link in links)}."
+    yield from _over_splits(entries)
     for group in equal_models(entries):
         yield f"Equal to the bit, weights and every epoch's loss: {' = '.join(group)}."
     for group in shared_models(entries):
         yield f"One model, trained once: {' = '.join(group)}. They differ only in how they run; `trial` in one of them sets it apart."
+
+
+def _over_splits(entries: Sequence[Entry]) -> Iterator[str]:
+    """Yields what means and deviations are over, where a pipeline lists several splits."""
+    for count in dict.fromkeys((tuple(dict.fromkeys(each.splits)), len(each.models)) for each in entries):
+        splits, models = count
+        if len(splits) > 1:
+            seeds = models // len(splits)
+            names = ", ".join(each.table.name for each in entries if len(each.models) == models)
+            yield f"{names}: mean ± deviation over {models} models, {seeds} per split; splits {', '.join(splits)}."
 
 
 def _groups(entries: Iterable[Entry], key: Callable[[Entry], Any]) -> list[list[str]]:
@@ -244,6 +271,14 @@ def _spread(scores: list[float]) -> str:
         return "-"
     mean = f"{100 * statistics.fmean(scores):.2f}"
     return mean if len(scores) == 1 else f"{mean} ± {100 * statistics.stdev(scores):.2f}"
+
+
+def _listed(epochs: list[int]) -> str:
+    """Returns the best epochs of up to three models, or the least and the most of more; one number where these are equal."""
+    if len(epochs) <= MOST_LISTED:
+        return ", ".join(str(epoch or "-") for epoch in epochs)
+    least, most = min(epochs), max(epochs)
+    return f"{least or '-'} to {most}" if least < most else str(least or "-")
 
 
 def _more(count: int) -> str:

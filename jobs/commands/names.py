@@ -23,23 +23,28 @@ def find_artifact(store: Store, name: str) -> Artifact:
     Args:
         store: has it.
         name: a unique beginning of its version, alone or as STAGE/PREFIX; or PIPELINE/STEP, as in `cora/gcn` and `cora/graph`, where
-            PIPELINE is a name or the path of a TOML file; or PIPELINE/STEP/SEED for one of several seeds.
+            PIPELINE is a name or the path of a TOML file; PIPELINE/STEP/SEED for one of several seeds; PIPELINE/STEP/SPLIT and
+            PIPELINE/STEP/SPLIT/SEED where the pipeline lists splits.
 
     Raises:
         InputError: nothing or several things have that name, or what it names is not built.
     """
-    pipeline, _, step = name.rpartition("/")
+    pipeline = name.rpartition("/")[0]
     if PREFIX.fullmatch(name) and not (pipeline and _is_pipeline(pipeline)):
         return store.resolve(name)
-    seed = None
-    if step.isdecimal() and not _is_pipeline(pipeline):
-        seed, (pipeline, _, step) = int(step), pipeline.rpartition("/")
     if not pipeline:
         raise InputError(
             f"{name!r} is neither the beginning of a version nor PIPELINE/STEP",
             "`graphmill ls` lists versions; `graphmill status PIPELINE` lists the steps of a pipeline",
         )
-    return _artifact_of(store, pipeline, step, seed)
+    return _artifact_of(store, *_parts(name))
+
+
+def _parts(name: str) -> tuple[str, str, list[str]]:
+    """Returns pipeline, step and what tells the step's artifacts apart; the longest beginning that is a pipeline counts."""
+    cuts = [name.rsplit("/", count) for count in (1, 2, 3)]
+    pipeline, step, *which = next((cut for cut in cuts if len(cut) > 1 and _is_pipeline(cut[0])), cuts[0])
+    return pipeline, step, which
 
 
 def _is_pipeline(name: str) -> bool:
@@ -50,7 +55,7 @@ def _is_pipeline(name: str) -> bool:
     return True
 
 
-def _artifact_of(store: Store, pipeline_name: str, name: str, seed: int | None) -> Artifact:
+def _artifact_of(store: Store, pipeline_name: str, name: str, which: list[str]) -> Artifact:
     from jobs.runs.training import training_steps
 
     pipeline = load_pipeline(pipeline_name, TrainTable)
@@ -59,28 +64,35 @@ def _artifact_of(store: Store, pipeline_name: str, name: str, seed: int | None) 
     if name not in steps:
         raise InputError(f"{pipeline.path} has no step {name!r}", f"its steps are: {', '.join(steps)}")
     step = steps[name]
-    version = _version(step, seed)
+    version = _version(step, which)
     artifact = store.find(step.recipe.name, version)
     if artifact is None:
-        which = "" if seed is None else f" with seed {seed}"
-        problem = (
-            f"{pipeline_name}/{name}{which} is {step.recipe.name}/{short(version)}, which {store.home} does not have"
-        )
+        called = "/".join([pipeline_name, name, *which])
+        problem = f"{called} is {step.recipe.name}/{short(version)}, which {store.home} does not have"
         raise InputError(problem, f"build it first: {step.command}")
     return artifact
 
 
-def _version(step: Step, seed: int | None) -> str:
-    """Returns the version of a step's artifact of a seed, or of its only one."""
+def _version(step: Step, which: list[str]) -> str:
+    """Returns the version of a step's artifact of a split and a seed, or of its only one."""
     called = f"{step.pipeline}/{step.name}"
+    if step.splits:
+        splits = {each.split: each for each in step.splits}
+        if not which:
+            problem = f"{called} is {len(step.configs)} artifacts, of the splits {', '.join(splits)}"
+            raise InputError(problem, f"name one: {called}/{next(iter(splits))}")
+        split, *which = which
+        if split not in splits:
+            raise InputError(f"{called} has no split {split}", f"its splits are: {', '.join(splits)}")
+        called, step = f"{called}/{split}", splits[split]
     found = {
-        getattr(config, "seed", None): version
+        str(getattr(config, "seed", None)): version
         for config, version in zip(step.configs, Versions().of(step), strict=True)
     }
-    seeds = ", ".join(map(str, found))
-    if seed is None and len(found) > 1:
+    seeds = ", ".join(found)
+    if not which and len(found) > 1:
         problem = f"{called} is {len(found)} models, with the seeds {seeds}"
         raise InputError(problem, f"name one: {called}/{next(iter(found))}")
-    if seed is not None and seed not in found:
-        raise InputError(f"{called} has no seed {seed}", f"its seeds are: {seeds}")
-    return next(iter(found.values())) if seed is None else found[seed]
+    if which and "/".join(which) not in found:
+        raise InputError(f"{called} has no seed {'/'.join(which)}", f"its seeds are: {seeds}")
+    return found[which[0]] if which else next(iter(found.values()))

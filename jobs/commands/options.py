@@ -81,6 +81,11 @@ def pipeline_argument(command: Command) -> Command:
 TRAINING_OPTIONS = (
     click.option("--resume", is_flag=True, help="Go on from the last checkpoint where there is one."),
     click.option("--retrain", is_flag=True, help="Train again what is trained already, and replace it."),
+    click.option(
+        "--ranks",
+        type=click.IntRange(1),
+        help="Processes that share a training whose trainer is distributed; default: as the table says.",
+    ),
     click.option("-q", "--quiet", is_flag=True, help="Print no line about epochs."),
     click.option("-v", "--verbose", is_flag=True, help="Print a line about every epoch; else about 100."),
 )
@@ -90,9 +95,12 @@ def training_options(command: Command) -> Command:
     """Gives a command the options of every training; it gets them as `training`, as a `Launch` has them."""
 
     @functools.wraps(command)
-    def with_training(*given: Any, resume: bool, retrain: bool, quiet: bool, verbose: bool, **rest: Any) -> Any:
+    def with_training(
+        *given: Any, resume: bool, retrain: bool, ranks: int | None, quiet: bool, verbose: bool, **rest: Any
+    ) -> Any:
         lines = "none" if quiet else "all" if verbose else "some"
-        return command(*given, training={"resume": resume, "retrain": retrain, "epoch_lines": lines}, **rest)
+        training = {"resume": resume, "retrain": retrain, "epoch_lines": lines, "ranks": ranks or 0}
+        return command(*given, training=training, **rest)
 
     for option in reversed(TRAINING_OPTIONS):
         with_training = option(with_training)
@@ -100,4 +108,7 @@ def training_options(command: Command) -> Command:
 
 
 threads_option = click.option("--threads", type=int, help="Threads that build the data; default all cores, 8 at most.")
+yes_option = click.option(
+    "--yes", is_flag=True, help="Ask nothing about a work of more than a week, or of 16 times this machine's memory."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for a program.")

@@ -119,6 +119,28 @@ def budgets(home: Path | None, pipeline: str | None, refresh: bool) -> None:
 
 @click.command()
 @pipeline_argument
+@click.option(
+    "--rates", help='Speeds from the host, between devices, inside one: "12GB/s,200GB/s,1.5TB/s"; default measured.'
+)
+@click.option("--row-bytes", default=512, show_default=True, help="Bytes of a row, such as 4 per column of float32.")
+@click.option("--refresh", is_flag=True, help="Measure the links of this machine again.")
+@json_option
+@click.pass_obj
+def chunks(home: Path | None, pipeline: Asked, rates: str | None, row_bytes: int, refresh: bool, as_json: bool) -> None:
+    """Shows the rows that each schedule of a PIPELINE's chunks moves, and the seconds that they cost.
+
+    The seconds are HongTu's equation 4 for one layer. Speeds of links are measured when they are first needed; only --refresh measures
+    again. Chunks do not depend on them.
+
+    Example: graphmill chunks showcase --rates 12GB/s,200GB/s,1.5TB/s
+    """
+    from jobs.commands.chunks import print_chunks
+
+    print_chunks(home, pipeline.load(), rates=rates, row_bytes=row_bytes, again=refresh, as_json=as_json)
+
+
+@click.command()
+@pipeline_argument
 @click.argument("name", required=False, shell_complete=complete_tables)
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="The Parquet file; replaced when it exists."
@@ -126,14 +148,20 @@ def budgets(home: Path | None, pipeline: str | None, refresh: bool) -> None:
 @click.option("--seed", type=int, help="Which of the table's models; default its first.")
 @click.option("--workspace", default="1GiB", show_default=True, help="Memory for input rows and layers.")
 @click.option("--threads", type=int, help="Default: the table's.")
+@click.option("--probabilities", is_flag=True, help="Write the probabilities of all classes.")
+@click.option(
+    "--ranks", type=click.IntRange(1), default=1, show_default=True, help="Processes, each with the rows of its parts."
+)
 @click.pass_obj
-def predict(home: Path | None, pipeline: Asked, name: str | None, out: Path, **options: Any) -> None:
-    """Writes original id, class, probability and embedding of every node, by the trained model of [[train]] table NAME.
+def predict(home: Path | None, pipeline: Asked, name: str | None, out: Path, ranks: int, **options: Any) -> None:
+    """Writes original id, class, probability, embedding, label and split of every node, by the trained model of [[train]] table NAME.
 
     The two may be written as one, PIPELINE/NAME.
 
     Example: graphmill predict cora gcn --out cora.parquet
     """
+    from functools import partial
+
     from assets.storage.store import Store
     from trainers.predict import predict_table
     from trainers.record.progress import open_progress
@@ -143,8 +171,30 @@ def predict(home: Path | None, pipeline: Asked, name: str | None, out: Path, **o
         if not slash:
             raise InputError(f"{name} names no [[train]] table", f"write PIPELINE NAME or PIPELINE/NAME: {name} sage")
         pipeline = Asked(file, pipeline.settings)
+    if ranks > 1:
+        from trainers.predict_parts import predict_by_ranks
+
+        options["by_ranks"] = partial(predict_by_ranks, ranks=ranks)
     model, num_rows = predict_table(Store(home), pipeline.load(), name, out, progress=open_progress(), **options)
     click.echo(f"{out}: {num_rows:,} nodes, by {model.label}")
 
 
-RECIPE_COMMANDS = (new, validate, status, leaderboard, inspect, budgets, predict)
+@click.command()
+@pipeline_argument
+@click.argument("name", shell_complete=complete_tables)
+@click.argument("out", type=click.Path(path_type=Path, file_okay=False))
+@click.pass_obj
+def bundle(home: Path | None, pipeline: Asked, name: str, out: Path) -> None:
+    """Copies what the training of [[train]] table NAME needs into the folder OUT, to train on another machine.
+
+    There, `python -m trainers --from OUT` trains; it needs neither the raw data nor Dagster.
+
+    Example: graphmill bundle python-environment sage for-the-gpu
+    """
+    from assets.storage.store import Store
+    from jobs.commands.bundle import bundle_table
+
+    bundle_table(Store(home), pipeline.load(), name, out, click.echo)
+
+
+RECIPE_COMMANDS = (new, validate, status, leaderboard, inspect, budgets, chunks, predict, bundle)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobs.commands.options import Asked, complete_tables, pipeline_argument, threads_option, training_options
+from jobs.commands.options import (
+    Asked,
+    complete_tables,
+    pipeline_argument,
+    threads_option,
+    training_options,
+    yes_option,
+)
 
 if TYPE_CHECKING:
     from assets.pipeline.file import Pipeline
@@ -17,41 +25,47 @@ if TYPE_CHECKING:
 @click.command()
 @pipeline_argument
 @threads_option
+@yes_option
 @click.pass_obj
-def build(home: Path | None, pipeline: Asked, threads: int | None) -> None:
+def build(home: Path | None, pipeline: Asked, threads: int | None, yes: bool) -> None:
     """Builds the artifacts of a pipeline without training.
 
     Example: graphmill build python-environment
     """
     from jobs.launch import Launch, launch
+    from jobs.operations.question import ask_about
 
-    launch(Launch(pipeline=pipeline.load(), selection="preprocess", home=home, threads=threads))
+    loaded = pipeline.load()
+    ask_about(loaded, trains=False, yes=yes)
+    launch(Launch(pipeline=loaded, selection="preprocess", home=home, threads=threads))
 
 
 @click.command()
 @pipeline_argument
 @click.argument("names", nargs=-1, shell_complete=complete_tables)
 @training_options
+@yes_option
 @click.pass_obj
-def train(home: Path | None, pipeline: Asked, names: tuple[str, ...], training: dict[str, Any]) -> None:
+def train(home: Path | None, pipeline: Asked, names: tuple[str, ...], training: dict[str, Any], yes: bool) -> None:
     """Trains the [[train]] tables NAMES of a pipeline, or all, on artifacts that are built already.
 
     Example: graphmill train python-environment sage --resume
     """
-    _launch(pipeline.load(), "train", home=home, names=names, **training)
+    _launch(pipeline.load(), "train", yes=yes, home=home, names=names, **training)
 
 
 @click.command()
 @pipeline_argument
 @threads_option
 @training_options
+@yes_option
 @click.pass_obj
-def run(home: Path | None, pipeline: Asked, threads: int | None, training: dict[str, Any]) -> None:
+def run(home: Path | None, pipeline: Asked, threads: int | None, training: dict[str, Any], yes: bool) -> None:
     """Builds whatever is missing, trains, and prints the leaderboard.
 
     Example: graphmill run sbm --set train.epochs=5
     """
-    _launch(pipeline.load(), "all", home=home, threads=threads, **training)
+    _launch(pipeline.load(), "all", yes=yes, home=home, threads=threads, **training)
 
 
 @click.command()
@@ -65,7 +79,7 @@ def demo(home: Path | None, threads: int | None, training: dict[str, Any]) -> No
 
     Example: graphmill demo
     """
-    _launch(Asked("python-environment").load(), "all", home=home, threads=threads, **training)
+    _launch(Asked("python-environment").load(), "all", yes=True, home=home, threads=threads, **training)
     click.echo("\nmake ui (or graphmill ui) opens these runs, their figures and checks in the browser.")
     click.echo("graphmill ls lists the artifacts; graphmill run sbm trains on another graph.")
 
@@ -73,13 +87,18 @@ def demo(home: Path | None, threads: int | None, training: dict[str, Any]) -> No
 RUN_COMMANDS = (build, train, run, demo)
 
 
-def _launch(pipeline: Pipeline, selection: Selection, **options: Any) -> None:
-    from jobs.commands.leaderboard import Entry, print_leaderboard
+def _launch(pipeline: Pipeline, selection: Selection, *, yes: bool, **options: Any) -> None:
+    from jobs.commands.leaderboard import entry_of, print_leaderboard
     from jobs.launch import Launch, launch
+    from jobs.operations.question import ask_about
 
+    names = options.get("names") or [table.name for table in pipeline.train]
+    ask_about(
+        replace(pipeline, train=tuple(table for table in pipeline.train if table.name in names)), trains=True, yes=yes
+    )
     outcome = launch(Launch(pipeline=pipeline, selection=selection, **options))
     entries = [
-        Entry(table=table, models=outcome.artifacts[table.name])
+        entry_of(pipeline, table, outcome.artifacts[table.name])
         for table in pipeline.train
         if table.name in outcome.artifacts
     ]

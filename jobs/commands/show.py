@@ -9,6 +9,7 @@ from typing import Any
 
 from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
+from assets.storage.repair import lineage_problems
 from assets.storage.store import Store
 from assets.storage.version import short
 from jobs.commands.names import find_artifact
@@ -126,7 +127,7 @@ def verify_artifacts(store: Store, names: tuple[str, ...]) -> Iterator[Verified]
     named += [artifact.open_part(name) for artifact in named for name in artifact.parts]
     for artifact in named if names else store.artifacts():
         about = {"label": artifact.label, "path": str(artifact.path), "num_bytes": artifact.num_bytes}
-        yield Verified(**about, problems=artifact.verify(threads=2))
+        yield Verified(**about, problems=artifact.verify(threads=2) + lineage_problems(store, artifact))
     for path, reason in {} if names else store.damaged().items():
         label = f"{path.parent.name}/{short(path.name)}"
         yield Verified(label=label, path=str(path), num_bytes=None, problems=[reason])
@@ -139,7 +140,7 @@ def print_verified(found: Verified) -> None:
     for problem in found.problems:
         print(f"  {problem}")
     if found.problems:
-        print(f"  remedy: remove {found.path} and run the pipeline again: it will be rebuilt")
+        print(f"  remedy: graphmill repair {found.label}, then run the pipeline again: it will be rebuilt")
 
 
 def _input(entry: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ import glob
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     import duckdb
 
 Format = Literal["table", "csv", "json"]
+INTERRUPT_SECONDS = 0.1
+"""How long a query has to end before it is interrupted again."""
 TABLE_ROWS = 200
 """Rows that a printed table has at most; the other formats have all."""
 
@@ -61,12 +64,29 @@ def query(store: Store, sql: str) -> Answer:
         statements = connection.extract_statements(sql)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise _wrong(sql, "it is not one SELECT", columns)
-        result = connection.execute(statements[0])
-        return Answer(columns=tuple(name for name, *_ in result.description or ()), rows=result.fetchall())
+        return _answer(connection, statements[0])
     except duckdb.Error as error:
         raise _wrong(sql, str(error).strip(), columns) from error
     finally:
         connection.close()
+
+
+def _answer(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> Answer:
+    """Answers one statement; Ctrl-C ends it, which DuckDB would not notice in the thread that waits."""
+
+    def work() -> Answer:
+        result = connection.execute(statement)
+        return Answer(columns=tuple(name for name, *_ in result.description or ()), rows=result.fetchall())
+
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(work)
+        try:
+            return answer.result()
+        except KeyboardInterrupt:
+            # DuckDB forgets an interrupt that comes before the query has begun.
+            while not wait([answer], INTERRUPT_SECONDS).done:
+                connection.interrupt()
+            raise
 
 
 def print_query(store: Store, sql: str | None, form: Format = "table", write: Callable[[str], Any] = print) -> None:

@@ -28,6 +28,7 @@ class State:
 
     Attributes:
         step: name of the step.
+        split: the split that it is of, where the pipeline lists several; "" otherwise.
         label: stage and version.
         version: in full.
         artifact: what the store has, None where it would be built.
@@ -39,6 +40,12 @@ class State:
     version: str
     artifact: Artifact | None
     reasons: tuple[str, ...] = ()
+    split: str = ""
+
+    @property
+    def name(self) -> str:
+        """Step, and split where there are several."""
+        return f"{self.step}, split {self.split}" if self.split else self.step
 
 
 def pipeline_states(pipeline: Pipeline, home: Path | None) -> list[State]:
@@ -50,7 +57,8 @@ def pipeline_states(pipeline: Pipeline, home: Path | None) -> list[State]:
     store, versions = Store(home), Versions()
     data = preprocessing_steps(pipeline, home_folder(home))
     stored, states, missing = store.artifacts(), [], set()
-    for step in [*data, *training_steps(pipeline, data)]:
+    steps = [*data, *training_steps(pipeline, data)]
+    for step in (one for each in steps for one in each.apart):
         for config, version in zip(step.configs, versions.of(step), strict=True):
             artifact, reasons = store.find(step.recipe.name, version), ()
             if artifact is None:
@@ -58,7 +66,11 @@ def pipeline_states(pipeline: Pipeline, home: Path | None) -> list[State]:
                 like = _most_like(canonical(config), [each for each in stored if each.stage == step.recipe.name])
                 reasons = () if like is None else tuple(_reasons(step, config, versions, like, missing))
             label = f"{step.recipe.name}/{short(version)}"
-            states.append(State(step=step.name, label=label, version=version, artifact=artifact, reasons=reasons))
+            states.append(
+                State(
+                    step=step.name, label=label, version=version, artifact=artifact, reasons=reasons, split=step.split
+                )
+            )
     return states
 
 
@@ -69,7 +81,7 @@ def print_status(pipeline: Pipeline, home: Path | None, write: Callable[[str], A
         InputError: raw content is missing or unreadable.
     """
     states = pipeline_states(pipeline, home)
-    width = max(len(state.step) for state in states)
+    width = max(len(state.name) for state in states)
     for state in states:
         if state.artifact is not None:
             what = f"is there     {format_bytes(state.artifact.total_bytes):>10}"
@@ -77,7 +89,7 @@ def print_status(pipeline: Pipeline, home: Path | None, write: Callable[[str], A
             more = len(state.reasons) - MOST_REASONS
             shown = [*state.reasons[:MOST_REASONS], *([f"{more} more"] if more > 0 else [])]
             what = f"to be built  {'; '.join(shown) or 'nothing like it was built before'}"
-        write(f"{state.step:{width}}  {state.label:28}  {what}")
+        write(f"{state.name:{width}}  {state.label:28}  {what}")
     missing = sum(state.artifact is None for state in states)
     write(
         f"{missing} of {len(states)} to be built: graphmill run {pipeline.reference}"
@@ -95,6 +107,7 @@ def status_json(pipeline: Pipeline, home: Path | None) -> list[dict[str, Any]]:
     return [
         {
             "step": state.step,
+            "split": state.split or None,
             "stage": state.label.partition("/")[0],
             "version": state.version,
             "is_there": state.artifact is not None,

@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -44,7 +44,7 @@ def show(home: Path | None, name: str, as_json: bool) -> None:
     """Shows one artifact: recipe, inputs, checks, numbers, files.
 
     NAME is any unique beginning of a version, also as stage/beginning; or PIPELINE/STEP, and PIPELINE/STEP/SEED where a [[train]] table has
-    several seeds.
+    several seeds. Where the pipeline lists splits, the split stands before the seed.
 
     Example: graphmill show python-environment/sage
     """
@@ -70,13 +70,31 @@ def verify(home: Path | None, names: tuple[str, ...], as_json: bool) -> None:
     from jobs.commands.show import print_verified, verify_artifacts
 
     found = []
-    for each in verify_artifacts(_store(home), names):
+    for each in verify_artifacts(_store(home, there=True), names):
         found.append(each)
         if not as_json:
             print_verified(each)
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found], indent=2))
     if any(each.problems for each in found):
+        sys.exit(EXIT_DAMAGED)
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@click.pass_obj
+def repair(home: Path | None, names: tuple[str, ...], yes: bool, dry_run: bool) -> None:
+    """Removes damaged artifacts NAMES (as for `show`), or all, and what was built from other bytes; shows them and asks first.
+
+    The next run of a pipeline builds what it needs of them again. Exit code 1 if something damaged stays.
+
+    Example: graphmill repair --dry-run
+    """
+    from jobs.commands.repair import repair_store
+
+    if repair_store(_store(home, there=True), names, yes=yes, dry_run=dry_run):
         sys.exit(EXIT_DAMAGED)
 
 
@@ -124,19 +142,45 @@ def sql(home: Path | None, query: str | None, form: Literal["table", "csv", "jso
     print_query(_store(home), query, form, click.echo)
 
 
+def _keep_or_runs(context: click.Context, parameter: click.Parameter, older: str | None) -> str | None:
+    """Refuses a command that says neither which artifacts nor which runs it is about."""
+    if older is None and context.params.get("keep") is None:
+        raise click.MissingParameter(ctx=context, param_type="option", param_hint="'--keep' (or '--runs')")
+    return older
+
+
 @click.command()
-@click.option("--keep", type=click.IntRange(min=0), required=True, help="Newest versions of each stage that stay.")
+@click.option(
+    "--keep",
+    is_eager=True,
+    type=click.IntRange(min=0),
+    help="Newest versions that stay, of each train table, seed and split, and of each pipeline's data.",
+)
+@click.option(
+    "--runs",
+    "older",
+    metavar="AGE",
+    callback=_keep_or_runs,
+    help="Removes runs of the history as well, as prune-runs --older AGE does: 30d.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.pass_obj
-def gc(home: Path | None, keep: int, yes: bool, dry_run: bool) -> None:
+def gc(home: Path | None, keep: int | None, older: str | None, yes: bool, dry_run: bool) -> None:
     """Removes old artifacts that no kept artifact and no running job refers to; shows them and asks first.
 
-    Example: graphmill gc --keep 3 --dry-run
+    With --runs it removes old runs of the history, too, or these alone where --keep is not given.
+
+    Example: graphmill gc --keep 3 --runs 30d --dry-run
     """
     from jobs.commands.gc import collect_garbage
 
-    collect_garbage(_store(home), keep, yes=yes, dry_run=dry_run)
+    if keep is not None:
+        collect_garbage(_store(home), keep, yes=yes, dry_run=dry_run)
+    if older is not None:
+        from jobs.commands.prune_runs import prune_runs
+
+        prune_runs(home, older, click.echo, yes=yes, dry_run=dry_run)
 
 
 @click.command()
@@ -156,13 +200,82 @@ def timeline(home: Path | None, name: str, out: Path | None) -> None:
     click.echo(f"drawn in {write_timeline(model, out)}")
 
 
-STORE_COMMANDS = (ls, show, verify, diff, sql, gc, timeline)
+@click.command()
+@click.argument("name", required=False)
+@click.option("--devices", type=click.IntRange(1, 64), default=8, show_default=True, help="Devices to share.")
+@click.option("--sample", type=float, help="Seconds in which a sampler draws and marks a batch.")
+@click.option("--extract", type=float, help="Seconds in which a trainer extracts the rows of a batch.")
+@click.option("--train", type=float, help="Seconds in which a trainer trains on a batch.")
+@click.option("--standby", type=float, help="Seconds in which a standby trainer extracts; default as a trainer.")
+@click.option("--batches", type=click.IntRange(1), help="Batches of an epoch.")
+@click.option("--group", type=click.IntRange(0), help="Batches per update; 0 = trainers wait for no update.")
+@click.option("--queue", type=click.IntRange(0), default=0, help="Batches that may wait; 0 = any number.")
+@click.option("--jitter", type=float, default=0.0, help="Share by which times vary, in [0, 1).")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Draws the result to this PNG.")
+@json_option
+@click.pass_obj
+def simulate(home: Path | None, name: str | None, devices: int, out: Path | None, as_json: bool, **given: Any) -> None:
+    """Simulates an epoch for every split of devices into samplers and trainers, with the stage times of a model, NAME as for `show`.
+
+    Times that are given count instead of the model's; without NAME, --sample and --train are needed.
+
+    Example: graphmill simulate --sample 0.02 --train 0.06 --devices 8
+    """
+    from jobs.commands.names import find_artifact
+    from jobs.commands.simulate import measured_workload, print_simulation, simulation
+    from jobs.figures.allocation import write_allocation
+    from kernels.errors import InputError
+    from trainers.simulator.workload import Workload
+
+    known = measured_workload(find_artifact(_store(home), name)) if name else {}
+    known |= {key: value for key, value in given.items() if value is not None}
+    if not {"sample", "train"} <= known.keys():
+        raise InputError("there is neither a model nor both --sample and --train", "give NAME, or both times")
+    found = simulation(Workload(**known), devices)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        print_simulation(found, click.echo)
+    if out is not None:
+        write_allocation(found, out)
+        click.echo(f"drawn in {out}", err=as_json)
 
 
-def _store(home: Path | None) -> Store:
+@click.command("prune-runs")
+@click.option(
+    "--older",
+    default="30d",
+    show_default=True,
+    metavar="AGE",
+    help="Runs that ended at least this long ago go: 30d, 12h, 2w.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@click.pass_obj
+def prune_runs(home: Path | None, older: str, yes: bool, dry_run: bool) -> None:
+    """Removes old runs from the history of the web UI; shows them and asks first. What they built stays.
+
+    The last run that built or reused each asset stays as well, however old it is.
+
+    Example: graphmill prune-runs --older 30d --dry-run
+    """
+    from jobs.commands.prune_runs import prune_runs
+
+    prune_runs(home, older, click.echo, yes=yes, dry_run=dry_run)
+
+
+STORE_COMMANDS = (ls, show, verify, repair, diff, sql, gc, prune_runs, timeline, simulate)
+
+
+def _store(home: Path | None, *, there: bool = False) -> Store:
+    """Returns the store of a home; with `there`, it has to be there."""
     from assets.storage.store import Store
+    from kernels.errors import InputError
 
     store = Store(home)
+    if not store.home.is_dir() and (there or store.home.exists()):
+        what = "is no folder" if store.home.exists() else "does not exist"
+        raise InputError(f"the home {store.home} {what}", "give the home that was meant by --home or GRAPHMILL_HOME")
     for line in store.sweep():
         click.echo(f"removed what an interrupted build had left (.staging/{line})", err=True)
     return store

@@ -1,7 +1,8 @@
 """Starts the web UI with its daemon and its code server, on this machine only.
 
-The open-source web server has no login and accepts changes from other web pages, so it listens on the loopback address. To
-reach it from elsewhere, put a proxy with authentication before it, or forward the port: `ssh -L 3000:127.0.0.1:3000 HOST`.
+The open-source web server has no login, so it listens on the loopback address, and a guard (jobs/web/same_origin.py) refuses what other web
+pages send to it. To reach it from elsewhere, put a proxy with authentication before it, or forward the port:
+`ssh -L 3000:127.0.0.1:3000 HOST`.
 """
 
 import os
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,9 +20,11 @@ from assets.building.child import start_child
 from assets.pipeline.file import FOLDER_VARIABLE
 from assets.storage.filesystem import take_lock
 from assets.storage.home import ROOT
+from jobs.operations.reload import UI_VARIABLE
 from jobs.runs import guard
 from jobs.runs.dead_runs import fail_dead_runs
 from jobs.runs.instance import environment, init_home, open_instance
+from jobs.web.__main__ import NAMES_VARIABLE, PORT_VARIABLE
 from kernels.errors import InputError
 
 ADDRESS = "127.0.0.1"
@@ -45,13 +48,19 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """Has the kernel interrupt a process when its parent is gone, killed with SIGKILL for example."""
 
 
-def serve(home: Path | None = None, port: int | None = None, report: Callable[[str], None] = print) -> None:
+def serve(
+    home: Path | None = None,
+    port: int | None = None,
+    report: Callable[[str], None] = print,
+    names: Sequence[str] = (),
+) -> None:
     """Runs the web UI, its daemon and its code server until Ctrl-C or SIGTERM, and ends all of them and their runs then.
 
     Args:
         home: home of store and history, None for the default.
         port: None for 3000, or the next free one.
         report: gets the address, and a line at the end.
+        names: under which a proxy serves it, each with its port where that is none of the usual ones.
 
     Raises:
         InputError: a web UI of this home runs already, the port is taken, or the home cannot be written; or the servers ended by
@@ -63,14 +72,14 @@ def serve(home: Path | None = None, port: int | None = None, report: Callable[[s
         for run_id in fail_dead_runs(instance):
             report(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
     chosen = free_port(port)
-    dagster = ["-m", "dagster", "dev", "-w", str(WORKSPACE), "-h", ADDRESS, "-p", str(chosen)]
+    dagster = dev_arguments([WORKSPACE], chosen)
     address = f"http://{ADDRESS}:{chosen}"
     os.pwrite(lock, address.encode().ljust(LONGEST_ADDRESS), 0)
     report(f"the web UI is at {address} in a few seconds; its history and artifacts are in {folder}")
     sys.stdout.flush()
     with _stop_signals() as stop:
         command = [sys.executable, "-c", END_WITH_PARENT, "-W", SUPERSEDED, *dagster]
-        servers = start_child(command, os.environ | server_environment(folder), pass_fds=[lock])
+        servers = start_child(command, os.environ | server_environment(folder, chosen, names), pass_fds=[lock])
         try:
             while servers.poll() is None and not stop.is_set():
                 stop.wait(guard.POLL_SECONDS)
@@ -132,11 +141,24 @@ def only_one(home: Path) -> int:
     return lock
 
 
-def server_environment(home: Path) -> dict[str, str]:
-    """Returns the environment of the UI's processes: the home, and the pipelines folder as seen from here."""
+def dev_arguments(workspaces: Sequence[Path], port: int) -> list[str]:
+    """Returns the arguments of Python that start the web server, the daemon and the code servers of workspace files."""
+    files = [word for path in workspaces for word in ("-w", str(path))]
+    return ["-m", "jobs.web", "dev", *files, "-h", ADDRESS, "-p", str(port)]
+
+
+def server_environment(home: Path, port: int, names: Sequence[str] = ()) -> dict[str, str]:
+    """Returns the environment of the UI's processes: the home, the pipelines folder as seen from here, and what the server is called.
+
+    Args:
+        home: of store and history.
+        port: that the web server listens on.
+        names: under which a proxy serves it.
+    """
     pipelines = Path(os.environ.get(FOLDER_VARIABLE) or "pipelines").absolute()
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return environment(home) | {FOLDER_VARIABLE: str(pipelines), "PYTHONPATH": os.pathsep.join(paths)}
+    called = {UI_VARIABLE: f"http://{ADDRESS}:{port}", PORT_VARIABLE: str(port), NAMES_VARIABLE: " ".join(names)}
+    return environment(home) | called | {FOLDER_VARIABLE: str(pipelines), "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def free_port(port: int | None) -> int:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from assets.sampling.config import SamplingConfig
@@ -22,6 +23,19 @@ TYPES = {"int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN", "tuple[int, ...]
 
 NODES = {"version": "VARCHAR", "node_id": "BIGINT", "original_id": "BIGINT", "name": "VARCHAR", "class": "VARCHAR"}
 """Columns of the view `nodes`."""
+
+
+MODEL_COLUMNS = {
+    "pipeline": "VARCHAR",
+    "train_table": "VARCHAR",
+    "seed": "BIGINT",
+    "split": "VARCHAR",
+    "version": "VARCHAR",
+    "graph": "VARCHAR",
+}
+MODEL_COLUMNS |= {"model": "VARCHAR", "trainer": "VARCHAR", "metric": "VARCHAR", "valid": "DOUBLE", "test": "DOUBLE"}
+MODEL_COLUMNS |= {"best_epoch": "BIGINT", "epochs_run": "BIGINT", "started": "TIMESTAMP", "seconds": "DOUBLE"}
+"""Columns of the view `models`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +64,7 @@ def views(artifacts: Iterable[Artifact]) -> dict[str, View]:
             _files,
             key | {"name": "VARCHAR", "bytes": "BIGINT", "dtype": "VARCHAR", "shape": "JSON", "digest": "VARCHAR"},
         ),
+        "models": (partial(_models, splits_of(artifacts)), MODEL_COLUMNS),
         "ledger": (
             _moves,
             {"version": "VARCHAR", "link": "VARCHAR", "kind": "VARCHAR", "phase": "VARCHAR", "layer": "BIGINT"}
@@ -141,6 +156,39 @@ def _files(artifact: Artifact) -> Iterator[dict[str, Any]]:
         yield _key(artifact) | {"name": name} | dict(entry)
 
 
+def splits_of(artifacts: Iterable[Artifact]) -> dict[str, str]:
+    """Returns version -> split of the graphs that have one of several splits of their source."""
+    found = {each.version: each.config.get("split") for each in artifacts if each.stage == "graph"}
+    return {version: str(split) for version, split in found.items() if split is not None}
+
+
+def _models(splits: Mapping[str, str], artifact: Artifact) -> Iterator[dict[str, Any]]:
+    """A model with the pipeline and table that asked for it first, the split of its graph, and its scores."""
+    train, numbers, run = artifact.config.get("train"), artifact.summary.get("numbers", {}), artifact.run_record()
+    if artifact.stage != "model" or train is None:
+        return
+    pipeline, _, table = str(run.get("execution", {}).get("asked_by", "")).partition("/")
+    graph = artifact.inputs.get("graph", {}).get("version")
+    metric = train.get("metric", TrainConfig.metric)
+    yield {
+        "pipeline": pipeline or None,
+        "train_table": table or None,
+        "seed": artifact.config.get("seed"),
+        "split": splits.get(graph or ""),
+        "version": short(artifact.version),
+        "graph": short(graph) if graph else None,
+        "model": train.get("model", TrainConfig.model),
+        "trainer": train.get("trainer", TrainConfig.trainer),
+        "metric": metric,
+        "valid": numbers.get(f"valid_{metric}"),
+        "test": numbers.get(f"test_{metric}"),
+        "best_epoch": numbers.get("best_epoch"),
+        "epochs_run": numbers.get("epochs_run"),
+        "started": _utc(run.get("started")),
+        "seconds": run.get("seconds"),
+    }
+
+
 def _moves(artifact: Artifact) -> Iterator[dict[str, Any]]:
     for row in _ledger(artifact).get("moves", ()):
         yield {"version": short(artifact.version)} | row
@@ -158,7 +206,8 @@ def _ledger(artifact: Artifact) -> dict[str, Any]:
 def _metrics(artifacts: Iterable[Artifact]) -> View:
     """One row per model and epoch, with the whole config in columns, so that a question needs no join."""
     columns = {"version": "VARCHAR", "graph": "VARCHAR", "epoch": "BIGINT", "loss": "DOUBLE", "valid": "DOUBLE"}
-    columns["seed"] = "BIGINT"
+    columns |= {"seed": "BIGINT", "split": "VARCHAR"}
+    splits = splits_of(artifacts)
     keys = [
         each for schema in (TrainConfig, SamplingConfig) for each in fields(schema) if each.metadata.get("key", True)
     ]
@@ -173,6 +222,7 @@ def _metrics(artifacts: Iterable[Artifact]) -> View:
         )
         graph = artifact.inputs.get("graph", {}).get("version")
         about = config | {"version": short(artifact.version), "graph": short(graph) if graph else None}
+        about["split"] = splits.get(graph or "")
         rows += [added | about | row for row in measured]
     # What later recipes record beside the known columns keeps its name and takes the type of its values.
     for name in sorted({name for row in rows for name in row} - columns.keys()):

@@ -9,16 +9,8 @@ from typing import Any
 
 from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
+from trainers.checks import TIERS
 from trainers.record.timeline import STEP, WAIT
-
-TIERS = {
-    "hits_device": "device",
-    "hits_host": "host",
-    "hits_disk_cache": "disk cache",
-    "hits_packed": "packed",
-    "misses": "feature file",
-}
-"""Counts of the ledger -> the place that rows came from; rows of a training without a cache all come from the feature file."""
 
 LINKS = {
     "disk": "disk",
@@ -44,8 +36,9 @@ def epoch_cost(model: Artifact) -> dict[str, dict[str, float]]:
         moved[row["link"]] += row["asked_bytes" if row["link"] == "mapped" else "moved_bytes"]
     counts = {row["name"]: row["n"] for row in ledger["counts"] if row["layer"] == 0}
     rows = {place: counts[name] / epochs for name, place in TIERS.items() if name in counts}
-    if not rows and "inputs" in counts:
-        rows = {"feature file": (counts["inputs"] - counts.get("without_features", 0)) / epochs}
+    told = sum(counts[name] for name in TIERS if name in counts)
+    if rest := counts.get("inputs", 0) - counts.get("without_features", 0) - told:
+        rows[TIERS["misses"]] = rest / epochs
     sums = {LINKS[link]: moved[link] / epochs for link in LINKS if link in moved}
     return {"seconds": _seconds(model.run_record()), "rows": rows, "bytes": sums}
 

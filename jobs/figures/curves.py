@@ -24,8 +24,13 @@ MAX_ROWS = 200
 """A table is stored with every materialisation, so a long one keeps its last rows."""
 
 
-def curve_metadata(models: Sequence[Artifact]) -> dict[str, Any]:
-    """Returns the figure and the table of the models' epochs."""
+def curve_metadata(models: Sequence[Artifact], splits: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns the figure and the table of the models' epochs.
+
+    Args:
+        models: of a train table.
+        splits: of each model, where there are several.
+    """
     histories = [read_history(model) for model in models]
     records = [
         dg.TableRecord({"model": model.label, **{name: _plain(value) for name, value in row.items()}})
@@ -35,8 +40,9 @@ def curve_metadata(models: Sequence[Artifact]) -> dict[str, Any]:
     columns = {name: value for record in records for name, value in record.data.items()}
     schema = dg.TableSchema([dg.TableColumn(name, _type(value)) for name, value in columns.items()])
     rows = [dg.TableRecord({name: record.data.get(name) for name in columns}) for record in records[-MAX_ROWS:]]
+    names = [called(model, split) for model, split in zip(models, splits or [""] * len(models), strict=True)]
     metric = models[0].config["train"]["metric"]
-    drawn = draw_curves(histories, [seed_of(model) for model in models], metric)
+    drawn = draw_curves(histories, names, metric)
     return {
         "learning curve": figure("learning curve", drawn),
         "epochs": dg.MetadataValue.table(records=rows, schema=schema),
@@ -48,9 +54,9 @@ def read_history(model: Artifact) -> list[dict[str, Any]]:
     return [json.loads(line) for line in model.file("metrics.jsonl").read_text().splitlines()]
 
 
-def seed_of(model: Artifact) -> str:
+def called(model: Artifact, split: str = "") -> str:
     """Returns what a model is called among those of its table."""
-    return f"seed {model.config['seed']}"
+    return f"split {split}, seed {model.config['seed']}" if split else f"seed {model.config['seed']}"
 
 
 def draw_curves(histories: Sequence[Sequence[dict[str, Any]]], names: Sequence[str], metric: str = "accuracy") -> bytes:

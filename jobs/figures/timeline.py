@@ -9,16 +9,19 @@ from typing import Any
 from assets.storage.artifact import Artifact
 from assets.storage.version import short
 from kernels.errors import InputError
-from trainers.record.timeline import WAIT, hidden_share, lanes
+from trainers.record.timeline import COMPUTE, SYNCHRONISE, WAIT, hidden_share, lanes
 
 COLOURS = {
     "train": "#4477aa",
+    COMPUTE: "#4477aa",
     "sample": "#ee6677",
     "load graph": "#ee6677",
     "load rows": "#228833",
     "gather": "#ccbb44",
+    "extract": "#ccbb44",
     "assemble": "#ccbb44",
     WAIT: "#dddddd",
+    SYNCHRONISE: "#eeeeee",
 }
 """Of the phases that have one; others take matplotlib's."""
 

@@ -6,27 +6,33 @@ itself is killed, the guard does the same. Dagster's own subprocess client sends
 """
 
 import os
+import signal
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from dagster import (
     DagsterExecutionInterruptedError,
     PipesClientCompletedInvocation,
-    PipesTempFileContextInjector,
-    PipesTempFileMessageReader,
+    PipesFileContextInjector,
+    PipesFileMessageReader,
     open_pipes_session,
 )
 
 from assets.building.child import child_environment, start_child
 from assets.storage.home import ROOT
+from assets.storage.staging import Staging
 from jobs.runs import guard
 from jobs.runs.cancellation import CANCEL_POLL_SECONDS, is_canceled
 from kernels.errors import InputError
+
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+"""Exit codes of a guard that was killed, and of one whose command was."""
 
 
 class ChildProcesses(dg.PipesClient):
@@ -57,7 +63,7 @@ class ChildProcesses(dg.PipesClient):
             env: more environment variables.
 
         Raises:
-            InputError: the child reported one.
+            InputError: the child reported one, or was killed.
             dagster.Failure: it ended with another exit code than 0.
         """
         with _pipes_session(context, extras or {}) as session:
@@ -68,6 +74,11 @@ class ChildProcesses(dg.PipesClient):
         for message in invocation.get_custom_messages():
             if isinstance(message, Mapping) and "problem" in message:
                 raise InputError(str(message["problem"]), str(message.get("remedy", "")))
+        if code in KILLED:
+            problem = f"{' '.join(command)} was killed (often: out of memory)"
+            raise InputError(
+                problem, "lower what takes memory (batch_size, fanouts, hidden, [memory]), then go on with --resume"
+            )
         if code != 0:
             description = f"{' '.join(command)} ended with exit code {code}; its standard error is in this step's log"
             raise dg.Failure(description=description, allow_retries=False)
@@ -93,8 +104,13 @@ class ChildProcesses(dg.PipesClient):
 
 @contextmanager
 def _pipes_session(context: dg.AssetExecutionContext, extras: Mapping[str, Any]) -> Iterator[dg.PipesSession]:
-    reader, injector = PipesTempFileMessageReader(), PipesTempFileContextInjector()
+    # Under the home, so that nothing stays in /tmp after a kill: the next run sweeps it, as it does what writers leave.
+    staging = Staging(Path(context.instance.root_directory) / "store")
     with ExitStack() as stack:
+        staging.open()
+        stack.callback(staging.close)
+        injector = PipesFileContextInjector(str(staging.folder / "context"))
+        reader = PipesFileMessageReader(str(staging.folder / "messages"))
         with warnings.catch_warnings():
             # Dagster warns of a preview function that it calls itself.
             warnings.simplefilter("ignore", dg.PreviewWarning)

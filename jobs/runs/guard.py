@@ -10,6 +10,8 @@ command, 128 + n after signal n. Standard library only: it starts in tens of mil
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 import signal
 import subprocess
@@ -18,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 
 POLL_SECONDS = 0.2
+PR_SET_PDEATHSIG = 1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 GRACE = (10.0, 5.0, 5.0)
 """Seconds to wait for the group to be gone after each of the signals."""
@@ -63,7 +66,9 @@ def watch(parent_id: int, grace: Sequence[float], command: Sequence[str]) -> int
     # A handler and not SIG_IGN: an ignored signal stays ignored across exec, and the command could not be interrupted.
     for number in SIGNALS[:2]:
         signal.signal(number, _stay)
-    child = subprocess.Popen(command)
+    # Where the guard is killed together with its parent, nobody is left to end the command: the system does it.
+    end_with_guard = functools.partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGKILL)
+    child = subprocess.Popen(command, preexec_fn=end_with_guard)  # noqa: PLW1509
     while child.poll() is None:
         if os.getppid() != parent_id:
             end_group(os.getpgrp(), lambda: group_members(os.getpgrp()) == [os.getpid()], grace)

@@ -1,7 +1,6 @@
 """The home of Dagster's history: `$GRAPHMILL_HOME`, which the web UI and the command line share."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,10 +9,14 @@ import dagster as dg
 
 from assets.storage.filesystem import make_folder, release_lock, replace_atomically, take_lock
 from assets.storage.home import VARIABLE, home_folder
+from assets.storage.refused import refusal
+from jobs.runs.history_errors import history_error, reporting_history, require_plain_name
 from kernels.errors import InputError
 
 SETTINGS = "dagster.yaml"
 HISTORY_LOCK = ".history.lock"
+MOST_SAID = 400
+"""Characters of a message of Dagster that are passed on."""
 
 DAGSTER_YAML = """\
 # Settings of Dagster for this home: https://docs.dagster.io/deployment/oss/dagster-yaml
@@ -24,8 +27,8 @@ telemetry:
 nux:
   enabled: false
 
-# One training at a time on this machine, whatever the number of runs. Raise the limit of the pool in the UI under Deployment.
-# With granularity `run`, two runs would hold the same slot.
+# One training at a time on this machine (pool gpu), and one step at a time that takes much memory (pool memory), whatever the number of
+# runs. Raise the limits of the pools in the UI under Deployment. With granularity `run`, two runs would hold the same slot.
 concurrency:
   pools:
     default_limit: 1
@@ -69,6 +72,7 @@ def init_home(home: str | os.PathLike[str] | None = None) -> tuple[Path, bool]:
         InputError: the folder cannot be made or written.
     """
     folder = home_folder(home)
+    require_plain_name(folder)
     path = folder / SETTINGS
     try:
         make_folder(folder)
@@ -83,23 +87,6 @@ def init_home(home: str | os.PathLike[str] | None = None) -> tuple[Path, bool]:
     return folder, True
 
 
-@contextmanager
-def reporting_full_history(home: Path) -> Iterator[None]:
-    """Turns what SQLite says on a full disk into an InputError; the history shares the disk with the artifacts."""
-    from sqlalchemy.exc import OperationalError
-
-    try:
-        yield
-    except OperationalError as error:
-        if "disk" not in str(error.orig):  # "database or disk is full", "disk I/O error"
-            raise
-        free = shutil.disk_usage(home).free
-        raise InputError(
-            f"the history of runs in {home} cannot be written: {error.orig}; {free:,} bytes are free",
-            "free space there, or point GRAPHMILL_HOME at a larger file system; artifacts that were finished are kept",
-        ) from error
-
-
 def environment(home: Path) -> dict[str, str]:
     """Returns the environment variables that make a process use this home for artifacts and for history."""
     return {VARIABLE: str(home), "DAGSTER_HOME": str(home)}
@@ -109,9 +96,14 @@ def open_instance(home: Path) -> dg.DagsterInstance:
     """Opens the history of a home, to be used as a context manager.
 
     Raises:
-        InputError: the folder cannot be made or written.
+        InputError: the folder cannot be made or written, or its settings or the history are damaged.
     """
     init_home(home)
+    with reporting_history(home), _reporting_settings(home):
+        return _open_instance(home)
+
+
+def _open_instance(home: Path) -> dg.DagsterInstance:
     lock = None
     while lock is None:
         lock = take_lock(home / HISTORY_LOCK, create=True, wait=True)
@@ -124,3 +116,19 @@ def open_instance(home: Path) -> dg.DagsterInstance:
         return instance
     finally:
         release_lock(lock)
+
+
+@contextmanager
+def _reporting_settings(home: Path) -> Iterator[None]:
+    """Turns what Dagster says about settings that somebody has edited into an InputError."""
+    try:
+        yield
+    except Exception as error:
+        path = home / SETTINGS
+        if refusal(error) or history_error(error, home) or path.read_bytes() == DAGSTER_YAML.encode():
+            raise
+        said = " ".join(str(error).split())
+        raise InputError(
+            f"the settings {path} cannot be used: {said[:MOST_SAID]}",
+            "correct them, or move the file away: the next command writes it anew",
+        ) from error

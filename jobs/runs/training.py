@@ -4,7 +4,8 @@ No `from __future__ import annotations` here: Dagster reads the types of a run's
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from enum import Enum
 from typing import Any
 
 import dagster as dg
@@ -13,11 +14,15 @@ from assets.definitions import Surroundings, asset_of, materialized
 from assets.pipeline.file import Pipeline
 from assets.pipeline.notes import origin_of
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs
+from assets.pipeline.sweep import join_steps, split_steps
+from assets.storage.artifact import Artifact
 from jobs.runs.children import ChildProcesses
+from jobs.runs.slot import POOL, held_slot
 from trainers.config import model_configs
 from trainers.recipe import REUSED, ModelRecipe
 
-POOL = "gpu"
+EpochLines = Enum("EpochLines", {"some": "some", "all": "all", "none": "none"})
+"""The choices of `epoch_lines`, named as one writes them; the launchpad refuses others before a step starts."""
 
 
 class TrainingRun(dg.Config):
@@ -28,7 +33,9 @@ class TrainingRun(dg.Config):
     # Trains again what is trained already; the new models take the places of the old ones.
     retrain: bool = False
     # Which epochs get a line in the log: some (about a hundred), all or none.
-    epoch_lines: str = "some"
+    epoch_lines: EpochLines = EpochLines["some"]
+    # Processes that share the training of a table with trainer = "distributed"; 0 for what the table says.
+    ranks: int = 0
 
 
 def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
@@ -37,6 +44,11 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
     Raises:
         InputError: a table is named like a stage, or the pipeline does not say how to sample.
     """
+    each = [_steps_of(one, split_steps(preprocessing, place)) for place, one in enumerate(pipeline.by_split)]
+    return join_steps(each, pipeline.splits, preprocessing, lambda name: f"graphmill train {pipeline.reference} {name}")
+
+
+def _steps_of(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
     sources, recipe = {step.name: step for step in preprocessing}, ModelRecipe()
     return [
         Step(
@@ -44,10 +56,7 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
             name=table.name,
             recipe=recipe,
             configs=configs,
-            inputs={
-                name: sources[pipeline.step_of(name, table.feature_table)]
-                for name in ("graph", "features", *table.technique.inputs)
-            },
+            inputs={name: sources[pipeline.step_of(name, table.feature_table)] for name in recipe.inputs(configs[0])},
             # Which rows are cached and where batches come from changes no weight: needed, recorded and no part of the version.
             reads={name: sources[name] for name in table.reads if name in sources},
             checks=recipe.expected_checks(configs[0]),
@@ -79,33 +88,48 @@ def training_asset(
         for model in models or ():
             around.report(f"{step.name}: reused {model.label}{REUSED}")
         if models is None:
-            found = find_inputs(around.store, step, versions)
-            invocation = children.run(
-                context=context,
-                command=[sys.executable, "-m", "trainers", pipeline.name, step.name],
-                extras={
-                    "path": str(pipeline.path),
-                    "text": pipeline.text,
-                    "table": step.name,
-                    "home": str(around.store.home),
-                    "inputs": {role: artifact.version for role, artifact in found.items()},
-                    "resume": config.resume,
-                    "retrain": config.retrain,
-                    "epoch_lines": config.epoch_lines,
-                },
-            )
-            reported = dict(invocation.get_materialize_result().metadata or {})
+            found = [find_inputs(around.store, each, versions) for each in step.apart]
+            with held_slot(context, POOL, around.report):
+                for each, one, inputs in zip(step.apart, pipeline.by_split, found, strict=True):
+                    ready = None if config.retrain else find_all(around.store, each, versions)
+                    for model in ready or ():
+                        around.report(f"{step.name}: reused {model.label}{REUSED}")
+                    if ready is None:
+                        given = _told(one, step.name, around, inputs, config)
+                        command = [sys.executable, "-m", "trainers", pipeline.name, step.name]
+                        invocation = children.run(context=context, command=command, extras=given)
+                        reported = dict(invocation.get_materialize_result().metadata or {})
             models = _trained(around, step, versions)
+            reported["trained_models"] = len(models)
         from jobs.figures.cost import cost_metadata
         from jobs.figures.curves import curve_metadata
         from jobs.figures.ledger_numbers import traffic_metadata
         from jobs.figures.timeline import timeline_metadata
 
-        last = models[-1]
-        shown = curve_metadata(models) | cost_metadata(last) | timeline_metadata(last) | traffic_metadata(last)
+        last, splits = models[-1], [each.split for each in step.apart for _ in each.configs]
+        shown = curve_metadata(models, splits) | cost_metadata(last) | timeline_metadata(last) | traffic_metadata(last)
         yield materialized(step, models, versions, reused=reused, extra=reported | shown)
 
-    return asset_of([step], body, pool=POOL, config=TrainingRun)
+    # Trainings run in the order of the file, after data that is ready to be built.
+    place = [table.name for table in pipeline.train].index(step.name)
+    return asset_of([step], body, config=TrainingRun, priority=-1 - place)
+
+
+def _told(
+    pipeline: Pipeline, name: str, around: Surroundings, inputs: Mapping[str, Artifact], config: TrainingRun
+) -> dict[str, Any]:
+    """Returns what a child is told that trains a table on one split."""
+    return {
+        "path": str(pipeline.path),
+        "text": pipeline.text,
+        "table": name,
+        "home": str(around.store.home),
+        "inputs": {role: artifact.version for role, artifact in inputs.items()},
+        "resume": config.resume,
+        "retrain": config.retrain,
+        "epoch_lines": config.epoch_lines.value,
+        "ranks": config.ranks,
+    }
 
 
 def _trained(around: Surroundings, step: Step, versions: Versions) -> list:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,15 @@ PRESS = """
 })()
 """
 """Presses the element with a text in the table row with another text, and tells whether it was there."""
+BUTTON = """
+(() => {
+  const found = [...document.querySelectorAll("button, a, input, [role=switch]")].find((each) =>
+    !each.disabled && (each.textContent.includes(%s) || each.getAttribute("aria-label") === %s || each.type === %s));
+  found?.click();
+  return found !== undefined;
+})()
+"""
+"""Presses the first button, link or switch with a text, a label or a type, and tells whether there was one."""
 
 
 def find_browser() -> str | None:
@@ -69,30 +79,65 @@ class Page:
         Raises:
             AssertionError: names what is missing and shows the text of the page.
         """
-        return asyncio.run(self._visit(url, wanted, click, picture))
+        script = None if click is None else PRESS % tuple(map(json.dumps, click))
+        return asyncio.run(self._see(url, wanted, [], script, picture))
 
-    async def _visit(self, url: str, wanted: list[str], click: tuple[str, str] | None, picture: Path | None) -> str:
+    def press(
+        self,
+        button: str,
+        wanted: list[str],
+        *,
+        unwanted: Sequence[str] = (),
+        picture: Path | None = None,
+        seconds: float = LIMIT_SECONDS,
+    ) -> str:
+        """Presses a button, a link or a switch of the page that is open, and waits for what follows. Returns the DOM as HTML.
+
+        Args:
+            button: a piece of its text, its label or its type.
+            wanted, unwanted: texts that the DOM holds afterwards, and others that it does not.
+            picture: where to write what the page looks like then.
+            seconds: how long to wait for it.
+
+        Raises:
+            AssertionError: names what is missing and shows the text of the page.
+        """
+        script = BUTTON % ((json.dumps(button),) * 3)
+        return asyncio.run(self._see(None, wanted, unwanted, script, picture, seconds))
+
+    async def _see(
+        self,
+        url: str | None,
+        wanted: list[str],
+        unwanted: Sequence[str],
+        script: str | None,
+        picture: Path | None,
+        seconds: float = LIMIT_SECONDS,
+    ) -> str:
         from websockets.asyncio.client import connect
 
-        limit = time.monotonic() + LIMIT_SECONDS
+        limit = time.monotonic() + seconds
         while not (found := re.search(r"DevTools listening on ws://([^/]+)/", self.log.read_text())):
             assert time.monotonic() < limit and self.process.poll() is None, self.log.read_text()
             await asyncio.sleep(0.1)
         async with connect(f"ws://{found[1]}/devtools/page/{self._target(found[1])}", max_size=1 << 28) as socket:
-            await _call(socket, "Page.navigate", url=url)
-            html, missing = "", wanted
-            while missing and time.monotonic() < limit:
+            if url is not None:
+                await _call(socket, "Page.navigate", url=url)
+            html, missing, pressed = "", [*wanted, *unwanted], script is None
+            while (missing or not pressed) and time.monotonic() < limit:
                 await asyncio.sleep(0.5)
-                if click is not None:
-                    pressed = await _call(socket, "Runtime.evaluate", expression=PRESS % tuple(map(json.dumps, click)))
-                    click = None if pressed["result"].get("value") else click
+                if not pressed:
+                    reply = await _call(socket, "Runtime.evaluate", expression=script)
+                    pressed = bool(reply["result"].get("value"))
                 reply = await _call(socket, "Runtime.evaluate", expression="document.documentElement.outerHTML")
                 html = reply["result"].get("value", "")
-                missing = [text for text in wanted if text not in html]
+                missing = [text for text in wanted if text not in html] + [text for text in unwanted if text in html]
             if picture is not None:
                 shot = await _call(socket, "Page.captureScreenshot", format="png")
                 picture.write_bytes(base64.b64decode(shot["data"]))
-            assert not missing, f"{url} lacks {missing}; it says {re.sub('<[^>]*>', ' ', html)[-3000:]}"
+            said = re.sub(r"<style.*?</style>|<[^>]*>", " ", html, flags=re.DOTALL)[-3000:]
+            assert pressed, f"{url} has no button {script}; it says {said}"
+            assert not missing, f"{url} lacks (or has) {missing}; it says {said}"
             return html
 
     def _target(self, host: str) -> str:

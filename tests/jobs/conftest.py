@@ -1,11 +1,13 @@
 """The one server that the tests of this folder share."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from jobs.commands.ui import WORKSPACE
-from tests.jobs.recipes import write_tiny
+from jobs.runs import guard
+from tests.jobs.recipes import write_tiny, write_watched
 from tests.jobs.server import Server
 
 
@@ -14,8 +16,14 @@ def server(tmp_path_factory):
     """The web server, the daemon and two code locations: the pipelines of a folder, and one whose trainings hang."""
     folder = tmp_path_factory.mktemp("server")
     # Other sizes, other artifacts: equal recipes would share them through the store.
-    for name, nodes in (("tiny", 300), ("edited", 350), ("during", 340), ("alone", 320), ("seen", 360)):
-        write_tiny(folder / "pipelines", name, nodes=f"300 -> {nodes}")
+    sizes = {"tiny": 300, "edited": 350, "during": 340, "alone": 320, "one": 370, "two": 380, "three": 390, "seen": 360}
+    for name, nodes in sizes.items():
+        write_tiny(folder / "pipelines", name, tables=("sage",), nodes=f"300 -> {nodes}")
+    write_watched(folder / "pipelines")
+    # Its time is half a day away.
+    hour = (datetime.now(UTC).hour + 12) % 24
+    schedule = f'\n[schedule]\ncron = "0 {hour} * * *"\nenabled = false\n'
+    write_tiny(folder / "pipelines", "timed", tables=("sage",), more=schedule, nodes="300 -> 365")
     stubborn = write_tiny(folder / "stubborn", "stubborn", nodes="300 -> 330")
     running = Server(
         folder,
@@ -27,3 +35,4 @@ def server(tmp_path_factory):
         yield running
     finally:
         running.stop()
+    assert not guard.group_members(running.process.pid), "an orphan"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from assets.pipeline.file import Pipeline, load_pipeline
 from trainers.config import TrainTable
@@ -34,10 +36,40 @@ hidden = 8
 epochs = 2
 """
 
+WATCHED = """
+[graph]
+source = "sbm"
+nodes = 290
+edges = 2000
+features = 8
+classes = 3
+[hotness]
+policy = "{policy}"
+[schedule]
+cron = "* * * * *"
+refresh = true
+"""
 
-def write_tiny(folder: Path, name: str = "tiny", **changes: str) -> Path:
-    """Writes the tiny recipe, with each text `key = old` replaced by `key = new` as `changes` say: nodes="300 -> 400"."""
-    text = TINY.format(name=name)
+
+def write_watched(folder: Path, policy: str = "degree") -> None:
+    """Writes the recipe `watched`, which a schedule and a sensor ask for every minute."""
+    (folder / "watched.toml").write_text(WATCHED.format(policy=policy))
+
+
+def write_tiny(
+    folder: Path, name: str = "tiny", tables: Collection[str] = ("sage", "gcn"), more: str = "", **changes: str
+) -> Path:
+    """Writes the tiny recipe, with each text `key = old` replaced by `key = new` as `changes` say: nodes="300 -> 400".
+
+    Args:
+        folder, name: where and under which name.
+        tables: the train tables that it keeps.
+        more: text that follows.
+        changes: key -> "old -> new".
+    """
+    head, *trains = TINY.format(name=name).split("\n[[train]]\n")
+    kept = [train for train in trains if any(f'name = "{table}"' in train for table in tables)]
+    text = "\n[[train]]\n".join([head, *kept]) + more
     for key, change in changes.items():
         old, new = change.split(" -> ")
         assert f"{key} = {old}\n" in text, (key, old)
@@ -48,5 +80,6 @@ def write_tiny(folder: Path, name: str = "tiny", **changes: str) -> Path:
     return path
 
 
-def load_tiny(folder: Path, name: str = "tiny", **changes: str) -> Pipeline:
+def load_tiny(folder: Path, name: str = "tiny", **changes: Any) -> Pipeline:
+    """Writes the tiny recipe and reads it; the arguments are those of `write_tiny`."""
     return load_pipeline(write_tiny(folder, name, **changes), TrainTable)

@@ -11,7 +11,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from jobs.commands.ui import free_port, server_environment
+from assets.storage.store import Store
+from jobs.commands.ui import dev_arguments, free_port, server_environment
 from jobs.runs import guard
 from jobs.runs.instance import init_home
 from tests.jobs.runs.processes import wait_for
@@ -21,23 +22,25 @@ FINISHED = ("SUCCESS", "FAILURE", "CANCELED")
 
 
 class Server:
-    """`dagster dev` over a home and a folder of pipelines, started from an unrelated directory.
+    """The processes of `graphmill ui` over a home and a folder of pipelines, started from an unrelated directory.
 
     Args:
         folder: holds home/, pipelines/ and the log.
         workspaces: workspace files.
         env: more environment variables of all its processes.
+        names: under which a proxy serves it.
     """
 
-    def __init__(self, folder: Path, workspaces: list[Path], env: dict[str, str] | None = None):
+    def __init__(
+        self, folder: Path, workspaces: list[Path], env: dict[str, str] | None = None, names: tuple[str, ...] = ()
+    ):
         self.folder, self.home, self.pipelines = folder, folder / "home", folder / "pipelines"
         self.pipelines.mkdir(parents=True, exist_ok=True)
         init_home(self.home)
         self.port = free_port(None)
-        self.environment = os.environ | server_environment(self.home) | {"GRAPHMILL_PIPELINES": str(self.pipelines)}
-        self.environment |= env or {}
-        files = [word for path in workspaces for word in ("-w", str(path))]
-        command = [sys.executable, "-m", "dagster", "dev", *files, "-h", "127.0.0.1", "-p", str(self.port)]
+        self.environment = os.environ | server_environment(self.home, self.port, names)
+        self.environment |= {"GRAPHMILL_PIPELINES": str(self.pipelines)} | (env or {})
+        command = [sys.executable, *dev_arguments(workspaces, self.port)]
         self.log = folder / "server.log"
         with open(self.log, "w") as log:
             # In a session of its own: in the background of a script it would ignore SIGINT and SIGTERM.
@@ -68,7 +71,7 @@ class Server:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/graphql", body, {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=60) as reply:
+        with urllib.request.urlopen(request, timeout=240) as reply:
             answer = json.load(reply)
         assert not answer.get("errors"), answer["errors"]
         return answer["data"]
@@ -127,6 +130,14 @@ class Server:
             f"{event['stepKey']}: {(event['failureMetadata'] or {}).get('description')} {event['error']['message']}"
             for event in failed
         ]
+
+    def assert_sound(self) -> None:
+        """Looks at every byte of the store, and for anything that is left half built."""
+        store = Store(self.home)
+        store.sweep()
+        assert not store.damaged() and all(not artifact.verify() for artifact in store.artifacts())
+        staging = store.root / ".staging"
+        assert not staging.exists() or not [path for path in staging.iterdir() if path.is_dir()]
 
     def assets(self, pipeline: str) -> dict[str, dict[str, Any]]:
         """Returns name -> staleness, data version and metadata of a pipeline's assets."""

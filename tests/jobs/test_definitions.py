@@ -47,8 +47,6 @@ def test_assets_have_keys_groups_versions_owners_and_checks(tiny, tmp_path):
     assert of_model["loss_fell"].description == ModelRecipe.says["loss fell"]
     names = {f"ti_ny__{selection}" for selection in ("preprocess", "train", "all")}
     assert names <= {job.name for job in definitions.resolve_all_job_defs()}
-    (training,) = [asset for asset in definitions.assets if dg.AssetKey(["ti-ny", "sage"]) in asset.keys]
-    assert training.op.pool == "gpu"
 
 
 def test_hotness_is_an_asset_that_reads_the_graph(tmp_path):
@@ -70,6 +68,29 @@ def test_hotness_is_an_asset_that_reads_the_graph(tmp_path):
         if check.asset_key.path[-1] == "hotness"
     }
     assert checks == dict.fromkeys(map(check_name, (*COUNTING_CHECKS, *LAYER_CHECKS, *HOTNESS.checks)), True)
+
+
+def test_chunks_follow_partitions_and_both_pages_have_tables(tmp_path):
+    path = write_tiny(tmp_path)
+    path.write_text(path.read_text() + "[partitions]\nparts = 2\n\n[chunks]\nchunks_per_part = 3\n")
+    (pipeline,), _ = read_pipelines({path: path.read_bytes()})
+    definitions = build_defs([pipeline], Surroundings(store=Store(tmp_path / "home")))
+    above = {name: {dep.asset_key.path[-1] for dep in spec.deps} for name, spec in _specs(definitions).items()}
+    assert above["tiny/partitions"] == {"graph"} and above["tiny/chunks"] == {"graph", "partitions"}
+    with dg.instance_for_test() as instance:
+        result = definitions.resolve_job_def("tiny__preprocess").execute_in_process(instance=instance)
+    shown = {
+        event.asset_key.path[-1]: event.step_materialization_data.materialization.metadata
+        for event in result.get_asset_materialization_events()
+    }
+    for asset, label, column, first in (
+        ("partitions", "the method beside parts at random", "measure", ["edge_cut", "replication"]),
+        ("chunks", "rows from the host per layer, by schedule", "schedule", ["identity", "hongtu"]),
+        ("chunks", "rows of all chunks per node, by chunks in all", "chunks", [2, 4]),
+    ):
+        records = [record.data for record in shown[asset][label].records]
+        assert [row[column] for row in records[:2]] == first and next(iter(records[0])) == column
+        assert "data:image/png;base64" in shown[asset]["summary"].value
 
 
 def test_a_source_with_raw_content_has_an_observable_asset(tmp_path):
@@ -149,10 +170,10 @@ def test_a_pipeline_that_cannot_be_turned_into_assets_leaves_the_others(tmp_path
         write_tiny(tmp_path, name)
     whole = jobs.definitions.source_assets
 
-    def source_assets(steps, execution, around):
+    def source_assets(steps, *rest):
         if steps[0].pipeline == "odd":
             raise dg.DagsterInvalidDefinitionError("broken for the test")
-        return whole(steps, execution, around)
+        return whole(steps, *rest)
 
     monkeypatch.setattr(jobs.definitions, "source_assets", source_assets)
     monkeypatch.setenv("GRAPHMILL_PIPELINES", str(tmp_path))
@@ -191,7 +212,8 @@ def test_assets_and_jobs_explain_themselves_and_name_their_line(tmp_path):
             else {"tiny/graph": GRAPH, "tiny/features": FEATURES}[name].page
         )
         assert page.about in spec.description and page.docs in spec.description and spec.kinds == page.kinds
-        (place,) = spec.metadata["dagster/code_references"].code_references
+        place, manual = spec.metadata["dagster/code_references"].code_references
+        assert manual.file_path == str(ROOT / page.docs) and (ROOT / page.docs).is_file() and manual.label == page.docs
         table = {"tiny/sage": "[[train]]", "tiny/gcn": "[[train]]"}.get(name, "[graph]")
         assert (place.file_path, lines[place.line_number - 1]) == (str(path), table), name
     for job in definitions.resolve_all_job_defs():
@@ -203,6 +225,42 @@ def test_assets_and_jobs_explain_themselves_and_name_their_line(tmp_path):
     assert "`sage`" not in (definitions.resolve_job_def("tiny__preprocess").description or "")
 
 
+def test_models_link_to_their_data_and_columns_to_those_that_they_come_from(tmp_path):
+    path = write_tiny(tmp_path)
+    text = path.read_text()
+    start, end = text.index("[graph]"), text.index("[sampling]")
+    source = """[graph]
+source = "edges"
+edges = "edges.parquet"
+nodes = "nodes.parquet"
+id_column = "paper"
+label_column = "field"
+name_column = "title"
+"""
+    path.write_text(text[:start] + source + text[end:])
+    (pipeline,), _ = read_pipelines({path: path.read_bytes()})
+    specs = _specs(build_defs([pipeline], Surroundings(store=Store(tmp_path / "home"))))
+    model, graph = specs["tiny/sage"].metadata, specs["tiny/graph"].metadata
+    for role in ("graph", "features"):
+        assert model[f"reads {role}"].asset_key == dg.AssetKey(["tiny", role])
+
+    def lineage(metadata):
+        deps = metadata["dagster/column_lineage"].deps_by_column
+        return {column: {(dep.asset_key.path[-1], dep.column_name) for dep in found} for column, found in deps.items()}
+
+    assert lineage(graph) == {
+        "in_degree": {("raw", "dst")},
+        "out_degree": {("raw", "src")},
+        "labels": {("raw", "field")},
+        "node_id": {("raw", "paper")},
+        "original_id": {("raw", "paper")},
+        "name": {("raw", "title")},
+        "class": {("raw", "field")},
+    }
+    assert lineage(model)["label"] == {("graph", "class")} and lineage(model)["node_id"] == {("graph", "original_id")}
+    assert lineage(model).keys() <= ModelRecipe.page.written.keys()
+
+
 def test_artifacts_that_are_tables_say_so_under_the_keys_of_dagster(tiny, tmp_path):
     definitions = build_defs([tiny], Surroundings(store=Store(tmp_path / "home")))
     with dg.instance_for_test() as instance:
@@ -211,8 +269,23 @@ def test_artifacts_that_are_tables_say_so_under_the_keys_of_dagster(tiny, tmp_pa
         event.asset_key.path[-1]: event.step_materialization_data.materialization.metadata
         for event in result.get_asset_materialization_events()
     }
-    for name, columns in (("graph", {"in_degree": "int32", "labels": "int32"}), ("features", {"rows": "float32[8]"})):
+    for name, columns in (("graph", {"in_degree": "int32", "class": "string"}), ("features", {"rows": "float32[8]"})):
         assert shown[name]["dagster/row_count"].value == 300
         found = {column.name: column.type for column in shown[name]["dagster/column_schema"].schema.columns}
         assert found.items() >= columns.items()
         assert shown[name]["dagster/uri"].value.startswith(f"file://{tmp_path}/home/store/{name}/")
+
+
+def test_what_the_launchpad_does_not_know_is_refused_before_a_step_starts(tiny, tmp_path):
+    definitions = build_defs([tiny], Surroundings(store=Store(tmp_path / "home")))
+    job = definitions.resolve_job_def("ti_ny__train")
+    for config, message in (
+        ({"epoch_lines": "everything"}, "epoch_lines"),
+        ({"resume": "perhaps"}, "resume"),
+        ({"epochs": 3}, "epochs"),
+    ):
+        with dg.instance_for_test() as instance:
+            with pytest.raises(dg.DagsterInvalidConfigError, match=message):
+                job.execute_in_process(instance=instance, run_config={"ops": {"ti_ny__sage": {"config": config}}})
+            assert instance.get_runs() == []
+    assert dg.validate_run_config(job, {"ops": {"ti_ny__sage": {"config": {"epoch_lines": "none", "resume": True}}}})

@@ -9,6 +9,7 @@ import pytest
 
 from assets.pipeline.file import load_pipeline
 from assets.pipeline.notes import Notes
+from assets.pipeline.schedule import ScheduleTable
 from assets.samples.config import SamplesTable
 from assets.sampling.config import SamplingConfig
 from assets.sources.registry import SOURCES, TableConfig, config_class
@@ -22,7 +23,15 @@ REFERENCE = TEXT + (DOCS / "own-data.md").read_text()
 
 @pytest.mark.parametrize(
     "schema",
-    [Notes, SamplingConfig, SamplesTable, TableConfig, TrainTable, *(config_class(source) for source in SOURCES)],
+    [
+        Notes,
+        ScheduleTable,
+        SamplingConfig,
+        SamplesTable,
+        TableConfig,
+        TrainTable,
+        *(config_class(source) for source in SOURCES),
+    ],
 )
 def test_every_key_is_documented(schema: type) -> None:
     keys = [field.name for field in fields(schema) if field.metadata.get("key", True)]

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from assets.storage.store import Store
-from jobs.launch import Launch, is_big, launch
+from jobs.launch import Launch, launch
+from jobs.operations.size import is_big
 from jobs.runs.children import ROOT
 from jobs.runs.instance import open_instance
 from kernels.errors import InputError
@@ -63,6 +64,7 @@ def test_a_run_builds_and_trains_and_the_history_knows_it(first, home):
     assert lines[1].startswith("graph: built graph/") and "300 nodes" in lines[1]
     events = _materializations(home, outcome.run_id)
     assert set(events) == {"tiny/graph", "tiny/features", "tiny/sage", "tiny/gcn"}
+    assert list(events)[-2:] == ["tiny/sage", "tiny/gcn"]  # the order of the file
     (graph,), (sage,) = outcome.artifacts["graph"], outcome.artifacts["sage"]
     tags = events["tiny/sage"].tags
     assert tags["dagster/data_version"] == sage.version

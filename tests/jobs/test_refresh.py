@@ -61,7 +61,7 @@ def own_environment(monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", "unset-by-the-test")
 
 
-@pytest.fixture(scope="module", params=["split_column", "drawn split"])
+@pytest.fixture(scope="module")
 def built(request, tmp_path_factory):
     """Tables, a pipeline over them, and a home with all of its artifacts."""
     folder, graph = tmp_path_factory.mktemp("refresh"), Drawn(num_nodes=200, num_edges=900, width=40)
@@ -104,7 +104,15 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+CASES = [
+    # How splits are made tells for labels only.
+    pytest.param(form, change, marks=[pytest.mark.slow] if form == "drawn split" and change != "a label" else [])
+    for form in ("split_column", "drawn split")
+    for change in CHANGES
+]
+
+
+@pytest.mark.parametrize(("built", "change"), CASES, indirect=["built"])
 def test_a_change_rebuilds_what_it_decides_and_nothing_else(built, change):
     folder, form = built
     file, columns, with_splits, with_drawn_splits = CHANGES[change]
@@ -120,6 +128,7 @@ def test_a_change_rebuilds_what_it_decides_and_nothing_else(built, change):
     assert set(run(folder).values()) == {"reused"}
 
 
+@pytest.mark.parametrize("built", ["split_column", "drawn split"], indirect=True)
 def test_keys_of_labels_and_features_mark_no_sample_as_changed(built):
     """What the UI shows as unsynced after an edit of the file is what would be built again."""
     from assets.pipeline.data_steps import preprocessing_steps

@@ -45,8 +45,11 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
     write_tiny(folder / "pipelines", "failing", epochs='2 -> 2\nworkspace = "1kB"')
     write_tiny(folder / "pipelines", "wrong", epochs='2 -> "many"')
     extra = {"GRAPHMILL_PIPELINES": str(folder / "pipelines")}
-    ran = graphmill("run", "showcase", "-q", home=folder / "home", cwd=folder, extra=extra)
-    assert ran.returncode == 0, ran.stderr
+    weighted = '64 -> 64\nmethod = "weighted"\nweights = "node:in_degree"'
+    write_tiny(folder / "pipelines", "weighted", batch_size=weighted)
+    for name in ("showcase", "weighted"):
+        ran = graphmill("run", name, "-q", home=folder / "home", cwd=folder, extra=extra)
+        assert ran.returncode == 0, ran.stderr
     server = Server(folder, [WORKSPACE])
     page = Page(str(BROWSER), folder)
     try:
@@ -77,8 +80,10 @@ def test_the_lineage_has_every_pipeline_and_the_one_with_mistakes(tour: SimpleNa
 def test_each_page_explains_itself(tour: SimpleNamespace, stage: str) -> None:
     docs = f"docs/stages/{'model' if stage in ('cached', 'disk') else stage}.md"
     assert (ROOT / docs).is_file()
-    look(tour, stage, f"/assets/showcase/{stage}?view=overview", docs, "Latest materialization", "Table", "Plots")
-    look(tour, f"{stage}-checks", f"/assets/showcase/{stage}?view=checks", "Passed")
+    # The showcase samples uniformly.
+    pipeline = "weighted" if stage == "sampling_tables" else "showcase"
+    look(tour, stage, f"/assets/{pipeline}/{stage}?view=overview", docs, "Latest materialization", "Table", "Plots")
+    look(tour, f"{stage}-checks", f"/assets/{pipeline}/{stage}?view=checks", "Passed")
 
 
 def test_a_failed_run_says_what_to_do(tour: SimpleNamespace) -> None:

@@ -1,3 +1,4 @@
+import re
 import sys
 
 import click
@@ -42,6 +43,18 @@ def test_it_shows_before_it_asks(store, monkeypatch, capsys):
     answer(monkeypatch, True)
     assert collect_garbage(store, 1) > 0 and len(present(store)) == 1
     assert capsys.readouterr().out.splitlines()[-1].startswith("freed ")
+
+
+def test_names_and_scores_are_shown(tmp_path, capsys):
+    store = Store(tmp_path)
+    for number in range(2):
+        scores = {"valid_accuracy": 0.8125 + number / 100, "test_accuracy": 0.75, "epochs_run": 3}
+        put(store, "model", number, asked_by="cora/gcn", scores=scores, train={}, seed=7)
+    collect_garbage(store, 1, dry_run=True)
+    kept, removed, _ = capsys.readouterr().out.splitlines()
+    scores = r"cora/gcn, seed 7, valid accuracy 8[12].25 %, test accuracy 75.00 %"
+    assert re.search(rf"keep .*one of the newest 1 of cora/gcn, seed 7  \({scores}\)", kept)
+    assert re.search(rf"remove .*not among the newest 1  \({scores}\)", removed)
 
 
 def test_a_dry_run_and_an_empty_listing_never_ask(store, monkeypatch, capsys):

@@ -10,7 +10,14 @@ from click.testing import CliRunner
 
 from assets.pipeline.file import Pipeline, load_pipeline
 from jobs.cli import graphmill
-from jobs.commands.leaderboard import equal_models, leaderboard_rows, print_leaderboard, shared_models, stored_entries
+from jobs.commands.leaderboard import (
+    _listed,
+    equal_models,
+    leaderboard_rows,
+    print_leaderboard,
+    shared_models,
+    stored_entries,
+)
 from kernels.errors import InputError
 from tests.jobs.recipes import write_tiny
 from tests.jobs.trained import trained_home
@@ -41,6 +48,11 @@ def compared(folder: Path) -> Pipeline:
     )
     path.write_text(f"{path.read_text()}\n{more}")
     return load_pipeline(path, TrainTable)
+
+
+def test_best_epochs_of_many_seeds_are_a_range() -> None:
+    assert [_listed(epochs) for epochs in ([7], [7, 0, 9], [9, 3, 7, 12])] == ["7", "7, -, 9", "3 to 12"]
+    assert [_listed(epochs) for epochs in ([2] * 4, [0] * 4, [0, 1, 1, 2])] == ["2", "-", "- to 2"]
 
 
 def test_costs_are_those_of_an_epoch(home: Path, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_beginnings_of_versions_and_steps_of_pipelines(store: Store, pipelines: 
         ("tiny/sagee", "has no step 'sagee'(?s:.*)its steps are: graph, features, sage, gcn"),
         ("other/sage", "other/sage is 2 models, with the seeds 1, 2(?s:.*)name one: other/sage/1"),
         ("other/sage/7", "other/sage has no seed 7(?s:.*)its seeds are: 1, 2"),
-        ("other/gcn/1", "other/gcn with seed 1 is model/.*, which .* does not have"),
+        ("other/gcn/1", "other/gcn/1 is model/.*, which .* does not have"),
         ("tinyy/sage", "no pipeline tinyy .did you mean tiny"),
         ("graph/ffff", "no artifact in .* begins with 'graph/ffff'"),
     ],

@@ -56,6 +56,16 @@ def test_the_document_names_every_view_and_column(store):
     assert {name for (name,) in ask(store, "SHOW TABLES")} == set(made)
 
 
+def test_models_have_their_scores_on_both_splits(store):
+    rows = ask(store, "SELECT version, seed, valid, test, best_epoch, metric, model FROM models ORDER BY version")
+    models = sorted((each for each in store.artifacts() if each.stage == "model"), key=lambda each: each.version)
+    assert len(rows) == len(models) == 4
+    for row, model in zip(rows, models, strict=True):
+        numbers = model.summary["numbers"]
+        scores = (numbers["valid_accuracy"], numbers["test_accuracy"], numbers["best_epoch"], "accuracy")
+        assert row[:6] == (model.version[:12], model.config["seed"], *scores)
+
+
 def test_views_hold_what_the_manifests_say(store):
     artifacts = store.artifacts()
     graph = next(each for each in artifacts if each.stage == "graph")

@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from assets.figures.style import LEVELS
 from jobs.figures.cost import cost_metadata, draw_cost, epoch_cost
+from jobs.figures.ledger_numbers import traffic_metadata
 from tests.assets.packed_chunks.packed import build_packed
-from tests.trainers.runs import train_packed, train_small
+from tests.trainers.ranks.threads import run_threads
+from tests.trainers.runs import parts_inputs, train_fresh, train_packed, train_parts, train_small
+from trainers.checks import TIERS
 
 
 def counts_of(model):
@@ -34,6 +38,28 @@ def test_without_a_cache_every_row_is_one_of_the_feature_file(tmp_path: Path) ->
     cost, counts = epoch_cost(model), counts_of(model)
     assert cost["rows"] == {"feature file": counts["inputs"] / 3}
     assert cost["bytes"]["mapped file (asked for)"] == cost["bytes"]["host to device"] == 48 * counts["inputs"] / 3
+
+
+def test_every_tier_has_a_place_in_the_picture_and_rows_add_up(tmp_path: Path) -> None:
+    """Of ranks with a cache of the others' rows, too, and of an arena in front of the feature file."""
+    assert set(TIERS.values()) == set(LEVELS)
+    parts_inputs(tmp_path, 2)
+    memory = {"device": 0, "host": "20%", "seed": 1}
+    by_ranks = run_threads(2, lambda ranks: train_parts(tmp_path, 2, ranks, memory=memory))[0]
+    for model, places in (
+        (by_ranks, {"own shards", "host", "other ranks"}),
+        (train_fresh(tmp_path), {"arena", "feature file"}),
+    ):
+        cost, counts = epoch_cost(model), counts_of(model)
+        assert set(cost["rows"]) == places and all(cost["rows"].values())
+        assert sum(cost["rows"].values()) == pytest.approx(counts["inputs"] / 3)
+        assert "data:image/png" in cost_metadata(model)["cost of an epoch"].value
+        shown = traffic_metadata(model)
+        share = counts["hits_arena"] / counts["inputs"] if "arena" in places else None
+        assert shown.get("device_hit_ratio") == share
+        assert {name: n for name, n in shown.items() if name in TIERS} == {
+            name: counts[name] for name in TIERS if name in counts
+        }
 
 
 def test_seconds_are_the_means_of_the_run(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jobs.figures.curves import chosen_row, curve_metadata, draw_curves, read_history, seed_of
+from jobs.figures.curves import called, chosen_row, curve_metadata, draw_curves, read_history
 from tests.jobs.trained import trained_home
 
 ROWS = [
@@ -68,7 +68,7 @@ def test_the_table_of_a_model_says_what_its_metrics_say(tmp_path: Path) -> None:
     shown = curve_metadata(models)
     records = [record.data for record in shown["epochs"].records]
     expected = [row | {"model": m.label} for m in models for row in read_history(m)]
-    assert len(records) == len(expected) and {seed_of(model) for model in models} == {"seed 1", "seed 2"}
+    assert len(records) == len(expected) and {called(model) for model in models} == {"seed 1", "seed 2"}
     for record, row in zip(records, expected, strict=True):  # four digits are shown
         assert record.keys() == row.keys() and (record["model"], record["epoch"]) == (row["model"], row["epoch"])
         assert all(record[name] == pytest.approx(row[name], rel=1e-3) for name in ("loss", "valid"))

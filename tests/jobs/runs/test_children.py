@@ -43,6 +43,26 @@ def test_values_go_in_and_metadata_comes_back():
     assert metadata["twice"] == 42 and metadata["there"] == str(ROOT) and metadata["extra"] == "yes"
 
 
+def test_working_files_lie_in_the_staging_area_of_the_home():
+    """What a kill leaves there is swept by the next run."""
+    result = _materialize(
+        "import os\n"
+        "from dagster_pipes import decode_param, open_dagster_pipes\n"
+        "with open_dagster_pipes() as pipes:\n"
+        "    paths = [decode_param(os.environ[name])['path'] for name in ('DAGSTER_PIPES_CONTEXT', 'DAGSTER_PIPES_MESSAGES')]\n"
+        "    pipes.report_asset_materialization(metadata={'paths': ' '.join(paths)})"
+    )
+    (event,) = result.get_asset_materialization_events()
+    paths = [Path(path) for path in event.materialization.metadata["paths"].value.split()]
+    assert [path.name for path in paths] == ["context", "messages"]
+    assert all(path.parts[-4:-2] == ("store", ".staging") and not path.parent.exists() for path in paths)
+
+
+def test_a_killed_child_may_have_run_out_of_memory():
+    result = _materialize("import os; os.kill(os.getpid(), 9)")
+    assert "was killed (often: out of memory)" in _failure(result) and "--resume" in _failure(result)
+
+
 def _failure(result) -> str:
     (event,) = [event for event in result.all_events if event.is_step_failure]
     data = event.step_failure_data
@@ -60,7 +80,7 @@ def test_an_input_error_of_the_child_is_that_of_the_step():
 
 
 def test_a_crash_of_the_child_fails_the_step():
-    assert "ended with exit code 137" in _failure(_materialize("import os; os.kill(os.getpid(), 9)"))
+    assert "ended with exit code 134" in _failure(_materialize("import os; os.kill(os.getpid(), 6)"))
 
 
 def test_processes_that_the_child_leaves_behind_are_ended(tmp_path):

@@ -1,0 +1,37 @@
+"""`graphmill bundle`: copies what one training needs into a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from assets.pipeline.file import Pipeline
+from assets.sizes import format_bytes
+from assets.storage.bundle import write_bundle
+from assets.storage.store import Store
+from kernels.errors import InputError
+from trainers.inputs import find_table_inputs
+
+
+def bundle_table(store: Store, pipeline: Pipeline, name: str, out: Path, report: Callable[[str], None]) -> None:
+    """Writes the bundle of a `[[train]]` table.
+
+    Args:
+        store: has the artifacts.
+        pipeline, name: the table.
+        out: the folder.
+        report: gets a line about each artifact, and one at the end.
+
+    Raises:
+        InputError: there is no such table, an artifact is not built, the folder holds something else, or the disk is full.
+    """
+    pipeline.require_one_split()
+    table = next((each for each in pipeline.train if each.name == name), None)
+    if table is None:
+        names = ", ".join(each.name for each in pipeline.train) or "(none)"
+        raise InputError(f"{pipeline.path} has no [[train]] table {name!r}", f"the names are: {names}")
+    found = find_table_inputs(pipeline, table, store, {})
+    recipe = {"pipeline": pipeline.name, "file": pipeline.path.name, "text": pipeline.text, "table": name}
+    bundle = write_bundle(store, out, {**found.inputs, **found.reads}, recipe, report)
+    count = len(bundle.addresses())
+    report(f"{out} has {count} artifacts, {format_bytes(bundle.num_bytes)}; there: python -m trainers --from {out}")

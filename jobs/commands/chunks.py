@@ -1,0 +1,86 @@
+"""`graphmill chunks`: the rows that each schedule of a pipeline's chunks moves, and what they cost by equation 4 (HongTu, section 5.3)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from assets.chunks.rates import PLACE, measured_rates, parse_rates
+from assets.pipeline.data_steps import preprocessing_steps
+from assets.pipeline.file import Pipeline
+from assets.pipeline.steps import Versions, find_all
+from assets.storage.home import home_folder
+from assets.storage.store import Store
+from kernels.chunks.counts import cost
+from kernels.chunks.rates import LinkRates
+from kernels.errors import InputError
+
+
+def print_chunks(
+    home: Path | None, pipeline: Pipeline, *, rates: str | None, row_bytes: int, again: bool, as_json: bool
+) -> None:
+    """Prints the volumes of every schedule that was looked at, the chosen one marked, and its cost.
+
+    Args:
+        home: the home folder, None for the default one.
+        pipeline: whose chunks.
+        rates: speeds of the links such as "12GB/s,200GB/s,1.5TB/s"; None for those that were measured into the home.
+        row_bytes: bytes of a row of the layer.
+        again: measure the links again first.
+        as_json: print one JSON value.
+
+    Raises:
+        InputError: the pipeline has no chunks, they are not built, or the rates are not three speeds.
+    """
+    if row_bytes < 1:
+        raise InputError(f"rows of {row_bytes} bytes", "give --row-bytes as 1 or more, 4 per column of float32")
+    found = chunk_costs(home, pipeline, rates, row_bytes, again)
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    speeds = ", ".join(f"{name} {found['rates'][name] / 1e9:.1f} GB/s" for name in ("host", "peer", "reuse"))
+    print(f"{found['chunks']} of {pipeline.name}: {found['num_parts']} parts of {found['chunks_per_part']} chunks")
+    print(f"links of {found['device']}: {speeds}; one layer of rows of {row_bytes} bytes costs\n")
+    width = max(len(row["schedule"]) for row in found["schedules"])
+    print(f"  {'schedule':{width}} {'V_ori':>13} {'V_+p2p':>13} {'V_+ru':>13} {'equation 4':>13}")
+    for row in found["schedules"]:
+        mark = "*" if row["schedule"] == found["chosen"] else " "
+        volumes = " ".join(f"{row[name]:>13,}" for name in ("v_ori", "v_p2p", "v_ru"))
+        print(f"{mark} {row['schedule']:{width}} {volumes} {row['seconds'] * 1e3:>10.3f} ms")
+
+
+def chunk_costs(
+    home: Path | None, pipeline: Pipeline, rates: str | None, row_bytes: int, again: bool
+) -> dict[str, Any]:
+    """Returns what `print_chunks` prints, JSON-ready; raises what it raises."""
+    folder = home_folder(home)
+    pipeline.require_one_split()
+    steps = {step.name: step for step in preprocessing_steps(pipeline, folder)}
+    if "chunks" not in steps:
+        raise InputError(f"{pipeline.path} has no table [chunks]", "add [partitions] and [chunks]")
+    (artifact,) = find_all(Store(home), steps["chunks"], Versions()) or [None]
+    if artifact is None:
+        problem = f"{pipeline.path}: its chunks are not built in {folder}"
+        raise InputError(problem, f"build them first: graphmill build {pipeline.reference}")
+    device, speeds = ("the given rates", parse_rates(rates)) if rates else measured_rates(folder, again=again)
+    numbers = artifact.summary["numbers"]
+    return {
+        "chunks": artifact.label,
+        "chosen": numbers["schedule"],
+        "num_parts": numbers["num_parts"],
+        "chunks_per_part": numbers["chunks_per_part"],
+        "row_bytes": row_bytes,
+        "device": device,
+        "measured": None if rates else str(folder / PLACE),
+        "rates": _by_link(speeds),
+        "schedules": [
+            row | {"seconds": cost(row["v_ori"], row["v_p2p"], row["v_ru"], speeds.of_rows(row_bytes))}
+            for row in numbers["volumes_by_schedule"]
+        ],
+    }
+
+
+def _by_link(rates: LinkRates) -> dict[str, float]:
+    host, peer, reuse = rates.of_rows(1)
+    return {"host": host, "peer": peer, "reuse": reuse}

@@ -1,0 +1,73 @@
+"""`graphmill repair`: shows what of the store is damaged, asks, and removes it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from assets.storage.repair import Damage, find_damage, remove_damage
+from assets.storage.store import Store
+from jobs.commands.names import PREFIX, find_artifact
+from kernels.errors import InputError
+
+
+def repair_store(store: Store, names: tuple[str, ...], *, yes: bool = False, dry_run: bool = False) -> list[Damage]:
+    """Removes artifacts that cannot be trusted, after showing them and asking, and says what rebuilds them.
+
+    Args:
+        store: where.
+        names: artifacts to look at, with their parts; none for all.
+        yes: do not ask.
+        dry_run: only show.
+
+    Returns:
+        What is damaged and still there.
+
+    Raises:
+        InputError: a name means no artifact, or nobody can answer.
+    """
+    found = find_damage(store, [path for name in names for path in _folders(store, name)] if names else None)
+    for each in found:
+        click.echo(f"damaged  {each.label}")
+        for problem in each.problems:
+            click.echo(f"  {problem}")
+    if not found:
+        click.echo("nothing is damaged")
+    if not found or dry_run:
+        return found
+    if not yes and not _confirmed(len(found)):
+        click.echo("nothing was removed")
+        return found
+    kept = [each for each in found if not remove_damage(store, each)]
+    for each in found:
+        click.echo(f"{'in use, stays' if each in kept else 'removed'}  {each.label}")
+    if len(kept) < len(found):
+        click.echo("`graphmill run PIPELINE` builds what is missing; `graphmill status PIPELINE` lists it")
+    return kept
+
+
+def _folders(store: Store, name: str) -> list[Path]:
+    """Returns the folders that a name means; a damaged manifest does not hide one."""
+    if PREFIX.fullmatch(name):
+        stage, _, digits = name.rpartition("/")
+        matches = [path for path in store.folders() if path.name.startswith(digits) and stage in ("", path.parent.name)]
+        if not matches:
+            raise InputError(f"no artifact in {store.root} begins with {name!r}", "`graphmill ls` lists them")
+    else:
+        matches = [find_artifact(store, name).path]
+    parts = []
+    for path in matches:
+        whole = store.find(path.parent.name, path.name)
+        parts += [whole.open_part(part).path for part in whole.parts] if whole else []
+    return [*matches, *parts]
+
+
+def _confirmed(count: int) -> bool:
+    try:
+        return click.confirm(f"remove {'it' if count == 1 else f'these {count}'}?")
+    except click.Abort:
+        if not sys.stdin.isatty():
+            raise InputError("nobody answered whether to remove", "add --yes, or --dry-run to only look") from None
+        raise

@@ -1,0 +1,166 @@
+"""What a pipeline asks for and does not have: the one question behind its schedule and its refresh sensor.
+
+The question is about levels and not about events. Nobody is told that a file changed; whoever asks compares the version that the recipe and
+the raw content ask for now with the version that was materialised last, and looks whether the store has it. So an event that was missed
+costs nothing, an edit that was undone asks for the old version again, and what failed still differs at the next look.
+
+A run that failed is tried again, later each time: after 5 minutes, 10, 20, and so on up to 6 hours. What counts are the runs that were
+started for the same difference; as soon as anything else is asked for, or anything was materialised, it is another difference.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+from dagster import DagsterRunStatus, RunsFilter
+
+from assets.definitions import DATA_TAG, key_of
+from assets.pipeline.steps import Step, Versions, find_all, find_inputs, joint_version
+from assets.storage.store import Store
+from assets.storage.version import canonical_json
+from kernels.errors import InputError
+
+PIPELINE_TAG, DIFFERENCE_TAG, PRIORITY_TAG = "graphmill/pipeline", "graphmill/difference", "dagster/priority"
+UNFINISHED = (
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.QUEUED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+)
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 300.0, 21600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """A step whose artifacts are not those that are asked for.
+
+    Attributes:
+        step, version: what is asked for.
+        last: place of its last materialisation in the history, 0 where it has none.
+        why: in words.
+    """
+
+    step: Step
+    version: str
+    last: int
+    why: str
+
+
+def find_difference(
+    instance: dg.DagsterInstance, store: Store, steps: Sequence[Step], versions: Versions
+) -> list[Wanted]:
+    """Returns the steps that a run would build or reuse differently from their last materialisation, in their order.
+
+    Args:
+        instance: the history.
+        store: has the artifacts.
+        steps: those that are to be up to date.
+        versions: of now.
+
+    Raises:
+        InputError: raw content is missing or unreadable.
+    """
+    found = []
+    for step in steps:
+        version = joint_version(versions.of(step))
+        last, seen = last_materialized(instance, key_of(step))
+        if not last:
+            why = "was never built here"
+        elif seen != version:
+            why = "is asked for in another version"
+        elif find_all(store, step, versions) is None:
+            why = "is not in the store any more"
+        else:
+            continue
+        found.append(Wanted(step=step, version=version, last=last, why=why))
+    return found
+
+
+def last_materialized(instance: dg.DagsterInstance, key: dg.AssetKey) -> tuple[int, str]:
+    """Returns place in the history and data version of an asset's last materialisation; (0, "") where it has none."""
+    records = instance.fetch_materializations(key, limit=1).records
+    if not records or records[0].asset_materialization is None:
+        return 0, ""
+    tags = records[0].asset_materialization.tags or {}
+    return records[0].storage_id, tags.get(DATA_TAG, "")
+
+
+def require_inputs(store: Store, wanted: Sequence[Wanted], versions: Versions) -> None:
+    """Looks whether a run of these steps would find what it does not build itself.
+
+    Raises:
+        InputError: names what is missing, and the command that builds it.
+    """
+    building = {each.step.key for each in wanted}
+    for each in wanted:
+        if not all(source.key in building for source in each.step.sources.values()):
+            for one in each.step.apart:
+                outside = {role: source for role, source in one.sources.items() if source.key not in building}
+                find_inputs(store, _reading(one, outside), versions)
+
+
+def _reading(step: Step, sources: Mapping[str, Step]) -> Step:
+    from dataclasses import replace
+
+    return replace(step, inputs=dict(sources), reads={})
+
+
+def decide(
+    instance: dg.DagsterInstance,
+    store: Store,
+    steps: Sequence[Step],
+    *,
+    now: float,
+    patient: bool,
+    priority: int = 0,
+) -> dg.RunRequest | dg.SkipReason:
+    """Returns the run that makes up the difference, or why there is none.
+
+    Args:
+        instance, store: history and artifacts.
+        steps: those of one pipeline that are to be up to date.
+        now: seconds since 1970.
+        patient: waits after runs that failed; a schedule does not, for its times are far apart.
+        priority: of the run among those that wait.
+    """
+    versions, name = Versions(), steps[0].pipeline
+    waiting = instance.get_runs(RunsFilter(tags={PIPELINE_TAG: name}, statuses=list(UNFINISHED)), limit=1)
+    if waiting:
+        return dg.SkipReason(f"run {waiting[0].run_id[:8]} of {name} is on its way")
+    try:
+        wanted = find_difference(instance, store, steps, versions)
+        require_inputs(store, wanted, versions)
+    except InputError as error:
+        return dg.SkipReason(str(error))
+    if not wanted:
+        return dg.SkipReason(f"all {len(steps)} assets of {name} are as its file and its data ask for")
+    named = difference_name(wanted)
+    tried = instance.get_run_records(RunsFilter(tags={DIFFERENCE_TAG: named}))
+    if tried and patient:
+        wait = min(FIRST_WAIT_SECONDS * 2 ** (len(tried) - 1), LONGEST_WAIT_SECONDS)
+        ended = max(record.end_time or record.update_timestamp.timestamp() for record in tried)
+        if now < ended + wait:
+            again = f"{round(ended + wait - now)} s"
+            return dg.SkipReason(
+                f"run {tried[0].dagster_run.run_id[:8]} did not make up the difference ({len(tried)} so far); again in {again}"
+            )
+    return dg.RunRequest(
+        run_key=f"{named}-{len(tried)}",
+        asset_selection=[key_of(each.step) for each in wanted],
+        tags={DIFFERENCE_TAG: named, PRIORITY_TAG: str(priority), "graphmill/why": _in_words(wanted)},
+    )
+
+
+def difference_name(wanted: Sequence[Wanted]) -> str:
+    """Returns 32 hex digits that name a difference: what is asked for, and what was materialised last."""
+    listed = [[*each.step.key, each.version, each.last] for each in wanted]
+    return hashlib.sha256(canonical_json(listed)).hexdigest()[:32]
+
+
+def _in_words(wanted: Sequence[Wanted]) -> str:
+    whys: dict[str, list[str]] = {}
+    for each in wanted:
+        whys.setdefault(each.why, []).append(each.step.name)
+    return "; ".join(f"{', '.join(names)} {why}" for why, names in whys.items())

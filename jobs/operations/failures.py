@@ -1,0 +1,116 @@
+"""Tells of failed runs: by a command of the pipeline file, by a webhook, or by both.
+
+`[schedule] on_failure` is a program and its arguments, `webhook` the name of an environment variable with an address; the address itself
+is a secret and stands in no file. The daemon looks for failed runs twice per minute. It tells of a run once, however the run was started:
+by a schedule, in the browser or on the command line. What is told is short: names, the id of the run and what the failed steps said.
+
+The command gets the text on its standard input, and the variables GRAPHMILL_PIPELINE, GRAPHMILL_RUN and GRAPHMILL_JOB. The webhook gets a
+POST of JSON with the keys text, pipeline, job and run; chat systems show `text`.
+"""
+
+import json
+import os
+import subprocess
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from assets.definitions import group_of
+from assets.pipeline.file import Pipeline
+
+TELL_SECONDS = 30
+LIMIT_SECONDS = 30.0
+LONGEST_TEXT = 4000
+
+
+def failure_name(pipeline: str) -> str:
+    """Returns the name of the sensor that tells of a pipeline's failed runs."""
+    return f"{group_of(pipeline)}__tell_failures"
+
+
+def failure_sensor(pipeline: Pipeline, jobs: Sequence[Any]) -> dg.SensorDefinition | None:
+    """Returns the sensor that tells of failed runs, None where the pipeline wants nobody told.
+
+    Args:
+        pipeline: the recipe.
+        jobs: those whose runs count.
+    """
+    table = pipeline.schedule
+    if table is None or not (table.on_failure or table.webhook):
+        return None
+
+    def tell(context: dg.RunFailureSensorContext) -> None:
+        run = context.dagster_run
+        said = [event.step_failure_data for event in context.get_step_failure_events()]
+        values = {"pipeline": pipeline.name, "job": run.job_name, "run": run.run_id}
+        values["text"] = failure_text(values, [_said(each) for each in said] or [context.failure_event.message or ""])
+        problems = []
+        if table.on_failure:
+            problems.append(run_command(table.on_failure, values))
+        if table.webhook:
+            problems.append(post(os.environ.get(table.webhook, ""), values) or "")
+        if any(problems):
+            # Raised, so that the tick stands as failed in the UI; Dagster goes on with the next failed run.
+            raise RuntimeError("; ".join(filter(None, problems)))
+
+    sensor: Any = dg.run_failure_sensor(
+        name=failure_name(pipeline.name),
+        minimum_interval_seconds=TELL_SECONDS,
+        monitored_jobs=list(jobs),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Tells of failed runs of {pipeline.name}, as [schedule] of {pipeline.path} says.",
+    )
+    return sensor(tell)
+
+
+def failure_text(values: Mapping[str, str], said: Sequence[str]) -> str:
+    """Returns what people read.
+
+    Args:
+        values: pipeline, job and run.
+        said: the messages of the failed steps.
+    """
+    text = "\n".join([f"graphmill: {values['job']} of {values['pipeline']} failed (run {values['run'][:8]})", *said])
+    return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + " ..."
+
+
+def run_command(command: Sequence[str], values: Mapping[str, str]) -> str:
+    """Runs a command with the text on its standard input, and returns what went wrong with it, "" where nothing did."""
+    told = {f"GRAPHMILL_{name.upper()}": values[name] for name in ("pipeline", "job", "run")}
+    try:
+        done = subprocess.run(
+            list(command),
+            input=values["text"],
+            env=os.environ | told,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"on_failure = {list(command)} could not be run: {error}"
+    return (
+        ""
+        if not done.returncode
+        else f"on_failure = {list(command)} ended with {done.returncode}: {done.stderr[-500:]}"
+    )
+
+
+def post(address: str, values: Mapping[str, str]) -> str:
+    """Sends the values to a webhook, and returns what went wrong, "" where nothing did. The address is never shown: it is a secret."""
+    if not address.startswith(("http://", "https://")):
+        return "the variable that webhook names holds no http address; export it before `graphmill ui` starts"
+    request = urllib.request.Request(address, json.dumps(dict(values)).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=LIMIT_SECONDS):
+            return ""
+    except (OSError, ValueError) as error:
+        return f"the webhook could not be told: {type(error).__name__} {getattr(error, 'code', '')}".strip()
+
+
+def _said(failure: Any) -> str:
+    if failure.user_failure_data is not None:
+        return failure.user_failure_data.description or ""
+    return failure.error.message.strip() if failure.error else ""

@@ -1,0 +1,107 @@
+"""Works that are asked about before they begin: those that would take more than a week, or far more than this machine's memory.
+
+What is told is a lower bound, from the pipeline file and the sizes of the files that it names: a slip of the keyboard, an epoch count or a
+graph with three zeros too many, and not what a work takes. Only the command line asks; runs of the web UI and of schedules begin.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from math import ceil
+
+import click
+
+from assets.pipeline.file import Pipeline
+from assets.sizes import format_bytes
+from assets.sources.generators.shared import GeneratedConfig, survey_generated
+from assets.storage.machine import memory_bytes
+from jobs.operations.size import raw_bytes
+from kernels.errors import InputError
+
+MOST_SECONDS = timedelta(weeks=1).total_seconds()
+MOST_MEMORIES = 16
+"""A work that stores more than so many times the memory of the machine is asked about."""
+STEP_SECONDS, EDGES_PER_SECOND = 0.0005, 1e9
+"""Of an optimiser step, and of neighbours that are drawn and read: as fast as no machine is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a pipeline takes at least: bytes that its graph and features take in the store, and seconds of training."""
+
+    stored_bytes: int
+    seconds: float
+
+    def problems(self, memory: int) -> list[str]:
+        """Returns what is so large that it should be asked about.
+
+        Args:
+            memory: bytes of this machine's memory.
+        """
+        found = []
+        if self.seconds > MOST_SECONDS:
+            found.append(f"the trainings take at least {self.seconds / 86400:,.0f} days")
+        if self.stored_bytes > MOST_MEMORIES * memory:
+            times = self.stored_bytes / memory
+            found.append(
+                f"graph and features take about {format_bytes(self.stored_bytes)}, {times:,.0f} times the memory of this machine"
+            )
+        return found
+
+
+def ask_about(pipeline: Pipeline, *, trains: bool, yes: bool) -> None:
+    """Asks whether a large work is meant; returns where it is, or where it is none.
+
+    Args:
+        pipeline: the recipe.
+        trains: whether models are trained, too.
+        yes: it was answered beforehand.
+
+    Raises:
+        InputError: it is large, and nobody is there to answer.
+        click.Abort: it was not meant.
+    """
+    problems = [] if yes else expected_work(pipeline, trains=trains).problems(memory_bytes())
+    if not problems:
+        return
+    text = "; ".join(problems)
+    if not sys.stdin.isatty():
+        raise InputError(text, "give --yes if it is meant, or lower the numbers; graphmill inspect says what data take")
+    click.confirm(f"{text}. Go on?", abort=True, err=True)
+
+
+def expected_work(pipeline: Pipeline, *, trains: bool) -> Work:
+    """Returns what a pipeline takes at least.
+
+    Args:
+        pipeline: the recipe.
+        trains: whether models are trained, too.
+    """
+    config = pipeline.graph
+    stored = survey_generated(config).stored_bytes if isinstance(config, GeneratedConfig) else raw_bytes(pipeline)
+    return Work(stored_bytes=stored, seconds=_training_seconds(pipeline) if trains else 0.0)
+
+
+def _training_seconds(pipeline: Pipeline) -> float:
+    config, sampling, total = pipeline.graph, pipeline.sampling, 0.0
+    generated = isinstance(config, GeneratedConfig)
+    edges = config.edges * (2 if config.undirected else 1) if isinstance(config, GeneratedConfig) else 0
+    seeds = max(1, int(config.nodes * config.train_ratio)) if isinstance(config, GeneratedConfig) else 1
+    for table in pipeline.train:
+        models = max(1, len(table.seeds)) * max(1, len(pipeline.splits))
+        if table.technique.whole_graph or sampling is None:
+            per_epoch = max(STEP_SECONDS, edges * table.layers / EDGES_PER_SECOND)
+        else:
+            drawn, layer = 0, 1
+            for fanout in sampling.fanouts:
+                layer *= max(fanout, 1)
+                drawn += layer
+            batches = ceil(seeds / sampling.batch_size)
+            # A batch draws each edge of a layer once at most.
+            per_batch = min(sampling.batch_size * drawn, edges * len(sampling.fanouts)) if generated else 0
+            per_epoch = batches * max(STEP_SECONDS, per_batch / EDGES_PER_SECOND)
+        # The early stop may end it sooner; what is asked about is what was written.
+        total += models * table.epochs * per_epoch
+    return total

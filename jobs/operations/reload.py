@@ -1,0 +1,111 @@
+"""Notices pipeline files that are new, edited or gone, and has the web server load the definitions again.
+
+Definitions are loaded once; an edited file changes nothing until they are loaded again, and the refresh sensors ask for what stood in the
+files then. So one sensor compares the files with those that were loaded, and when they differ it sends the web server the request of the
+*Reload* button. The request is sent a moment after the tick has ended, for it replaces the process in which the tick runs.
+"""
+
+import hashlib
+import json
+import os
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import dagster as dg
+
+from jobs.runs.listed import LOCATION
+
+NAME = "graphmill__reload"
+UI_VARIABLE = "GRAPHMILL_UI"
+"""Address of the web server, as in http://127.0.0.1:3000; `graphmill ui` sets it for its processes."""
+RELOAD_SECONDS = 30
+DELAY_SECONDS, TIMEOUT_SECONDS = 1.0, 120.0
+RELOAD = """
+mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) {
+  __typename ... on PythonError { message } ... on UnauthorizedError { message } } }
+"""
+
+
+def reload_sensor(
+    loaded: Mapping[Path, bytes],
+    read: Callable[[], Mapping[Path, bytes]],
+    ask: Callable[[str], None] | None = None,
+) -> dg.SensorDefinition:
+    """Returns the sensor.
+
+    Args:
+        loaded: the pipeline files of the definitions that it is one of.
+        read: reads them as they are now.
+        ask: gets the address of the web server and asks it to load the definitions again; None for `ask_later`.
+    """
+    before = {path: _digest(data) for path, data in loaded.items()}
+
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        changed = changes(before, {path: _digest(data) for path, data in read().items()})
+        address = os.environ.get(UI_VARIABLE, "")
+        if not changed:
+            return dg.SkipReason("the pipeline files are those that were loaded")
+        if not address:
+            return dg.SkipReason(
+                f"{changed}; {UI_VARIABLE} names no web server that could load them: use Deployment, Reload"
+            )
+        (ask or ask_later)(address)
+        return dg.SkipReason(f"{changed}; {address} is asked to load them")
+
+    return dg.SensorDefinition(
+        name=NAME,
+        evaluation_fn=evaluate,
+        minimum_interval_seconds=RELOAD_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Loads the definitions again when a pipeline file is new, edited or gone. It starts no runs.",
+    )
+
+
+def changes(before: Mapping[Path, str], after: Mapping[Path, str]) -> str:
+    """Returns in words which files differ, "" where none do."""
+    kinds = {
+        "new": [path for path in after if path not in before],
+        "edited": [path for path in after if path in before and after[path] != before[path]],
+        "gone": [path for path in before if path not in after],
+    }
+    return "; ".join(
+        f"{kind}: {', '.join(str(path) for path in sorted(paths))}" for kind, paths in kinds.items() if paths
+    )
+
+
+def ask_later(address: str) -> None:
+    """Sends the request from a thread, when the tick that asks for it has ended."""
+    thread = threading.Timer(DELAY_SECONDS, _ask_quietly, [address])
+    thread.daemon = True
+    thread.start()
+
+
+def _ask_quietly(address: str) -> None:
+    # The next tick finds the same difference and asks again.
+    try:
+        ask_reload(address)
+    except (OSError, ValueError) as error:
+        dg.get_dagster_logger().warning(f"{address} could not be asked to load the pipeline files again: {error}")
+
+
+def ask_reload(address: str) -> None:
+    """Has a web server load the definitions of graphmill again, and waits for it.
+
+    Raises:
+        OSError: it cannot be reached.
+        ValueError: it refused.
+    """
+    body = json.dumps({"query": RELOAD, "variables": {"name": LOCATION}}).encode()
+    request = urllib.request.Request(f"{address}/graphql", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as reply:
+        answer = json.load(reply)
+    kind = ((answer.get("data") or {}).get("reloadRepositoryLocation") or {}).get("__typename")
+    if kind != "WorkspaceLocationEntry":
+        raise ValueError(f"it answered {json.dumps(answer)[:500]}")
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,94 @@
+"""How big the work of a pipeline is: whether its steps get processes of their own, and which of them take a slot of the pool `memory`.
+
+Everything is judged by what the pipeline file says and by the sizes of the files that it names, without opening one, because Dagster asks
+whenever it loads the definitions. What samples and packed chunks will take is an upper bound.
+"""
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from assets.pipeline.file import Pipeline
+
+BIG_EDGES = 20_000_000
+BIG_FILE_BYTES = 256 << 20
+BIG_BUILD_BYTES = 2 << 30
+LEAST_EDGE_BYTES = 16
+"""Bytes of an edge in a file of arrays; a file of n bytes has at most n / 16 nodes that matter."""
+LIGHT = ("budgets",)
+"""Stages whose work takes no memory to speak of, whatever the graph."""
+
+
+def is_big(pipeline: Pipeline) -> bool:
+    """Tells whether each step should have a process of its own: graph, files, samples or packed chunks are large."""
+    edges = getattr(pipeline.graph, "edges", 0)
+    if isinstance(edges, int) and edges >= BIG_EDGES:
+        return True
+    num_bytes = raw_bytes(pipeline)
+    return num_bytes >= BIG_FILE_BYTES or built_bytes(pipeline, num_bytes) >= BIG_BUILD_BYTES
+
+
+def takes_memory(pipeline: Pipeline, stage: str) -> bool:
+    """Tells whether a stage's step takes a slot of the pool `memory`: big stages run one at a time, so that two do not share the memory."""
+    return stage not in LIGHT and is_big(pipeline)
+
+
+def raw_bytes(pipeline: Pipeline) -> int:
+    """Returns the bytes of all files that a pipeline reads from outside: those of a folder, or of a pattern, all together."""
+    tables = pipeline.tables.get("features")
+    named = [] if tables is None else [tables, *getattr(tables, "named", {}).values(), getattr(tables, "main", None)]
+    paths = {path for config in (pipeline.graph, *named) for path in _paths(config)}
+    return sum(_bytes(path) for path in paths)
+
+
+def built_bytes(pipeline: Pipeline, num_raw_bytes: int) -> int:
+    """Returns an upper bound of the bytes of samples and packed chunks, 0 where the pipeline stores none.
+
+    A batch of b seeds has at most b (1 + f1 + f1 f2 + ...) inputs and no more than the graph has nodes. Each takes 8 bytes per input and
+    edge in the samples, and a row of features in a packed chunk.
+
+    Args:
+        pipeline: the recipe.
+        num_raw_bytes: bytes of its files.
+    """
+    samples, sampling = pipeline.table("samples"), pipeline.sampling
+    if samples is None or sampling is None:
+        return 0
+    num_nodes = getattr(pipeline.graph, "nodes", None) or num_raw_bytes // LEAST_EDGE_BYTES
+    if not isinstance(num_nodes, int) or not num_nodes:
+        return 0
+    inputs, layer = 1, 1
+    for fanout in sampling.fanouts:
+        layer *= fanout if fanout > 0 else num_nodes
+        inputs += layer
+    batch = min(num_nodes, sampling.batch_size)
+    per_epoch = ceil(num_nodes / batch) * min(num_nodes, batch * inputs)
+    epochs = samples.epochs or sampling.reuse or 1
+    width = getattr(pipeline.graph, "features", 0)
+    row_bytes = 4 * width if isinstance(width, int) and pipeline.table("packed") is not None else 0
+    return epochs * per_epoch * (8 + row_bytes)
+
+
+def _paths(config: Any) -> Iterator[Path]:
+    for field in fields(config) if hasattr(config, "__dataclass_fields__") else ():
+        value = getattr(config, field.name)
+        values: Sequence[Any] = value if isinstance(value, tuple | list) else [value]
+        yield from (each for each in values if isinstance(each, Path))
+
+
+def _bytes(path: Path) -> int:
+    """Returns the bytes of a file, of all files below a folder, or of what a pattern matches; 0 for what is not there."""
+    if glob.has_magic(str(path)):
+        return sum(_bytes(Path(each)) for each in glob.glob(str(path), recursive=True))
+    if not path.is_dir():
+        return path.stat().st_size if path.is_file() else 0
+    return sum(
+        os.lstat(os.path.join(folder, name)).st_size
+        for folder, _, names in os.walk(path)
+        for name in names
+        if not os.path.islink(os.path.join(folder, name))
+    )

@@ -1,0 +1,117 @@
+"""Slots: one training at a time per home, and one step at a time that takes much memory, whatever the number of runs.
+
+The slots are those of Dagster's pools `gpu` and `memory`, which the UI shows and sets under Deployment, Concurrency. Dagster itself would
+claim a slot before a step begins, so a step whose artifacts are all there would wait, too; in a run of a command line it waits without a
+word, on a busy processor, and no signal ends it. Here the step claims its slot when it has something to do, says who holds it, sleeps
+between two tries, and ends when its run is cancelled. Of those that wait, the one with the highest sum of the run's and the step's
+`dagster/priority` goes first.
+
+A slot whose run is over, or whose process is gone, is freed by whoever waits for it.
+
+Dagster looks for a free slot in one statement and takes it in the next. In Postgres it locks the row between the two; SQLite has no such
+lock, and two steps that ask within the same milliseconds both take the slot. So a step asks while it holds a lock file of the home.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import dagster as dg
+
+from assets.storage.filesystem import release_lock, take_lock
+from jobs.runs.cancellation import is_canceled
+from jobs.runs.dead_runs import fail_dead_runs
+
+POOL, MEMORY_POOL = "gpu", "memory"
+FOR = {POOL: "the training slot", MEMORY_POOL: "the slot of steps that take much memory"}
+LOCK = ".slots.lock"
+POLL_SECONDS, SWEEP_SECONDS = 1.0, 15.0
+OVER = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+
+
+@contextmanager
+def held_slot(context: dg.AssetExecutionContext, pool: str, report: Callable[[str], None]) -> Iterator[None]:
+    """Holds a slot of a pool, waiting for one where all are taken.
+
+    Args:
+        context: of the step.
+        pool: its name, one of `FOR`.
+        report: gets a line when it has to wait, and again when somebody else holds the slot.
+
+    Raises:
+        dagster.DagsterExecutionInterruptedError: the run was cancelled while it waited.
+    """
+    instance, run_id = context.instance, context.run.run_id
+    step = context.get_step_execution_context().step
+    priority = sum(int(tags.get("dagster/priority", 0)) for tags in (context.run.tags, step.tags))
+    said, swept = "", 0.0
+    try:
+        while not claim_slot(instance, run_id, step.key, priority, pool):
+            if time.monotonic() - swept >= SWEEP_SECONDS:
+                swept = time.monotonic()
+                free_lost_slots(instance, pool)
+            holders = slot_holders(instance, pool)
+            if holders and holders != said:
+                said, name = holders, step.key.rpartition("__")[2]
+                report(f"{name}: waits for {FOR[pool]}, held by {holders}; Ctrl-C ends the wait")
+            if is_canceled(context):
+                raise dg.DagsterExecutionInterruptedError
+            time.sleep(POLL_SECONDS)
+        yield
+    finally:
+        with one_at_a_time(instance):
+            instance.event_log_storage.free_concurrency_slot_for_step(run_id, step.key)
+
+
+def claim_slot(instance: dg.DagsterInstance, run_id: str, step_key: str, priority: int = 0, pool: str = POOL) -> bool:
+    """Takes a slot of a pool for a step, or its place among those that wait, and tells whether the step has a slot now."""
+    with one_at_a_time(instance):
+        if not _is_limited(instance, pool):
+            return True
+        return instance.event_log_storage.claim_concurrency_slot(pool, run_id, step_key, priority).is_claimed
+
+
+def _is_limited(instance: dg.DagsterInstance, name: str) -> bool:
+    """Makes the slots of the pool where there are none yet, and tells whether the pool has a limit; a limit that somebody set stays."""
+    storage, default = instance.event_log_storage, instance.global_op_concurrency_default_limit
+    pool = next((pool for pool in storage.get_pool_limits() if pool.name == name), None)
+    if pool is None or (pool.from_default and pool.limit != default):
+        storage.initialize_concurrency_limit_to_default(name)
+        return default is not None
+    return True
+
+
+@contextmanager
+def one_at_a_time(instance: dg.DagsterInstance) -> Iterator[None]:
+    """Keeps all others of the home from claiming and freeing slots while the block runs, which is to be short."""
+    lock, path = None, Path(instance.root_directory) / LOCK
+    while lock is None:
+        lock = take_lock(path, create=True, wait=True)
+    try:
+        yield
+    finally:
+        release_lock(lock)
+
+
+def slot_holders(instance: dg.DagsterInstance, pool: str = POOL) -> str:
+    """Returns in words who holds the slots of a pool, and since when they run; "" where nobody does."""
+    found = []
+    for slot in instance.event_log_storage.get_concurrency_info(pool).claimed_slots:
+        record = instance.get_run_record_by_id(slot.run_id)
+        since = record.start_time if record and record.start_time else None
+        began = f" since {datetime.fromtimestamp(since):%Y-%m-%d %H:%M:%S}" if since else ""
+        name = slot.step_key.replace("__", "/", 1)
+        found.append(f"{name} of run {slot.run_id[:8]}{began}")
+    return ", ".join(found)
+
+
+def free_lost_slots(instance: dg.DagsterInstance, pool: str = POOL) -> None:
+    """Frees the slots of a pool that belong to runs that are over, or whose process is gone."""
+    fail_dead_runs(instance)
+    for slot in instance.event_log_storage.get_concurrency_info(pool).claimed_slots:
+        run = instance.get_run_by_id(slot.run_id)
+        if run is None or run.status in OVER:
+            with one_at_a_time(instance):
+                instance.event_log_storage.free_concurrency_slots_for_run(slot.run_id)

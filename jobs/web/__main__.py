@@ -1,0 +1,70 @@
+"""Starts Dagster's web server, daemon and code server like `dagster dev`, with the guard before the web server.
+
+    python -m jobs.web dev -w workspace.yaml -h 127.0.0.1 -p 3000       everything
+    python -m jobs.web webserver ...                                    the web server, as the first one starts it
+
+`dagster dev` starts `python -m dagster_webserver`, and offers no way to start another program. So the function with which it starts its
+processes is replaced in this process, and in the other one the function that makes the application. tests/jobs/web/test_guarded_ui.py sends
+foreign requests to the real server, and so notices when either is not called any more.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from jobs.web.same_origin import SameOrigin, hosts_of
+
+PORT_VARIABLE, NAMES_VARIABLE = "GRAPHMILL_UI_PORT", "GRAPHMILL_UI_NAMES"
+"""What the web server of this home is called: its port, and more names, separated by blanks."""
+PLAIN = ["-m", "dagster_webserver"]
+GUARDED = ["-m", "jobs.web", "webserver"]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs one of the two until it ends.
+
+    Args:
+        arguments: `dev` or `webserver`, and the arguments of Dagster's command.
+    """
+    program, rest = arguments[0], list(arguments[1:])
+    run = {"dev": run_dev, "webserver": run_webserver}[program]
+    run(rest)
+
+
+def run_dev(arguments: list[str]) -> None:
+    """Runs `dagster dev` with the guarded web server in the plain one's place."""
+    import dagster._cli.dev as found
+
+    dev: Any = found  # a function of it is replaced
+
+    start = dev.open_ipc_subprocess
+
+    def start_guarded(parts: Sequence[str], **options: Any) -> Any:
+        words = list(parts)
+        if words[1:3] == PLAIN:
+            words[1:3] = GUARDED
+        return start(words, **options)
+
+    dev.open_ipc_subprocess = start_guarded
+    dev.dev_command(args=arguments, prog_name="graphmill ui", auto_envvar_prefix="DAGSTER_CLI_DEV")
+
+
+def run_webserver(arguments: list[str]) -> None:
+    """Runs Dagster's web server with the guard around its application."""
+    import dagster_webserver.cli as found
+
+    cli: Any = found  # a function of it is replaced
+
+    make = cli.create_app_from_workspace_process_context
+    hosts = hosts_of(int(os.environ[PORT_VARIABLE]), os.environ.get(NAMES_VARIABLE, "").split())
+
+    def make_guarded(*given: Any, **named: Any) -> Any:
+        return SameOrigin(make(*given, **named), hosts)
+
+    cli.create_app_from_workspace_process_context = make_guarded
+    cli.cli(args=arguments, prog_name="graphmill ui", auto_envvar_prefix="DAGSTER_WEBSERVER")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,148 @@
+"""Refuses what other web pages send to the web UI.
+
+Dagster's web server has no login, and listening on the loopback address keeps no web page out: a browser on this machine sends what a page
+asks for. Without a guard,
+
+- `<img src="http://127.0.0.1:3000/graphql?query=mutation{...}">` on any page launches, cancels or deletes runs, because the server carries
+  out mutations that come by GET;
+- a form or a script of any page sends mutations by POST, with a content type for which a browser asks nobody first;
+- a page whose own name is made to lead to 127.0.0.1 (DNS rebinding) reads everything, because the server answers to every `Host`;
+- a web socket has no same-origin policy at all.
+
+This guard is a small ASGI application around the server. It lets a request through when its `Host` is one that the server was told to be,
+when its `Origin`, which browsers send with everything that may change something, is of such a host, and when it is no mutation by GET.
+Programs that are no browsers send no `Origin`; they are let through, for whoever runs programs on this machine can read the files
+themselves.
+
+It is not a login: other users of this machine reach the port. docs/ui.md has a proxy with passwords.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+SAFE = ("GET", "HEAD", "OPTIONS")
+BAD_REQUEST, FORBIDDEN, MISDIRECTED, NOT_ALLOWED = 400, 403, 421, 405
+POLICY_VIOLATION = 1008
+LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def hosts_of(port: int, told: Iterable[str] = ()) -> frozenset[str]:
+    """Returns the values of `Host` that a server answers to: its loopback names with its port, and what it was told.
+
+    Args:
+        port: that it listens on.
+        told: names under which a proxy serves it, with a port where the proxy's is none of the usual ones.
+    """
+    return frozenset([*(f"{name}:{port}" for name in LOCAL_NAMES), *(name.lower() for name in told)])
+
+
+class SameOrigin:
+    """The guard.
+
+    Args:
+        application: what is guarded.
+        hosts: the values of `Host` that it answers to, in small letters.
+    """
+
+    def __init__(self, application: Application, hosts: Collection[str]):
+        self.application, self.hosts = application, frozenset(hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lets a request through or answers it with the reason of the refusal."""
+        if scope["type"] not in ("http", "websocket"):  # the start and the end of the server
+            await self.application(scope, receive, send)
+            return
+        refused = self.refusal(scope)
+        if refused is None:
+            await self.application(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": refused[1][:120]})
+        else:
+            await _answer(send, *refused)
+
+    def refusal(self, scope: Scope) -> tuple[int, str] | None:
+        """Returns the HTTP status and the reason with which a request is refused, None for one that is let through."""
+        headers = _headers(scope)
+        hosts, origins = headers.get("host", []), headers.get("origin", [])
+        if len(hosts) != 1 or hosts[0].lower() not in self.hosts:
+            known = ", ".join(sorted(self.hosts))
+            return MISDIRECTED, f"this server is {known}; for another name start it with: graphmill ui --served-as NAME"
+        if any(not self._is_ours(origin) for origin in origins):
+            return FORBIDDEN, "requests of other web pages are refused"
+        site = headers.get("sec-fetch-site", ["none"])[0]
+        if site in ("cross-site", "same-site") and not _is_navigation(scope, headers):
+            return FORBIDDEN, "requests of other web pages are refused"
+        if ".." in scope["path"].replace("\\", "/").split("/"):
+            return BAD_REQUEST, "a path leads upwards"
+        if scope["type"] == "http" and scope["method"] in SAFE and _may_mutate(scope):
+            return NOT_ALLOWED, "changes are sent by POST"
+        return None
+
+    def _is_ours(self, origin: str) -> bool:
+        """Tells whether an origin is that of a host that the server is; "null" and what is no URL are foreign."""
+        try:
+            parts = urlsplit(origin.lower())
+            port = parts.port
+        except ValueError:
+            return False
+        if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
+            return False
+        name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        names = {f"{name}:{port or DEFAULT_PORTS[parts.scheme]}"}
+        if port in (None, DEFAULT_PORTS[parts.scheme]):
+            names.add(name)
+        return bool(names & self.hosts)
+
+
+def _is_navigation(scope: Scope, headers: dict[str, list[str]]) -> bool:
+    """Tells whether somebody follows a link to a page of the UI: it changes nothing and shows nothing to the page that they come from."""
+    destination, mode = headers.get("sec-fetch-dest", [""])[0], headers.get("sec-fetch-mode", [""])[0]
+    top = destination == "document" and mode == "navigate"
+    return top and scope["type"] == "http" and scope["method"] == "GET" and not _is_graphql(scope)
+
+
+def _is_graphql(scope: Scope) -> bool:
+    return scope["path"].rstrip("/").endswith("/graphql")
+
+
+def _may_mutate(scope: Scope) -> bool:
+    """Tells whether a request asks GraphQL for anything else than queries; a text that cannot be read is refused as well."""
+    if not _is_graphql(scope):
+        return False
+    from graphql import GraphQLError, OperationDefinitionNode, OperationType, parse
+
+    texts = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True).get("query", [])
+    for text in texts:
+        try:
+            document = parse(text)
+        except (GraphQLError, RecursionError):
+            return True
+        operations = [node for node in document.definitions if isinstance(node, OperationDefinitionNode)]
+        if any(node.operation != OperationType.QUERY for node in operations):
+            return True
+    return False
+
+
+def _headers(scope: Scope) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, value in scope["headers"]:
+        found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
+    return found
+
+
+async def _answer(send: Send, status: int, reason: str) -> None:
+    body = json.dumps({"error": f"refused: {reason}"}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

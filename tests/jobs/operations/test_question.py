@@ -1,0 +1,84 @@
+"""Works of more than a week, or of far more than the machine's memory, are asked about first."""
+
+from pathlib import Path
+
+import click
+import pytest
+
+from assets.pipeline.file import load_pipeline, pipeline_files
+from jobs.operations import question
+from jobs.operations.question import Work, ask_about, expected_work
+from kernels.errors import InputError
+from tests.e2e.commands import graphmill
+from trainers.config import TrainTable
+
+TEXT = """
+[graph]
+source = "sbm"
+nodes = {nodes}
+edges = {edges}
+features = 16
+
+[sampling]
+fanouts = [2, 2]
+batch_size = 10
+
+[[train]]
+name = "long"
+model = "sage"
+epochs = {epochs}
+"""
+
+
+def write(folder: Path, *, nodes: int = 1000, edges: int = 4000, epochs: int = 1) -> Path:
+    path = folder / "asked.toml"
+    path.write_text(TEXT.format(nodes=nodes, edges=edges, epochs=epochs))
+    return path
+
+
+def test_a_long_training_and_a_large_graph_are_told(tmp_path: Path) -> None:
+    pipeline = load_pipeline(write(tmp_path, epochs=100_000_000), TrainTable)
+    seconds = expected_work(pipeline, trains=True).seconds
+    batches = -(-int(1000 * pipeline.graph.train_ratio) // 10)
+    assert seconds == pytest.approx(100_000_000 * batches * question.STEP_SECONDS)
+    assert expected_work(pipeline, trains=False).problems(1 << 30) == []
+    large = load_pipeline(write(tmp_path, nodes=10_000_000, edges=3_000_000_000), TrainTable)
+    (said,) = expected_work(large, trains=False).problems(1 << 30)
+    assert "graph and features take about" in said and "times the memory" in said
+    assert Work(stored_bytes=16 << 30, seconds=question.MOST_SECONDS).problems(1 << 30) == []
+
+
+def test_a_person_is_asked_and_a_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = load_pipeline(write(tmp_path, epochs=100_000_000), TrainTable)
+    with pytest.raises(InputError, match=r"at least [\d,]+ days(?s:.*)--yes"):
+        ask_about(pipeline, trains=True, yes=False)
+    ask_about(pipeline, trains=True, yes=True)
+    ask_about(pipeline, trains=False, yes=False)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    asked = []
+    for answer in (True, False):
+        monkeypatch.setattr(click, "confirm", lambda text, answer=answer, **how: asked.append(text) or _answer(answer))
+        if answer:
+            ask_about(pipeline, trains=True, yes=False)
+        else:
+            with pytest.raises(click.Abort):
+                ask_about(pipeline, trains=True, yes=False)
+    assert len(asked) == 2 and asked[0].endswith("Go on?")
+
+
+def _answer(yes: bool) -> bool:
+    if not yes:
+        raise click.Abort
+    return yes
+
+
+def test_the_command_line_refuses_it_before_anything_is_built(tmp_path: Path) -> None:
+    done = graphmill("run", str(write(tmp_path, epochs=100_000_000)), home=tmp_path / "home")
+    assert done.returncode == 1 and "--yes" in done.stderr and "Traceback" not in done.stderr
+    assert not list((tmp_path / "home" / "store").glob("*/*"))
+    assert graphmill("build", str(write(tmp_path, epochs=100_000_000)), home=tmp_path / "home").returncode == 0
+
+
+@pytest.mark.parametrize("name", sorted(set(pipeline_files()) - {"cora", "minesweeper", "photo"}))
+def test_no_shipped_pipeline_is_asked_about(name: str) -> None:
+    assert expected_work(load_pipeline(name, TrainTable), trains=True).problems(8 << 30) == []

@@ -1,0 +1,81 @@
+"""Which pipelines are big, by the bytes of what they read and build."""
+
+from pathlib import Path
+
+import pytest
+
+from assets.pipeline.data_steps import preprocessing_steps
+from assets.pipeline.file import parse_pipeline
+from jobs.operations.size import BIG_FILE_BYTES, is_big, raw_bytes, takes_memory
+from tests.jobs.recipes import load_tiny
+from trainers.config import TrainTable
+
+SAMPLED = """
+[graph]
+source = "rmat"
+nodes = {nodes}
+edges = 1000000
+features = 128
+[sampling]
+fanouts = [10, 10, 10]
+batch_size = 1024
+reuse = 4
+"""
+PACKED = """
+[hotness]
+policy = "presample"
+rounds = 1
+[samples]
+[memory]
+[cache_plan]
+[packed]
+"""
+
+
+def parsed(text: str, folder: Path):
+    return parse_pipeline(folder / "mine.toml", text.encode(), TrainTable)
+
+
+def sparse(path: Path, num_bytes: int):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "wb") as file:
+        file.truncate(num_bytes)
+
+
+def test_a_folder_is_judged_by_all_its_files(tmp_path):
+    pipeline = parsed('[graph]\nsource = "ogb"\npath = "ogbn"\n', tmp_path)
+    assert not is_big(pipeline), "a folder that is not there yet"
+    sparse(tmp_path / "ogbn/raw/edge.csv.gz", BIG_FILE_BYTES // 2)
+    assert not is_big(pipeline)
+    sparse(tmp_path / "ogbn/processed/deep/data_processed", BIG_FILE_BYTES // 2)
+    assert raw_bytes(pipeline) == BIG_FILE_BYTES and is_big(pipeline)
+
+
+def test_a_pattern_is_judged_by_all_that_it_matches(tmp_path):
+    pipeline = parsed('[graph]\nsource = "edges"\nedges = "edges-*.parquet"\n', tmp_path)
+    for number in range(4):
+        sparse(tmp_path / f"edges-{number}.parquet", BIG_FILE_BYTES // 4)
+    assert is_big(pipeline)
+
+
+def test_samples_and_packing_are_judged_by_what_they_take(tmp_path):
+    small, large = SAMPLED.format(nodes=1000), SAMPLED.format(nodes=400_000)
+    assert not is_big(parsed(large, tmp_path)), "nothing is stored"
+    assert is_big(parsed(large + PACKED, tmp_path))
+    assert not is_big(parsed(small + PACKED, tmp_path))
+
+
+def test_heavy_stages_of_big_pipelines_take_a_slot_and_light_ones_do_not(tmp_path):
+    pipeline = parsed(SAMPLED.format(nodes=400_000) + PACKED, tmp_path)
+    taking = {step.name: takes_memory(pipeline, step.recipe.name) for step in preprocessing_steps(pipeline)}
+    assert taking.pop("budgets") is False
+    assert {"graph", "samples", "packed_chunks"} <= taking.keys() and all(taking.values())
+    assert not takes_memory(load_tiny(tmp_path), "graph")
+
+
+@pytest.mark.parametrize("name", ["cora", "photo", "minesweeper", "sbm"])
+def test_the_small_shipped_pipelines_are_small(name, monkeypatch):
+    from assets.pipeline.file import load_pipeline
+
+    monkeypatch.setenv("GRAPHMILL_TEST_DATA", "/nowhere")
+    assert not is_big(load_pipeline(name, TrainTable))
