@@ -1,5 +1,6 @@
 # make demo   sets everything up, trains on a real graph, prints a leaderboard
 # make test   sets everything up, runs the tests
+# make adversary MINUTES=60   attacks the store, the steps and the command line, and prints what became of it
 # make ui     opens the web UI on this machine (prints the address)
 PYTHON ?= python3.11
 VENV   := .venv
@@ -13,7 +14,7 @@ NATIVE := $(wildcard kernels/native/*/*.cpp kernels/native/*/*.h)
 # A process a core, which takes whole files of tests: tests of a file share what they prepare.
 PYTEST_ARGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: setup demo ui test check docs bench clean
+.PHONY: setup demo ui test check docs bench adversary clean
 setup: $(READY_DEV)
 
 $(BIN)/python:
@@ -43,6 +44,12 @@ check: $(READY_DEV)
 
 docs: $(READY_DEV)
 	$(BIN)/python -m tests.docs.cli_page
+
+MINUTES ?= 60
+KINDS ?=
+SEED ?= 1
+adversary: $(READY_DEV)
+	$(BIN)/python -m tests.adversary --minutes $(MINUTES) --seed $(SEED) $(KINDS)
 
 bench: $(READY_DEV)
 	$(BIN)/python -m benchmarks --quick

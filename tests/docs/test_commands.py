@@ -82,14 +82,17 @@ def user_words(graph: str, features: str, model: str) -> dict[str, str]:
     """Returns what stands in a command -> what a user of the example would give."""
     return {
         "A": f"graph/{graph}",
+        "AGE": "30d",
         "B": f"model/{model}",
         "COMMAND": "run",
         "FILE.parquet": "out.parquet",
         "MODEL": model,
+        "N": "3",
         "NAME": "sage",
         "PIPELINE": "mine.toml",
         "PIPELINE/NAME": "mine.toml/sage",
         "PIPELINE/STEP": "mine.toml/graph",
+        "OUT": "out-bundle",
         "SELECT ...": "SELECT stage, version FROM artifacts",
         "SOURCE": "mine.npz",
         "VERSION": graph,
@@ -154,8 +157,21 @@ def check_benchmarks(command: Command, example: SimpleNamespace) -> None:
     assert all((ROOT / "benchmarks" / f"{name}.py").is_file() for name in known - {"--quick"})
 
 
+def check_benchmark(command: Command) -> None:
+    """A part of one benchmark: its file names every word."""
+    path = ROOT / f"{command.words[2].replace('.', '/')}.py"
+    assert path.is_file(), f"{command}: no benchmark {path.stem}"
+    unknown = [
+        word for word in command.words[3:] if not re.search(rf"\b{re.escape(word.lstrip('-'))}\b", path.read_text())
+    ]
+    assert not unknown, f"{command}: {path.name} knows no {unknown}"
+
+
 def check_python(command: Command, example: SimpleNamespace) -> None:
     assert command.words[1] == "-m", f"{command}: only modules are known"
+    if command.words[2].startswith("benchmarks."):
+        check_benchmark(command)
+        return
     {"trainers": check_trainers, "benchmarks": check_benchmarks}[command.words[2]](command, example)
 
 
@@ -187,8 +203,16 @@ def check_pip(command: Command, example: SimpleNamespace) -> None:
 
 
 def check_dagster(command: Command, example: SimpleNamespace) -> None:
-    """A job is not launched, since its run would wait for the daemon of a running UI; definitions are loaded."""
+    """A job is not launched, since its run would wait for the daemon of a running UI; definitions are loaded.
+
+    tests/jobs/test_server.py launches one, and materialises an asset as the page says.
+    """
     words = list(command.words)
+    if words[1:3] == ["asset", "materialize"]:
+        assert words[3] == "-f" and (ROOT / words[4]).is_file() and words[5] == "--select" and len(words) == 7, command
+        (key,) = re.findall(r'^key:"([^"]+)"$', words[6])
+        assert key in asset_keys(), f"{command}: no such asset"
+        return
     if words[1:] == ["definitions", "validate"]:
         assert "Validation successful for code location graphmill" in validated(example.folder)
         return
@@ -284,6 +308,16 @@ def job_names() -> set[str]:
 
 
 @cache
+def asset_keys() -> set[str]:
+    from jobs.definitions import build_defs
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRAPHMILL_PIPELINES", os.devnull)
+        patch.setenv("GRAPHMILL_TEST_DATA", os.environ.get("GRAPHMILL_TEST_DATA", "data"))
+        return {spec.key.to_user_string() for spec in build_defs().resolve_all_asset_specs()}
+
+
+@cache
 def project() -> dict:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -311,6 +345,31 @@ def test_command(command: Command, example: SimpleNamespace, monkeypatch: pytest
     RULES[command.words[0]](command, example)
 
 
+def test_commands_that_need_other_machines_have_options_that_exist(example: SimpleNamespace) -> None:
+    """They stand in `text` fences: nobody runs them on one machine, in a minute, without another program."""
+    lines = [
+        parsed(fence.page, fence.line, line, shown=False)
+        for path in PAGES
+        if path.relative_to(ROOT).as_posix() not in WALKED + GENERATED
+        for fence in fences(path)
+        if fence.language == "text"
+        for line in fence.text.splitlines()
+        if re.match(r"(graphmill [a-z-]+ [A-Z]|torchrun |docker build )", line)
+    ]
+    assert {line.words[0] for line in lines} == {"graphmill", "torchrun", "docker"}
+    for line in lines:
+        if line.words[0] == "graphmill":
+            name, *rest = replaced(line.words[1:], example)
+            cli.graphmill.commands[name].make_context(name, list(rest))
+        elif line.words[0] == "torchrun":
+            place = line.words.index("-m")
+            assert line.words[place + 1] == "trainers" and (ROOT / "trainers" / "__main__.py").is_file(), line
+            known = {"--nnodes", "--node-rank", "--nproc-per-node", "--master-addr", "--master-port"}
+            assert {word for word in line.words[:place] if word.startswith("--")} <= known, line
+        else:
+            assert (ROOT / line.words[line.words.index("-f") + 1]).is_file(), line
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -328,6 +387,7 @@ def test_command(command: Command, example: SimpleNamespace, monkeypatch: pytest
         ("python -m trainers PIPELINE NAME --grahp VERSION", "ended with 2"),
         ("dagster job launch -w workspace.yaml -j python-environment__all", "no such job"),
         ("dagster job launch -w workspace.yaml --jobb cora__all", "no such option"),
+        ("dagster asset materialize -f jobs/definitions.py --select 'key:\"cora/grahp\"'", "no such asset"),
         ("pytest -m gppu tests", "no such marker"),
         ('pip install -e ".[cuda14]"', "cuda14"),
         ("GRAPHMIL_HOME=x graphmill ls", "nothing reads"),

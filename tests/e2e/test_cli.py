@@ -67,8 +67,8 @@ def test_verify_finds_a_flipped_bit_and_a_rebuild_mends_it(tmp_path: Path, pipel
         (('model = "sage"', 'model = "sgae"'), "sage"),
         (("fanouts = [5, 5]", "fanouts = [5]"), "fanouts"),
         (("nodes = 3000", "node = 3000"), "nodes"),
-        (('model = "gcn"', 'trainer = "fresh"'), "not built yet"),
-        (("[sampling]", "[schedule]\ncron = '0 3 * * *'\n[sampling]"), "not built yet"),
+        (('model = "gcn"', 'model = "rgcn"'), "not built yet"),
+        (("[sampling]", "[schedule]\ncron = '0 3 * *'\n[sampling]"), "has 4 fields"),
         (("seed = 3", "seed = "), "TOML"),
     ],
 )
@@ -189,5 +189,5 @@ def test_predictions_of_a_trained_model_go_to_parquet(tmp_path: Path, pipeline: 
     done = graphmill("predict", str(pipeline), "sage", "--out", str(out), home=home)
     assert done.returncode == 0 and "3,000 nodes, by model/" in done.stdout, done.stderr
     rows = polars.read_parquet(out)
-    assert rows.columns == ["node_id", "class", "probability", "embedding"] and len(rows) == 3000
+    assert rows.columns == ["node_id", "class", "probability", "label", "split", "embedding"] and len(rows) == 3000
     assert rows["probability"].is_between(0.25, 1.0).all()

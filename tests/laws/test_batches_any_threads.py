@@ -1,5 +1,6 @@
-"""Law 1: a mini-batch has the same bytes at any thread count and beside any number of other samplers."""
+"""Law 1: a mini-batch has the same bytes at any thread count and beside any number of other samplers, however neighbours are drawn."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -7,12 +8,15 @@ import pytest
 
 from kernels.graph.csc import build_csc
 from kernels.graph.generate import rmat_edges
+from kernels.sampling.alias import build_alias
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
+from kernels.sampling.walk import Walks, WalkSampler
+from kernels.sampling.weighted import WeightedSampler
 from kernels.types import Topology
 from tests.kernels.graphs import assert_same_blocks
 
-FIELDS = ("start", "end", "indices", "src_ids", "t_start", "t_edge", "t_dst")
+FIELDS = ("start", "end", "indices", "src_ids", "share", "t_start", "t_edge", "t_dst")
 
 
 @pytest.fixture(scope="module")
@@ -22,23 +26,43 @@ def graph():
     return Topology(indptr=csc.indptr, indices=csc.indices, in_degree=csc.in_degree, out_degree=csc.out_degree)
 
 
+@pytest.fixture(scope="module")
+def tables(graph):
+    """Weights of many sizes, some of them 0."""
+    generator = np.random.default_rng(1)
+    weights = generator.pareto(1.2, graph.num_edges) * (generator.random(graph.num_edges) < 0.9)
+    return build_alias(graph, weights, empty="none")
+
+
+KINDS: dict[str, Callable] = {
+    "uniform": lambda graph, tables, fanouts, **more: Sampler(graph, fanouts, **more),
+    "uniform, replaced": lambda graph, tables, fanouts, **more: Sampler(graph, fanouts, replace=True, **more),
+    "weighted": WeightedSampler,
+    "weighted, replaced": lambda graph, tables, fanouts, **more: WeightedSampler(
+        graph, tables, fanouts, replace=True, **more
+    ),
+    "walks": lambda graph, tables, fanouts, **more: WalkSampler(graph, Walks(paths=7), fanouts, **more),
+}
+
+
 @pytest.mark.parametrize("fanouts", [(15, 10, 5), (-1, 3), (100,)])
-@pytest.mark.parametrize("replace", [False, True])
-def test_blocks_have_the_same_bytes_at_any_thread_count(graph, fanouts, replace):
-    samplers = [Sampler(graph, fanouts, seed=3, replace=replace, threads=threads) for threads in (1, 2, 8)]
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_have_the_same_bytes_at_any_thread_count(graph, tables, fanouts, kind):
+    samplers = [KINDS[kind](graph, tables, fanouts, seed=3, threads=threads) for threads in (1, 2, 8)]
     for batch in EpochPlan(np.arange(1000), 250, seed=3).batches(0):
         first, *others = (sampler.sample(batch.key, batch.seeds, transpose="all") for sampler in samplers)
         for blocks in others:
             assert_same_blocks(first, blocks, FIELDS)
 
 
-def test_samplers_side_by_side_give_the_blocks_of_one(graph):
+@pytest.mark.parametrize("kind", ["uniform", "weighted", "walks"])
+def test_samplers_side_by_side_give_the_blocks_of_one(graph, tables, kind):
     batches = list(EpochPlan(np.arange(4000), 200, seed=1).batches(2))
-    alone = Sampler(graph, (10, 5), seed=1)
+    alone = KINDS[kind](graph, tables, (10, 5), seed=1)
     expected = [alone.sample(batch.key, batch.seeds) for batch in batches]
 
     def work(mine):
-        sampler = Sampler(graph, (10, 5), seed=1, threads=2)
+        sampler = KINDS[kind](graph, tables, (10, 5), seed=1, threads=2)
         return [sampler.sample(batches[i].key, batches[i].seeds) for i in mine]
 
     shares = [range(first, len(batches), 4) for first in range(4)]

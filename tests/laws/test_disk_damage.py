@@ -18,13 +18,18 @@ from kernels.rows.direct_io import ReadExecution
 from kernels.rows.pages import PAGE_BYTES
 from kernels.rows.slots import DEVICE, HOST, STAGED, split_slots
 from tests.assets.packed_chunks.packed import Packed, build_packed
-from trainers.rows.packed import ChunkLoader
+from tests.assets.storage.damage import flip
+from trainers.rows.chunk_loader import ChunkLoader
 
 BITS_A_FILE = 4
 
 
-def wrong_rows(packed: Packed) -> int:
+def wrong_rows(packed: Packed, every: int = 1) -> int:
     """Loads every row of every batch as the trainer does; returns how many differ from the features.
+
+    Args:
+        packed: the rows.
+        every: loads one input of so many, as for pruned batches.
 
     Raises:
         InputError: damage was noticed.
@@ -38,7 +43,9 @@ def wrong_rows(packed: Packed) -> int:
     try:
         for number in range(chunks.num_batches):
             ids = samples.record(*divmod(number, samples.num_batches)).blocks[0].src_ids
-            staged = loader.load(number)
+            origin = np.arange(0, len(ids), every, dtype=np.int32)
+            staged = loader.load(number) if every == 1 else loader.load_some(number, origin)
+            ids = ids[origin]
             tier, row = split_slots(staged.slots)
             for which, image in (tiers | {STAGED: staged.rows}).items():
                 here = tier == which
@@ -52,14 +59,6 @@ def wrong_rows(packed: Packed) -> int:
 def content_files(artifact: Artifact) -> list[Path]:
     parts = [artifact.open_part(name) for name in artifact.parts]
     return [each.path / name for each in (artifact, *parts) for name in [*each.files, "manifest.json"]]
-
-
-def flip(path: Path, bit: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(bit // 8)
-        value = file.read(1)[0]
-        file.seek(bit // 8)
-        file.write(bytes([value ^ 1 << bit % 8]))
 
 
 def test_no_flipped_bit_becomes_a_wrong_row(tmp_path: Path) -> None:
@@ -80,6 +79,25 @@ def test_no_flipped_bit_becomes_a_wrong_row(tmp_path: Path) -> None:
         assert noticed[name] > 0, name
 
 
+def test_a_flipped_bit_in_a_page_reaches_no_pruned_batch(tmp_path: Path) -> None:
+    """Of a chunk that is read by pages, every page is compared with its digest: a wrong row is never delivered."""
+    packed, noticed = build_packed(tmp_path, width=60, groups=1), 0
+    part = packed.packed_chunks.open_part(next(iter(packed.packed_chunks.parts)))
+    assert wrong_rows(packed, every=7) == 0
+    for name in ("chunks", "chunk_digests"):
+        path = part.file(f"{name}.npy")
+        path.chmod(0o644)
+        for bit in np.linspace(8 * PAGE_BYTES, 8 * path.stat().st_size - 1, 12).astype(int).tolist():
+            flip(path, bit)
+            try:
+                assert wrong_rows(packed, every=7) == 0, f"bit {bit} of {name}"
+            except InputError as error:
+                assert "chunk of batch" in error.problem or "chunk_digests.npy is damaged" in error.problem
+                noticed += 1
+            flip(path, bit)
+    assert wrong_rows(packed, every=7) == 0 and noticed >= 12
+
+
 @pytest.mark.parametrize("name", ["chunks", "caches"])
 def test_what_is_read_at_random_is_noticed_wherever_it_is_read(tmp_path: Path, name: str) -> None:
     """Damage in a page that a batch reads is always an error, which names artifact and command."""
@@ -95,7 +113,7 @@ def test_what_is_read_at_random_is_noticed_wherever_it_is_read(tmp_path: Path, n
         try:
             assert wrong_rows(packed) == 0
         except InputError as error:
-            assert "packed_chunks/" in error.problem and "graphmill run PIPELINE" in error.remedy
+            assert "packed_chunks/" in error.problem and "graphmill repair packed_chunks.parts" in error.remedy
             found += 1
         flip(path, bit)
     # A cache may have pages that no batch of its segment wants; of a chunk everything is read.

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -25,9 +26,12 @@ def run_child(
     disk: bool = False,
     device: bool = False,
     whole: bool = False,
+    fresh: bool = False,
+    factored: bool = False,
+    way: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    ways = {"disk": disk, "device": device, "cached": cached, "whole": whole}
-    way = next((name for name, chosen in ways.items() if chosen), "plain")
+    ways = {"disk": disk, "device": device, "cached": cached, "whole": whole, "fresh": fresh, "factored": factored}
+    way = way or next((name for name, chosen in ways.items() if chosen), "plain")
     how = ["resume" if resume else "anew", way]
     command = [sys.executable, "-m", "tests.laws.train_child", str(home), str(kill_at), *how]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
@@ -39,18 +43,31 @@ def model_content(home: Path) -> dict[str, str]:
     return content(model)
 
 
-@pytest.mark.first
-def test_kill_and_resume_gives_the_same_model(tmp_path: Path) -> None:
-    straight = tmp_path / "straight"
-    random_graph_artifacts(straight)
-    done = run_child(straight, 0, resume=False)
+class Straight(NamedTuple):
+    """A run that nobody interrupted: its home, the number of its events, and the content of its model."""
+
+    home: Path
+    num_events: int
+    content: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Straight:
+    home = tmp_path_factory.mktemp("straight")
+    random_graph_artifacts(home)
+    done = run_child(home, 0, resume=False)
     assert done.returncode == 0, done.stderr
-    num_events, expected = int(done.stdout), model_content(straight)
+    return Straight(home, int(done.stdout), model_content(home))
+
+
+@pytest.mark.first
+def test_kill_and_resume_gives_the_same_model(tmp_path: Path, straight: Straight) -> None:
+    num_events, expected = straight.num_events, straight.content
     assert num_events > 60
     draw = random.Random(20)
     for chain in range(3):
         home = tmp_path / f"chain{chain}"
-        shutil.copytree(straight, home, ignore=shutil.ignore_patterns("model"))
+        shutil.copytree(straight.home, home, ignore=shutil.ignore_patterns("model"))
         # The first kill falls anywhere in the run; each resumed process is killed again after a few more events.
         for kill_at in (draw.randint(1, num_events), draw.randint(2, 25), draw.randint(2, 25)):
             killed = run_child(home, kill_at, resume=True)
@@ -123,6 +140,18 @@ def test_resume_of_a_full_graph_training_is_exact(tmp_path: Path) -> None:
 
 
 @pytest.mark.first
+def test_resume_with_embeddings_of_earlier_steps_is_exact(tmp_path: Path) -> None:
+    """A resumed run finds in the history what an uninterrupted one finds: rows, ages, and which features are gone."""
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    done = run_child(straight, 0, resume=False, fresh=True)
+    assert done.returncode == 0, done.stderr
+    for kill_at in (int(done.stdout) // 2, 14, 9):
+        assert run_child(killed, kill_at, resume=True, fresh=True).returncode == -signal.SIGKILL
+    assert run_child(killed, 0, resume=True, fresh=True).returncode == 0
+    assert model_content(killed) == model_content(straight)
+
+
+@pytest.mark.first
 def test_without_resume_it_starts_over_and_ends_the_same(tmp_path: Path) -> None:
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     random_graph_artifacts(straight)
@@ -132,3 +161,15 @@ def test_without_resume_it_starts_over_and_ends_the_same(tmp_path: Path) -> None
     assert list((killed / "checkpoints").glob("*.safetensors"))
     assert run_child(killed, 0, resume=False).returncode == 0
     assert model_content(killed) == model_content(straight)
+
+
+@pytest.mark.first
+def test_resume_of_factored_training_is_exact(tmp_path: Path, straight: Straight) -> None:
+    """Batches that trainers had begun beyond the checkpoint are computed again: weights, history and ledger are those of one model."""
+    killed = tmp_path / "killed"
+    random_graph_artifacts(killed)
+    for kill_at in (31, 12):
+        assert run_child(killed, kill_at, resume=True, factored=True).returncode == -signal.SIGKILL
+    done = run_child(killed, 0, resume=True, factored=True)
+    assert done.returncode == 0, done.stderr
+    assert model_content(killed) == straight.content

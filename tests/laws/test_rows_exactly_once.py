@@ -16,8 +16,9 @@ from assets.samples.read import open_samples
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.table import FeatureTable
+from kernels.rows.pages import PAGE_BYTES
 from kernels.rows.placement import place_bytes
-from kernels.rows.slots import DEVICE, HOST, split_slots
+from kernels.rows.slots import DEVICE, HOST, STAGED, split_slots
 from kernels.types import BatchKey
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.graphs import GraphArtifacts, random_graph_artifacts
@@ -28,7 +29,8 @@ from trainers.devices.logical import LogicalDevice
 from trainers.open_rows import open_rows
 from trainers.record.ledger import Ledger
 from trainers.rows.cache import CachedSource
-from trainers.rows.packed import PackedRows, loader_reading
+from trainers.rows.chunk_loader import loader_reading
+from trainers.rows.packed import PackedRows
 from trainers.rows.source import MappedSource, RowIds, open_source
 from trainers.rows.windows import MappedRows, input_rows
 
@@ -163,10 +165,59 @@ def test_packed_rows_come_once_from_four_levels(tmp_path: Path, kind: dict, orde
     assert held["packed_rows"] == sums["hits_packed"] and held["row_bytes"] == table.row_bytes
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind['dtype']}, 1 in {kind['featureless']}")
+def test_rows_of_pruned_batches_come_once_and_whole_pages_are_booked(tmp_path: Path, kind: dict) -> None:
+    packed = build_packed(tmp_path, **kind)
+    table, samples = open_features(packed.features), open_samples(packed.samples)
+    chunks, rng = Chunks(packed.packed_chunks, packed.cache_plan, packed.samples), np.random.default_rng(0)
+    rows = PackedRows(
+        chunks,
+        table,
+        num_batches=samples.num_batches,
+        device=LogicalDevice(),
+        pool_bytes=1 << 20,
+        reading=loader_reading(method="buffered"),
+    )
+    for number, share in enumerate((0.0, 0.02, 0.3, 0.9, 1.0)):
+        step = number % samples.num_batches
+        ids, ledger = np.asarray(samples.batch(0, step)[1][0].src_ids), Ledger()
+        origin = np.flatnonzero(rng.random(len(ids)) < share).astype(np.int32)
+        out = torch.full((len(origin), table.width), torch.nan)
+        staged = rows.stage(Keyed(BatchKey(0, 0, step), origin))
+        rows.gather(RowIds(ids[origin], staged=staged), out, ledger)
+        assert out.numpy().tobytes() == expected_rows(table, ids[origin]).tobytes()
+        assert sum(row["n"] for row in ledger.rows()["counts"]) == len(origin)
+        place, whole = chunks.place(step), rows.stage(Keyed(BatchKey(0, 0, step)))
+        tier, row = split_slots(whole.slots[origin])
+        packed_rows = row[(tier == STAGED) & (row < place.num_packed)]
+        least = PAGE_BYTES * (pages(origin, 4) + pages(packed_rows, table.row_bytes))
+        cached = (tier == STAGED).sum() - len(packed_rows)
+        assert (
+            least + 2 * PAGE_BYTES * (cached > 0) <= ledger.moved_bytes("disk")
+            if cached
+            else ledger.moved_bytes("disk") == least
+        )
+        whole.release()
+        staged.release()
+    rows.close()
+
+
+def pages(rows: np.ndarray, row_bytes: int) -> int:
+    """How many pages some rows of a table touch."""
+    return len(
+        {
+            page
+            for row in rows.tolist()
+            for page in range(row * row_bytes // PAGE_BYTES, -(-(row + 1) * row_bytes // PAGE_BYTES))
+        }
+    )
+
+
 class Keyed(NamedTuple):
-    """A planned batch, as far as loading needs it."""
+    """A planned batch, as far as loading needs it; after pruning, what is left of it."""
 
     key: BatchKey
+    origin: np.ndarray | None = None
 
 
 @pytest.mark.parametrize(

@@ -145,8 +145,9 @@ def test_a_forked_child_does_not_clean_up_after_its_parent(tmp_path):
 
 def test_orphans_without_a_lock_are_swept(tmp_path):
     build(tmp_path)
-    (Store(tmp_path).root / STAGING / "orphan" / "sub").mkdir(parents=True)
-    assert Store(tmp_path).sweep() == ["orphan"]
+    orphan = "0" * 32
+    (Store(tmp_path).root / STAGING / orphan / "sub").mkdir(parents=True)
+    assert Store(tmp_path).sweep() == [orphan]
     assert_clean(tmp_path)
 
 

@@ -1,6 +1,8 @@
 """Trains the small model in a process of its own, which kills itself at the n-th event.
 
-Usage: python -m tests.laws.train_child HOME KILL_AT resume|anew cached|plain|disk|device|whole.
+Usage: python -m tests.laws.train_child HOME KILL_AT resume|anew WAY.
+
+WAY is cached, plain, disk, device, whole, fresh or factored; or weighted or walks, each of them "from disk" as well.
 
 Events are steps of the progress, flushes and renames:
 every place where a crash could leave something half done. KILL_AT = 0 never kills; the number of events is printed at the end.
@@ -18,7 +20,10 @@ import pytest
 from assets.building.stage import Silent
 from tests.accelerator.backend import stand_in
 from tests.assets.packed_chunks.packed import build_packed
-from tests.trainers.runs import train_packed, train_small, train_whole
+from tests.trainers.runs import DRAWN, train_fresh, train_packed, train_small, train_whole
+from trainers.techniques.factored_settings import FactoredSettings
+
+FROM_DISK = " from disk"
 
 
 class Events:
@@ -70,9 +75,21 @@ def main() -> None:
     if sys.argv[4] == "disk":
         packed = build_packed(home, epochs=2)  # is there already
         train_packed(packed, home, progress=Counting(events), **options)
+    elif sys.argv[4].removesuffix(FROM_DISK) in DRAWN:
+        sampling, options["model"] = DRAWN[sys.argv[4].removesuffix(FROM_DISK)]
+        if sys.argv[4].endswith(FROM_DISK):
+            packed = build_packed(home, epochs=2, sampling=sampling)
+            train_packed(packed, home, sampling=sampling, progress=Counting(events), **options)
+        else:
+            train_small(home, sampling=sampling, progress=Counting(events), **options)
     elif sys.argv[4] == "whole":
         options |= {"epochs": 6, "norm": "layer"}
         train_whole(home, progress=Counting(events), **options)
+    elif sys.argv[4] == "fresh":
+        train_fresh(home, progress=Counting(events), dropout=0.3, **options)
+    elif sys.argv[4] == "factored":
+        settings = FactoredSettings(samplers=2, trainers=2)
+        train_small(home, progress=Counting(events), trainer="factored", settings=settings, **options)
     else:
         train_small(home, memory=memory, progress=Counting(events), **options)
     print(events.count)

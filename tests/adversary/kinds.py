@@ -1,0 +1,43 @@
+"""The kinds of attacks; a new one is a function that makes an `Attack` and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.adversary.attack import Attack
+from tests.adversary.damage import cuts, flips
+from tests.adversary.data import malformed
+from tests.adversary.interruptions import can_mount, crowds, full_disks, kills
+from tests.adversary.pipeline_files import mutations
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of attack.
+
+    Attributes:
+        prepare: makes the attack, from a home in which everything was built.
+        share: of the time of a long run.
+        drawn: number of attacks in the short form that `make test` runs.
+        batch: number of attacks that share a process and a folder, where a process of its own costs more than the attack.
+        possible: tells whether this machine allows it, from an empty folder.
+    """
+
+    prepare: Callable[[Path], Attack]
+    share: float
+    drawn: int
+    batch: int = 1
+    possible: Callable[[Path], bool] = lambda folder: True
+
+
+KINDS = {
+    "pipelines": Kind(prepare=mutations, share=0.1, drawn=20, batch=50),
+    "data": Kind(prepare=malformed, share=0.1, drawn=3),
+    "flips": Kind(prepare=flips, share=0.4, drawn=3),
+    "cuts": Kind(prepare=cuts, share=0.1, drawn=1),
+    "kills": Kind(prepare=kills, share=0.15, drawn=2),
+    "disks": Kind(prepare=full_disks, share=0.1, drawn=1, possible=can_mount),
+    "crowds": Kind(prepare=crowds, share=0.05, drawn=1),
+}

@@ -1,0 +1,59 @@
+"""The standing adversary, in short: a few attacks of each kind, and what keeps it complete."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assets.pipeline.catalogue import stages
+from tests.adversary import workshop
+from tests.adversary.attack import REFUSED, SOUND, TRACEBACK, WRONG, WrongError, carried_out
+from tests.adversary.kinds import KINDS
+from tests.e2e.commands import ROOT
+from trainers.techniques import TECHNIQUES
+
+
+def test_a_few_of_each_kind() -> None:
+    """In a process of its own: it forks, which goes well only where nothing has started threads."""
+    command = [sys.executable, "-m", "tests.adversary", "--drawn"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.split()[0] in KINDS}
+    assert rows.keys() == KINDS.keys()
+    for name, kind in KINDS.items():
+        assert int(rows[name][0]) in (kind.drawn, 0), done.stdout  # 0: this machine does not allow it, and it says so
+
+
+def test_everything_that_is_listed_is_attacked(tmp_path: Path) -> None:
+    steps = workshop.steps(tmp_path)
+    assert {step.recipe.name for step in steps} == {stage.name for stage in stages()} | {"model"}
+    trained = {step.name for step in steps if workshop.is_training(step)}
+    assert trained == set(TECHNIQUES)
+
+
+@pytest.mark.parametrize("way", [REFUSED, SOUND, WRONG, TRACEBACK])
+def test_an_attack_ends_in_one_of_four_ways(tmp_path: Path, way: str) -> None:
+    from kernels.errors import InputError
+
+    def attack(seed: int, folder: Path) -> str:
+        raised = {REFUSED: InputError("no"), WRONG: WrongError("other bytes"), TRACEBACK: KeyError("a defect")}
+        if way in raised:
+            raise raised[way]
+        return way
+
+    ((found, said),) = carried_out(attack, [1], tmp_path)
+    assert found == way and bool(said) == (way in (WRONG, TRACEBACK))
+
+
+def test_a_process_that_dies_is_no_answer(tmp_path: Path) -> None:
+    import os
+
+    assert carried_out(lambda seed, folder: os._exit(7), [1], tmp_path) == [(TRACEBACK, "the process ended with 7")]
+
+
+def test_of_a_batch_that_dies_each_is_tried_alone(tmp_path: Path) -> None:
+    import os
+
+    found = carried_out(lambda seed, folder: SOUND if seed == 1 else os._exit(7), [1, 2], tmp_path)
+    assert [way for way, _ in found] == [SOUND, TRACEBACK]
