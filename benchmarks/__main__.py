@@ -8,12 +8,18 @@ NAMES = (
     "cache",
     "cache_plan",
     "chunks",
+    "csr2",
     "direct_io",
     "disk",
     "disk_graphs",
     "disk_packing",
     "disk_widths",
+    "distributed",
     "epoch",
+    "factored",
+    "factored_epochs",
+    "fresh",
+    "fresh_delivery",
     "fullgraph",
     "gather",
     "gpu",
@@ -25,8 +31,12 @@ NAMES = (
     "sampling",
     "step",
     "typed",
+    "verifying",
+    "wide_rows",
 )
-ON_DEMAND = ("disk_quality", "ends", "gather_cuda", "quality")
+ON_DEMAND = (
+    "disk_quality", "drawn", "drawn_quality", "ends", "fresh_quality", "fullgraph_quality", "gather_cuda", "quality",
+)  # fmt: skip
 """In need of a GPU, or of graphs that the project does not contain; "ends" and "quality" take longer than a minute even when quick."""
 
 

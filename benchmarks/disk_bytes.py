@@ -16,7 +16,7 @@ from kernels.rows.direct_io import ReadExecution
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from kernels.rows.slots import ELSEWHERE
 from trainers.record.ledger import Ledger
-from trainers.rows.packed import ChunkLoader
+from trainers.rows.chunk_loader import ChunkLoader
 
 UNCUT = ReadExecution(depth=8, range_pages=8192, piece_bytes=1 << 30, fallback="error")
 """Runs and chunks are one request each, as the plan counts them."""

@@ -16,7 +16,8 @@ from trainers.batches.source import Batching
 from trainers.batches.stored import StoredSampler
 from trainers.devices.logical import LogicalDevice
 from trainers.record.timeline import STEP, WAIT, Timeline
-from trainers.rows.packed import PackedRows, loader_reading
+from trainers.rows.chunk_loader import loader_reading
+from trainers.rows.packed import PackedRows
 from trainers.techniques.disk import ASSEMBLE, FEATURE, GRAPH, NUM_QUEUES, DiskSource
 
 TIMES = (0.0, 0.5, 1.0, 2.0)

@@ -43,7 +43,7 @@ from kernels.rows.direct_io import PageReader, ReadExecution
 from trainers.config import TrainTable
 from trainers.devices.malloc import keep_freed_memory
 from trainers.record.timeline import Timeline
-from trainers.rows.packed import ChunkLoader, loader_reading
+from trainers.rows.chunk_loader import ChunkLoader, loader_reading
 from trainers.run import train_table
 
 FEATURES = {"features": 128, "classes": 16, "valid_ratio": 0.01}

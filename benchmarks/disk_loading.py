@@ -19,7 +19,7 @@ from kernels.rows.direct_io import PageReader, ReadExecution
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from kernels.rows.slots import STAGED, split_slots
 from kernels.types import Array
-from trainers.rows.packed import ChunkLoader, loader_reading
+from trainers.rows.chunk_loader import ChunkLoader, loader_reading
 from trainers.techniques.disk import NUM_LOADERS
 
 DEPTHS = (64, 256)

@@ -39,7 +39,7 @@ from kernels.rows.direct_io import PageReader, ReadExecution
 from kernels.rows.gather import gather_tiered
 from kernels.rows.pages import PAGE_BYTES
 from kernels.rows.slots import ELSEWHERE, Tiers
-from trainers.rows.packed import ChunkLoader, loader_reading
+from trainers.rows.chunk_loader import ChunkLoader, loader_reading
 
 QUICK = {"nodes": 50_000, "edges": 400_000, "features": 128, "classes": 16, "valid_ratio": 0.01} | SKEW
 FULL = {"nodes": 1_000_000, "edges": 8_000_000, "features": 128, "classes": 16, "valid_ratio": 0.01} | SKEW

@@ -1,22 +1,28 @@
-"""Full-graph epochs: chunks against uncut, modes over a modelled link, cached aggregates against recomputation, DGL (HongTu 7).
+"""Full-graph epochs: chunks against uncut, modes over modelled links, cached aggregates against recomputation, DGL (HongTu 7).
 
-The gradients of every way are first compared with those of the uncut pass. Then
+    ways            our uncut pass on the device and 8 chunks out of core against DGL's layers on the whole graph, forwards and
+                    backwards, on R-MAT 18 x 128 and on Photo; DGL in the same process, with freed memory kept (as ours runs) and without
+    links           vanilla, p2p, p2p+reuse and recomputation: 4 parts of 8 chunks, links modelled at 1 GB/s (host) and 12.5 GB/s (peers)
+    preprocessing   cutting, scheduling and making the steps of R-MAT 20, against 100 epochs; partitioning excluded
 
-    uncut    our pass on the device, against DGL's SAGEConv and GraphConv on the whole graph, forward and backward
-    chunks   8 chunks out of core, against both
-    modes    vanilla, p2p, p2p+reuse over links of 1 GB/s (host) and 12.5 GB/s (peers), 4 parts of 8 chunks; the paper's
-             ratios are 1.3 to 3.4
-    hybrid   cached aggregates against recomputation over the same link
+The gradients of every way are first compared with those of the uncut pass. Four devices share this machine's cores, so each has a quarter
+of its computing, and its links have a quarter of the stated speeds: computing and transfers keep the proportion of four devices with
+links of their own. The time of a layer is compared with the bytes of its busiest link divided by that link's speed.
 
-DGL runs in the same process; with freed memory kept (as ours runs) and without, in two columns.
+`python -m benchmarks.fullgraph links` runs and records a part.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,18 +30,18 @@ import torch
 from torch.nn import functional
 
 from benchmarks.record import interleave, ratio, record
-from benchmarks.whole_graphs import rmat
+from benchmarks.whole_graphs import rmat, stored
 from kernels.chunks.steps import chunk_steps
 from kernels.sampling.transpose import transpose
 from kernels.types import Array, Block, ChunkStep, Topology
 from trainers.batches.batch import attach_weights
 from trainers.chunks.blocks import ChunkBlocks
 from trainers.chunks.buffers import Mover, Place
+from trainers.chunks.inputs import InputRows
 from trainers.chunks.lists import Mode, walk
-from trainers.chunks.passes import InputRows, Passes
+from trainers.chunks.passes import Passes
 from trainers.chunks.whole_pass import WholePass
 from trainers.config import TrainConfig
-from trainers.devices.link import Link
 from trainers.devices.logical import LogicalDevice
 from trainers.devices.malloc import keep_freed_memory
 from trainers.models.build import build_model
@@ -46,7 +52,42 @@ from trainers.rows.source import TableSource
 
 THREADS, WIDTH, HIDDEN, CLASSES = 2, 128, 128, 16
 HOST_GBPS, PEER_GBPS = 1.0, 12.5
+PHOTO_WIDTH = 745
+PARTS, CHUNKS, EPOCHS = 4, 8, 100
+MODES: tuple[Mode, ...] = ("vanilla", "p2p", "p2p+reuse")
+FAVOURING_TRANSFER = 3.0
+"""Layers whose transfer takes so many times their computing are compared with bytes / bandwidth."""
 RANDOM = StepRandom(1, 0, 0)
+PACKAGES = ("torch", "numpy", "dgl")
+
+
+@dataclass(kw_only=True)
+class TimedPasses(Passes):
+    """Passes that say how long each took, and what its busiest link carried in seconds of that link's speed."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    transfer_seconds: dict[str, float] = field(default_factory=dict)
+
+    def forward(self, index: int, *arguments: Any) -> Any:
+        """Times a forward pass of a layer."""
+        return self._timed(f"forward {index}", lambda: super(TimedPasses, self).forward(index, *arguments))
+
+    def backward(self, index: int, *arguments: Any) -> None:
+        """Times a backward pass of a layer."""
+        self._timed(f"backward {index}", lambda: super(TimedPasses, self).backward(index, *arguments))
+
+    def _timed(self, name: str, run: Callable[[], Any]) -> Any:
+        before, began = self._carried(), time.perf_counter()
+        found = run()
+        self.seconds[name] = time.perf_counter() - began
+        self.transfer_seconds[name] = max(
+            (now - then for now, then in zip(self._carried(), before, strict=True)), default=0.0
+        )
+        return found
+
+    def _carried(self) -> list[float]:
+        links = [place.device.link(direction) for place in self.places for direction in ("h2d", "d2h")]
+        return [link.charged_bytes / link.gbps / 1e9 for link in links if link is not None]
 
 
 class Case:
@@ -55,16 +96,17 @@ class Case:
     Args:
         topology: the graph.
         model: "gcn", "sage" or "gat".
+        width: columns of the features.
     """
 
-    def __init__(self, topology: Topology, model: str):
+    def __init__(self, topology: Topology, model: str, width: int = WIDTH):
         self.topology = topology
         generator, nodes = np.random.default_rng(0), topology.num_nodes
-        self.x = generator.standard_normal((nodes, WIDTH)).astype(np.float32)
+        self.x = generator.standard_normal((nodes, width)).astype(np.float32)
         self.labels = generator.integers(0, CLASSES, nodes).astype(np.int32)
         self.train_ids = np.sort(generator.permutation(nodes)[: nodes // 2])
         config = TrainConfig(trainer="fullgraph", model=model, layers=2, hidden=HIDDEN, dropout=0.0, threads=THREADS)
-        built = build_model(config, WIDTH, CLASSES, 1)
+        built = build_model(config, width, CLASSES, 1)
         assert isinstance(built, LayeredModel)
         self.model = built
         indptr = np.asarray(topology.indptr)
@@ -87,34 +129,31 @@ class Case:
         loss.backward()
         return loss.item()
 
-    def cut(
-        self, parts: int, chunks: int, mode: Mode = "p2p+reuse", *, hybrid: bool = True, linked: bool = False
-    ) -> Callable[[], float]:
-        """Returns a pass in chunks."""
+    def steps(self, parts: int, chunks: int) -> InMemory:
+        """Returns the steps of parts that are ranges of ids."""
         part_of = (np.arange(self.topology.num_nodes) * parts // self.topology.num_nodes).astype(np.int32)
-        steps = InMemory(
-            chunk_steps(self.topology.indptr, self.topology.indices, part_of, parts, chunks_per_part=chunks)
+        made = chunk_steps(
+            self.topology.indptr, self.topology.indices, part_of, parts, chunks_per_part=chunks, threads=THREADS
         )
-        walked, host = walk(steps, mode), HOST_GBPS if linked else None
+        return InMemory(made)
+
+    def cut(self, steps: InMemory, mode: Mode = "p2p+reuse", *, hybrid: bool = True, linked: bool = False) -> Cut:
+        """Returns a pass in chunks."""
+        parts = steps.num_parts
+        walked, host = walk(steps, mode), HOST_GBPS / parts if linked else None
         devices = [LogicalDevice(i, link_gbps=host) for i in range(parts)]
         places = [Place(part=i, device=device, several=parts > 1) for i, device in enumerate(devices)]
-        passes = Passes(
+        passes = TimedPasses(
             model=self.model, dst_ids=walked.dst_ids, lists=walked.lists,
             blocks=ChunkBlocks(steps, self.topology, self.model.edge_weight, 1 << 34), places=places,
-            mover=Mover(places, Ledger(), Timeline(), Link(PEER_GBPS) if linked else None, THREADS),
+            mover=Mover(places, Ledger(), Timeline(), PEER_GBPS / parts if linked else None, THREADS),
             buffer_rows=walked.buffer_rows, num_nodes=self.topology.num_nodes, dtype="float32", kept="float32",
             hybrid=hybrid, folder=None, threads=THREADS,
         )  # fmt: skip
         inputs = InputRows(TableSource(self.x, False, THREADS), self.model, "float32", THREADS)
-        whole = WholePass(passes, inputs, self.labels, self.train_ids, None)
+        return Cut(self.model, passes, WholePass(passes, inputs, self.labels, self.train_ids, None))
 
-        def run() -> float:
-            self.model.zero_grad()
-            return float(whole(RANDOM))
-
-        return run
-
-    def compared(self, run: Callable[[], float]) -> Callable[[], float]:
+    def compared(self, run: Cut) -> Cut:
         """Returns the pass after comparing its gradients with those of the uncut one."""
         self.uncut()
         expected = [parameter.grad.clone() for parameter in self.model.parameters() if parameter.grad is not None]
@@ -123,6 +162,20 @@ class Case:
         for one, other in zip(found, expected, strict=True):
             assert (one - other).norm() <= 1e-4 * other.norm(), "gradients differ from those of the uncut pass"
         return run
+
+
+@dataclass
+class Cut:
+    """A pass in chunks; a call leaves the gradients in the model."""
+
+    model: LayeredModel
+    passes: TimedPasses
+    whole: WholePass
+
+    def __call__(self) -> float:
+        """Runs it and returns the loss."""
+        self.model.zero_grad()
+        return float(self.whole(RANDOM))
 
 
 class InMemory:
@@ -136,48 +189,91 @@ class InMemory:
         return self.steps[step][part]
 
 
-def main(quick: bool) -> None:
-    """Measures and records one row; DGL once more in a process that does not keep freed memory."""
+def main(quick: bool, parts: Sequence[str] = ("ways", "links", "preprocessing")) -> None:
+    """Measures, and records a row per part; `ways` once more in a process that does not keep freed memory."""
     torch.set_num_threads(THREADS)
-    topology, repeats = rmat(14 if quick else 18), 3 if quick else 5
     if os.environ.get("FREED_MEMORY") != "returned":
         keep_freed_memory()
-    rows = [measured(topology, model, repeats) for model in ("gcn", "sage", "gat")]
-    row: dict[str, Any] = {
-        "scale": "quick" if quick else "full",
-        "nodes": topology.num_nodes,
-        "edges": topology.num_edges,
-        "models": rows,
-    }
-    for each in rows:
-        print("  ".join(f"{name} {value}" for name, value in each.items()))
-    record("fullgraph", row | {"freed_memory": os.environ.get("FREED_MEMORY", "kept")}, ("torch", "numpy", "dgl"))
-    if os.environ.get("FREED_MEMORY") is None:
+    for part in parts:
+        row = {"ways": ways, "links": links, "preprocessing": preprocessing}[part](quick)
+        record("fullgraph", {"part": part, "scale": "quick" if quick else "full"} | row, PACKAGES)
+    if "ways" in parts and os.environ.get("FREED_MEMORY") is None:
         environment = os.environ | {"FREED_MEMORY": "returned"}
-        command = [sys.executable, "-m", "benchmarks", "fullgraph", *(["--quick"] if quick else [])]
+        command = [sys.executable, "-m", "benchmarks.fullgraph", "ways", *(["--quick"] if quick else [])]
         subprocess.run(command, env=environment, check=True)
 
 
-def measured(topology: Topology, model: str, repeats: int) -> dict[str, Any]:
-    """Returns the ratios of one model."""
-    case = Case(topology, model)
-    plain: dict[str, Callable[[], object]] = {"uncut": case.uncut, "chunks": case.compared(case.cut(1, 8))}
-    theirs = dgl_pass(case, model)
-    if theirs is not None:
-        plain["dgl"] = theirs
-    seconds = interleave(plain, repeats)
-    linked: dict[str, Callable[[], object]] = {
-        mode: case.compared(case.cut(4, 8, mode, linked=True)) for mode in ("vanilla", "p2p", "p2p+reuse")
-    }
-    linked["recompute"] = case.compared(case.cut(4, 8, hybrid=False, linked=True))
-    over_link = interleave(linked, 2)
-    found: dict[str, Any] = {"model": model, "uncut_seconds": round(float(np.median(seconds["uncut"])), 3)}
-    found["chunks_over_uncut"] = round(1 / ratio(seconds, "uncut", "chunks"), 3)
-    if theirs is not None:
-        found["uncut_against_dgl"] = round(ratio(seconds, "dgl", "uncut"), 3)
-        found["chunks_over_dgl"] = round(1 / ratio(seconds, "dgl", "chunks"), 3)
-    for mode in ("vanilla", "p2p", "recompute"):
-        found[f"{mode}_over_reuse"] = round(ratio(over_link, mode, "p2p+reuse"), 3)
+def ways(quick: bool) -> dict[str, Any]:
+    """Returns the ratios of uncut, 8 chunks and DGL by graph and model."""
+    graphs = {"R-MAT 14" if quick else "R-MAT 18": rmat(14 if quick else 18)}
+    with tempfile.TemporaryDirectory() as folder:
+        photo = stored("photo", Path(folder))
+        if photo is not None:
+            graphs["Photo"] = photo
+    rows = []
+    for name, topology in graphs.items():
+        for model in ("gcn", "sage", "gat"):
+            case = Case(topology, model, PHOTO_WIDTH if name == "Photo" else WIDTH)
+            runs: dict[str, Callable[[], object]] = {
+                "uncut": case.uncut,
+                "chunks": case.compared(case.cut(case.steps(1, CHUNKS))),
+            }
+            theirs = dgl_pass(case, model)
+            if theirs is not None:
+                runs["dgl"] = theirs
+            seconds = interleave(runs, 3)
+            row = {"graph": name, "model": model, "uncut_seconds": round(float(np.median(seconds["uncut"])), 3)}
+            row["chunks_over_uncut"] = round(ratio(seconds, "chunks", "uncut"), 3)
+            if theirs is not None:
+                row["uncut_against_dgl"] = round(ratio(seconds, "dgl", "uncut"), 3)
+                row["chunks_against_dgl"] = round(ratio(seconds, "dgl", "chunks"), 3)
+            print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+            rows.append(row)
+    return {"freed_memory": os.environ.get("FREED_MEMORY", "kept"), "rows": rows}
+
+
+def links(quick: bool) -> dict[str, Any]:
+    """Returns ratios of modes and of recomputation over modelled links, and the time of each layer beside bytes / bandwidth."""
+    case = Case(rmat(14 if quick else 18), "gcn")
+    steps = case.steps(PARTS, CHUNKS)
+    plain = case.compared(case.cut(steps))
+    runs = {mode: case.compared(case.cut(steps, mode, linked=True)) for mode in MODES}
+    runs["recompute"] = case.compared(case.cut(steps, hybrid=False, linked=True))
+    plain()
+    computing = dict(plain.passes.seconds)
+    seconds = interleave(runs, 2)
+    layers = []
+    for mode in MODES:
+        passes = runs[mode].passes
+        for name, took in passes.seconds.items():
+            transfer = passes.transfer_seconds[name]
+            row = {"mode": mode, "layer": name, "seconds": round(took, 3), "transfer_seconds": round(transfer, 3)}
+            row |= {"computing_seconds": round(computing[name], 3), "time_over_transfer": round(took / transfer, 3)}
+            row["transfer_bound"] = transfer >= FAVOURING_TRANSFER * computing[name]
+            print("  ".join(f"{key} {value}" for key, value in row.items()))
+            layers.append(row)
+    found = {f"{name}_over_reuse": round(ratio(seconds, name, "p2p+reuse"), 3) for name in runs if name != "p2p+reuse"}
+    print(f"{found}; the paper's vanilla over p2p+reuse: 1.3 to 3.4")
+    epochs = {f"{name} seconds": round(float(np.median(each)), 3) for name, each in seconds.items()}
+    return {"links_gbps": [HOST_GBPS, PEER_GBPS], "layers": layers} | found | epochs
+
+
+def preprocessing(quick: bool) -> dict[str, Any]:
+    """Returns the share of preprocessing in 100 epochs, which are those that were run, multiplied."""
+    case = Case(rmat(14 if quick else 20), "gcn")
+    began = time.perf_counter()
+    steps = case.steps(PARTS, CHUNKS)
+    made = time.perf_counter() - began
+    run, epochs = case.cut(steps), []
+    for _ in range(3):
+        began = time.perf_counter()
+        run()
+        epochs.append(time.perf_counter() - began)
+    # The first epoch also makes the blocks ready that later ones find.
+    total = epochs[0] + float(np.median(epochs[1:])) * (EPOCHS - 1)
+    found = {"steps_seconds": round(made, 3), "epoch_seconds": [round(each, 3) for each in epochs]}
+    found["share_of_100_epochs"] = round(made / (made + total), 5)
+    print(found)
     return found
 
 
@@ -191,7 +287,9 @@ def dgl_pass(case: Case, model: str) -> Callable[[], object] | None:
         return None
     topology = case.topology
     dst = np.repeat(np.arange(topology.num_nodes), np.diff(topology.indptr))
-    graph: Any = dgl.graph((torch.from_numpy(topology.indices.astype(np.int64)), torch.from_numpy(dst)), num_nodes=topology.num_nodes)
+    graph: Any = dgl.graph(
+        (torch.from_numpy(topology.indices.astype(np.int64)), torch.from_numpy(dst)), num_nodes=topology.num_nodes
+    )
     if model != "sage":
         graph = dgl.add_self_loop(graph)
     graph.create_formats_()
@@ -200,7 +298,7 @@ def dgl_pass(case: Case, model: str) -> Callable[[], object] | None:
         "sage": lambda a, b: layers.SAGEConv(a, b, "mean"),
         "gat": lambda a, b: layers.GATConv(a, b, 1),
     }
-    first, second = kinds[model](WIDTH, HIDDEN), kinds[model](HIDDEN, CLASSES)
+    first, second = kinds[model](case.x.shape[1], HIDDEN), kinds[model](HIDDEN, CLASSES)
     x, seeds = torch.from_numpy(case.x), torch.from_numpy(case.train_ids)
     labels: Array = case.labels[case.train_ids]
 
@@ -212,3 +310,11 @@ def dgl_pass(case: Case, model: str) -> Callable[[], object] | None:
         functional.cross_entropy(logits[seeds], torch.from_numpy(labels).long(), reduction="sum").backward()
 
     return run
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fullgraph", description="Some parts of the benchmark.")
+    parser.add_argument("parts", nargs="+", choices=("ways", "links", "preprocessing"))
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    main(options.quick, options.parts)

@@ -176,7 +176,7 @@ def copy_bandwidth(place: Place, size: Size) -> float:
     source = torch.ones(count, device=place.device.torch_device)
     target = torch.empty_like(source)
     seconds = interleave({"copy": place.finished(lambda: target.copy_(source))}, size.repeats)
-    return round(2 * source.nbytes / statistics.median(seconds["copy"]) / 1e9, 2)
+    return 2 * source.nbytes / statistics.median(seconds["copy"]) / 1e9
 
 
 def kernel_rates(place: Place, rows: Array, size: Size) -> Iterator[dict[str, Any]]:
@@ -206,7 +206,7 @@ def kernel_rates(place: Place, rows: Array, size: Size) -> Iterator[dict[str, An
         yield {
             "name": name,
             "seconds": value,
-            "gb_per_second": round(moved[name] / value / 1e9, 3),
+            "gb_per_second": moved[name] / value / 1e9,
             "rate": f"{number / value / 1e6:,.1f} million {what} per second",
         }
 

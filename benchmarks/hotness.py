@@ -3,10 +3,19 @@
 The optimum ranks by ten training epochs themselves; every other policy is measured on the same ten, none of which it has seen. Nothing is
 claimed where a batch touches more than 30 % of the nodes: there most rows are needed anyway. Costs are interleaved on one thread. First
 the counts of the sampler are compared with those taken from its blocks.
+
+The twelve cells of Fig. 10 are four graphs and three ways of sampling: uniform, weighted (the weights are those of sources, drawn from a
+Pareto distribution, as FGNN's are the years in which users registered) and random walks (5 neighbours from 4 paths of length 3).
+`--quick` has the cells of graphs a twentieth as large.
+
+    python -m benchmarks.hotness --graph sbm --methods weighted random_walk
+
+measures some of them; the costs belong to uniform sampling.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,20 +29,27 @@ import numpy as np
 from benchmarks.record import interleave, ratio, record
 from kernels.graph.csc import build_csc
 from kernels.graph.generate import citation_edges, rmat_edges, sbm_edges
-from kernels.hotness.bayes import visit_rates
+from kernels.hotness.bayes import Reach, visit_rates
 from kernels.hotness.presample import count_batches
 from kernels.hotness.push import reverse_pagerank
 from kernels.hotness.ranking import cache_sizes, hit_ratios, random_ranking, rank, similarity
+from kernels.hotness.reach import ReachModel, reciprocity
 from kernels.hotness.visits import Layers, VisitCounter
+from kernels.hotness.walk_reach import WalkReach
+from kernels.hotness.weighted_reach import WeightedReach
 from kernels.rng import key, permutation
+from kernels.sampling.alias import build_alias
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
+from kernels.sampling.walk import Walks, WalkSampler
+from kernels.sampling.weighted import WeightedSampler
 from kernels.types import Array, Stream, Topology
 
 SEED, THREADS, EPOCHS, ROUNDS = 1, 2, 10, 2
 RATIOS = (0.01, 0.05, 0.1, 0.2)
 MOST_TOUCHED = 0.3
 FANOUTS = (15, 10, 5), (10, 10)
+METHODS = ("uniform", "weighted", "random_walk")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +60,11 @@ class Case:
     train_ratio: float
     batch_size: int
     fanouts: tuple[int, ...]
+    method: str = "uniform"
 
     @property
     def title(self) -> str:
-        return f"{self.graph}, {100 * self.train_ratio:g} % training, batch {self.batch_size}, fanouts {list(self.fanouts)}"
+        return f"{self.graph}, {100 * self.train_ratio:g} % training, batch {self.batch_size}, {self.method} {list(self.fanouts)}"
 
 
 def cases(graph: str, train_ratios: Sequence[float], batch_size: int, fanouts: Sequence[tuple[int, ...]]) -> list[Case]:
@@ -58,16 +75,28 @@ def cases(graph: str, train_ratios: Sequence[float], batch_size: int, fanouts: S
     ]
 
 
+def cells(graph: str, train_ratio: float, batch_size: int, fanouts: tuple[int, ...]) -> list[Case]:
+    """A graph's cells of Fig. 10, but for uniform sampling, which stands among the other cases."""
+    common: dict[str, Any] = {"graph": graph, "train_ratio": train_ratio, "batch_size": batch_size}
+    return [
+        Case(**common, fanouts=fanouts, method="weighted"),
+        Case(**common, fanouts=(5,) * len(fanouts), method="random_walk"),
+    ]
+
+
 FULL = {
-    "rmat": cases("rmat", (0.1, 0.01), 1000, FANOUTS),
-    "citation": cases("citation", (0.05, 0.01), 1000, FANOUTS),
-    "sbm": cases("sbm", (0.05, 0.01), 1000, FANOUTS),
-    "python-environment": cases("python-environment", (0.1, 0.5), 100, ((10, 10), (5, 5))),
+    "rmat": cases("rmat", (0.1, 0.01), 1000, FANOUTS) + cells("rmat", 0.1, 1000, FANOUTS[0]),
+    "citation": cases("citation", (0.05, 0.01), 1000, FANOUTS) + cells("citation", 0.05, 1000, FANOUTS[0]),
+    "sbm": cases("sbm", (0.05, 0.01), 1000, FANOUTS) + cells("sbm", 0.05, 1000, FANOUTS[0]),
+    "python-environment": cases("python-environment", (0.1, 0.5), 100, ((10, 10), (5, 5)))
+    + cells("python-environment", 0.5, 100, (10, 10)),
 }
 QUICK = {
-    "rmat": cases("rmat", (0.1, 0.01), 100, ((10, 10),)),
-    "citation": cases("citation", (0.05,), 100, ((5, 5),)),
-    "python-environment": cases("python-environment", (0.1,), 100, ((5, 5),)),
+    "rmat": cases("rmat", (0.1, 0.01), 100, ((10, 10),)) + cells("rmat", 0.1, 100, (10, 10)),
+    "citation": cases("citation", (0.05,), 100, ((5, 5),)) + cells("citation", 0.05, 100, (5, 5)),
+    "sbm": cases("sbm", (0.05,), 100, ((5, 5),)) + cells("sbm", 0.05, 100, (5, 5)),
+    "python-environment": cases("python-environment", (0.1,), 100, ((5, 5),))
+    + cells("python-environment", 0.1, 100, (5, 5)),
 }
 
 
@@ -76,13 +105,13 @@ def main(quick: bool) -> None:
         run(graph, quick)
 
 
-def run(graph: str, quick: bool) -> None:
-    """Measures the cases of one graph and records them as one row; the costs are those of R-MAT."""
+def run(graph: str, quick: bool, methods: Sequence[str] = METHODS) -> None:
+    """Measures the cases of one graph and records them as one row; the costs are those of R-MAT and uniform sampling."""
     topology, rows, costs = build(graph, 20 if quick else 1), [], []
     print(f"\n{graph}: {topology.num_nodes:,} nodes, {topology.num_edges:,} edges", flush=True)
-    if graph == "rmat":
+    if graph == "rmat" and "uniform" in methods:
         costs = [cost(topology, fanouts, 100 if quick else 1000, 3 if quick else 5) for fanouts in FANOUTS]
-    for case in (QUICK if quick else FULL)[graph]:
+    for case in (case for case in (QUICK if quick else FULL)[graph] if case.method in methods):
         rows.append(measure(case, topology))
         show(rows[-1])
     row = {"scale": "quick" if quick else "full", "graph": graph, "epochs": EPOCHS, "cases": rows, "costs": costs}
@@ -116,11 +145,30 @@ def build(graph: str, scale: int) -> Topology:
     return Topology(indptr=csc.indptr, indices=csc.indices, in_degree=csc.in_degree, out_degree=csc.out_degree)
 
 
+def node_weights(topology: Topology) -> Array:
+    """f64[N], a Pareto-distributed weight of each node: few nodes are far more likely to be drawn than the others."""
+    return np.random.default_rng(SEED).pareto(1.5, topology.num_nodes) + 0.1
+
+
+def open_method(case: Case, topology: Topology) -> tuple[list[Sampler], Callable[[], Reach]]:
+    """Returns one sampler per thread, and what makes the model of it."""
+    back = reciprocity(topology, SEED)
+    if case.method == "random_walk":
+        samplers: list[Sampler] = [WalkSampler(topology, Walks(), case.fanouts, seed=SEED) for _ in range(THREADS)]
+        return samplers, lambda: WalkReach(topology, Walks(), back, threads=THREADS)
+    if case.method == "weighted":
+        tables = build_alias(topology, node_weights(topology), of_nodes=True, threads=THREADS)
+        samplers = [WeightedSampler(topology, tables, case.fanouts, seed=SEED) for _ in range(THREADS)]
+        return samplers, lambda: WeightedReach(topology, tables, back, threads=THREADS)
+    samplers = [Sampler(topology, case.fanouts, seed=SEED) for _ in range(THREADS)]
+    return samplers, lambda: ReachModel(topology, back, THREADS)
+
+
 def measure(case: Case, topology: Topology) -> dict[str, Any]:
     """Ranks by every policy, and measures all on the same training epochs."""
     num_nodes = topology.num_nodes
     train_ids = np.sort(permutation(key(SEED, Stream.SPLITS), num_nodes)[: int(case.train_ratio * num_nodes)])
-    samplers = [Sampler(topology, case.fanouts, seed=SEED) for _ in range(THREADS)]
+    samplers, model = open_method(case, topology)
     plans = {each: EpochPlan(train_ids, case.batch_size, seed=SEED, stream=each) for each in Stream}
     orders, seconds = {}, {}
     counter = VisitCounter(num_nodes, len(case.fanouts), "visits")
@@ -131,6 +179,7 @@ def measure(case: Case, topology: Topology) -> dict[str, Any]:
         rates = visit_rates(
             topology, train_ids, case.fanouts, num_batches=plans[Stream.TRAIN].num_batches, rounds=rounds,
             visits=counter.visits, layer_visits=counter.layer_visits, seed=SEED, threads=THREADS,
+            model=model(),
         )  # fmt: skip
         seconds |= {f"epoch{rounds}": counted - started, f"bayes{rounds}": time.perf_counter() - counted}
         orders |= {f"presample#{rounds}": rank(counter.visits), f"bayes#{rounds}": rank(rates)}
@@ -143,6 +192,7 @@ def measure(case: Case, topology: Topology) -> dict[str, Any]:
     touched = inputs / (EPOCHS * plans[Stream.TRAIN].num_batches) / num_nodes
     return {
         "case": case.title,
+        "method": case.method,
         "nodes": num_nodes,
         "edges": topology.num_edges,
         "batches": plans[Stream.TRAIN].num_batches,
@@ -221,3 +271,17 @@ def show(row: dict[str, Any]) -> None:
         print(f"  {name:18}" + "".join(f"{100 * each:8.2f} %" for each in shares))
     spent = row["seconds"]
     print(f"  seconds: presampled epoch {spent['epoch1']}, model {spent['bayes1']}", flush=True)
+
+
+def _parse() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.hotness", description="Measures some cases.")
+    parser.add_argument("--graph", choices=FULL, action="append", help="which graphs; all where none is named")
+    parser.add_argument("--methods", choices=METHODS, nargs="+", default=METHODS, help="ways of sampling")
+    parser.add_argument("--quick", action="store_true")
+    chosen = parser.parse_args()
+    for graph in chosen.graph or (QUICK if chosen.quick else FULL):
+        run(graph, chosen.quick, chosen.methods)
+
+
+if __name__ == "__main__":
+    _parse()

@@ -1,23 +1,25 @@
 """Parts of a graph: edge cut, replication and balance by method, and the seconds that each takes (HongTu, section 4.1 and Table 3).
 
 Every partition is first checked: each node has one part, and the matrix of edges between parts has as many edges as the graph. The
-streaming partitioner runs on an R-MAT graph in a process of its own, whose peak memory is read from outside; METIS beside it where it
-ends in ten minutes.
+streaming partitioner runs on an R-MAT graph in a process of its own, whose anonymous memory is read from outside while it runs; METIS
+stands beside it where it ends in `METIS_SECONDS`. `python -m benchmarks.partitions --cases sbm` measures some of the cases.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from assets.building.stage import Silent
-from assets.partitions.assign import LDG_PASSES, balanced_pass, balances, random_parts, range_parts
+from assets.partitions.assign import LDG_PASSES, balanced_pass, balances, is_overfull, random_parts, range_parts
 from assets.partitions.config import PartitionsConfig
 from assets.partitions.metis import metis_parts
 from benchmarks.record import record
@@ -27,35 +29,55 @@ from kernels.graph.generate import rmat_edges
 from kernels.types import Array, Topology
 
 PARTS = 4
-QUICK, FULL = (100_000, 1_600_000), (8_000_000, 128_000_000)
 METIS_SECONDS = 600
+CASES = {"sbm": 400_000, "rmat-1m": (1_000_000, 16_000_000, True), "rmat-8m": (8_000_000, 128_000_000, False)}
+"""Nodes of the planted partition; nodes and edges of R-MAT, and whether METIS is tried (it takes 5 times the symmetrised graph)."""
+QUICK = {"sbm": 20_000, "rmat": (100_000, 1_600_000, True)}
 CHILD = """
-import sys, time, resource
+import sys, time
 import numpy as np
 from benchmarks.partitions import ldg_parts, mapped
 folder = sys.argv[1]
 topology = mapped(folder)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 started = time.perf_counter()
 part_of = ldg_parts(topology, np.zeros(topology.num_nodes, bool))
 seconds = time.perf_counter() - started
-anonymous = [int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")][0]
 np.save(f"{folder}/part_of.npy", part_of)
-print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, before * 1024, anonymous * 1024)
+print(seconds)
 """
 
 
-def main(quick: bool) -> None:
-    """Measures the methods on a planted partition, and the stream on R-MAT."""
-    rows = []
-    graph = sbm(20_000 if quick else 400_000)
+class Ending(Silent):
+    """A progress that ends METIS when its time is over."""
+
+    def __init__(self, seconds: float):
+        self.end = time.monotonic() + seconds
+
+    def advance(self, n: int) -> None:
+        """Raises `TimeoutError` from its end on."""
+        if time.monotonic() > self.end:
+            raise TimeoutError
+
+
+def main(quick: bool, cases: Sequence[str] = tuple(CASES)) -> None:
+    """Measures all methods on a planted partition, and the stream on R-MAT."""
+    rows, sizes = [], QUICK if quick else {name: CASES[name] for name in cases}
     with tempfile.TemporaryDirectory() as folder:
-        for method in ("random", "range", "ldg", "metis"):
-            started = time.perf_counter()
-            part_of = parts(method, graph, Path(folder))
-            rows.append(described("SBM", method, graph, part_of, time.perf_counter() - started))
-        rows += streamed(*(QUICK if quick else FULL), Path(folder), quick)
+        for size in sizes.values():
+            rows += streamed(*size, Path(folder)) if isinstance(size, tuple) else every_method(sbm(size), Path(folder))
     record("partitions", {"scale": "quick" if quick else "full", "parts": PARTS, "cases": rows}, ("numpy", "pymetis"))
+
+
+def every_method(graph: Topology, folder: Path) -> list[dict[str, Any]]:
+    """Returns a row for each method."""
+    return [timed("SBM", method, graph, folder) for method in ("random", "range", "ldg", "metis")]
+
+
+def timed(name: str, method: str, topology: Topology, folder: Path) -> dict[str, Any]:
+    """Returns the row of a method."""
+    started = time.perf_counter()
+    part_of = parts(method, topology, folder)
+    return described(name, method, topology, part_of, time.perf_counter() - started)
 
 
 def parts(method: str, topology: Topology, folder: Path) -> Array:
@@ -63,7 +85,10 @@ def parts(method: str, topology: Topology, folder: Path) -> Array:
     trained = np.zeros(topology.num_nodes, bool)
     if method == "metis":
         config = PartitionsConfig(method="metis", parts=PARTS, seed=1)
-        return metis_parts(topology, trained, config, folder, Silent(), 2)
+        part_of = metis_parts(topology, trained, config, folder, Ending(METIS_SECONDS), 2)
+        # As the stage does: a stream moves nodes out of parts that are too full.
+        overfull = is_overfull(topology, trained, PARTS, part_of)
+        return balanced_pass(topology, trained, PARTS, part_of) if overfull else part_of
     if method == "ldg":
         return ldg_parts(topology, trained)
     return range_parts(topology, PARTS) if method == "range" else random_parts(topology.num_nodes, PARTS, 1)
@@ -78,22 +103,35 @@ def ldg_parts(topology: Topology, trained: Array) -> Array:
     return part_of
 
 
-def streamed(num_nodes: int, num_edges: int, folder: Path, quick: bool) -> list[dict[str, Any]]:
-    """Returns the rows of R-MAT: the stream in a process of its own, and METIS in what time it is given."""
+def streamed(num_nodes: int, num_edges: int, with_metis: bool, folder: Path) -> list[dict[str, Any]]:
+    """Returns the rows of R-MAT: the stream in a process of its own, and METIS where it is tried and ends in time."""
     topology = made_topology(*rmat_edges(num_nodes, num_edges, 1, threads=2), num_nodes)
-    for name in ("indptr", "indices", "in_degree", "out_degree"):
-        np.save(folder / f"{name}.npy", getattr(topology, name))
-    found = subprocess.run([sys.executable, "-c", CHILD, str(folder)], capture_output=True, text=True, check=True)
-    seconds, peak, before, anonymous = (float(word) for word in found.stdout.split())
-    row = described("R-MAT", "ldg", topology, np.load(folder / "part_of.npy"), seconds)
-    row |= {"peak_bytes": int(peak), "bytes_before": int(before), "anonymous_bytes": int(anonymous)}
-    print(f"{'':>16} peak {peak / 2**30:.2f} GiB with the mapped graph, {anonymous / 2**30:.2f} GiB its own at the end")
-    rows, started = [row], time.perf_counter()
-    if quick:
-        rows.append(
-            described("R-MAT", "metis", topology, parts("metis", topology, folder), time.perf_counter() - started)
-        )
+    name = f"R-MAT {num_nodes / 1e6:g}M/{num_edges / 1e6:g}M"
+    for array in ("indptr", "indices", "in_degree", "out_degree"):
+        np.save(folder / f"{array}.npy", getattr(topology, array))
+    seconds, peak = streamed_outside(folder)
+    rows = [described(name, "ldg", topology, np.load(folder / "part_of.npy"), seconds) | {"anonymous_bytes": peak}]
+    print(f"{'':>26} anonymous memory at most {peak / 2**30:.2f} GiB, libraries included, beside the mapped graph")
+    rows.append(described(name, "random", topology, random_parts(num_nodes, PARTS, 1), 0.0))
+    if with_metis:
+        try:
+            rows.append(timed(name, "metis", topology, folder))
+        except TimeoutError:
+            print(f"{name} METIS did not end in {METIS_SECONDS} s")
     return rows
+
+
+def streamed_outside(folder: Path) -> tuple[float, int]:
+    """Returns seconds of the stream and the most anonymous bytes that its process had."""
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(folder)], stdout=subprocess.PIPE, text=True)
+    peak = 0
+    while child.poll() is None:
+        for line in Path(f"/proc/{child.pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon"):
+                peak = max(peak, int(line.split()[1]) * 1024)
+        time.sleep(0.02)
+    assert child.returncode == 0 and child.stdout is not None
+    return float(child.stdout.read()), peak
 
 
 def mapped(folder: str) -> Topology:
@@ -115,7 +153,13 @@ def described(graph: str, method: str, topology: Topology, part_of: Array, secon
         "balance_nodes": round(even[0], 3), "balance_edges": round(even[1], 3), "seconds": round(seconds, 2),
     }  # fmt: skip
     print(
-        f"{graph:>8} {method:>7}: {100 * row['edge_cut']:5.1f} % cut, {row['replication']:.2f} copies per node, largest part "
+        f"{graph:>16} {method:>7}: {100 * row['edge_cut']:5.1f} % cut, {row['replication']:.2f} copies per node, largest part "
         f"{row['balance_nodes']:.2f} of the mean in nodes, {row['balance_edges']:.2f} in edges; {seconds:.1f} s"
     )
     return row
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", nargs="+", choices=tuple(CASES), default=tuple(CASES))
+    main(quick=False, cases=parser.parse_args().cases)

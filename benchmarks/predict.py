@@ -114,6 +114,8 @@ def check(store: Store, pipeline: object, graph: GraphArtifacts, out: Path) -> f
     import torch
 
     from assets.building.materialize import stage_version
+    from assets.sampling.config import Neighbours
+    from assets.sampling.drawing import Drawing
     from trainers.evaluate import infer_sampled
     from trainers.predict import load_model
     from trainers.rows.source import MappedSource
@@ -126,8 +128,16 @@ def check(store: Store, pipeline: object, graph: GraphArtifacts, out: Path) -> f
     model = load_model(artifact, config, opened, opened.features.width)
     # Nodes of few neighbours: three whole hops around a hub would be the whole graph.
     ids = np.flatnonzero((opened.topology.in_degree > 0) & (opened.topology.in_degree < 3))[:4]
+    whole = Drawing(neighbours=Neighbours(fanouts=(-1,) * 3))
     logits = infer_sampled(
-        model, opened.topology, MappedSource(opened.features), ids, fanouts=(-1,) * 3, batch_size=1, seed=0, threads=2
+        model,
+        opened.topology,
+        MappedSource(opened.features),
+        ids,
+        drawing=whole,
+        batch_size=1,
+        seed=0,
+        threads=2,
     )
     table = polars.scan_parquet(out).select("node_id", "probability").collect()
     assert (table["node_id"].to_numpy() == np.arange(opened.topology.num_nodes)).all()

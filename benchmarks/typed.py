@@ -33,7 +33,8 @@ from trainers.config import TrainTable
 from trainers.devices.logical import LogicalDevice
 from trainers.record.ledger import Ledger
 from trainers.rows.cache import CachedSource
-from trainers.rows.packed import PackedRows, loader_reading
+from trainers.rows.chunk_loader import loader_reading
+from trainers.rows.packed import PackedRows
 from trainers.rows.source import MappedSource, RowIds
 
 SIZES: dict[bool, dict[str, int]] = {

@@ -1,0 +1,132 @@
+"""One rank of the benchmark `distributed`: `python -m benchmarks.distributed_rank`, with its order on standard input.
+
+It trains epochs of every scheme in an order that all ranks draw alike, and writes what it measured as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from assets.building.child import end_with_parent
+from assets.building.stage import Silent
+from assets.sampling.config import SamplingConfig
+from assets.storage.store import Store
+from kernels.types import Block
+from trainers.config import ModelConfig, TrainTable
+from trainers.devices.torch_threads import torch_threads
+from trainers.ranks.group import Ranks, joined
+from trainers.ranks.vanilla import VanillaSampler
+from trainers.record.ledger import Ledger
+from trainers.stage import RunExecution, Training
+from trainers.techniques.distributed_settings import DistributedSettings
+
+EQUAL_BATCHES = 3
+"""Batches per rank whose blocks are compared, byte by byte."""
+
+
+def main() -> None:
+    """Measures."""
+    end_with_parent()
+    order = json.load(sys.stdin)
+    with joined(120) as ranks, torch_threads(1):
+        found = measured(order, ranks)
+        if ranks.first:
+            Path(order["result"]).write_text(json.dumps(found))
+
+
+def measured(order: Mapping[str, Any], ranks: Ranks) -> dict[str, Any]:
+    """Returns seconds, rounds and bytes by scheme and latency, and memory by scheme and rank."""
+    trainings = {
+        (scheme, latency): opened(order, scheme, latency, ranks)
+        for latency in order["latencies"]
+        for scheme in order["schemes"]
+    }
+    digests = {scheme: block_digests(trainings[scheme, order["latencies"][0]]) for scheme in order["schemes"]}
+    equal = ranks.main.gather_values([digests[scheme] for scheme in order["schemes"]])
+    assert all(len(set(map(tuple, of_rank))) == 1 for of_rank in equal), "schemes differ in their blocks"
+    draw, seconds = random.Random(0), {case: [] for case in trainings}
+    for repeat in range(order["repeats"] + 1):
+        for case in draw.sample(list(trainings), len(trainings)):
+            ranks.main.most(0)  # all begin together
+            began = time.perf_counter()
+            one_epoch(trainings[case], repeat)
+            took = max(ranks.main.gather_values(time.perf_counter() - began))
+            if repeat:
+                seconds[case].append(took)
+    rows = []
+    for (scheme, latency), training in trainings.items():
+        whole = training.loop.whole_ledger().rows()
+        memory = ranks.main.gather_values(held(training))
+        counts = {row["name"]: row["n"] for row in whole["counts"]}
+        moves = {f"{row['link']} {row['kind']}": row["moved_bytes"] for row in whole["moves"]}
+        rows.append(
+            {"scheme": scheme, "latency_us": latency, "seconds": seconds[scheme, latency], "memory": memory}
+            | {"rounds": counts["rounds"], "batches": counts["batches"], "remote_rows": counts["hits_remote"]}
+            | {"feature_bytes": moves["rank feature"], "topology_bytes": moves.get("rank topology", 0)}
+        )
+    return {"rows": rows, "epochs": order["repeats"] + 1}
+
+
+def opened(order: Mapping[str, Any], scheme: str, latency: float, ranks: Ranks) -> Training:
+    """Returns a training by one scheme."""
+    store = Store(order["home"])
+    artifacts = {stage: store.open(stage, version) for stage, version in order["artifacts"].items()}
+    settings = DistributedSettings(scheme=scheme, latency_us=latency, rank_gbps=order["gbps"])  # pyright: ignore
+    table = TrainTable(**order["table"], trainer="distributed", name=scheme, settings=settings)
+    sampling = SamplingConfig(**order["sampling"])
+    semantic = ModelConfig(seed=0, train=table.config, sampling=sampling)
+    execution = RunExecution(checkpoints=store.home / "checkpoints", samplers=1)
+    reads = {"shards": artifacts.pop("shards")}
+    return Training(artifacts, reads, semantic, execution, "0" * 64, Silent(), ranks)
+
+
+def one_epoch(training: Training, epoch: int) -> None:
+    """Trains one epoch, without evaluation and checkpoints."""
+    for done in training.loop.executor.steps(epoch, 0):
+        if done.last:
+            training.loop.optimiser.step()
+            training.loop.optimiser.zero_grad(set_to_none=True)
+
+
+def block_digests(training: Training) -> list[str]:
+    """Returns a digest of the blocks of this rank's first batches."""
+    source, parts = training.loop.executor.source, training.features.source.owned.parts  # pyright: ignore
+    plan, found = training.plan, []
+    items = [item for item in plan.batches(0) if item.key.step % source.num_parts in parts][:EQUAL_BATCHES]
+    for item in items:
+        if isinstance(source.samplers, VanillaSampler):
+            blocks = source.samplers.sample(item.key, item.seeds, "hidden", Ledger())
+        else:
+            blocks = source.samplers[0].sample(item.key, item.seeds, transpose="hidden")
+        found.append(xxhash.xxh3_64_hexdigest(b"".join(block_bytes(block) for block in blocks)))
+    return found
+
+
+def block_bytes(block: Block) -> bytes:
+    """Returns all that a block holds."""
+    names = ("start", "end", "indices", "src_ids", "t_start", "t_edge", "t_dst")
+    arrays = [getattr(block, name) for name in names]
+    return b"".join(b"-" if array is None else array.tobytes() for array in arrays)
+
+
+def held(training: Training) -> dict[str, int]:
+    """Returns the bytes of the graph that a rank has to hold."""
+    source, topology = training.loop.executor.source, training.graph.topology  # pyright: ignore
+    own = source.samplers.topology_bytes if isinstance(source.samplers, VanillaSampler) else None
+    whole = topology.indptr.nbytes + topology.indices.nbytes
+    return {
+        "topology_bytes": whole if own is None else own,
+        "feature_bytes": training.features.source.held_bytes,  # pyright: ignore
+    }
+
+
+if __name__ == "__main__":
+    main()
