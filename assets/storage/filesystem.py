@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -127,9 +128,14 @@ def exchange_folders(first: Path, second: Path) -> bool:
     return not failed
 
 
+def beside(path: Path, ending: str) -> Path:
+    """Returns a path in the same folder that no other thread of any process of this machine writes to meanwhile."""
+    return path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.{ending}")
+
+
 def replace_atomically(path: Path, data: bytes) -> None:
     """Replaces a file's content so that readers see the old bytes or the new, never a mixture; the last writer wins."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = beside(path, "tmp")
     try:
         write_durably(temporary, data)
         os.replace(temporary, path)

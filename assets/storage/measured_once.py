@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from assets.storage.filesystem import make_folder, replace_atomically, write_durably
+from assets.storage.filesystem import beside, make_folder, replace_atomically, write_durably
 
 
 def measured_once(path: Path, measure: Callable[[], bytes]) -> bytes:
-    """Returns what a file says, measuring where there is no file yet; of two first measurements both processes keep the same.
+    """Returns what a file says, measuring where there is no file yet; whoever measures first at the same time, all keep the same.
 
     Args:
         path: the file, in the folder `measured` of a home.
@@ -18,7 +18,7 @@ def measured_once(path: Path, measure: Callable[[], bytes]) -> bytes:
     """
     if not path.exists():
         make_folder(path.parent)
-        own = path.with_name(f"{path.name}.{os.getpid()}.new")
+        own = beside(path, "new")
         write_durably(own, measure())
         try:
             # Unlike a rename, a link never replaces.

@@ -149,8 +149,6 @@ def test_first_measurements_at_once_agree(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "assets.budgets.measured.measure", lambda home: MachineBytes(memory_bytes=next(count), disk_bytes=1)
     )
-    # The process id names the file that is linked; threads of one process stand for several.
-    monkeypatch.setattr("os.getpid", threading.get_ident)
     seen: list[MachineBytes] = []
     threads = [threading.Thread(target=lambda: seen.append(measured_bytes(tmp_path))) for _ in range(16)]
     for thread in threads:

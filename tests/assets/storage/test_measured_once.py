@@ -1,0 +1,29 @@
+"""What is measured once into the home, by whoever comes first."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+from assets.storage.measured_once import measured_again, measured_once
+
+
+def test_threads_that_measure_first_at_once_keep_the_same(tmp_path):
+    """None of them may remove what another is about to give its name to."""
+    path = tmp_path / "measured" / "speeds.json"
+    all_measured = Barrier(4)
+
+    def measure(number):
+        all_measured.wait(10)
+        return f"{number}".encode()
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda number: measured_once(path, lambda: measure(number)), range(4)))
+    assert found == [path.read_bytes()] * 4 and found[0] in {b"0", b"1", b"2", b"3"}
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_what_was_measured_stays_until_it_is_measured_again(tmp_path):
+    path = tmp_path / "measured" / "speeds.json"
+    assert measured_once(path, lambda: b"first") == measured_once(path, lambda: b"second") == b"first"
+    measured_again(path, b"third")
+    assert measured_once(path, lambda: b"fourth") == b"third"
