@@ -50,6 +50,8 @@ def main(quick: bool) -> None:
     print(f"{report['hash_seconds']:.1f} s; every array equals the one built in memory")
     for label, seconds in report["phases"].items():
         print(f"  {label:16} {seconds:6.1f} s")
+    # Folders of this run say nothing to whoever reads the row later; versions do.
+    report |= {stage: f"{stage}/{Path(report[stage]).name[:12]}" for stage in ("graph", "features")}
     row = {"scale": "quick" if quick else "full", "graph": size, "peaks": peaks, "formula_bytes": allowed}
     record("import", row | {"edges_per_second": speed["seconds"], "report": report}, ("numpy", "duckdb", "polars"))
 

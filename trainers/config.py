@@ -246,12 +246,8 @@ class TrainTable(TrainConfig, TrainExecution):
             raise InputError(
                 f"seeds = {list(self.seeds)} repeats a seed or has a negative one", "give distinct seeds >= 0"
             )
-        booked = self.topology == "device" and self.device == "cpu" and self.technique.books_topology
-        if self.topology != "host" and not booked and (self.device == "cpu" or self.stored):
-            problem = f"topology = {self.topology!r} samples on the device, but " + (
-                "the batches are stored" if self.stored else 'device = "cpu"'
-            )
-            raise InputError(problem, "remove the key")
+        if self.topology != "host" and (why := self._samples_on_the_host()):
+            raise InputError(f"topology = {self.topology!r} samples on the device, but {why}", "remove the key")
         if self.cache == "none" and not {*CACHE_STAGES} <= {*self.technique.inputs, *self.technique.reads}:
             problem = f'cache = "none", but trainer = "{self.trainer}" has no cache that could be left out'
             raise InputError(problem, "remove the key")
@@ -265,6 +261,16 @@ class TrainTable(TrainConfig, TrainExecution):
         """
         technique = TECHNIQUES.get(str(entry.get("trainer", DEFAULT)))
         return (technique.name, technique.settings) if technique and technique.settings else None
+
+    def _samples_on_the_host(self) -> str:
+        """Returns why no device can sample the batches, "" where one can or where its bytes are booked as if it did."""
+        if self.topology == "device" and self.device != "cuda" and self.technique.books_topology:
+            return ""
+        if self.device == "cpu":
+            return 'device = "cpu"'
+        if self.stored:
+            return "the batches are stored"
+        return "" if self.technique.samples_on_device else f'trainer = "{self.trainer}" samples on the CPU'
 
     @property
     def technique(self) -> Technique:

@@ -36,6 +36,7 @@ class StoredChunks:
         counts: what each step holds and moves; `counts.v_ori`, `.v_p2p`, `.v_ru` are the totals.
         num_distinct: nodes that some chunk needs.
         schedule: i32[m, n], which chunk of part i comes in step j.
+        asked_schedule: the key `schedule` of the table: "identity", "hongtu" or "best".
 
     Raises:
         InputError: the artifact is of another stage, or lacks an array.
@@ -58,7 +59,18 @@ class StoredChunks:
         numbers = artifact.summary["numbers"]
         self.num_nodes, self.num_distinct = int(numbers["num_nodes"]), int(numbers["num_distinct"])
         self.self_term = bool(artifact.config["table"]["self_term"])
+        self.asked_schedule = artifact.config["table"]["schedule"]
         self._path = artifact.file("steps.npy", verified=False)  # each record has a digest
+
+    @property
+    def node_ids(self) -> Array:
+        """ids[N], mapped: the nodes, part by part and chunk by chunk, in the order that was cut."""
+        return self.artifact.array("node_ids")
+
+    def nodes_of(self, part: int) -> Array:
+        """Returns the node ids of a part."""
+        first, last = (int(self.artifact.array("chunk_ptr")[(part + i) * self.chunks_per_part]) for i in (0, 1))
+        return self.node_ids[first:last]
 
     def step(self, part: int, step: int, *, transpose: bool = False) -> ChunkStep:
         """Returns what device `part` does in a step.

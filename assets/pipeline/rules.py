@@ -218,6 +218,9 @@ def _lacking(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> I
         yield "trainer", f"{named} needs {' and '.join(missing)}"
     elif table.stored and (text := _unstored(raw, table, values)):
         yield ("trainer", named + text) if table.technique.stored else ("samples", f'samples = "stored"{text}')
+    sampling = values["tables"].get(SAMPLING)
+    if table.topology != "host" and table.technique.samples_on_device and sampling and (why := sampling.cpu_alone()):
+        yield "topology", f"topology = {table.topology!r} samples on the device, but {why}: remove the key"
 
 
 def _needs(table: Any) -> tuple[str, ...]:

@@ -10,11 +10,14 @@ from typing import Any, Literal
 from assets.storage.user_code import is_reference
 from kernels.errors import InputError
 from kernels.sampling.alias import EmptyRows
-from kernels.sampling.walk import walk_problems
+from kernels.sampling.walk import MOST_VISITS, walk_problems
 
 METHODS = ("uniform", "weighted", "random_walk")
 DEGREES = ("in_degree", "out_degree")
 """Columns that every graph has."""
+
+MORE_PATHS = 10
+"""Exact evaluation of walks takes so many times the paths (SHAPES, "Evaluation")."""
 
 OF_NODES = re.compile(r"node:([A-Za-z0-9_-]+)")
 LATER: dict[str, Any] = {"hashed": "unless default"}
@@ -68,7 +71,17 @@ class Neighbours:
         found += fanout_problems(self.fanouts)
         if self.weights != "edge" and not OF_NODES.fullmatch(self.weights):
             found.append(f'weights = {self.weights!r} is neither "edge" nor "node:COLUMN"')
-        return [*found, *walk_problems(self.paths, self.length, self.restart), *self._unused()]
+        return [*found, *self._walk_problems(), *self._unused()]
+
+    def _walk_problems(self) -> list[str]:
+        """Returns what is wrong with the walks, those of an exact evaluation included."""
+        found, most = walk_problems(self.paths, self.length, self.restart), MOST_VISITS // MORE_PATHS
+        if not found and self.paths * self.length > most:
+            found.append(
+                f"paths * length = {self.paths * self.length} visits are more than {most:,}: an exact evaluation takes "
+                f"{MORE_PATHS} times as many, and at most {MOST_VISITS:,}"
+            )
+        return found
 
     def _unused(self) -> list[str]:
         """Returns keys that have no meaning for the method."""
@@ -151,6 +164,12 @@ class SamplingConfig(Neighbours):
                 f"schedule changes fan-outs, but reuse = {self.reuse} takes the samples of earlier epochs again"
             )
         return found
+
+    def cpu_alone(self) -> str:
+        """Returns why a device with memory of its own cannot draw these batches, "" where it can."""
+        if self.schedule:
+            return "fan-outs follow a schedule"
+        return "" if self.method in METHODS else f"method = {self.method!r} runs on the CPU"
 
     @property
     def largest_fanouts(self) -> tuple[int, ...]:

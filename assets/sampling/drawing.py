@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from assets.sampling.config import Neighbours
+from assets.sampling.config import MORE_PATHS, Neighbours
 from assets.sampling.tables import open_tables
 from assets.storage.user_code import is_reference, load_reference
 from kernels.sampling.alias import AliasTables
@@ -18,9 +18,6 @@ from kernels.types import Topology
 
 if TYPE_CHECKING:
     from assets.storage.artifact import Artifact
-
-MORE_PATHS = 10
-"""Exact evaluation of walks takes so many times the paths (SHAPES, "Evaluation")."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,8 @@ class SamplingTablesStage(Stage):
     says = MappingProxyType(
         {
             WHOLE_ROWS: "Thresholds and rests of a row make one whole place per neighbour, and every alias is a position of its row.",
-            NEVER: "As many places have the threshold 0 as edges have the weight 0; such an edge is nobody's alias.",
+            NEVER: "As many places have the threshold 0 as edges have the weight 0, but for rows that draw uniformly since "
+            "all of their weights are 0; such an edge is nobody's alias.",
         }
     )
 
@@ -95,13 +96,14 @@ class SamplingTablesStage(Stage):
         degree = np.diff(topology.indptr)
         if not np.array_equal(support, degree):
             writer.save("support", support)
-        lacking = int((degree - support).sum())
-        empty = int(_empty_rows(topology, weights, of_nodes))
+        without, (empty, in_empty) = _without(topology, weights, of_nodes), _empty_rows(topology, weights, of_nodes)
+        # Counted by the weights, where the thresholds were made by native code.
+        lacking = without - (in_empty if semantic.empty_rows == "uniform" else 0)
         numbers = {
             "weights": semantic.weights,
             "num_nodes": topology.num_nodes,
             "num_edges": topology.num_edges,
-            "num_without_weight": _without(topology, weights, of_nodes),
+            "num_without_weight": without,
             "num_empty_rows": empty,
             "effective_neighbours": effective / max(1, drawn_rows),
             "smallest_weight": float(weights.min(initial=np.inf)) if len(weights) else 0.0,
@@ -197,17 +199,18 @@ def _without(topology: Topology, weights: Array, of_nodes: bool) -> int:
     return int(np.asarray(topology.out_degree)[weights == 0].sum(dtype=np.int64))
 
 
-def _empty_rows(topology: Topology, weights: Array, of_nodes: bool) -> int:
-    """Returns how many rows have edges, and none with weight."""
-    indptr, empty = np.asarray(topology.indptr), 0
+def _empty_rows(topology: Topology, weights: Array, of_nodes: bool) -> tuple[int, int]:
+    """Returns how many rows have edges, and none with weight; and how many edges these rows have."""
+    indptr, empty, in_empty = np.asarray(topology.indptr), 0, 0
     step = max(1, int((1 << 22) * topology.num_nodes / max(1, topology.num_edges)))
     for low in range(0, topology.num_nodes, step):
         ends = indptr[low : low + step + 1]
         edges = slice(int(ends[0]), int(ends[-1]))
         chosen = weights[topology.indices[edges]] if of_nodes else weights[edges]
         weighty = _by_row((chosen > 0).astype(np.int64), ends - ends[0])
-        empty += int(np.count_nonzero((weighty == 0) & (np.diff(ends) > 0)))
-    return empty
+        degree = np.diff(ends)[weighty == 0]
+        empty, in_empty = empty + int(np.count_nonzero(degree)), in_empty + int(degree.sum())
+    return empty, in_empty
 
 
 def _checks(broken: int, never: int, lacking: int, topology: Topology) -> list[Check]:

@@ -88,7 +88,7 @@ def cut_chunks(indptr: Any, part_of: Any, num_parts: int, chunks_per_part: int, 
     ids = id_dtype(num_nodes)
     if len(indptr) != num_nodes + 1:
         raise InputError(f"{num_nodes} nodes have a part, the graph has {len(indptr) - 1}", "partition the same graph")
-    sequence = np.arange(num_nodes, dtype=ids) if order is None else _check_order(order, num_nodes).astype(ids)
+    sequence = np.arange(num_nodes, dtype=ids) if order is None else check_order(order, num_nodes).astype(ids)
     sequence = sequence[np.argsort(part_of[sequence], kind="stable")]
     counts = np.bincount(part_of, minlength=num_parts)
     firsts = np.concatenate([[0], np.cumsum(counts)])
@@ -130,7 +130,12 @@ def _cuts(costs: Array, count: int) -> Array:
     return np.where(targets - sums[below] * count <= sums[above] * count - targets, below, above)
 
 
-def _check_order(order: Any, num_nodes: int) -> Array:
+def check_order(order: Any, num_nodes: int) -> Array:
+    """Returns ids[N] after checking that every node stands in it once.
+
+    Raises:
+        InputError: it is not a permutation.
+    """
     order = as_ids(order, "order")
     seen = np.zeros(num_nodes, bool)
     if len(order) == num_nodes and (num_nodes == 0 or 0 <= order.min() <= order.max() < num_nodes):

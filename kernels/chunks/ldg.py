@@ -30,6 +30,7 @@ import numpy as np
 
 from kernels import _native
 from kernels.arrays import as_ids, as_int32
+from kernels.chunks.cut import check_order
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -94,7 +95,7 @@ def ldg(
         i32[N]. No part exceeds a capacity, unless a node fits nowhere.
 
     Raises:
-        InputError: a number is out of range, or the shapes do not fit.
+        InputError: a number is out of range, the shapes do not fit, or the order is not a permutation.
     """
     if not 1 <= num_parts <= MOST_PARTS or passes < 0 or slack < 0:
         problem = f"num_parts = {num_parts}, passes = {passes}, slack = {slack}"
@@ -106,8 +107,12 @@ def ldg(
     given = np.full(num_nodes, -1, np.int32) if part_of is None else as_int32(part_of, "part_of", num_nodes)
     if len(given) and not -1 <= given.min() <= given.max() < num_parts:
         raise InputError(f"part_of has parts {given.min()} to {given.max()}", f"give -1 to {num_parts - 1}")
+    if len(indptr) == 0 or int(indptr[-1]) != len(indices):
+        raise InputError("indptr does not fit indices", "give i64[N+1] that ascends from 0 to the number of edges")
+    if len(indices) and not 0 <= indices.min() <= indices.max() < num_nodes:
+        raise InputError(f"an edge leads to no node of {num_nodes}", "build the graph again")
     out = given.copy()
-    sequence = np.empty(0, indices.dtype) if order is None else as_ids(order, "order").astype(indices.dtype)
+    sequence = np.empty(0, indices.dtype) if order is None else check_order(order, num_nodes).astype(indices.dtype)
     capacity = capacities(weights, num_parts, slack)
     run = _native.ldg32 if indices.dtype == np.int32 else _native.ldg64
     for _ in range(passes):

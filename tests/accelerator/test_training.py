@@ -241,5 +241,7 @@ def test_one_process_drives_one_device(tmp_path, simulated, split, problem):
     options = {"trainer": "factored", "settings": FactoredSettings(**split), "device": "cuda"}
     with pytest.raises(InputError, match=problem):
         train_small(tmp_path, **options)
-    with pytest.raises(InputError, match="topology = 'device', but samplers run on the CPU"):
+    with pytest.raises(
+        InputError, match=r"topology = 'device' samples on the device, but trainer = .factored. samples on"
+    ):
         train_small(tmp_path, trainer="factored", topology="device", device="cuda")

@@ -85,9 +85,10 @@ def test_the_tree_is_the_real_one() -> None:
         name for name in listed if not ((ROOT / name).is_dir() if name.endswith("/") else (ROOT / name).is_file())
     ]
     rooms = [
-        f"{layer}/{room.name}/"
+        f"{layer}/{room.name}{'/' if room.is_dir() else ''}"
         for layer in LAYERS
         for room in sorted((ROOT / layer).iterdir())
-        if room.is_dir() and room.name != "__pycache__" and any(each.suffix != ".pyc" for each in room.rglob("*.*"))
+        if (room.suffix == ".py" and room.name != "__init__.py")
+        or (room.is_dir() and room.name != "__pycache__" and any(each.suffix != ".pyc" for each in room.rglob("*.*")))
     ]
     assert not [room for room in rooms if room not in listed]

@@ -113,6 +113,7 @@ def train_whole(
     devices: int = 0,
     hybrid: bool = True,
     overlap: bool = True,
+    self_term: bool = True,
     graph: Mapping[str, int] | None = None,
     resume: bool = False,
     progress: Progress | None = None,
@@ -122,6 +123,7 @@ def train_whole(
 
     Args:
         mode, devices, hybrid, overlap: of `[train.fullgraph]`.
+        self_term: of `[chunks]`.
         graph: sizes of another graph.
         options: override `TABLE`.
     """
@@ -136,7 +138,12 @@ def train_whole(
     run: dict[str, Any] = {"resume": resume, "progress": progress, "report": lambda line: None}
     inputs = random_graph_artifacts(home, **(graph or {})).inputs
     return train_table(
-        Store(home), inputs | {"chunks": build_chunks(home, inputs["graph"], parts, chunks)}, table, None, 5, **run
+        Store(home),
+        inputs | {"chunks": build_chunks(home, inputs["graph"], parts, chunks, self_term)},
+        table,
+        None,
+        5,
+        **run,
     )[0]
 
 
@@ -180,12 +187,12 @@ def count_inputs(home: Path, inputs: Mapping[str, Artifact], sampling: SamplingC
     return materialize(Store(home), HOTNESS, config, HotnessExecution(threads=1), given)
 
 
-def build_chunks(home: Path, graph: Artifact, parts: int, chunks: int) -> Artifact:
+def build_chunks(home: Path, graph: Artifact, parts: int, chunks: int, self_term: bool = True) -> Artifact:
     """Cuts a graph into random parts and these into chunks."""
     store = Store(home)
     config = PartitionsConfig(method="random", parts=parts, seed=3)
     parts_of = materialize(store, PARTITIONS, config, PartitionsExecution(threads=1), {"graph": graph})
-    cut = chunks_config(ChunksTable(chunks_per_part=chunks), 3)
+    cut = chunks_config(ChunksTable(chunks_per_part=chunks, self_term=self_term), 3)
     return materialize(store, CHUNKS, cut, ChunksExecution(threads=1), {"graph": graph, "partitions": parts_of})
 
 

@@ -9,6 +9,7 @@ aggregates into A and gives H, the backward pass holds, in values of the model's
     v H (c + 3)    what the update keeps for its gradients, c results, and three that come and go
     attention      3 r A for projected rows, their products with the attention vectors and their gradients;
                    2 heads (e + v) for weights and their gradients
+    pinsage        3 r A for projected rows, what is above zero of them, and their gradients
 
 (a first layer without the gradients, unless the features are projected). Besides come 4 times the parameters (values, gradients, Adam's
 two moments) and the chunk's block: 24 bytes per edge with its transpose and weights, 24 per node and per buffer row. A forward pass holds
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from trainers.chunks.lists import Mode
     from trainers.config import TrainConfig
 
-CONVOLUTION = {"gcn": 0, "sage": 0, "gin": 2, "gat": 1}
+CONVOLUTION = {"gcn": 0, "sage": 0, "gin": 2, "gat": 1, "pinsage": 2}
 """Results of v rows that a layer's own operations keep for their gradients."""
 PASSING = 3
 """Rows of the output's width that come and go while a gradient passes one operation."""
@@ -122,25 +123,29 @@ class _Shape:
 
     def __init__(self, config: TrainConfig, width: int, out: int, last: bool, index: int):
         self.config, self.width, self.out, self.first = config, width, out, index == 0
-        self.attends = config.model == "gat"
+        self.attends, self.pools = config.model == "gat", config.model == "pinsage"
         self.depth = out * config.heads if self.attends and last else out
-        self.aggregate = self.depth if self.attends else width
+        # PinSAGE pools in the width of its input where it gives logits, else in that of its output.
+        pooled = width if last else out
+        self.aggregate = self.depth if self.attends else pooled if self.pools else width
         self.needed = index > 0 or config.input == "linear"
         self.chain = CONVOLUTION[config.model] + (0 if last else 2 + (config.norm != "none"))
 
     def again(self, way: Way) -> bool:
         """The layer is computed again in the backward pass."""
-        return self.attends or not way.hybrid
+        return self.attends or self.pools or not way.hybrid
 
-    def attention(self, chunk: ChunkCounts) -> int:
-        """Values of one of attention's intermediate results."""
-        return chunk.rows * self.depth + self.config.heads * (chunk.edges + chunk.nodes) if self.attends else 0
+    def projected(self, chunk: ChunkCounts) -> int:
+        """Values of one intermediate result of a layer that maps rows before it aggregates them."""
+        if self.attends:
+            return chunk.rows * self.depth + self.config.heads * (chunk.edges + chunk.nodes)
+        return chunk.rows * self.aggregate if self.pools else 0
 
 
 def _forward_values(shape: _Shape, chunk: ChunkCounts, way: Way) -> int:
     buffer = chunk.rows * shape.width
     # Features pass through a tensor of their own before they are placed.
-    held = buffer * (way.parts + shape.first) + 2 * shape.attention(chunk)
+    held = buffer * (way.parts + shape.first) + 2 * shape.projected(chunk)
     held += chunk.nodes * (shape.width + shape.aggregate + PASSING * shape.out)
     if way.overlap:
         leaving = chunk.nodes * (shape.out + (0 if shape.again(way) else shape.aggregate))
@@ -150,9 +155,9 @@ def _forward_values(shape: _Shape, chunk: ChunkCounts, way: Way) -> int:
 
 def _backward_values(shape: _Shape, chunk: ChunkCounts, way: Way) -> int:
     config, again, needed = shape.config, shape.again(way), shape.needed
-    own = shape.width if config.model in ("sage", "gin") or config.residual or again else 0
+    own = shape.width if config.model in ("sage", "gin", "pinsage") or config.residual or again else 0
     buffer = chunk.rows * shape.width
-    held = buffer * (way.parts * (again + needed) + needed) + 3 * shape.attention(chunk)
+    held = buffer * (way.parts * (again + needed) + needed) + 3 * shape.projected(chunk)
     held += chunk.nodes * (shape.out * (1 + shape.chain + PASSING) + (shape.aggregate + own) * (1 + needed))
     if way.overlap:
         coming = chunk.loaded * shape.width if again else chunk.nodes * (shape.aggregate + own)

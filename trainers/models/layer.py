@@ -245,8 +245,9 @@ def seed_rows(h: Tensor, above: Sequence[Block]) -> Tensor:
     """Returns the seeds' rows among the rows of a layer's output; a copy, so that the others need not stay in memory.
 
     Args:
-        h: float[num_dst, ...] of the layer's block, the sources of above[0].
-        above: the blocks of the layers above, the last of which ends at the seeds.
+        h: float[num_src of above[0], ...], what the layer above reads.
+        above: the blocks of the layers above, the last of which ends at the seeds. Where a block has a splice, the seeds' rows are among
+            the computed ones, but for those of above[0].
     """
     if not above:
         return h
@@ -255,6 +256,9 @@ def seed_rows(h: Tensor, above: Sequence[Block]) -> Tensor:
     places = torch.arange(above[-1].num_dst, device=h.device)
     for block in reversed(above):
         places = places if block.dst_pos is None else torch.as_tensor(block.dst_pos).long()[places]
+        if block.splice is not None and block is not above[0]:
+            # The sources' places turn into those among the destinations of the block below, which computes some of them.
+            places = torch.searchsorted(torch.as_tensor(block.splice.computed).long(), places)
     return h[places]
 
 

@@ -36,6 +36,7 @@ class Technique:
         predicts: its file has a function `predicted(run, epochs)`: numbers that the ledger has after so many epochs, name -> number
             (trainers/checks.py). A check compares them.
         settings: dataclass of the sub-table `[train.NAME]` with the technique's own keys, None without one.
+        samples_on_device: a device with memory of its own may sample the batches (`topology`).
         books_topology: devices sample, so `topology = "device"` has a meaning on the CPU: its bytes are booked on each of them.
         by_parts: several processes may share a training, each with the rows of its parts (trainers/open_parts.py).
         whole_graph: every optimiser step is a pass over all nodes, in pieces: there are no mini-batches, no groups of them, and no
@@ -53,6 +54,7 @@ class Technique:
     on_device: bool = False
     predicts: bool = False
     settings: type | None = None
+    samples_on_device: bool = False
     books_topology: bool = False
     by_parts: bool = False
     whole_graph: bool = False
@@ -78,6 +80,7 @@ TECHNIQUES: dict[str, Technique] = {
             reads=("hotness", "budgets"),
             on_device=True,
             predicts=True,
+            samples_on_device=True,
         ),
         Technique(
             name="disk",

@@ -224,8 +224,16 @@ class SteppedHistory:
             device.traffic.move(TO_DEVICE, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
 
     def slots(self, blocks: Sequence[Block], step: int) -> list[Any]:
-        """Returns i32[num_src] for each of blocks[1:], where the arena has the row of each source; see `Lookup`."""
-        return [self.arena.lookup(layer, blocks[layer].src_ids, step) for layer in range(1, len(blocks))]
+        """Returns i32[num_src] for each of blocks[1:], where the arena has the row of each source; see `Lookup`.
+
+        A head that reads all layers needs the seeds' rows of each. So their rows above the first hidden layer are computed; else those
+        below would be gone. Seeds are the first sources of every sampled block.
+        """
+        found = [self.arena.lookup(layer, blocks[layer].src_ids, step) for layer in range(1, len(blocks))]
+        if self.run.model.jumps:
+            for slots in found[1:]:
+                slots[: blocks[-1].num_dst] = -1
+        return found
 
     def keeps(self, step: int) -> bool:
         """Whether rows of an optimiser step may be kept."""

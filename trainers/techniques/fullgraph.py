@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from assets.chunks.read import StoredChunks, open_chunks
+from assets.storage.user_code import is_reference
 from kernels.errors import InputError
 from kernels.sampling.transpose import transpose
 from kernels.types import Block
@@ -60,13 +61,17 @@ def open_executor(run: Run) -> Executor:
     """Returns what trains the run's model on the whole graph.
 
     Raises:
-        InputError: the model cannot be cut, or the number of devices does not fit.
+        InputError: the model cannot be cut, the chunks lack the nodes' own rows, or the number of devices does not fit.
     """
     settings = run.semantic.train.settings or FullGraphSettings()
     model = require_layers(run.model, "fullgraph")
     if settings.mode == "device":
         return Uncut(run, model)
-    return FullGraph(run, model, open_chunks(run.inputs["chunks"]), settings)
+    chunks = open_chunks(run.inputs["chunks"])
+    if not chunks.self_term:
+        problem = "[chunks] self_term = false, so the steps lack the rows of the nodes that they compute"
+        raise InputError(problem, "set self_term = true, which is the default")
+    return FullGraph(run, model, chunks, settings)
 
 
 class OneStep:
@@ -214,7 +219,8 @@ def predicted(run: Run, epochs: int) -> dict[str, int]:
     """
     settings, train, model = run.semantic.train.settings or FullGraphSettings(), run.semantic.train, run.model
     planned = {count_name("seeds", 0): epochs * len(run.graph.train_ids)}
-    if settings.mode == "device" or run.features.stored.row_of is not None:
+    # How wide a user's own layers are is not known beforehand.
+    if settings.mode == "device" or run.features.stored.row_of is not None or is_reference(train.model):
         return planned
     assert isinstance(model, LayeredModel)
     counts, value = open_chunks(run.inputs["chunks"]).counts, np.dtype(kept_dtype(train.dtype)).itemsize

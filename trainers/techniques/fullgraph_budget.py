@@ -1,7 +1,11 @@
 """Whether a full-graph pass fits on a device, asked before the training: its prediction against `workspace`.
 
-The prediction takes what the chunks artifact counts (trainers/chunks/memory.py). Where it does not fit, the chunks are cut further, as
-many times as it takes, and counted anew: so the answer names a number of chunks that does.
+The prediction takes what the chunks artifact counts (trainers/chunks/memory.py). Where it does not fit, the parts are cut anew into more
+chunks, scheduled and counted as the stage would do it: so the answer names a number of chunks that does. Where nodes were put in order by
+METIS, each number of chunks has an order of its own, and the number is an estimate.
+
+Nothing is predicted for layers of a user's own, whose widths and intermediate results nobody knows; the device's bound ends a pass that
+exceeds it.
 """
 
 from __future__ import annotations
@@ -13,13 +17,15 @@ import numpy as np
 
 from assets.chunks.read import StoredChunks
 from assets.sizes import format_bytes
+from assets.storage.user_code import is_reference
+from kernels.chunks.counts import StepCounts, count_step
+from kernels.chunks.cut import MOST, MOST_CHUNKS
+from kernels.chunks.schedule import Schedule
+from kernels.chunks.steps import chunk_steps
 from kernels.errors import InputError
-from kernels.types import Array
+from trainers.chunks.lists import Mode
 from trainers.chunks.memory import ChunkCounts, Way, device_bytes, largest
 from trainers.executor import Run
-
-MOST_CHUNKS = 4096
-"""Chunks per part up to which a remedy is looked for."""
 
 
 def require_memory(run: Run, chunks: StoredChunks, settings: Any, way: Way) -> None:
@@ -35,15 +41,17 @@ def require_memory(run: Run, chunks: StoredChunks, settings: Any, way: Way) -> N
         InputError: it does not fit; says how many chunks would do, where any number does.
     """
     bound = run.features.device.work_bytes
+    if bound is None or is_reference(run.semantic.train.model):
+        return
     counts = largest(chunks.counts, settings.mode)
     needed = needed_bytes(run, counts, way)
-    if bound is None or needed <= bound:
+    if needed <= bound:
         return
     problem = (
         f"a pass over chunks of up to {counts.nodes:,} nodes and {counts.edges:,} edges holds {format_bytes(needed)} on a "
         f"device, and workspace allows {format_bytes(bound)}"
     )
-    more, remedies = chunks_that_fit(run, chunks, way, bound), []
+    more, remedies = chunks_that_fit(run, chunks, settings.mode, way, bound), []
     if more is not None:
         remedies.append(f"set chunks_per_part = {more} in [chunks]")
     if way.overlap and needed_bytes(run, counts, replace(way, overlap=False)) <= bound:
@@ -58,34 +66,38 @@ def needed_bytes(run: Run, counts: ChunkCounts, way: Way) -> int:
     return device_bytes(run.semantic.train, width, classes, num_parameters, counts, way)
 
 
-def chunks_that_fit(run: Run, chunks: StoredChunks, way: Way, bound: int) -> int | None:
-    """Returns a number of chunks per part with which a pass fits, None where none of up to 4,096 does.
-
-    Chunks are cut into equal pieces here, so their buffers are counted and not guessed; the schedule can only lower what a buffer holds.
-    """
-    dst_ids = [
-        [np.array(chunks.step(part, step).dst_ids) for step in range(chunks.chunks_per_part)]
-        for part in range(chunks.num_parts)
-    ]
-    pieces = 2
-    while chunks.chunks_per_part * pieces <= MOST_CHUNKS:
-        if needed_bytes(run, _cut_further(run, dst_ids, pieces), way) <= bound:
-            return chunks.chunks_per_part * pieces
-        pieces *= 2
+def chunks_that_fit(run: Run, chunks: StoredChunks, mode: Mode, way: Way, bound: int) -> int | None:
+    """Returns a number of chunks per part with which a pass fits, None where none of up to 4,096 does, or 65,536 in all."""
+    cutting, more = _Cutting(run, chunks), 2 * chunks.chunks_per_part
+    while more <= min(MOST, MOST_CHUNKS // chunks.num_parts):
+        # Most numbers are told by the schedule that costs nothing; one that passes is counted with the one that the stage would take.
+        schedules: tuple[Schedule, ...] = ("identity", chunks.asked_schedule)
+        if all(needed_bytes(run, largest(cutting.counts(more, each), mode), way) <= bound for each in schedules):
+            return more
+        more *= 2
     return None
 
 
-def _cut_further(run: Run, dst_ids: list[list[Array]], pieces: int) -> ChunkCounts:
-    """Returns the largest counts when every chunk is cut into equal pieces."""
-    indptr, indices = (np.asarray(getattr(run.graph.topology, name)) for name in ("indptr", "indices"))
-    nodes = edges = rows = loaded = 0
-    for of_part in dst_ids:
-        before = 0
-        for ids in of_part:
-            for piece in np.array_split(ids, pieces):
-                sources = [indices[indptr[v] : indptr[v + 1]] for v in piece]
-                held = len(np.unique(np.concatenate([*sources, piece]))) if len(piece) else 0
-                nodes, edges, loaded = max(nodes, len(piece)), max(edges, sum(map(len, sources))), max(loaded, held)
-                # A row that stays keeps its place, so a buffer may have as many rows as two steps together.
-                rows, before = max(rows, held + before // 2), held
-    return ChunkCounts(nodes=nodes, edges=edges, rows=rows, loaded=loaded)
+class _Cutting:
+    """The parts of a chunks artifact, to be cut into other numbers of chunks."""
+
+    def __init__(self, run: Run, chunks: StoredChunks):
+        self.topology, self.chunks, self.threads = run.graph.topology, chunks, run.semantic.train.threads
+        self.part_of = np.empty(self.topology.num_nodes, np.int32)
+        for part in range(chunks.num_parts):
+            self.part_of[chunks.nodes_of(part)] = part
+
+    def counts(self, chunks_per_part: int, schedule: Schedule) -> StepCounts:
+        """Returns what every step would hold and move."""
+        steps = chunk_steps(
+            self.topology.indptr,
+            self.topology.indices,
+            self.part_of,
+            self.chunks.num_parts,
+            chunks_per_part=chunks_per_part,
+            order=self.chunks.node_ids,
+            schedule=schedule,
+            self_term=self.chunks.self_term,
+            threads=self.threads,
+        )
+        return StepCounts.of(np.array([[count_step(each) for each in devices] for devices in steps], np.int64))

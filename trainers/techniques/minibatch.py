@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from assets.samples.read import open_samples
-from assets.sampling.config import METHODS, SamplingConfig
+from assets.sampling.config import SamplingConfig
 from assets.storage.require import require
-from assets.storage.user_code import is_reference
 from kernels.cuda.device import KernelDevice, device_of
 from kernels.errors import InputError
 from kernels.sampling.own_sampling import AnySampler
@@ -52,12 +51,8 @@ def _on_device(run: Run) -> OnDeviceSource:
     """
     sampling, where = run.semantic.sampling, run.execution.topology
     assert sampling is not None
-    if sampling.schedule:
-        problem = f"topology = {where!r} samples on the device, which knows no schedule of fan-outs"
-        raise InputError(problem, "remove the key topology, or the schedule")
-    if is_reference(sampling.method):
-        problem = f"topology = {where!r} samples on the device, but method = {sampling.method!r} runs on the CPU"
-        raise InputError(problem, f"remove the key, or set method to one of {', '.join(METHODS)}")
+    if why := sampling.cpu_alone():
+        raise InputError(f"topology = {where!r} samples on the device, but {why}", "remove the key topology")
     device, batching = run.features.device, run.batching
     topology = place_topology(run.graph.topology, where, device)
     kernels = device_of(topology.in_degree)

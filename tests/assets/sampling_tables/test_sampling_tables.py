@@ -12,7 +12,7 @@ from assets.graph.stage import GRAPH, GraphExecution
 from assets.sampling.config import SamplingConfig
 from assets.sampling.tables import open_tables
 from assets.sampling_tables.config import TablesConfig, TablesExecution, tables_config
-from assets.sampling_tables.stage import SAMPLING_TABLES
+from assets.sampling_tables.stage import NEVER, SAMPLING_TABLES
 from assets.sources.registry import config_class
 from assets.storage.store import Store
 from kernels.errors import InputError
@@ -81,7 +81,12 @@ def test_threads_do_not_matter_and_rows_without_weight_become_what_is_asked(weig
     two = build(other, "node:in_degree", "uniform", threads=2)
     assert one.version == two.version and one.files["table.npy"]["digest"] == two.files["table.npy"]["digest"]
     assert one.summary["numbers"]["num_empty_rows"] == 1  # node 3 is known by node 2 alone, which has no in-edges
-    assert "support.npy" in build(weighted, "node:in_degree", "none").files
+    without = build(weighted, "node:in_degree", "none")
+    assert "support.npy" in without.files
+    assert all(check["passed"] for made in (one, without) for check in made.summary["checks"])
+    (found,) = [check for check in one.summary["checks"] if check["name"] == NEVER]
+    # Both edges from node 2 have no weight, and the one that is alone in its row is drawn all the same.
+    assert one.summary["numbers"]["num_without_weight"] == 2 and found["numbers"]["edges that cannot be drawn"] == 1
 
 
 @pytest.mark.parametrize(
@@ -133,6 +138,7 @@ def test_changing_the_method_builds_no_graph_anew_and_other_methods_have_no_tabl
     [
         ({"method": "random_walk", "restart": 0.0}, "restart = 0.0 is not a probability"),
         ({"method": "random_walk", "restart": 1.01}, "restart = 1.01 is not a probability"),
+        ({"method": "random_walk", "paths": 70, "length": 100}, r"paths \* length = 7000 visits are more than 6,553"),
         ({"method": "random_walk", "replace": True}, "replace = True is for method = 'uniform' or 'weighted'"),
         ({"weights": "node:x"}, "weights = 'node:x' is for method = 'weighted', not for 'uniform'"),
         ({"method": "weighted", "weights": "year"}, "weights = 'year' is neither"),

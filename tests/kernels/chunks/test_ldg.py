@@ -86,6 +86,19 @@ def test_hubs_and_nodes_without_edges_are_balanced_in_all_measures(start):
         assert np.bincount(found, weights=measure, minlength=4).max() <= np.ceil(1.05 * measure.sum() / 4)
 
 
+def test_orders_and_edges_that_lead_nowhere_are_refused():
+    """Native code reads at these places."""
+    graph = random_topology(20, 60, seed=1)
+    for order in (np.arange(3), np.zeros(20, np.int64), np.arange(1, 21)):
+        with pytest.raises(InputError, match="the order of 20 nodes is not a permutation"):
+            ldg(graph.indptr, graph.indices, weights_of(graph), 2, order=order)
+    for nowhere in (20, -1):
+        with pytest.raises(InputError, match="an edge leads to no node of 20"):
+            ldg(graph.indptr, np.where(np.arange(60) == 5, nowhere, graph.indices), weights_of(graph), 2)
+    with pytest.raises(InputError, match="indptr does not fit"):
+        ldg(graph.indptr, graph.indices[:-1], weights_of(graph), 2)
+
+
 def test_what_is_out_of_range_is_refused():
     graph = random_topology(20, 60)
     weights = weights_of(graph)

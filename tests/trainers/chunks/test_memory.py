@@ -18,7 +18,8 @@ MODELS = [
     {"model": "gcn"}, {"model": "sage", "norm": "layer"}, {"model": "gin", "residual": True},
     {"model": "gat", "heads": 2, "attention_dropout": 0.3}, {"model": "gat", "heads": 4, "residual": True},
     {"model": "sage", "input": "linear", "head": "linear", "jk": "cat"}, {"model": "gcn", "input_dropout": 0.2},
-    {"model": "gcn", "dtype": "float64"}, {"model": "gcn", "head": "linear"},
+    {"model": "gcn", "dtype": "float64"}, {"model": "gcn", "head": "linear"}, {"model": "pinsage"},
+    {"model": "pinsage", "norm": "layer", "residual": True},
 ]  # fmt: skip
 BOUND = 1.05
 

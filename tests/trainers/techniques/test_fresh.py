@@ -19,13 +19,15 @@ from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from kernels.errors import InputError
 from kernels.history.csr2 import Pruned, prune
-from kernels.types import Block
+from kernels.sampling.sample import Sampler
+from kernels.types import BatchKey, Block
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.laws.test_disk_damage import flip
-from tests.trainers.graphs import random_graph_artifacts
-from tests.trainers.runs import content, count_inputs, train_fresh, train_packed, train_small
+from tests.trainers.graphs import random_graph_artifacts, random_topology
+from tests.trainers.runs import SAMPLING, content, count_inputs, train_fresh, train_packed, train_small
 from tests.trainers.techniques.test_table import Stop, Stopping
 from trainers.config import TrainTable
+from trainers.models.layer import seed_rows
 from trainers.run import train_table
 from trainers.techniques import fresh_history
 from trainers.techniques.fresh_settings import FreshSettings
@@ -37,6 +39,31 @@ MODELS = [
     {"model": "gat", "heads": 2, "attention_dropout": 0.4, "norm": "layer", "jk": "max", "head": "linear"},
     {"model": "gin", "dtype": "bf16"},
 ]
+
+
+@pytest.mark.parametrize("jk", ["cat", "sum", "max"])
+def test_a_head_that_reads_all_layers_gets_the_rows_of_the_seeds(tmp_path: Path, jk: str) -> None:
+    """With three layers a seed's rows of the middle ones are computed, since its embedding of the highest says nothing of those below."""
+    deep = {"layers": 3, "sampling": replace(SAMPLING, fanouts=(4, 3, 3)), "epochs": 3, "hidden": 8}
+    model = train_fresh(
+        tmp_path, jk=jk, head="linear", model="sage", fresh={"t_stale": "forever", "p_grad": 1.0}, **deep
+    )
+    assert counts(model)["history_hits", 1] > 0 and counts(model)["history_hits", 2] > 0
+    assert all(np.isfinite(row["loss"]) for row in epochs_of(model))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_seeds_are_found_among_the_rows_of_pruned_blocks(seed: int) -> None:
+    generator, seeds = np.random.default_rng(seed), np.arange(8, dtype=np.int32)
+    blocks = Sampler(random_topology(60, 300, seed), (4, 3, 3, 2), seed=seed).sample(BatchKey(0, 0, 0), seeds)
+    slots = [np.where(generator.random(block.num_src) < 0.5, 5, -1).astype(np.int32) for block in blocks[1:]]
+    for found in slots[1:]:
+        found[: len(seeds)] = -1
+    pruned = prune(blocks, slots).blocks
+    assert any(block.dst_pos is not None for block in pruned) and all(block.splice is not None for block in pruned[1:])
+    for layer in range(1, 4):
+        rows = torch.as_tensor(pruned[layer].src_ids)[:, None].float()
+        assert seed_rows(rows, pruned[layer:])[:, 0].tolist() == seeds.tolist()
 
 
 def counts(model: Artifact) -> Counter[tuple[str, int]]:

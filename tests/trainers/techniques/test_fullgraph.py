@@ -6,18 +6,22 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
+from assets.chunks.read import open_chunks
+from assets.storage.user_code import Reference
 from kernels.errors import InputError
 from tests import accelerator
 from tests.accelerator.backend import stand_in
-from tests.trainers.runs import content, train_whole
+from tests.trainers.graphs import random_graph_artifacts
+from tests.trainers.runs import build_chunks, content, train_whole
 from trainers.checks import LEDGER_EQUALS_PLAN
 from trainers.chunks.memory import largest
 from trainers.config import TrainTable
-from trainers.techniques.fullgraph_budget import needed_bytes
+from trainers.techniques.fullgraph_budget import _Cutting, needed_bytes
 
 accelerator.load()  # before any backward pass of this process, see tests/accelerator/conftest.py
 MODELS = {
     "gcn": {}, "sage": {"norm": "layer"}, "gin": {"residual": True}, "gat": {"heads": 2, "attention_dropout": 0.3},
+    "pinsage": {},
 }  # fmt: skip
 MODES = ("vanilla", "p2p", "p2p+reuse")
 
@@ -121,6 +125,48 @@ def test_more_memory_than_a_device_has_is_refused_with_a_number_of_chunks(tmp_pa
     assert peak <= 90 << 10
     with pytest.raises(InputError, match=r"remedy: raise `workspace`$"):
         train_whole(tmp_path, 1, 1, workspace="2KiB", model="gcn")
+
+
+def test_the_number_of_chunks_that_is_named_is_counted_as_the_stage_cuts_and_orders(tmp_path):
+    """Parts whose nodes feed the others bring rows for them, too: a buffer holds more than a chunk's own neighbours."""
+    told = []
+
+    def note(run, chunks, settings, way):
+        told.extend((chunks.chunks_per_part * more, _Cutting(run, chunks)) for more in (1, 2, 4))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("trainers.techniques.fullgraph.require_memory", note)
+        train_whole(tmp_path, 3, 2, model="gcn", epochs=1)
+    graph = random_graph_artifacts(tmp_path).inputs["graph"]
+    for number, cutting in told:
+        built = open_chunks(build_chunks(tmp_path, graph, 3, number)).counts
+        for mode in MODES:
+            assert largest(cutting.counts(number, "best"), mode) == largest(built, mode)
+
+
+WIDE = """
+from trainers.models.finish import LayerOptions
+from trainers.models.sage import SageLayer
+
+def wide(in_width, num_classes, config):
+    return [SageLayer(in_width, 6, LayerOptions()), SageLayer(6, num_classes, LayerOptions(last=True))]
+"""
+
+
+def test_layers_of_a_users_own_are_cut_like_ours(tmp_path):
+    (tmp_path / "mine_in_chunks.py").write_text(WIDE)
+    model = Reference("mine_in_chunks:wide", tmp_path)
+    uncut = train_whole(tmp_path, mode="device", model=model)
+    # Nobody knows what these layers hold, so nothing is refused beforehand.
+    cut = train_whole(tmp_path, 2, 3, model=model, workspace="1MiB")
+    assert losses(cut) == pytest.approx(losses(uncut), rel=1e-4)
+    assert checks(cut)[LEDGER_EQUALS_PLAN]["passed"]
+
+
+def test_chunks_without_the_nodes_own_rows_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"self_term = false.*\n.*set self_term = true"):
+        train_whole(tmp_path, self_term=False)
+    assert train_whole(tmp_path, self_term=False, mode="device").summary["checks"]
 
 
 def test_rows_that_come_while_a_device_computes_take_memory_of_their_own(tmp_path, monkeypatch):

@@ -161,6 +161,31 @@ def test_a_technique_asks_for_what_it_needs_of_a_stage(tmp_path: Path, tables: s
     assert asked == replace(plain, layers="inputs") != plain
 
 
+@pytest.mark.parametrize("trainer", [name for name in TECHNIQUES if name != "minibatch"])
+def test_a_topology_that_a_trainer_would_not_use_is_refused(trainer: str) -> None:
+    with pytest.raises(InputError, match="topology = 'uva' samples on the device, but"):
+        TrainTable(name="x", trainer=trainer, topology="uva", device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("sampling", "problem"),
+    [
+        ("schedule = [{ epoch = 2, fanouts = [2, 2] }]", "fan-outs follow a schedule"),
+        ('method = "pipeline:mine"', "method = 'pipeline:mine' runs on the CPU"),
+    ],
+)
+def test_batches_that_no_device_samples_are_a_mistake_of_the_file(tmp_path: Path, sampling: str, problem: str) -> None:
+    (tmp_path / "pipeline.py").write_text("def mine(graph, seeds, fanouts, seed):\n    return []\n")
+    text = RECIPE.replace("batch_size = 32", f"batch_size = 32\n{sampling}").replace('"replicas"', '"minibatch"')
+
+    def parse(more: str) -> Any:
+        return parse_pipeline(tmp_path / "toy.toml", (text + more).encode(), TrainTable)
+
+    assert parse('device = "cuda"\n').train
+    with pytest.raises(InputError, match=f"14: topology = 'device' samples on the device, but {problem}"):
+        parse('topology = "device"\ndevice = "cuda"\n')
+
+
 def test_an_unknown_technique_is_named_with_those_that_exist() -> None:
     with pytest.raises(InputError, match="trainer = 'minibach' is not one of minibatch, disk"):
         TrainTable(name="x", trainer="minibach")
