@@ -67,6 +67,18 @@ class Checkpoint:
     parts: Mapping[str, Mapping[str, Tensor]]
 
 
+def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns tensors of which no two share memory, as the file format wants it; tied parameters of a user's model do."""
+    seen: set[int] = set()
+    found = {}
+    for name, tensor in tensors.items():
+        memory = tensor.untyped_storage().data_ptr()
+        found[name] = tensor.detach().clone() if memory in seen else tensor.detach().contiguous()
+        if tensor.numel():
+            seen.add(memory)
+    return found
+
+
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Replaces the checkpoint at `path` atomically and durably.
 
@@ -76,12 +88,8 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     head = {"format": FORMAT, "version": checkpoint.version, "ledger": checkpoint.ledger}
     text = json.dumps(head | {"state": asdict(checkpoint.state)})
     assert set(checkpoint.parts) <= set(PARTS), f"a checkpoint has the parts {PARTS}"
-    tensors = {
-        f"{part}/{name}": tensor.detach().contiguous()
-        for part, named in checkpoint.parts.items()
-        for name, tensor in named.items()
-    }
-    data = save(tensors, metadata={"graphmill": text})
+    tensors = {f"{part}/{name}": tensor for part, named in checkpoint.parts.items() for name, tensor in named.items()}
+    data = save(apart(tensors), metadata={"graphmill": text})
     path.parent.mkdir(parents=True, exist_ok=True)
     # One writer a version would be enough for one process; the process id keeps two of them out of each other's way.
     part = path.with_name(f"{path.name}.{os.getpid()}.part")

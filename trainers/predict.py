@@ -16,6 +16,7 @@ neither it nor any layer is ever held whole. Memory: the workspace of exact infe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,9 +82,8 @@ def predict(prediction: Prediction, out: Path, progress: Progress | None = None)
     graph, progress = open_graph(prediction.graph), progress or Silent()
     num_nodes, features = graph.topology.num_nodes, open_features(prediction.features)
     require_nodes(features, num_nodes, "the graph")
-    part = out.with_name(f".{out.name}.part")
     try:
-        with torch_threads(prediction.bounds.threads):
+        with whole_file(out) as part, torch_threads(prediction.bounds.threads):
             model = load_model(prediction.model, prediction.semantic, graph, features.width)
             model = send_model(model, prediction.bounds.device)
             progress.start("predict", num_passes(model) * num_nodes, "rows")
@@ -91,6 +91,21 @@ def predict(prediction: Prediction, out: Path, progress: Progress | None = None)
             ranges = exact_ranges(model, graph.topology, MappedSource(features), bounds)
             facts = NodeFacts(prediction.graph.file("nodes.parquet"), graph)
             write_frames(part, _frames(ranges, facts, prediction.probabilities))
+    finally:
+        progress.done()
+    return num_nodes
+
+
+@contextmanager
+def whole_file(out: Path) -> Iterator[Path]:
+    """Yields a path beside `out` to write to; the file gets its name when the block ends, and is gone where it fails.
+
+    Raises:
+        InputError: the disk is full.
+    """
+    part = out.with_name(f".{out.name}.part")
+    try:
+        yield part
         part.replace(out)
     except Exception as error:
         code = full_errno(error)
@@ -99,8 +114,6 @@ def predict(prediction: Prediction, out: Path, progress: Progress | None = None)
         raise
     finally:
         part.unlink(missing_ok=True)
-        progress.done()
-    return num_nodes
 
 
 def predict_table(

@@ -27,8 +27,8 @@ from assets.pipeline.file import Pipeline, parse_pipeline
 from assets.sampling.drawing import open_drawing
 from assets.sizes import parse_size
 from assets.storage.artifact import Artifact
+from assets.storage.refused import refusal
 from assets.storage.store import Store
-from kernels.errors import InputError
 from kernels.types import Array
 from trainers.config import TrainTable
 from trainers.devices.torch_threads import torch_threads
@@ -37,7 +37,7 @@ from trainers.inputs import find_table_inputs
 from trainers.models.build import send_model
 from trainers.open_parts import open_parts
 from trainers.part_inference import PartNodes
-from trainers.predict import NodeFacts, find_recipe, load_model, predicted_frames, write_frames
+from trainers.predict import NodeFacts, find_recipe, load_model, predicted_frames, whole_file, write_frames
 from trainers.ranks.group import PeerError, Ranks, joined
 from trainers.ranks.launch import EXIT_PEER, PARENT, run_ranks
 from trainers.ranks.leave import EXIT_INPUT, report
@@ -71,18 +71,17 @@ def predict_by_ranks(
     Raises:
         InputError: the ranks cannot share the parts, an artifact is missing, or a rank failed.
     """
-    folder, part = out.with_name(f".{out.name}.parts"), out.with_name(f".{out.name}.part")
+    folder = out.with_name(f".{out.name}.parts")
     order = {"path": str(pipeline.path), "text": pipeline.text, "table": table.name, "home": str(store.home)}
     folder.mkdir(exist_ok=True)
     try:
         run_ranks([sys.executable, "-m", "trainers.predict_parts"], {**order, **given, "folder": str(folder)}, ranks)
         part_of = open_partitions(inputs["partitions"]).part_of
         facts = NodeFacts(inputs["graph"].file("nodes.parquet"), open_graph(inputs["graph"]))
-        write_frames(part, _merged(folder, facts, part_of))
-        part.replace(out)
+        with whole_file(out) as part:
+            write_frames(part, _merged(folder, facts, part_of))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        part.unlink(missing_ok=True)
     return len(part_of)
 
 
@@ -95,12 +94,15 @@ def main() -> int:
         _, semantic = find_recipe(pipeline, order["table"], order["seed"])
         with joined(getattr(semantic.train.settings, "timeout", 45.0)) as ranks, torch_threads(order["threads"]):
             _predict(order, pipeline, ranks)
-    except InputError as error:
-        report(error)
-        return EXIT_INPUT
     except PeerError as error:
         print(f"predict: {error}", file=sys.stderr, flush=True)
         os._exit(EXIT_PEER)
+    except Exception as error:
+        said = refusal(error)
+        if said is None:
+            raise
+        report(said)
+        return EXIT_INPUT
     return 0
 
 

@@ -29,7 +29,7 @@ from kernels.errors import InputError
 from kernels.sampling.epoch_plan import EpochPlan, Plan
 from trainers.batches.queue import queue_bounds
 from trainers.batches.source import Batching
-from trainers.checkpoint import checkpoint_bytes, parse_checkpoint
+from trainers.checkpoint import apart, checkpoint_bytes, parse_checkpoint
 from trainers.checks import chance_check, ledger_check, ledger_numbers, loss_check, weights_check
 from trainers.config import ModelConfig, TrainConfig, TrainExecution
 from trainers.devices.malloc import keep_freed_memory
@@ -210,7 +210,7 @@ class Training:
         weights = {
             name: device.fetch(tensor, WEIGHTS, device.traffic) for name, tensor in self.model.state_dict().items()
         }
-        writer.path("weights.safetensors").write_bytes(save(weights))
+        writer.path("weights.safetensors").write_bytes(save(apart(weights)))
         rows = "".join(json.dumps(row, sort_keys=True) + "\n" for row in self.loop.state.history)
         writer.path("metrics.jsonl").write_text(rows)
         writer.path("ledger.json").write_text(json.dumps(self.ledger.rows(), indent=1, sort_keys=True) + "\n")

@@ -13,6 +13,7 @@ import math
 import mmap
 import os
 import struct
+import threading
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -128,6 +129,11 @@ BAD_HEADER = (ValueError, EOFError, SyntaxError, TypeError, OverflowError, Token
 """What NumPy raises for a header with wrong bytes: it is Python text, parsed by Python's own tokenizer."""
 
 
+READING = threading.Lock()
+"""Held while a header is parsed: CPython counts the depth of a parsed text for all threads together, and two threads that parse at once
+may end in a SystemError (python/cpython#106905)."""
+
+
 def open_array(path: Path) -> Array:
     """Maps a `.npy` file read-only. Random reads through the mapping are not verified against digests.
 
@@ -135,7 +141,8 @@ def open_array(path: Path) -> Array:
         InputError: the file is missing, cut short, or no plain `.npy` file.
     """
     try:
-        return np.load(path, mmap_mode="r")
+        with READING:
+            return np.load(path, mmap_mode="r")
     except (OSError, *BAD_HEADER) as error:
         raise InputError(
             f"{path} cannot be mapped as an array: {error}", "`graphmill verify` tells what is damaged"
@@ -151,7 +158,8 @@ def read_header(path: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     with open(path, "rb") as file:
         try:
             np.lib.format.read_magic(file)
-            shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
+            with READING:
+                shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
         except BAD_HEADER as error:
             raise ValueError(f"{path} has a damaged header: {error}") from error
         if fortran_order and len(shape) > 1:

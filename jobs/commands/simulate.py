@@ -18,7 +18,7 @@ from trainers.simulator.workload import Workload
 
 
 def measured_workload(model: Artifact) -> dict[str, Any]:
-    """Returns the stage times, batches and step groups of a model's last epoch.
+    """Returns the stage times of a model's last epoch, its batches and step groups, and how many updates weights may lack.
 
     Raises:
         InputError: its devices were not split, so there are no such times.
@@ -31,17 +31,26 @@ def measured_workload(model: Artifact) -> dict[str, Any]:
             f"{model.label} was not trained by samplers and trainers",
             "give a model of such a train table, or the times with --sample and --train",
         )
+    train = model.config["train"]
     return {
-        "batches": sampled,
+        # A run that went on inside its last epoch has sampled less than all of it.
+        "batches": record["batches"],
         "sample": (seconds["sample"] + seconds["mark"]) / sampled,
         "extract": seconds["extract"] / trained,
         "train": seconds["train"] / trained,
-        "group": model.config["train"]["accumulate"],
+        "group": train["accumulate"],
+        "staleness": (train.get("settings") or {}).get("staleness", 0),
     }
 
 
 def simulation(workload: Workload, devices: int) -> dict[str, Any]:
-    """Returns, as JSON takes it, the allocations of 1 to so many devices, and of all of them every one."""
+    """Returns, as JSON takes it, the allocations of 1 to so many devices, and of all of them every one.
+
+    Raises:
+        InputError: no stage takes time, so no split is better than another.
+    """
+    if not (workload.sample or workload.extract or workload.train):
+        raise InputError("no stage takes time", "give seconds per batch with --sample, --extract or --train")
     counts = sorted({1, 2, 4, 8, 16, 32, 64, devices} & {*range(1, devices + 1)})
     found = {count: search(workload, count) for count in counts}
     return {

@@ -29,16 +29,17 @@ class LayerSampler:
         fanout: number of neighbours per node, -1 takes all.
         layer: index of the block that they are for, 0 for the one that consumes features.
         seed: seed of the run.
+        replace: a node with neighbours draws exactly `fanout`, repeats included.
 
     Raises:
         InputError: the topology has weights or types, or the fanout is out of range.
     """
 
-    def __init__(self, topology: Topology, fanout: int, layer: int, *, seed: int):
+    def __init__(self, topology: Topology, fanout: int, layer: int, *, seed: int, replace: bool = False):
         if topology.weights is not None or topology.edge_types is not None:
             raise InputError("the graph has edge weights or types", "use a scheme that keeps the whole topology")
         self.layer, self.seed = layer, seed
-        self._sampler = TwoStepSampler(topology, (fanout,), seed=seed)
+        self._sampler = TwoStepSampler(topology, (fanout,), seed=seed, replace=replace)
 
     def neighbours(self, batch: BatchKey, node_ids: Any) -> tuple[Array, Array]:
         """Draws for nodes.

@@ -94,3 +94,11 @@ def test_a_write_that_ends_early_keeps_the_one_before_and_leaves_nothing(
     with pytest.raises(raised, match="No space left" if raised is InputError else None):
         write_one(path, steps=2)
     assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["one"]
+
+
+def test_parameters_that_are_tied_are_written_under_both_names(tmp_path: Path) -> None:
+    weight, path = torch.arange(6.0).reshape(2, 3), tmp_path / "tied.safetensors"
+    named = {"first.weight": weight, "second.weight": weight, "view": weight[0], "none": torch.empty(0)}
+    write_checkpoint(path, Checkpoint("a" * 64, RunState(), {}, {"model": named}))
+    read = read_checkpoint(path, "a" * 64)
+    assert read is not None and all(torch.equal(read.parts["model"][name], named[name]) for name in named)

@@ -148,6 +148,8 @@ class Crew:
         if not trainers:
             return True
         extract, train = self._mean(Trainer, EXTRACT), self._mean(Trainer, TRAIN)
+        if not (extract or train):
+            return waiting > trainers  # the profit where all take equally long, which is all that is known
         standby = self._mean(Sampler, EXTRACT, extract) + self._mean(Sampler, TRAIN, train)
         return profit(waiting, trainers, max(extract, train), standby) > 0
 

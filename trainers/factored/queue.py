@@ -139,27 +139,25 @@ class GlobalQueue:
             The next batch, or None where none is left, or all are drawn and it is not worth while.
         """
 
-        def drawn() -> bool:
-            return self._turn == self.end
+        taking = False
 
-        def worth() -> bool:
-            return worthwhile(len(self._items), len(self._outstanding))
+        def decided() -> bool:
+            # Asked once per wake-up: what stages take changes while others work.
+            nonlocal taking
+            if self.closed or self.handed == self.end:
+                return True
+            worth, drawn = worthwhile(len(self._items), len(self._outstanding)), self._turn == self.end
+            taking = worth and self.handed in self._items
+            return taking or (drawn and not worth)
 
         with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    self.closed
-                    or self.handed == self.end
-                    or (self.handed in self._items and worth())
-                    or (drawn() and not worth())
-                )
-            )
-            if self.handed in self._items and worth():
-                self._standing_by.add(trainer)
-                return self._next(trainer)
+            self._changed.wait_for(decided)
             if self.closed:
                 raise Closed
-            return None
+            if not taking or self.handed == self.end:
+                return None
+            self._standing_by.add(trainer)
+            return self._next(trainer)
 
     def take_now(self, trainer: object) -> tuple[int, Any, int] | None:
         """Returns the next batch for a standby trainer whose sampler waits for space, or None where another has just taken it."""

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from assets.storage.refused import refusal
 from kernels.errors import InputError
 from trainers.record.timeline import Timeline
 
@@ -100,18 +102,18 @@ class Watch:
 
 
 def fault_of(activity: Activity, error: BaseException) -> BaseException:
-    """Returns what an executor's exception is told as: its own error with the executor's name, or itself where it ends the program."""
+    """Returns what an executor's exception is told as: its own error with the executor's name, or itself where it ends the program.
+
+    What the machine refused keeps its remedy; a defect's traceback is printed, since nobody else has it.
+    """
     if not isinstance(error, Exception):
         return error
     at = "" if activity.doing is None else f" ({activity.doing[0]}, batch {activity.doing[1]})"
-    problem, remedy = (
-        (error.problem, error.remedy)
-        if isinstance(error, InputError)
-        else (
-            f"{type(error).__name__}: {error}",
-            "the traceback above says where; --resume goes on from the checkpoint",
-        )
-    )
-    fault = ExecutorFault(f"{activity.name} failed{at}: {problem}", remedy)
+    said = refusal(error)
+    if said is None:
+        traceback.print_exception(error)
+        remedy = "the traceback above says where; --resume goes on from the checkpoint"
+        said = InputError(f"{type(error).__name__}: {error}", remedy)
+    fault = ExecutorFault(f"{activity.name} failed{at}: {said.problem}", said.remedy)
     fault.__cause__ = error
     return fault

@@ -29,7 +29,7 @@ from trainers.ranks.leave import leave, leave_soon
 from trainers.ranks.meeting import Meeting, open_store
 
 PIECE_BYTES = 1 << 28
-"""Bytes of a rank that one call brings to the first one."""
+"""Bytes that one call brings to the first rank from each other one, or takes from it."""
 DEFAULT_TIMEOUT = 45.0
 """Seconds that a rank waits for the others in a collective call."""
 
@@ -130,13 +130,29 @@ class Lane:
         found = [bytearray() for _ in sizes]
         for first in range(0, max(sizes), PIECE_BYTES):
             here = [max(0, min(PIECE_BYTES, size - first)) for size in sizes]
-            own = np.frombuffer(piece, np.uint8)[first : first + PIECE_BYTES] if self.rank else np.empty(0, np.uint8)
+            own = _bytes(piece, first, PIECE_BYTES) if self.rank else np.empty(0, np.uint8)
             sent = [len(own), *(0 for _ in sizes[1:])]
             coming = [0, *here[1:]] if self.rank == 0 else [0 for _ in sizes]
             received = np.split(self.all_to_all(own, sent, coming), np.cumsum(coming)[:-1])
             for whole, part in zip(found, received, strict=True):
                 whole += part.tobytes()
         return [] if self.rank else [piece, *(bytes(each) for each in found[1:])]
+
+    def from_first(self, piece: bytes) -> bytes:
+        """Returns what the first rank gave, of any length; what others give does not matter."""
+        if self.world == 1:
+            return piece
+        size, others, found = self.gather_values(len(piece))[0], self.world - 1, bytearray()
+        # A piece is there once for each of the other ranks while it is sent.
+        most, lane = max(1, PIECE_BYTES // others), self.unmodelled()
+        for first in range(0, size, most):
+            here = min(most, size - first)
+            if self.rank == 0:
+                lane.all_to_all(np.tile(_bytes(piece, first, here), others), [0, *[here] * others], [0] * self.world)
+            else:
+                nothing = [0] * self.world
+                found += lane.all_to_all(np.empty(0, np.uint8), nothing, [here, *nothing[1:]]).tobytes()
+        return bytes(found) if self.rank else piece
 
     def gather_values(self, value: Any) -> list[Any]:
         """Returns the JSON-ready value that every rank gave, in the order of ranks."""
@@ -159,6 +175,11 @@ class Lane:
             left = began + self.model.seconds(num_bytes) - time.perf_counter()
             if left > 0:
                 time.sleep(left)
+
+
+def _bytes(piece: bytes, first: int, count: int) -> Array:
+    """Returns u8[<= count], a copy of some bytes: torch wants memory that it may write to."""
+    return np.frombuffer(piece, np.uint8, min(count, max(0, len(piece) - first)), min(first, len(piece))).copy()
 
 
 class Ranks:
@@ -195,11 +216,11 @@ class Ranks:
 
     def tell(self, value: Any) -> Any:
         """Returns the JSON-ready value that the first rank gave; what others give does not matter."""
-        return json.loads(self.tell_bytes(json.dumps(value).encode() if self.first else b"")[0])
+        return json.loads(self.main.from_first(json.dumps(value).encode() if self.first else b""))
 
     def tell_bytes(self, *values: bytes) -> list[bytes]:
         """Returns the bytes that the first rank gave; the others give as many of any length."""
-        return [self.main.gather_any(value if self.first else b"")[0] for value in values]
+        return [self.main.from_first(value) for value in values]
 
 
 ALONE = Ranks()

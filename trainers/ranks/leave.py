@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 
+from assets.storage.refused import refusal
 from kernels.errors import InputError
 from trainers.ranks.launch import ERRORS, EXIT_PEER
 
@@ -22,8 +23,9 @@ UNWIND_SECONDS = 3.0
 
 def leave(error: BaseException) -> None:
     """Ends this process by an error that happened while others share its training."""
-    if isinstance(error, InputError):
-        report(error)
+    said = refusal(error)
+    if said is not None:
+        report(said)
         code = EXIT_INPUT
     elif isinstance(error, KeyboardInterrupt):
         code = EXIT_INTERRUPTED

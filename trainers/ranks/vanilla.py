@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from assets.sampling.config import Neighbours
 from kernels.sampling.sample import Transposes
 from kernels.sampling.sample_layer import LayerSampler, Renamer
 from kernels.sampling.transpose import transpose as with_transpose
@@ -60,7 +61,7 @@ class VanillaSampler:
     Args:
         topology: the graph; only the in-edges of this rank's nodes are kept.
         owners: who has which node.
-        fanouts: from the seeds outwards.
+        sampling: how neighbours are drawn: uniformly, from the fan-outs and with replacement or not.
         seed: of the run.
         lane: of the exchange.
 
@@ -68,14 +69,15 @@ class VanillaSampler:
         topology_bytes: of what is kept of the graph.
     """
 
-    def __init__(self, topology: Topology, owners: Owners, fanouts: tuple[int, ...], seed: int, lane: Lane):
+    def __init__(self, topology: Topology, owners: Owners, sampling: Neighbours, seed: int, lane: Lane):
         own = own_topology(topology, owners)
         self.owners, self.lane, self.sizes = owners, lane, lane.unmodelled()
         self.topology_bytes = own.indptr.nbytes + own.indices.nbytes
         self.id_type = topology.indices.dtype
-        layers = reversed(range(len(fanouts)))
+        layers = reversed(range(len(sampling.fanouts)))
         self.layers = [
-            LayerSampler(own, fanout, layer, seed=seed) for layer, fanout in zip(layers, fanouts, strict=True)
+            LayerSampler(own, fanout, layer, seed=seed, replace=sampling.replace)
+            for layer, fanout in zip(layers, sampling.fanouts, strict=True)
         ]
         self.renamer = Renamer(topology.num_nodes)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from functools import cached_property
+from math import isfinite
 
 from kernels.errors import InputError
 
@@ -57,6 +58,8 @@ class Workload:
             for name, least in below.items()
             if getattr(self, name) < least
         ]
+        times = {name: getattr(self, name) for name in ("sample", "extract", "train", "standby", "update")}
+        wrong += [f"{name} = {value} is no time" for name, value in times.items() if not isfinite(value or 0.0)]
         if not 0 <= self.jitter < 1:
             wrong.append(f"jitter = {self.jitter} is not in [0, 1)")
         if self.standby is not None and self.standby < 0:

@@ -95,10 +95,10 @@ def open_samplers(
             raise InputError('scheme = "vanilla" knows no schedule of fan-outs', "remove one of them")
         owned = source.owned
         owners = Owners(rank=owned.rank, rank_of=owned.ranks_of(np.arange(len(owned.part_of))))
-        return VanillaSampler(run.graph.topology, owners, sampling.fanouts, run.semantic.seed, source.exchange.lane)
+        return VanillaSampler(run.graph.topology, owners, sampling, run.semantic.seed, source.exchange.lane)
 
     def make(fanouts: tuple[int, ...]) -> AnySampler:
-        return TwoStepSampler(run.graph.topology, fanouts, seed=run.semantic.seed)
+        return TwoStepSampler(run.graph.topology, fanouts, seed=run.semantic.seed, replace=sampling.replace)
 
     return scheduled(sampling, make, num_threads(run))
 

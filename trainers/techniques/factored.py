@@ -243,6 +243,7 @@ class FactoredExecutor:
             for phase in (SAMPLE, MARK, COPY, EXTRACT, TRAIN)
         }
         self.record |= self.crew.record | {
+            "batches": self.run.plan.num_batches,
             "stage_seconds": seconds,
             "trained_by": {a.name: a.tasks[TRAIN] for a in activities if a.tasks.get(TRAIN)},
             "sampled_by": {a.name: a.tasks[SAMPLE] for a in activities if a.tasks.get(SAMPLE)},

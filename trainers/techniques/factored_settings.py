@@ -41,6 +41,9 @@ class FactoredSettings:
                 f"samplers = {self.samplers} and trainers = {self.trainers} are more than devices = {self.devices}"
             )
             raise InputError(problem, "leave `devices` out: it is their sum")
+        if self.sharing == "space" and self.devices and self.trainers >= self.devices and not self.samplers:
+            problem = f"trainers = {self.trainers} are all devices = {self.devices}, and nobody samples"
+            raise InputError(problem, "leave one for a sampler, or leave `devices` out")
         if (
             self.devices
             and self.samplers

@@ -1,4 +1,7 @@
+import gc
 import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import hypothesis.extra.numpy as hnp
@@ -103,3 +106,28 @@ def test_a_wrong_bit_in_a_header_is_one_error(tmp_path):
         with suppress(ValueError):
             read_header(path)
     assert found > 300  # the others are spaces, or shapes and types that are possible as well
+
+
+def test_threads_open_arrays_at_once(tmp_path):
+    """Where Python code runs while garbage is collected, as that of this callback does, other threads parse headers meanwhile."""
+    np.save(tmp_path / "a.npy", np.arange(10))
+    interval, threshold = sys.getswitchinterval(), gc.get_threshold()
+
+    def collecting(phase, info):
+        sum(range(20))
+
+    def work(depth):
+        # A depth of its own for each thread: what CPython mixes up is the depth of the others.
+        return work(depth - 1) if depth else [len(open_array(tmp_path / "a.npy")) for _ in range(300)]
+
+    gc.callbacks.append(collecting)
+    try:
+        sys.setswitchinterval(1e-6)
+        gc.set_threshold(5)
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(work, (0, 7, 14, 21)))
+    finally:
+        gc.callbacks.remove(collecting)
+        gc.set_threshold(*threshold)
+        sys.setswitchinterval(interval)
+    assert found == [[10] * 300] * 4

@@ -35,10 +35,10 @@ def test_given_times_are_simulated_for_every_split(tmp_path: Path) -> None:
 
 
 def test_a_model_gives_the_times_of_its_stages(tmp_path: Path) -> None:
-    settings = FactoredSettings(samplers=1, trainers=2)
+    settings = FactoredSettings(samplers=1, trainers=2, staleness=1)
     split = train_small(tmp_path, trainer="factored", settings=settings, epochs=2)
     found = measured_workload(split)
-    assert (found["batches"], found["group"]) == (7, 3)
+    assert (found["batches"], found["group"], found["staleness"]) == (7, 3, 1)
     seconds = split.run_record()["executors"]["stage_seconds"]
     assert found["train"] == pytest.approx(seconds["train"] / 7) and found["sample"] > 0
     with pytest.raises(InputError, match="was not trained by samplers and trainers"):
@@ -48,3 +48,16 @@ def test_a_model_gives_the_times_of_its_stages(tmp_path: Path) -> None:
 def test_what_is_missing_is_said() -> None:
     failed = run("--sample", "1")
     assert isinstance(failed.exception, InputError) and "give NAME, or both times" in str(failed.exception)
+
+
+@pytest.mark.parametrize(
+    ("times", "problem"),
+    [
+        (("0", "0"), "no stage takes time"),
+        (("nan", "1"), "sample = nan is no time"),
+        (("1", "inf"), "train = inf is no"),
+    ],
+)
+def test_times_that_are_none_are_refused(times: tuple[str, str], problem: str) -> None:
+    failed = run("--sample", times[0], "--train", times[1])
+    assert isinstance(failed.exception, InputError) and problem in str(failed.exception)

@@ -111,7 +111,7 @@ def test_an_executor_that_is_too_slow_is_a_fault_and_its_thread_ends(
         return real(*given)
 
     monkeypatch.setattr(executors, "extract_batch", slow)
-    with pytest.raises(ExecutorFault, match=r"extract has been at work \(extract, batch \d\) .*timeout = 0.4 s"):
+    with pytest.raises(ExecutorFault, match=r"has been at work \(extract, batch \d\) .*timeout = 0.4 s"):
         train(tmp_path, timeout=0.4)
     assert executors_alive() == []
 
@@ -135,3 +135,16 @@ def test_a_thread_that_is_gone_is_a_fault_and_one_that_waits_is_none() -> None:
     with pytest.raises(ExecutorFault, match="sampler 7 has ended without a word"):
         watch.check()
     assert isinstance(fault_of(activity, KeyboardInterrupt()), KeyboardInterrupt)
+
+
+def test_a_defect_leaves_its_traceback_and_what_the_machine_refused_its_remedy(capsys: pytest.CaptureFixture) -> None:
+    activity = Activity("sampler 0", Timeline())
+    try:
+        {}["x"]
+    except KeyError as error:
+        defect = fault_of(activity, error)
+    assert "KeyError: 'x'" in str(defect) and "the traceback above" in str(defect)
+    assert "test_faults.py" in capsys.readouterr().err
+    refused = fault_of(activity, MemoryError())
+    assert "sampler 0 failed" in str(refused) and "batch_size" in str(refused) and not capsys.readouterr().err
+    assert "free space" in str(fault_of(activity, OSError(28, "No space left on device", "/somewhere/file")))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from trainers.batches.queue import Closed
 from trainers.devices.protocol import OverBudget
+from trainers.factored.crew import Crew
 from trainers.factored.queue import DEPTH, GlobalQueue
 
 
@@ -148,3 +149,11 @@ def test_any_number_of_executors_gets_every_batch_within_the_bound(data: st.Data
         thread.join(20)
         assert not thread.is_alive()
     assert sorted(taken) == list(range(len(sizes))) and made.peak_bytes <= 12 and made.used_bytes == 0
+
+
+@pytest.mark.parametrize(("waiting", "trainers", "worth"), [(40, 1, True), (2, 2, False), (3, 2, True), (5, 0, True)])
+def test_before_a_stage_has_ended_all_are_taken_to_last_equally_long(waiting: int, trainers: int, worth: bool) -> None:
+    """An epoch whose batches are all drawn before the first of them is extracted switches, too."""
+    crew = Crew.__new__(Crew)
+    crew.executors, crew._measured = [], None
+    assert crew._worthwhile(waiting, trainers) is worth

@@ -60,6 +60,7 @@ def test_only_staleness_enters_the_version(tmp_path: Path) -> None:
         ({"staleness": -1}, "staleness = -1 is negative"),
         ({"timeout": 0}, "timeout = 0 is not above 0"),
         ({"samplers": 2, "trainers": 2, "devices": 3}, "samplers = 2 and trainers = 2 are more than devices = 3"),
+        ({"trainers": 2, "devices": 2}, "trainers = 2 are all devices = 2, and nobody samples"),
         ({"samplers": 2, "devices": 2, "switching": False}, "nobody trains"),
     ],
 )

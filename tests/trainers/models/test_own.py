@@ -1,12 +1,14 @@
 """A user's own models and sampling functions: the documented examples run, repeat themselves, and mistakes are explained."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load
 
 from assets.pipeline.file import load_pipeline
 from assets.storage.artifact import Artifact
@@ -226,3 +228,24 @@ def test_seeds_are_checked_like_the_kernels() -> None:
         sampler_of(everything).sample(BatchKey(0, 0, 0), np.array([1, 1]))
     with pytest.raises(InputError, match="is int, not a function"):
         sampler_of(5)
+
+
+TIED = """
+from trainers.models.finish import LayerOptions
+from trainers.models.sage import SageLayer
+
+def tied(in_width, num_classes, config):
+    layer = SageLayer(in_width, in_width, LayerOptions())
+    return [layer, layer, SageLayer(in_width, num_classes, LayerOptions(last=True))]
+"""
+
+
+def test_layers_that_share_their_parameters_train_and_go_on(tmp_path: Path) -> None:
+    model = Reference("mine_tied:tied", written(tmp_path, "mine_tied", TIED))
+    sampling = replace(SAMPLING, fanouts=(4, 3, 3))
+    one = train_small(tmp_path / "one", model=model, layers=3, sampling=sampling, epochs=2, checkpoint_steps=1)
+    weights = load(one.file("weights.safetensors").read_bytes())
+    shared = [name for name in weights if name.startswith("layers.0.")]
+    assert shared
+    for name in shared:
+        assert torch.equal(weights[name], weights[name.replace("layers.0.", "layers.1.")])

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from kernels.errors import InputError
 from tests.trainers.ranks.threads import run_threads
+from trainers.ranks import group
 from trainers.ranks.exchange import Exchange, make_request
 from trainers.ranks.group import ALONE, LinkModel, joined
 from trainers.record.ledger import Ledger
@@ -81,3 +82,18 @@ def test_one_process_is_alone(monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(InputError, match="MASTER_ADDR"), joined():
         pass
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+@pytest.mark.parametrize("size", [0, 1, 7, 12, 100])
+def test_what_the_first_rank_tells_arrives_in_pieces(monkeypatch, world, size):
+    monkeypatch.setattr(group, "PIECE_BYTES", 12)
+    told = np.random.default_rng(size).integers(0, 256, size).astype(np.uint8).tobytes()
+
+    def work(ranks):
+        own = told if ranks.first else b"what others give does not matter"
+        return ranks.tell_bytes(own, own), ranks.tell({"rank": ranks.rank}), ranks.main.received_bytes
+
+    for rank, (found, value, counted) in enumerate(run_threads(world, work)):
+        assert found == [told, told] and value == {"rank": 0}, rank
+        assert counted == 0  # not an exchange of rows

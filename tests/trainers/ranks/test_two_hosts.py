@@ -33,6 +33,11 @@ parts = 2
 [sampling]
 fanouts = [4, 4]
 batch_size = 32
+[hotness]
+policy = "degree"
+[memory]
+device = 0
+host = "20%"
 [[train]]
 name = "two"
 trainer = "distributed"
@@ -75,7 +80,7 @@ def hosts():
 
 def copied(home, other, versions, part):
     """Copies what a host needs that has one part: no features, and no shard of the other."""
-    needed = [(stage, versions[stage]) for stage in ("graph", "partitions", "shards")]
+    needed = [(stage, versions[stage]) for stage in ("graph", "partitions", "shards", "hotness", "budgets")]
     shards = Store(home).open("shards", versions["shards"])
     entry = shards.parts[f"part-{part:04d}"]
     for stage, version in [*needed, (entry["stage"], entry["version"])]:
@@ -126,7 +131,7 @@ def test_two_hosts_train_by_the_documented_line(hosts, tmp_path):
     copied(homes[0], homes[1], versions, 1)
     children, logs = [], [tmp_path / f"host{number}.log" for number in (0, 1)]
     for number, (host, home, log) in enumerate(zip(hosts, homes, logs, strict=True)):
-        named = [f"--input={stage}={versions[stage]}" for stage in ("graph", "shards")]
+        named = [f"--input={stage}={versions[stage]}" for stage in ("graph", "shards", "budgets")]
         words = [str(path), "two", *(["--retrain"] if number == 0 else named)]
         environment = os.environ | {"GRAPHMILL_HOME": str(home), "GLOO_SOCKET_IFNAME": "gm0", "PYTHONPATH": str(ROOT)}
         with log.open("w") as file:

@@ -1,6 +1,7 @@
 """The technique `distributed`: the bits of one rank on any number of ranks, of `minibatch` with one part, and exact counts."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,6 +98,15 @@ def test_any_parts_cache_and_scheme_give_the_same_bits(tmp_path, method):
         {"checkpoint_steps": 1},
     ):
         assert bits(trained(tmp_path, 2, 2, **options, **more)[0]) == expected, more
+
+
+def test_drawing_with_replacement_is_the_same_in_every_scheme(tmp_path):
+    sampling = replace(SAMPLING, replace=True)
+    found = [
+        trained(tmp_path / scheme, 2, 2, sampling=sampling, settings={"scheme": scheme})[0]
+        for scheme in ("hybrid", "unfused", "vanilla")
+    ]
+    assert bits(found[0]) == bits(found[1]) == bits(found[2]) != bits(trained(tmp_path, 2, 2)[0])
 
 
 def test_uneven_parts_have_empty_batches_and_every_seed_counts(tmp_path):

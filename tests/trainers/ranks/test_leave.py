@@ -1,0 +1,25 @@
+"""How a rank ends by an error: one message for what people or the machine can mend, a traceback for a defect."""
+
+import subprocess
+import sys
+
+import pytest
+
+from assets.storage.home import ROOT
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        ("InputError('parts are odd', 'make them even')", 1, "parts are odd"),
+        ("OSError(28, 'No space left on device', '/full/file')", 1, "the file system is full"),
+        ("MemoryError()", 1, "batch_size"),
+        ("KeyboardInterrupt()", 130, ""),
+        ("KeyError('x')", 70, "KeyError: 'x'"),
+    ],
+)
+def test_the_exit_code_and_the_message_say_whose_it_is(error, code, said):
+    text = f"from kernels.errors import InputError; from trainers.ranks.leave import leave; leave({error})"
+    ended = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == code and said in ended.stderr
+    assert "Traceback" not in ended.stderr
