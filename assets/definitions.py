@@ -8,6 +8,7 @@ artifacts. What came in from outside has an observable asset of its own: `[pipel
 
 import base64
 import hashlib
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -27,6 +28,7 @@ from assets.pipeline.describe import describe
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs, joint_version, recipe_hash
 from assets.storage.artifact import Artifact
 from assets.storage.home import ROOT
+from assets.storage.machine import here_and_now
 from assets.storage.refused import refusal
 from assets.storage.store import Store
 from assets.storage.version import canonical, canonical_json, short
@@ -39,6 +41,9 @@ CONFIG, SUMMARY = "config", "summary"
 FIGURE_BYTES = 100_000
 """A figure is stored about twice for every materialisation, so a larger one is named by its path."""
 
+NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_]")
+MACHINE_TAG = "graphmill/machine"
+"""Of a run: the machine that its steps run on (assets/storage/machine.py)."""
 INPUT_TAG = "dagster/input_data_version/"
 DATA_TAG = "dagster/data_version"
 
@@ -71,9 +76,9 @@ def group_of(pipeline: str) -> str:
     return pipeline.replace("-", "_")
 
 
-def check_name(name: str) -> str:
-    """Returns the name of a check with the characters that Dagster allows."""
-    return "".join(letter if letter.isalnum() else "_" for letter in name)
+def allowed_name(name: str) -> str:
+    """Returns the name of a check, or of a group, with the characters that Dagster allows."""
+    return NOT_ALLOWED.sub("_", name)
 
 
 def key_of(step: Step) -> dg.AssetKey:
@@ -214,7 +219,7 @@ def asset_of(
         can_subset=len(steps) > 1,
         check_specs=[
             dg.AssetCheckSpec(
-                check_name(name),
+                allowed_name(name),
                 asset=key_of(step),
                 description=step.recipe.says.get(name, name),
                 blocking=name not in step.recipe.warnings,
@@ -226,6 +231,7 @@ def asset_of(
         op_tags={"dagster/priority": str(priority)} if priority else None,
     )
     def build(context: dg.AssetExecutionContext):
+        _note_machine(context)
         try:
             yield from body(context, config(**context.op_execution_context.op_config) if config else None)
         except Exception as error:
@@ -235,6 +241,13 @@ def asset_of(
             raise dg.Failure(description=str(said), allow_retries=False) from error
 
     return build
+
+
+def _note_machine(context: dg.AssetExecutionContext) -> None:
+    """Writes into a run's tags which machine its steps run on, so that no other one takes the run for dead."""
+    here = here_and_now()
+    if context.run.tags.get(MACHINE_TAG) != here:
+        context.instance.add_run_tags(context.run.run_id, {MACHINE_TAG: here})
 
 
 def _spec(step: Step, *, skippable: bool) -> dg.AssetSpec:
@@ -471,7 +484,7 @@ def _check_results(step: Step, checks: Sequence[Check], *, whole: bool = True) -
             continue
         yield dg.AssetCheckResult(
             asset_key=key_of(step),
-            check_name=check_name(name),
+            check_name=allowed_name(name),
             passed=all(check.passed for check in found),
             severity=dg.AssetCheckSeverity.ERROR if any(c.blocking for c in found) else dg.AssetCheckSeverity.WARN,
             description="; ".join(check.detail for check in found if check.detail) or "passed",

@@ -14,7 +14,17 @@ from typing import Any
 import dagster as dg
 
 from assets.building.stage import OnePass, Silent
-from assets.definitions import OWNERS, Slot, Surroundings, group_of, key_of, raw_asset, source_assets, stage_asset
+from assets.definitions import (
+    OWNERS,
+    Slot,
+    Surroundings,
+    allowed_name,
+    group_of,
+    key_of,
+    raw_asset,
+    source_assets,
+    stage_asset,
+)
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import MissingDataError, Pipeline, parse_pipeline, pipeline_files
 from assets.pipeline.steps import Step
@@ -180,10 +190,9 @@ def _job(name: str, steps: list[Step], pipeline: Pipeline, selection: str) -> An
 
 def _mistakes_spec(name: str, error: InputError) -> dg.AssetSpec:
     """Returns an asset that nobody can build: it says why a pipeline file has no other assets, and what to do."""
-    group = "".join(letter if letter.isalnum() else "_" for letter in name)
     what = NEEDS_DATA if isinstance(error, MissingDataError) else MISTAKES
     return dg.AssetSpec(
-        dg.AssetKey([name, what]), group_name=group, owners=list(OWNERS), description=f"```\n{error}\n```"
+        dg.AssetKey([name, what]), group_name=allowed_name(name), owners=list(OWNERS), description=f"```\n{error}\n```"
     )
 
 

@@ -46,7 +46,11 @@ def _places(document: MutableMapping[str, Any], path: list[str], setting: str) -
     if path[0] != TRAIN:
         yield _inner(document, path[:-1], setting), path[-1]
         return
-    tables = list(document.get(TRAIN, []))
+    tables: Any = document.get(TRAIN, [])
+    if not isinstance(tables, list) or not all(isinstance(table, MutableMapping) for table in tables):
+        raise InputError(
+            f"--set {setting}, but train is no list of tables", "write [[train]] with two brackets in the file"
+        )
     if not tables:
         raise InputError(f"--set {setting}, but the file has no [[train]] table", "add one")
     rest = path[1:]

@@ -56,7 +56,7 @@ def reserve_array(path: Path, shape: int | tuple[int, ...], dtype: DTypeLike) ->
     assert dtype.kind in KINDS and not dtype.subdtype, f"{dtype} cannot be stored"
     num_bytes = DATA_OFFSET + math.prod(shape) * dtype.itemsize
     with reporting_full_disk(path, num_bytes):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             _reserve(descriptor, num_bytes)
             os.pwrite(descriptor, _header(shape, dtype), 0)

@@ -317,16 +317,16 @@ def read_artifact(path: Path) -> Artifact:
         ValueError: it is damaged; the text says how.
     """
     while True:
-        folder = _identity(path)
+        folder = identity(path)
         try:
             return _read_artifact(path)
         except (FileNotFoundError, ValueError):
             # Files of two artifacts are seen where one is replaced by another at that moment: then another folder stands there now.
-            if folder in (None, _identity(path)):
+            if folder in (None, identity(path)):
                 raise
 
 
-def _identity(path: Path) -> tuple[int, int, int] | None:
+def identity(path: Path) -> tuple[int, int, int] | None:
     """Returns what tells a folder from one that takes its place; None for none.
 
     The third to stand there may have the inode of the first, which was removed meanwhile; so the time of its last change counts, too.

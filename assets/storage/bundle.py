@@ -17,7 +17,7 @@ that.
 
 from __future__ import annotations
 
-import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,9 +32,12 @@ from assets.storage.sealed_json import seal, unseal
 from assets.storage.staging import Staging
 from assets.storage.store import Store
 from assets.storage.version import short
+from assets.storage.writer import publish_folder
 from kernels.errors import InputError
 
 LIST, FORMAT = "bundle.json", 1
+PLACE = re.compile(r"store/([A-Za-z0-9_][A-Za-z0-9_.-]*)/([0-9a-f]{64})/.+", re.DOTALL)
+"""Paths of files of artifacts."""
 COPIED_AGAIN = "copy the bundle again, or make it again: graphmill bundle PIPELINE NAME OUT"
 
 
@@ -66,8 +69,19 @@ class Bundle:
 
     def addresses(self) -> list[Address]:
         """Returns the addresses of the artifacts, by stage and version."""
-        parts = [name.split("/") for name in self.sizes]
-        return sorted({(stage, version) for _, stage, version, *_ in parts})
+        return sorted({address_of(name) for name in self.sizes})
+
+
+def address_of(name: str) -> Address:
+    """Returns the address of the artifact that a file of a bundle belongs to.
+
+    Raises:
+        InputError: the name leads out of a store.
+    """
+    match = PLACE.fullmatch(name)
+    if match is None or {"", ".", ".."} & {*name.split("/")}:
+        raise InputError(f"the bundle lists {name!r}, which is no file of an artifact", COPIED_AGAIN)
+    return match[1], match[2]
 
 
 def needed(store: Store, inputs: Sequence[Artifact]) -> list[Address]:
@@ -104,7 +118,12 @@ def write_bundle(
             source, target = store.root.joinpath(*address), out / "store" / address[0] / address[1]
             with reporting_full_disk(target):
                 _copy(source, target)
-            problems = _problems(target)
+            if problems := _problems(target):
+                # What an interrupted copy left, or what was damaged since: only a copy that is new speaks of the source.
+                shutil.rmtree(target)
+                with reporting_full_disk(target):
+                    _copy(source, target)
+                problems = _problems(target)
             if problems:
                 raise InputError(f"{'/'.join(address)} is damaged: {problems[0]}", read_artifact(source).remedy)
             sizes |= {str(path.relative_to(out)): path.stat().st_size for path in _files(target)}
@@ -120,7 +139,7 @@ def open_bundle(folder: Path) -> Bundle:
     """Reads the list of a bundle and compares it with the files that are there.
 
     Raises:
-        InputError: it is no bundle, or files are missing or have other sizes: its copy was cut short.
+        InputError: it is no bundle, it lists what is no artifact, or files are missing or have other sizes: its copy was cut short.
     """
     try:
         found = unseal(folder / LIST)
@@ -133,6 +152,7 @@ def open_bundle(folder: Path) -> Bundle:
     bundle = Bundle(
         folder=folder, **{name: found[name] for name in ("pipeline", "file", "text", "table", "inputs", "sizes")}
     )
+    bundle.addresses()
     wrong = list(_wrong_sizes(bundle))
     if wrong:
         more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
@@ -163,11 +183,7 @@ def _publish(source: Path, store: Store, address: Address) -> None:
             problems = _problems(copy)
             if problems:
                 raise InputError(f"{source} is damaged: {problems[0]}", COPIED_AGAIN)
-            make_folder(target.parent)
-            if target.exists():  # damaged: what `find` does not take for an artifact
-                os.rename(target, staging.second_folder())
-            os.rename(copy, target)
-            sync_path(target.parent)
+            publish_folder(copy, target, staging)  # another may have been as quick
     finally:
         staging.close()
 
@@ -179,7 +195,10 @@ def _depth(folder: Path, address: Address, seen: dict[Address, int] | None = Non
         path = folder / "store" / address[0] / address[1]
         if not path.is_dir():
             return 0
-        manifest = unseal(path / MANIFEST)
+        try:
+            manifest = unseal(path / MANIFEST)
+        except (ValueError, OSError) as error:
+            raise InputError(f"{path} is damaged: {error}", COPIED_AGAIN) from error
         read = [*manifest.get("inputs", {}).values(), *manifest.get("parts", ())]
         seen[address] = 1 + max((_depth(folder, (each["stage"], each["version"]), seen) for each in read), default=0)
     return seen[address]

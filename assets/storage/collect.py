@@ -52,6 +52,7 @@ class Item:
         num_bytes: bytes of all its files.
         why: the reason, for people.
         about: who asked for it, and its scores; "" where that is not known.
+        written: of a checkpoint, when it was written (nanoseconds since 1970).
     """
 
     address: Address
@@ -59,6 +60,7 @@ class Item:
     num_bytes: int
     why: str
     about: str = ""
+    written: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,16 +159,24 @@ def collect(store: Store, garbage: Garbage, report: Callable[[Item, str], None] 
     freed_bytes = 0
     for item in garbage.files:
         with store.leases.alone(item.address) as alone:
-            if alone:
+            going = alone and _unchanged(item)
+            if going:
                 item.path.unlink(missing_ok=True)
-        freed_bytes += item.num_bytes if alone else 0
-        report(item, "removed" if alone else "spared")
+        freed_bytes += item.num_bytes if going else 0
+        report(item, "removed" if going else "spared")
     removal = _Removal(store, garbage)
     for item in garbage.folders:
         removed = removal.remove(item)
         freed_bytes += item.num_bytes if removed else 0
         report(item, "removed" if removed else "spared")
     return freed_bytes
+
+
+def _unchanged(item: Item) -> bool:
+    """Whether a file is the one that was listed: a training that began and ended meanwhile may have left another."""
+    with suppress(FileNotFoundError):
+        return item.path.stat().st_mtime_ns == item.written
+    return False
 
 
 class _Removal:
@@ -289,18 +299,31 @@ def _checkpoints(store: Store, leased: set[Address], sound: set[Address]) -> tup
         if len(address[1]) != VERSION_DIGITS or not path.is_file():
             continue  # not ours
         with suppress(FileNotFoundError):
-            num_bytes = path.stat().st_size
-            if address in leased:
-                staying.append(Item(address=address, path=path, num_bytes=num_bytes, why="its training is running"))
-            elif path.suffix == ".part":
-                why = "half written by a process that is gone"
-                going.append(Item(address=address, path=path, num_bytes=num_bytes, why=why))
-            elif address in sound:
-                going.append(Item(address=address, path=path, num_bytes=num_bytes, why="its model is published"))
-            else:
-                why = "unfinished run: --resume goes on from it"
-                staying.append(Item(address=address, path=path, num_bytes=num_bytes, why=why))
+            found = path.stat()
+            goes, why = _judged(store, address, path, leased, sound)
+            item = Item(address=address, path=path, num_bytes=found.st_size, why=why, written=found.st_mtime_ns)
+            (going if goes else staying).append(item)
     return going, staying
+
+
+def _judged(store: Store, address: Address, path: Path, leased: set[Address], sound: set[Address]) -> tuple[bool, str]:
+    """Returns whether a checkpoint goes, and why or why not."""
+    if address in leased:
+        return False, "its training is running"
+    if path.suffix == ".part":
+        return True, "half written by a process that is gone"
+    if address not in sound:
+        return False, "unfinished run: --resume goes on from it"
+    if _trains_again(store, address, path):
+        return False, "unfinished run of --retrain: --resume goes on from it"
+    return True, "its model is published"
+
+
+def _trains_again(store: Store, address: Address, checkpoint: Path) -> bool:
+    """Whether a checkpoint is younger than the model of its version: that is being replaced (`--retrain`), and was interrupted."""
+    with suppress(FileNotFoundError):
+        return checkpoint.stat().st_mtime > (store.root.joinpath(*address) / MANIFEST).stat().st_mtime
+    return True
 
 
 def _item(store: Store, address: Address, why: str, about: str) -> Item:

@@ -177,7 +177,7 @@ def share_lock(path: Path) -> int | None:
 
 def _lock(path: Path, flags: int, operation: int) -> int | None:
     try:
-        descriptor = os.open(path, flags, 0o644)
+        descriptor = os.open(path, flags, 0o666)  # the umask decides who shares it
     except FileNotFoundError:
         return None
     try:

@@ -1,8 +1,9 @@
-"""How much memory this machine gives to a process."""
+"""What this machine is: how much memory it gives to a process, and which one it is."""
 
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,16 @@ from assets.sizes import format_bytes
 from kernels.errors import InputError
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
+BOOT, NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+
+
+def here_and_now() -> str:
+    """Returns "HOST/BOOT/NAMESPACE": where a process id means the same process. Containers of one machine differ in the last."""
+    try:
+        boot, namespace = BOOT.read_text().strip(), str(NAMESPACE.stat().st_ino)
+    except OSError:
+        boot = namespace = "unknown"
+    return f"{platform.node()}/{boot}/{namespace}"
 
 
 def memory_bytes() -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.storage.artifact import MANIFEST, Artifact, content_digest, read_artifact
+from assets.storage.artifact import MANIFEST, Artifact, content_digest, identity, read_artifact
 from assets.storage.sealed_json import unseal
 from assets.storage.store import Store
 from assets.storage.version import short
@@ -32,11 +32,13 @@ class Damage:
         path: its folder.
         problems: what is wrong, one text per problem.
         part_of: address of the whole where it is a part; None for any other.
+        stood: tells the folder from one that takes its place.
     """
 
     path: Path
     problems: Sequence[str]
     part_of: Address | None
+    stood: tuple[int, int, int] | None
 
     @property
     def address(self) -> Address:
@@ -59,20 +61,24 @@ def find_damage(store: Store, folders: Sequence[Path] | None = None, threads: in
     """
     found = {}
     for path in store.folders() if folders is None else folders:
-        problems = _problems(path, threads)
-        if problems:
-            found[path.parent.name, path.name] = _damage(path, problems)
+        stood = identity(path)  # before it is read: what takes its place meanwhile is another one
+        if problems := _problems(path, threads):
+            found[path.parent.name, path.name] = _damage(path, problems, stood)
     while more := [each for each in _built_wrongly(store, found) if each.address not in found]:
         found |= {each.address: each for each in more}
     return list(found.values())
 
 
 def remove_damage(store: Store, found: Damage) -> bool:
-    """Removes an artifact in one step; returns False where a running job uses it, or what it is a part of."""
+    """Removes an artifact in one step; returns False where a running job uses it or what it is a part of, or where it was replaced."""
+
+    def still_there() -> bool:
+        return identity(found.path) == found.stood
+
     if found.part_of is None:
-        return store.discard(*found.address)
+        return store.discard(*found.address, may=still_there)
     with store.leases.alone(found.part_of) as alone:
-        return alone and store.discard(*found.address)
+        return alone and store.discard(*found.address, may=still_there)
 
 
 def lineage_problems(store: Store, artifact: Artifact) -> list[str]:
@@ -96,22 +102,23 @@ def _problems(path: Path, threads: int) -> list[str]:
 
 def _built_wrongly(store: Store, damaged: Mapping[Address, Damage]) -> Iterator[Damage]:
     for path in store.folders():
-        manifest = _manifest(path)
+        stood, manifest = identity(path), _manifest(path)
         for entry in manifest.get("inputs", {}).values():
             address = entry["stage"], entry["version"]
             label = f"{address[0]}/{short(address[1])}"
             if "content" not in entry:
                 if address in damaged:
-                    yield _damage(path, [f"built from {label} without comparing it, and {label} is damaged"])
+                    yield _damage(path, [f"built from {label} without comparing it, and {label} is damaged"], stood)
                 continue
             now = _manifest(store.root.joinpath(*address))
             if now and content_digest(now) != entry["content"]:
-                yield _damage(path, [f"built from other bytes than {label} has now"])
+                yield _damage(path, [f"built from other bytes than {label} has now"], stood)
 
 
-def _damage(path: Path, problems: Sequence[str]) -> Damage:
+def _damage(path: Path, problems: Sequence[str], stood: tuple[int, int, int] | None) -> Damage:
     part = _manifest(path).get("part")
-    return Damage(path=path, problems=problems, part_of=(part["stage"], part["of"]) if part else None)
+    of = (part["stage"], part["of"]) if part else None
+    return Damage(path=path, problems=problems, part_of=of, stood=stood)
 
 
 def _manifest(path: Path) -> dict[str, Any]:

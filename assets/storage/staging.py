@@ -12,7 +12,7 @@ import shutil
 import uuid
 from pathlib import Path
 
-from assets.storage.filesystem import make_folder, release_lock, take_lock
+from assets.storage.filesystem import READ_ONLY, make_folder, release_lock, take_lock
 from kernels.errors import InputError
 
 STAGING = ".staging"
@@ -81,7 +81,12 @@ def sweep(area: Path) -> list[str]:
         # Its lock file comes before a folder and goes after it: a folder without one was never live, so the lock is
         # made anew.
         has_folder = any(area.glob(f"{owner}*/"))
-        lock = take_lock(area / f"{owner}.lock", create=has_folder)
+        try:
+            lock = take_lock(area / f"{owner}.lock", create=has_folder)
+        except OSError as error:
+            if error.errno not in READ_ONLY:
+                raise
+            continue  # another user's, whose umask does not share it
         if lock is not None:
             _remove_owned(area, owner)
             release_lock(lock)

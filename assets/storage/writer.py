@@ -171,7 +171,7 @@ class Writer:
                 **(more or {}),
             }
             self._complete(manifest, words, run)
-            won = self._rename_into_place()
+            won = publish_folder(self._staging.folder, self.target, self._staging, replaces=self._replaces)
         return replace(read_artifact(self.target), reused=not won)
 
     def _complete(self, manifest: dict[str, Any], words: Array, run: Mapping[str, Any]) -> None:
@@ -201,27 +201,40 @@ class Writer:
             first += len(blocks)
         return files, np.concatenate(words)
 
-    def _rename_into_place(self) -> bool:
-        make_folder(self.target.parent)
-        while not rename_folder(self._staging.folder, self.target):
-            if _is_sound(self.target) and not self._replaces:
-                return False
-            if self._replaces and exchange_folders(self._staging.folder, self.target):
-                break  # what was there goes with the staging folder
-            self._set_aside()
-        sync_path(self.target.parent)
-        return True
 
-    def _set_aside(self) -> None:
-        lock = None
-        while lock is None:
-            lock = take_lock(self._root / REPLACE_LOCK, create=True, wait=True)
-        try:
-            # Again under the lock: another writer may have replaced a damaged artifact by a sound one meanwhile.
-            if self.target.exists() and (self._replaces or not _is_sound(self.target)):
-                os.rename(self.target, self._staging.second_folder())
-        finally:
-            release_lock(lock)
+def publish_folder(folder: Path, target: Path, staging: Staging, *, replaces: bool = False) -> bool:
+    """Gives a finished artifact its place in one step; a damaged one that stands there is set aside.
+
+    Args:
+        folder: the artifact, on the file system of the store.
+        target: its place, `store/STAGE/VERSION`.
+        staging: of the writer; what is set aside goes with it.
+        replaces: also takes the place of a sound artifact.
+
+    Returns:
+        Whether it was published; False where a sound artifact stands there already.
+    """
+    make_folder(target.parent)
+    while not rename_folder(folder, target):
+        if _is_sound(target) and not replaces:
+            return False
+        if replaces and exchange_folders(folder, target):
+            break  # what was there goes with the staging folder
+        _set_aside(target, staging, replaces)
+    sync_path(target.parent)
+    return True
+
+
+def _set_aside(target: Path, staging: Staging, replaces: bool) -> None:
+    lock = None
+    while lock is None:
+        lock = take_lock(target.parent.parent / REPLACE_LOCK, create=True, wait=True)
+    try:
+        # Again under the lock: another writer may have replaced a damaged artifact by a sound one meanwhile.
+        if target.exists() and (replaces or not _is_sound(target)):
+            os.rename(target, staging.second_folder())
+    finally:
+        release_lock(lock)
 
 
 def _named(artifact: Artifact, aspect: str | None) -> dict[str, str]:

@@ -42,7 +42,7 @@ def repair_store(store: Store, names: tuple[str, ...], *, yes: bool = False, dry
         return found
     kept = [each for each in found if not remove_damage(store, each)]
     for each in found:
-        click.echo(f"{'in use, stays' if each in kept else 'removed'}  {each.label}")
+        click.echo(f"{'in use or replaced, stays' if each in kept else 'removed'}  {each.label}")
     if len(kept) < len(found):
         click.echo("`graphmill run PIPELINE` builds what is missing; `graphmill status PIPELINE` lists it")
     return kept

@@ -10,14 +10,14 @@ import csv
 import glob
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from assets.storage.store import Store
-from jobs.commands.views import NODES, View, views
+from jobs.commands.views import NODES, View, readable, views
 from kernels.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ INTERRUPT_SECONDS = 0.1
 """How long a query has to end before it is interrupted again."""
 TABLE_ROWS = 200
 """Rows that a printed table has at most; the other formats have all."""
+
+PIECE_ROWS = 10_000
+"""Rows that are in memory at a time where all are printed."""
 
 SETTINGS = {
     "autoinstall_known_extensions": "false",
@@ -47,59 +50,90 @@ class Answer:
     rows: list[tuple[Any, ...]]
 
 
-def query(store: Store, sql: str) -> Answer:
-    """Answers one SELECT over the views of a store.
+def query(store: Store, sql: str, warn: Callable[[str], Any] = lambda line: None) -> Answer:
+    """Answers one SELECT over the views of a store, with all rows in memory; arguments and errors are those of `answers`."""
+    found = list(answers(store, sql, warn))
+    return Answer(columns=found[0].columns, rows=[row for piece in found for row in piece.rows])
+
+
+def answers(
+    store: Store, sql: str, warn: Callable[[str], Any] = lambda line: None, rows: int = PIECE_ROWS
+) -> Iterator[Answer]:
+    """Yields the answer to one SELECT over the views of a store, piece by piece; the first is there where nothing was found, too.
 
     Args:
         store: what is asked about.
         sql: one statement of DuckDB's dialect.
+        warn: gets a line about each artifact that is damaged, and therefore in no view.
+        rows: of a piece, at most.
 
     Raises:
         InputError: the statement is wrong or does more than read; the text lists the views with their columns.
     """
     import duckdb
 
-    connection, columns = _connect(store)
+    connection, columns = _connect(store, warn)
     try:
         statements = connection.extract_statements(sql)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise _wrong(sql, "it is not one SELECT", columns)
-        return _answer(connection, statements[0])
-    except duckdb.Error as error:
+        yield from _pieces(connection, statements[0], rows)
+    # Values that Python does not have, such as an interval of a million years, are the other errors.
+    except (duckdb.Error, OverflowError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
         raise _wrong(sql, str(error).strip(), columns) from error
     finally:
         connection.close()
 
 
-def _answer(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> Answer:
-    """Answers one statement; Ctrl-C ends it, which DuckDB would not notice in the thread that waits."""
-
-    def work() -> Answer:
-        result = connection.execute(statement)
-        return Answer(columns=tuple(name for name, *_ in result.description or ()), rows=result.fetchall())
-
+def _pieces(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement, rows: int) -> Iterator[Answer]:
+    """Yields the answer to a statement; Ctrl-C ends it, which DuckDB would not notice in the thread that waits."""
     with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(work)
-        try:
-            return answer.result()
-        except KeyboardInterrupt:
-            # DuckDB forgets an interrupt that comes before the query has begun.
-            while not wait([answer], INTERRUPT_SECONDS).done:
-                connection.interrupt()
-            raise
+
+        def done(work: Callable[[], Any]) -> Any:
+            answer = pool.submit(work)
+            try:
+                return answer.result()
+            except KeyboardInterrupt:
+                # DuckDB forgets an interrupt that comes before the query has begun.
+                while not wait([answer], INTERRUPT_SECONDS).done:
+                    connection.interrupt()
+                raise
+
+        result = done(lambda: connection.execute(statement))
+        names = tuple(name for name, *_ in result.description or ())
+        found = done(lambda: result.fetchmany(rows))
+        yield Answer(columns=names, rows=found)
+        while len(found) == rows:
+            found = done(lambda: result.fetchmany(rows))
+            if found:
+                yield Answer(columns=names, rows=found)
 
 
-def print_query(store: Store, sql: str | None, form: Format = "table", write: Callable[[str], Any] = print) -> None:
-    """Prints the answer to a query, or the views where there is none.
+def print_query(
+    store: Store,
+    sql: str | None,
+    form: Format = "table",
+    write: Callable[[str], Any] = print,
+    warn: Callable[[str], Any] = lambda line: None,
+) -> None:
+    """Prints the answer to a query, or the views where there is none; `warn` gets a line about each damaged artifact.
 
     Raises:
-        InputError: as `query` does.
+        InputError: as `answers` does.
     """
     if not sql:
-        write(described(_columns(views(store.artifacts()))))
+        sound, _ = readable(store.artifacts())
+        write(described(_columns(views(sound))))
         return
-    answer = query(store, sql)
-    write({"table": as_table, "csv": as_csv, "json": as_json}[form](answer))
+    if form == "table":
+        found = answers(store, sql, warn, TABLE_ROWS + 1)
+        write(as_table(next(found)))
+        found.close()  # pyright: ignore[reportAttributeAccessIssue]
+        return
+    for text in {"csv": _csv, "json": _json}[form](answers(store, sql, warn)):
+        write(text)
 
 
 def as_table(answer: Answer) -> str:
@@ -112,32 +146,47 @@ def as_table(answer: Answer) -> str:
     lines = [_aligned(answer.columns, widths, right), "  ".join("-" * width for width in widths)]
     lines += [_aligned(row, widths, right) for row in shown]
     if len(answer.rows) > TABLE_ROWS:
-        lines.append(f"... {len(answer.rows) - TABLE_ROWS} more rows: add LIMIT, or --format csv or json for all")
+        lines.append(f"... more than {TABLE_ROWS} rows: add LIMIT, or --format csv or json for all")
     else:
         lines.append(f"({len(answer.rows)} row{'' if len(answer.rows) == 1 else 's'})")
     return "\n".join(lines)
 
 
-def as_csv(answer: Answer) -> str:
-    """Returns an answer as CSV with a header; NULL is empty."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(answer.columns)
-    writer.writerows(answer.rows)
-    return text.getvalue().removesuffix("\n")
+def _csv(pieces: Iterable[Answer]) -> Iterator[str]:
+    """Yields an answer as CSV with a header, lines piece by piece; NULL is empty."""
+    for number, piece in enumerate(pieces):
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if number == 0:
+            writer.writerow(piece.columns)
+        writer.writerows(piece.rows)
+        yield text.getvalue().removesuffix("\n")
 
 
-def as_json(answer: Answer) -> str:
-    """Returns an answer as a JSON list of objects; values that JSON lacks become text, what is not finite null.
+def _json(pieces: Iterable[Answer]) -> Iterator[str]:
+    """Yields an answer as a JSON list of objects, piece by piece; values that JSON lacks become text, what is not finite null.
 
     A column name that occurs twice gets a number.
     """
+    begun = False
+    for piece in pieces:
+        names, lines = _distinct(piece.columns), []
+        for row in piece.rows:
+            found = {name: _plain(value) for name, value in zip(names, row, strict=True)}
+            text = json.dumps(found, indent=1, default=str).replace("\n", "\n ")
+            lines.append(f"{',' if begun else '['} {text}")
+            begun = True
+        if lines:
+            yield "\n".join(lines)
+    yield "]" if begun else "[]"
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
     names: list[str] = []
-    for name in answer.columns:
+    for name in columns:
         again = sum(each.partition(":")[0] == name for each in names)
         names.append(f"{name}:{again}" if again else name)
-    rows = [{name: _plain(value) for name, value in zip(names, row, strict=True)} for row in answer.rows]
-    return json.dumps(rows, indent=1, default=str)
+    return names
 
 
 def described(columns: Mapping[str, Sequence[str]]) -> str:
@@ -145,11 +194,13 @@ def described(columns: Mapping[str, Sequence[str]]) -> str:
     return "\n".join(f"{name}: {', '.join(names)}" for name, names in columns.items())
 
 
-def _connect(store: Store) -> tuple[duckdb.DuckDBPyConnection, Mapping[str, Sequence[str]]]:
+def _connect(store: Store, warn: Callable[[str], Any]) -> tuple[duckdb.DuckDBPyConnection, Mapping[str, Sequence[str]]]:
     import duckdb
 
     connection = duckdb.connect(":memory:", config=dict(SETTINGS))
-    artifacts = store.artifacts()
+    artifacts, damaged = readable(store.artifacts())
+    for problem in damaged:
+        warn(f"left out: {problem}")
     made = views(artifacts)
     for name, view in made.items():
         _fill(connection, name, view)
@@ -221,6 +272,10 @@ def _aligned(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool])
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
     if isinstance(value, Decimal):
         value = float(value)
     return None if isinstance(value, float) and value - value != 0 else value

@@ -139,7 +139,7 @@ def sql(home: Path | None, query: str | None, form: Literal["table", "csv", "jso
     """
     from jobs.commands.sql import print_query
 
-    print_query(_store(home), query, form, click.echo)
+    print_query(_store(home), query, form, click.echo, lambda line: click.echo(line, err=True))
 
 
 def _keep_or_runs(context: click.Context, parameter: click.Parameter, older: str | None) -> str | None:

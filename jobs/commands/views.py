@@ -16,6 +16,7 @@ from typing import Any
 from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
 from assets.storage.version import short
+from kernels.errors import InputError
 from trainers.config import TrainConfig
 
 TYPES = {"int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN", "tuple[int, ...]": "JSON"}
@@ -80,6 +81,20 @@ def views(artifacts: Iterable[Artifact]) -> dict[str, View]:
         for name, (rows_of, columns) in plain.items()
     }
     return made | {"metrics": _metrics(artifacts)}
+
+
+def readable(artifacts: Iterable[Artifact]) -> tuple[list[Artifact], list[str]]:
+    """Returns the artifacts whose files of facts are sound, and a sentence about each other one."""
+    sound, damaged = [], []
+    for artifact in artifacts:
+        try:
+            for name in {"metrics.jsonl", "ledger.json"} & {*artifact.files}:
+                artifact.file(name)
+        except InputError as error:
+            damaged.append(error.problem)
+        else:
+            sound.append(artifact)
+    return sound, damaged
 
 
 def flattened(config: Any, prefix: str = "") -> dict[str, Any]:

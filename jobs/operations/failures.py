@@ -13,6 +13,7 @@ import os
 import subprocess
 import urllib.request
 from collections.abc import Mapping, Sequence
+from http.client import HTTPException
 from typing import Any
 
 import dagster as dg
@@ -86,10 +87,11 @@ def run_command(command: Sequence[str], values: Mapping[str, str]) -> str:
             env=os.environ | told,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=LIMIT_SECONDS,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return f"on_failure = {list(command)} could not be run: {error}"
     return (
         ""
@@ -102,11 +104,14 @@ def post(address: str, values: Mapping[str, str]) -> str:
     """Sends the values to a webhook, and returns what went wrong, "" where nothing did. The address is never shown: it is a secret."""
     if not address.startswith(("http://", "https://")):
         return "the variable that webhook names holds no http address; export it before `graphmill ui` starts"
-    request = urllib.request.Request(address, json.dumps(dict(values)).encode(), {"Content-Type": "application/json"})
     try:
+        request = urllib.request.Request(
+            address, json.dumps(dict(values)).encode(), {"Content-Type": "application/json"}
+        )
         with urllib.request.urlopen(request, timeout=LIMIT_SECONDS):
             return ""
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
+        # Some of these errors have the address in their text.
         return f"the webhook could not be told: {type(error).__name__} {getattr(error, 'code', '')}".strip()
 
 

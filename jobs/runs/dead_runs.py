@@ -2,7 +2,8 @@
 
 A run whose process was killed stays STARTED for ever and keeps its slots in the pools, and no other training starts: Dagster's run
 monitoring does not look at processes on this machine. So whoever starts work looks first. The process of a run stands in its events;
-one that started after them is another process with the same number.
+one that started after them is another process with the same number. The machine stands in the run's tags from its first step on: several
+machines or containers may mount one home, and what another one runs cannot be seen from here.
 """
 
 import os
@@ -12,8 +13,13 @@ from pathlib import Path
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus, RunsFilter
 
+from assets.definitions import MACHINE_TAG
+from assets.storage.machine import here_and_now
+
 RUNNING = (DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING)
 SLACK_SECONDS = 2.0
+UNTOLD_SECONDS = 120.0
+"""A run that has not said for so long which machine it is on has begun no step; until then it may be on its way elsewhere."""
 
 
 def fail_dead_runs(instance: DagsterInstance) -> list[str]:
@@ -26,7 +32,7 @@ def fail_dead_runs(instance: DagsterInstance) -> list[str]:
     failed = []
     for run in instance.get_runs(filters=RunsFilter(statuses=list(RUNNING))):
         found = run_process(instance, run.run_id)
-        if found is None or process_lives(*found):
+        if found is None or may_live(run.tags.get(MACHINE_TAG), *found):
             continue
         instance.report_run_failed(
             run, f"The process of this run ({found[0]}) is gone; it was killed, or the machine restarted."
@@ -47,6 +53,22 @@ def run_process(instance: DagsterInstance, run_id: str) -> tuple[int, float] | N
         if isinstance(pid, dg.TextMetadataValue) and (pid.text or "").isdigit():
             return int(pid.text or 0), entry.timestamp
     return None
+
+
+def may_live(told: str | None, pid: int, seen: float) -> bool:
+    """Tells whether the process of a run may be there, as far as this machine can say.
+
+    Args:
+        told: which machine the run is on (`here_and_now`), None where it has not said so.
+        pid, seen: its process, and the time of the event that names it.
+    """
+    if told is None:
+        return time.time() - seen < UNTOLD_SECONDS or process_lives(pid, seen)
+    host, boot, namespace = told.split("/")
+    here, now, own = here_and_now().split("/")
+    if host != here or (boot == now and namespace != own):
+        return True
+    return boot == now and process_lives(pid, seen)
 
 
 def process_lives(pid: int, seen: float) -> bool:

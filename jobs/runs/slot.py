@@ -12,6 +12,7 @@ Dagster looks for a free slot in one statement and takes it in the next. In Post
 lock, and two steps that ask within the same milliseconds both take the slot. So a step asks while it holds a lock file of the home.
 """
 
+import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from assets.definitions import MACHINE_TAG
 from assets.storage.filesystem import release_lock, take_lock
 from jobs.runs.cancellation import is_canceled
 from jobs.runs.dead_runs import fail_dead_runs
@@ -103,7 +105,9 @@ def slot_holders(instance: dg.DagsterInstance, pool: str = POOL) -> str:
         since = record.start_time if record and record.start_time else None
         began = f" since {datetime.fromtimestamp(since):%Y-%m-%d %H:%M:%S}" if since else ""
         name = slot.step_key.replace("__", "/", 1)
-        found.append(f"{name} of run {slot.run_id[:8]}{began}")
+        host = record.dagster_run.tags.get(MACHINE_TAG, "").partition("/")[0] if record else ""
+        there = f" on {host}" if host not in ("", platform.node()) else ""
+        found.append(f"{name} of run {slot.run_id[:8]}{began}{there}")
     return ", ".join(found)
 
 

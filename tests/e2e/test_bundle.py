@@ -3,16 +3,19 @@
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from assets.pipeline.file import load_pipeline
 from assets.storage.bundle import LIST, open_bundle, take_from
+from assets.storage.sealed_json import seal, unseal
 from assets.storage.store import Store
 from jobs.commands.bundle import bundle_table
 from jobs.launch import Launch, launch
 from kernels.errors import InputError
+from tests.assets.storage.damage import flip
 from tests.e2e.commands import ROOT, environment
 from tests.e2e.test_bare_machine import BARE
 from trainers.config import TrainTable
@@ -162,3 +165,36 @@ def test_a_folder_with_something_else_is_left_alone(made, tmp_path, monkeypatch)
     with pytest.raises(InputError, match="names are: disk, online"):
         bundle_table(store, pipeline, "sage", tmp_path / "new", print)
     assert [path.name for path in tmp_path.iterdir()] == ["letters.txt"]
+
+
+@pytest.mark.parametrize(
+    "name", ["store/../checkpoints/x", f"store/graph/../{'a' * 64}/x", f"store/graph/{'a' * 64}/../../../x", "/etc/x/y/z",
+             f"store/.staging/{'a' * 64}/x", "store/graph/short/x", f"store/graph/{'a' * 64}", f"store//{'a' * 64}/x"],
+)  # fmt: skip
+def test_a_bundle_that_lists_files_outside_a_store_is_refused(made, tmp_path, name):
+    copy = tmp_path / "copy"
+    shutil.copytree(made / "online", copy)
+    found = unseal(copy / LIST)
+    (copy / LIST).write_bytes(seal(found | {"sizes": {**found["sizes"], name: 1}}))
+    with pytest.raises(InputError, match="which is no file of an artifact"):
+        open_bundle(copy)
+
+
+def test_a_damaged_manifest_is_one_message_and_the_bundle_can_be_made_again(made, tmp_path, monkeypatch):
+    copy = tmp_path / "copy"
+    shutil.copytree(made / "online", copy)
+    flip(next((copy / "store" / "graph").rglob("manifest.json")), 8 * 40)
+    with pytest.raises(InputError, match=r"(?s)is damaged.*make it again"):
+        take_from(open_bundle(copy), Store(tmp_path / "there"))
+    monkeypatch.setenv("RAW_OF_THE_BUNDLE", str(made))
+    bundle_table(Store(made / "home"), load_pipeline(made / "mine.toml", TrainTable), "online", copy, lambda line: None)
+    take_from(open_bundle(copy), Store(tmp_path / "there"))
+
+
+def test_processes_that_take_from_one_bundle_at_once_end_with_sound_artifacts(made, tmp_path):
+    store, bundle = Store(tmp_path / "there"), open_bundle(made / "online")
+    with ThreadPoolExecutor(4) as threads:
+        for each in [threads.submit(take_from, bundle, store) for _ in range(4)]:
+            each.result()
+    assert len(store.artifacts()) == len(bundle.addresses()) and all(not each.verify() for each in store.artifacts())
+    assert not list((store.root / ".staging").glob("*"))

@@ -6,7 +6,7 @@ import sys
 import dagster as dg
 import pytest
 
-from assets.definitions import Surroundings, check_name
+from assets.definitions import Surroundings, allowed_name
 from assets.features.stage import FEATURES
 from assets.graph.stage import GRAPH
 from assets.hotness.stage import COUNTING_CHECKS, HOTNESS, LAYER_CHECKS
@@ -36,13 +36,15 @@ def test_assets_have_keys_groups_versions_owners_and_checks(tiny, tmp_path):
     assert all(list(spec.owners) == ["team:graph"] and spec.code_version and spec.kinds for spec in specs.values())
     assert [dep.asset_key.to_user_string() for dep in specs["ti-ny/sage"].deps] == ["ti-ny/graph", "ti-ny/features"]
     checks = {check.name for check in definitions.resolve_asset_graph().asset_check_keys}
-    assert checks == {check_name(name) for name in (*GRAPH.checks, *FEATURES.checks, *MODEL_CHECKS, LEDGER_EQUALS_PLAN)}
+    assert checks == {
+        allowed_name(name) for name in (*GRAPH.checks, *FEATURES.checks, *MODEL_CHECKS, LEDGER_EQUALS_PLAN)
+    }
     graph = definitions.resolve_asset_graph()
     of_model = {
         key.name: graph.get_check_spec(key) for key in graph.asset_check_keys if key.asset_key.path[-1] == "sage"
     }
     assert {name for name, spec in of_model.items() if not spec.blocking} == {
-        check_name(name) for name in MODEL_WARNINGS
+        allowed_name(name) for name in MODEL_WARNINGS
     }
     assert of_model["loss_fell"].description == ModelRecipe.says["loss fell"]
     names = {f"ti_ny__{selection}" for selection in ("preprocess", "train", "all")}
@@ -67,7 +69,7 @@ def test_hotness_is_an_asset_that_reads_the_graph(tmp_path):
         for check in result.get_asset_check_evaluations()
         if check.asset_key.path[-1] == "hotness"
     }
-    assert checks == dict.fromkeys(map(check_name, (*COUNTING_CHECKS, *LAYER_CHECKS, *HOTNESS.checks)), True)
+    assert checks == dict.fromkeys(map(allowed_name, (*COUNTING_CHECKS, *LAYER_CHECKS, *HOTNESS.checks)), True)
 
 
 def test_chunks_follow_partitions_and_both_pages_have_tables(tmp_path):
@@ -108,13 +110,15 @@ def test_a_source_with_raw_content_has_an_observable_asset(tmp_path):
 
 def test_a_file_with_mistakes_does_not_hide_the_others(tmp_path, monkeypatch):
     write_tiny(tmp_path, "good")
-    (tmp_path / "bad.toml").write_text('[graph]\nsource = "sbm"\nnods = 3\n')
+    for name in ("bad", "grüße"):
+        (tmp_path / f"{name}.toml").write_text('[graph]\nsource = "sbm"\nnods = 3\n')
     write_tiny(tmp_path, "taken").write_text(write_tiny(tmp_path, "other").read_text().replace('"sage"', '"graph"'))
     monkeypatch.setenv("GRAPHMILL_PIPELINES", str(tmp_path))
     specs = _specs(build_defs())
     assert "good/sage" in specs and "bad/graph" not in specs
     assert "nods" in specs["bad/mistakes"].description and ":3:" in specs["bad/mistakes"].description
     assert 'name = "graph" is the name of a stage' in specs["taken/mistakes"].description
+    assert specs["grüße/mistakes"].group_name == "gr__e"
 
 
 def test_two_files_with_one_name_are_a_mistake(tmp_path):

@@ -98,7 +98,8 @@ def _masks(graph: Graph) -> dict[str, Array]:
 
 
 def _rows(features: Artifact, graph: Graph) -> Array:
-    """Returns f32[N, F], the row of every node."""
+    """Returns f32[N, F], the row of every node, after comparing all of them with their digests."""
+    features.file("rows.npy")
     opened = open_features(features)
     require_nodes(opened, graph.topology.num_nodes, "the graph")
     rows = opened.rows_of(np.arange(opened.num_nodes))

@@ -249,6 +249,8 @@ def survey(config: Config) -> Survey:
     edges = headers.get("edge_index", headers.get("adj_indices"))
     if edges is None:
         raise InputError(f"{config.path}: has no edge_index; it holds {', '.join(headers)}", FIX_FILE)
+    if len(edges.shape) not in (1, 2):
+        raise InputError(f"{config.path}: the edges have the shape {list(edges.shape)}", FIX_FILE)
     num_nodes, width, value = _survey_nodes(config, headers)
     with Archive(config.path) as archive:
         contents += [*classes_line(archive), *splits_line(archive, one_split(config.split))]
@@ -272,15 +274,25 @@ def _survey_nodes(config: Config, headers: dict[str, Header]) -> tuple[int, int,
     """Returns (N, F, feature type)."""
     form = next((name for name in ("x", "attr_matrix", "x_data", "attr_data") if name in headers), None)
     value = headers[form].dtype if form else np.dtype(np.uint8)
+
+    def shape(name: str, ndim: int) -> tuple[int, ...]:
+        found = tuple(headers[name].shape)
+        if len(found) != ndim:
+            raise InputError(f"{config.path}: {name} has the shape {list(found)}, not {ndim} dimensions", FIX_FILE)
+        return found
+
     with Archive(config.path) as archive:
         if form in ("x_data", "attr_data"):
-            rows, width = integers(archive, form.replace("data", "shape"), 1).tolist()
-            return rows, width, value
+            sizes = integers(archive, form.replace("data", "shape"), 1).tolist()
+            if len(sizes) != 2:
+                problem = f"{config.path}: {form.replace('data', 'shape')} holds {sizes}, not rows and columns"
+                raise InputError(problem, FIX_FILE)
+            return sizes[0], sizes[1], value
         if form is not None:
-            return headers[form].shape[0], headers[form].shape[1], value
+            return (*shape(form, 2), value)  # pyright: ignore[reportReturnType]
         if "num_nodes" in headers:
             return int(integers(archive, "num_nodes", 0)), 1, value
         for name, extra in (("y", 0), ("labels", 0), ("adj_indptr", 1)):
             if name in headers:
-                return headers[name].shape[0] - extra, 1, value
+                return shape(name, 1)[0] - extra, 1, value
         return int(integers(archive, "edge_index", 2).max(initial=-1)) + 1, 1, value

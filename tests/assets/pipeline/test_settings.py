@@ -53,6 +53,12 @@ def test_what_cannot_be_set_is_refused(tmp_path: Path, setting: str, said: str) 
         load_pipeline(write_tiny(tmp_path), TrainTable, settings=[setting])
 
 
+@pytest.mark.parametrize("train", ["[train]\nname = 'a'", "train = 3", "train = [1, 2]", "train = 'x'"])
+def test_train_that_is_no_list_of_tables_is_refused(train: str) -> None:
+    with pytest.raises(InputError, match="train is no list of tables"):
+        with_settings(train + "\n", ["train.lr=2"])
+
+
 def test_a_setting_may_mend_the_file(tmp_path: Path) -> None:
     path = write_tiny(tmp_path)
     path.write_text(TEXT.replace("nodes = 300\n", ""))

@@ -17,6 +17,7 @@ from assets.sources.registry import config_class
 from assets.storage.store import Store
 from kernels.errors import InputError
 from kernels.sampling.alias import build_alias
+from tests.assets.storage.damage import flip
 
 EDGES = [(0, 1), (2, 1), (3, 1), (1, 0), (4, 0), (2, 3), (0, 4)]
 WEIGHTS = [1.0, 2.5, 0.0, 4.0, 1.0, 3.0, 0.5]
@@ -148,3 +149,11 @@ def test_changing_the_method_builds_no_graph_anew_and_other_methods_have_no_tabl
 def test_keys_that_do_not_go_together_are_refused(table, problem):
     with pytest.raises(InputError, match=problem):
         SamplingConfig(fanouts=(2,), **table)
+
+
+def test_weights_in_damaged_rows_are_refused(weighted):
+    """Row 1 of the features; nothing else reads them."""
+    rows = weighted[2].path / "rows.npy"
+    flip(rows, 8 * (4096 + 8) + 5)
+    with pytest.raises(InputError, match=r"rows\.npy is damaged"):
+        build(weighted, "node:0")

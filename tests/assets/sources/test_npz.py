@@ -303,3 +303,19 @@ def test_real_graphs(tmp_path, name, nodes, edges, width, classes, split):
     assert (built.table.width, graph.num_classes) == (width, classes)
     assert (len(graph.train_ids), len(graph.valid_ids), len(graph.test_ids)) == split
     assert np.array_equal(graph.topology.in_degree, graph.topology.out_degree)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "problem"),
+    [
+        ({"x": np.ones(4)}, r"x has the shape \[4\], not 2 dimensions"),
+        ({"x": np.ones((4, 2, 3))}, r"x has the shape \[4, 2, 3\], not 2 dimensions"),
+        ({"y": np.int64(3)}, r"y has the shape \[\], not 1 dimensions"),
+        ({"x_data": np.ones(2), "x_shape": np.array([1, 2, 3])}, r"x_shape holds \[1, 2, 3\]"),
+        ({"edge_index": np.int64(3)}, r"the edges have the shape \[\]"),
+    ],
+)
+def test_a_survey_of_arrays_of_other_shapes_is_one_message(tmp_path, arrays, problem):
+    np.savez(tmp_path / "graph.npz", **{"edge_index": np.array([[0, 1], [1, 0]])} | arrays)
+    with pytest.raises(InputError, match=problem):
+        source.survey(Config(path=tmp_path / "graph.npz"))

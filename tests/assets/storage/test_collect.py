@@ -2,6 +2,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -122,6 +123,7 @@ def test_checkpoints_stay_when_a_run_could_resume_from_them(store):
     folder.mkdir()
     for version in (leftover.version, unfinished[1], running[1]):
         (folder / f"{version}.safetensors").write_bytes(b"12345")
+    os.utime(folder / f"{leftover.version}.safetensors", (0, 0))  # before its model was published
     (folder / f"{unfinished[1]}.safetensors.77.part").write_bytes(b"123")
     (folder / f"{running[1]}.safetensors.78.part").write_bytes(b"1234")
     (folder / "mine.safetensors").write_bytes(b"1")
@@ -141,6 +143,23 @@ def test_checkpoints_stay_when_a_run_could_resume_from_them(store):
         assert collect(store, find_garbage(store, 2)) == 3
     assert sorted(path.name[:4] for path in folder.iterdir()) == ["aaaa", "bbbb", "bbbb", "mine"]
     assert present(store) == {address(published), address(leftover)}
+
+
+def test_the_checkpoint_of_an_interrupted_retraining_stays(store):
+    """It has the version of the model that it was to replace, and is younger."""
+    model, folder = put(store, "model", 1), store.home / "checkpoints"
+    folder.mkdir()
+    path = folder / f"{model.version}.safetensors"
+    path.write_bytes(b"12345")
+    os.utime(path, (time.time() + 60,) * 2)
+    garbage = find_garbage(store, 2)
+    assert [item.why for item in garbage.unfinished] == ["unfinished run of --retrain: --resume goes on from it"]
+    os.utime(path, (0, 0))
+    garbage = find_garbage(store, 2)
+    assert [item.path for item in garbage.files] == [path]
+    # A training that begins and is interrupted before the garbage is removed.
+    path.write_bytes(b"another")
+    assert collect(store, garbage) == 0 and path.exists()
 
 
 def test_a_lease_taken_after_the_listing_spares_the_artifact_and_its_inputs(store):

@@ -71,3 +71,13 @@ def test_a_failed_replacement_keeps_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="broken disk"):
         replace_atomically(path, b"new")
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o022, 0o644), (0o077, 0o600)])
+def test_the_umask_decides_who_shares_a_lock(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        release_lock(take_lock(tmp_path / "lock", create=True))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "lock").stat().st_mode & 0o777 == mode

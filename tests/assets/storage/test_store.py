@@ -1,10 +1,13 @@
+import errno
 import os
 import threading
+import uuid
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from assets.storage import staging
 from assets.storage.filesystem import take_lock
 from assets.storage.staging import STAGING
 from assets.storage.store import Store
@@ -286,3 +289,18 @@ def test_everything_is_synced_before_it_is_visible(store, monkeypatch):
 def _record(events, name, args):
     path = Path(os.readlink(f"/proc/self/fd/{args[0]}")) if name == "fsync" else Path(args[0])
     events.append((name, path))
+
+
+def test_the_staging_of_another_user_is_left_alone(tmp_path, monkeypatch):
+    """Whose umask shares nothing; root may open everything, so the refusal is made up."""
+    area = tmp_path / "store" / ".staging"
+    owner = uuid.uuid4().hex
+    (area / owner).mkdir(parents=True)
+
+    def refused(path, **options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(staging, "take_lock", refused)
+    assert Store(tmp_path).sweep() == [] and (area / owner).is_dir()
+    monkeypatch.undo()
+    assert Store(tmp_path).sweep() == [owner] and not (area / owner).exists()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from assets.storage.artifact import MANIFEST
-from assets.storage.repair import find_damage, lineage_problems
+from assets.storage.repair import find_damage, lineage_problems, remove_damage
 from assets.storage.sealed_json import seal, unseal
 from assets.storage.store import Store
 from jobs.commands.repair import repair_store
@@ -82,7 +82,7 @@ def test_what_is_in_use_stays(store, capsys):
     flip(graph.path / "values.npy", 8 * 4100)
     with store.lease(address(graph)):
         assert [each.label for each in repair_store(store, (), yes=True)] == [graph.label]
-    assert f"in use, stays  {graph.label}" in capsys.readouterr().out and present(store)
+    assert f"in use or replaced, stays  {graph.label}" in capsys.readouterr().out and present(store)
 
 
 def test_nobody_is_asked_without_a_terminal(store, monkeypatch):
@@ -98,3 +98,14 @@ def test_nobody_is_asked_without_a_terminal(store, monkeypatch):
         repair_store(store, ())
     with pytest.raises(InputError, match="no artifact in"):
         repair_store(store, ("0" * 8,))
+
+
+def test_what_was_built_again_while_the_question_waited_stays(store, capsys):
+    graph, other = put(store, "graph", 0), put(store, "graph", 1)
+    for each in (graph, other):
+        flip(each.path / "values.npy", 8 * 4100)
+    found = find_damage(store)
+    assert store.discard(*address(graph))
+    put(store, "graph", 0)
+    assert [remove_damage(store, each) for each in found] == [each.address != address(graph) for each in found]
+    assert present(store) == {address(graph)} and find_damage(store) == []

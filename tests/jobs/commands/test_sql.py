@@ -10,9 +10,10 @@ import pytest
 
 from assets.building.stage import Summary
 from assets.storage.store import Store
-from jobs.commands.sql import TABLE_ROWS, as_csv, as_json, as_table, print_query, query
+from jobs.commands.sql import PIECE_ROWS, TABLE_ROWS, as_table, print_query, query
 from jobs.commands.views import NODES, views
 from kernels.errors import InputError
+from tests.assets.storage.damage import flip
 from tests.jobs.trained import trained_home
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
@@ -27,6 +28,12 @@ def store(tmp_path_factory):
 
 def ask(store, sql):
     return query(store, sql).rows
+
+
+def printed(store, sql, form="table"):
+    lines = []
+    print_query(store, sql, form, lines.append)
+    return "\n".join(lines)
 
 
 def test_there_are_documented_queries():
@@ -152,6 +159,7 @@ def test_damaged_artifacts_are_left_out(tmp_path):
         ("SET enable_external_access = true", "it is not one SELECT"),
         ("SELECT * FROM read_text('/etc/passwd')", "Cannot access file"),
         ("SELECT * FROM read_csv('https://example.org/x.csv')", "Error"),
+        ("SELECT INTERVAL 99999999 YEAR", "cannot be answered"),
         ("SELECT value::BIGINT FROM (SELECT 'x' AS value)", "Could not convert"),
     ],
 )
@@ -165,16 +173,37 @@ def test_a_wrong_query_is_one_error_that_lists_the_views(store, tmp_path, monkey
 
 def test_formats(store):
     answer = query(store, "SELECT 'a,b' AS t, 1 AS n, NULL AS u, 0.5 AS d, [1, 2] AS l, 'nan'::DOUBLE AS n")
-    assert json.loads(as_json(answer)) == [{"t": "a,b", "n": 1, "u": None, "d": 0.5, "l": [1, 2], "n:1": None}]
-    assert list(csv.reader(io.StringIO(as_csv(answer))))[1][:4] == ["a,b", "1", "", "0.5"]
+    assert answer.rows[0][:4] == ("a,b", 1, None, 0.5)
+    sql = "SELECT 'a,b' AS t, 1 AS n, NULL AS u, 0.5 AS d, [1, 'nan'::DOUBLE] AS l, 'nan'::DOUBLE AS n"
+    found = [{"t": "a,b", "n": 1, "u": None, "d": 0.5, "l": [1, None], "n:1": None}]
+    assert json.loads(printed(store, sql, "json")) == found
+    assert list(csv.reader(io.StringIO(printed(store, sql, "csv"))))[1][:4] == ["a,b", "1", "", "0.5"]
+    days = printed(store, "SELECT MAP {DATE '2020-01-01': 'nan'::DOUBLE} AS m", "json")
+    assert json.loads(days) == [{"m": {"2020-01-01": None}}]
+    assert json.loads(printed(store, "SELECT 1 WHERE false", "json")) == []
+    assert printed(store, "SELECT 1 AS a WHERE false", "csv") == "a"
     lines = as_table(query(store, "SELECT 'x' AS name, 7 AS count UNION ALL SELECT NULL, NULL ORDER BY count")).split(
         "\n"
     )
     assert lines == ["name  count", "----  -----", "x         7", "-         -", "(2 rows)"]
     assert "\\x1b[31m\\n" in as_table(query(store, "SELECT chr(27) || '[31m' || chr(10) AS evil"))
-    long = query(store, f"SELECT * FROM range({TABLE_ROWS + 5})")
-    assert as_table(long).endswith("... 5 more rows: add LIMIT, or --format csv or json for all")
-    assert len(json.loads(as_json(long))) == TABLE_ROWS + 5 == len(as_csv(long).split("\n")) - 1
+    assert printed(store, f"SELECT * FROM range({TABLE_ROWS})").endswith(f"({TABLE_ROWS} rows)")
+
+
+@pytest.mark.parametrize("count", [TABLE_ROWS + 5, PIECE_ROWS, 2 * PIECE_ROWS + 7])
+def test_long_answers_are_printed_piece_by_piece(store, count):
+    sql = f"SELECT * FROM range({count}) AS numbers(n)"
+    assert printed(store, sql).endswith(f"... more than {TABLE_ROWS} rows: add LIMIT, or --format csv or json for all")
+    assert [row["n"] for row in json.loads(printed(store, sql, "json"))] == list(range(count))
+    assert printed(store, sql, "csv").split("\n") == ["n", *map(str, range(count))]
+
+
+def test_damaged_files_of_facts_leave_their_model_out_and_answer_the_rest(tmp_path):
+    store, lines = trained_home(tmp_path), []
+    model = next(each for each in store.artifacts() if each.stage == "model")
+    flip(model.path / "metrics.jsonl", 100)
+    assert query(store, "SELECT count(*) FROM artifacts", lines.append).rows == [(len(store.artifacts()) - 1,)]
+    assert len(lines) == 1 and lines[0].startswith("left out: ") and "metrics.jsonl" in lines[0]
 
 
 def test_printing(store):

@@ -1,5 +1,6 @@
 """The home's settings, and runs that nobody carries out any more."""
 
+import os
 import subprocess
 import sys
 import time
@@ -10,9 +11,12 @@ import yaml
 from dagster import DagsterRunStatus
 from dagster._core.events import EngineEventData
 
+from assets.definitions import MACHINE_TAG, _note_machine
+from assets.storage.machine import here_and_now
 from jobs.commands import ui
-from jobs.runs.dead_runs import fail_dead_runs, process_lives, run_process
+from jobs.runs.dead_runs import fail_dead_runs, may_live, process_lives, run_process
 from jobs.runs.instance import DAGSTER_YAML, SETTINGS, init_home, open_instance
+from jobs.runs.slot import slot_holders
 from kernels.errors import InputError
 
 
@@ -52,8 +56,9 @@ def _nothing():
     pass
 
 
-def _started_run(instance, pid):
-    run = instance.create_run_for_job(_nothing, status=DagsterRunStatus.STARTED)
+def _started_run(instance, pid, machine=None):
+    tags = {MACHINE_TAG: machine or here_and_now()}
+    run = instance.create_run_for_job(_nothing, status=DagsterRunStatus.STARTED, tags=tags)
     instance.report_engine_event("Started process for run", run, EngineEventData.in_process(pid))
     return run.run_id
 
@@ -78,6 +83,40 @@ def test_runs_whose_process_is_gone_fail_and_give_their_slots_back(tmp_path):
     finally:
         alive.kill()
         alive.wait()
+
+
+def test_runs_of_other_machines_and_containers_are_left_alone(tmp_path):
+    """Their process ids mean other processes here; those of the same machine before it restarted mean none."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    host, boot, namespace = here_and_now().split("/")
+    with open_instance(tmp_path) as instance:
+        elsewhere = [f"other/{boot}/{namespace}", f"other/x/{namespace}", f"{host}/{boot}/1"]
+        left = [_started_run(instance, gone.pid, machine) for machine in elsewhere]
+        restarted = _started_run(instance, os.getpid(), f"{host}/earlier/{namespace}")
+        assert fail_dead_runs(instance) == [restarted]
+        assert {instance.get_run_by_id(each).status for each in left} == {DagsterRunStatus.STARTED}
+        storage = instance.event_log_storage
+        storage.initialize_concurrency_limit_to_default("gpu")
+        assert storage.claim_concurrency_slot("gpu", left[0], "mine__sage").is_claimed
+        assert slot_holders(instance).endswith(" on other")
+
+
+def test_a_run_that_has_not_said_where_it_is_gets_time(tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert may_live(None, gone.pid, time.time()) and not may_live(None, gone.pid, time.time() - 300)
+
+
+def test_a_step_says_on_which_machine_it_runs(tmp_path):
+    @dg.asset(key=["mine", "told"])
+    def told(context: dg.AssetExecutionContext):
+        _note_machine(context)
+        _note_machine(context)
+
+    with open_instance(tmp_path) as instance:
+        result = dg.materialize([told], instance=instance)
+        assert instance.get_run_by_id(result.run_id).tags[MACHINE_TAG] == here_and_now()
 
 
 def test_another_process_with_the_same_number_is_not_the_run():
