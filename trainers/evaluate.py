@@ -35,6 +35,7 @@ from torch import Tensor
 from assets.building.stage import Progress, Silent
 from assets.sampling.config import Neighbours
 from assets.sampling.drawing import Drawing
+from kernels.errors import InputError
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
 from kernels.types import Array, BatchKey, Block, Stream, Topology
@@ -246,8 +247,16 @@ def infer_exact(
 
     Returns:
         f32[n, num_classes], in the order of `node_ids`.
+
+    Raises:
+        InputError: what is given are no ids of the graph.
     """
     wanted = np.arange(topology.num_nodes) if node_ids is None else np.asarray(node_ids)
+    if wanted.size and wanted.dtype.kind not in "iu":
+        raise InputError(f"node_ids are {wanted.dtype}, not whole numbers", "of a mask give np.flatnonzero(mask)")
+    if wanted.size and not 0 <= wanted.min() <= wanted.max() < topology.num_nodes:
+        problem = f"node_ids go from {wanted.min()} to {wanted.max()}, and the graph has {topology.num_nodes:,} nodes"
+        raise InputError(problem, f"give ids from 0 to {topology.num_nodes - 1}")
     order = np.argsort(wanted, kind="stable")
     ascending, logits = wanted[order], torch.empty(0)
     bounds = Bounds(

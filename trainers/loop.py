@@ -170,11 +170,17 @@ class Loop:
 
     def _note_score(self, score: float) -> None:
         state = self.state
-        if state.best_score is None or score > state.best_score:
+        better = state.best_score is None or (score > state.best_score and self._weights_are_finite())
+        if better:
             state.best_score, state.best_epoch, state.waited = score, state.epoch + 1, 0
             self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
         else:
             state.waited += 1
+
+    def _weights_are_finite(self) -> bool:
+        """Whether the model can be kept: one that diverged may score by chance, since all its nodes get one class."""
+        values = self.model.state_dict().values()
+        return all(bool(torch.isfinite(each).all()) for each in values if each.is_floating_point())
 
     def _settled_loss(self) -> float:
         """Makes the epoch's sum of losses a number and returns it; waits for the device where it holds the sum."""

@@ -91,6 +91,7 @@ def open_trained(store: Store, pipeline: Pipeline, name: str, seed: int | None =
     Raises:
         InputError: there is no such table or seed, or the store has no such model.
     """
+    pipeline.require_one_split()
     table, semantic = find_recipe(pipeline, name, seed)
     inputs = find_model_inputs(pipeline, table, store, {})
     artifact = store.find(ModelStage.name, stage_version(ModelStage(), semantic, inputs))
@@ -127,6 +128,7 @@ def mini_batches(
     Raises:
         InputError: an artifact is not there, or the table's technique trains on no mini-batches in one process.
     """
+    pipeline.require_one_split()
     table, semantic = find_recipe(pipeline, name, seed)
     found = find_table_inputs(pipeline, table, store, {})
     read = [(each.stage, each.version) for each in (*found.inputs.values(), *found.reads.values())]

@@ -10,6 +10,7 @@ import json
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +227,9 @@ class Training:
         for metric in dict.fromkeys(("accuracy", self.semantic.train.metric)):
             values = {f"{split}_{metric}": score(metric, *each) for split, each in logits.items()}
             numbers |= {name: value for name, value in values.items() if value is not None}
-        numbers |= {"epochs_run": state.epoch, "best_epoch": state.best_epoch, "loss": state.history[-1]["loss"]}
+        numbers |= {"epochs_run": state.epoch, "best_epoch": state.best_epoch}
+        if isfinite(loss := state.history[-1]["loss"]):  # a run may diverge after the epoch that is kept
+            numbers["loss"] = loss
         if not getattr(self.loop.executor, "repeatable", True):
             numbers["repeatable"] = False
         numbers |= {"parameters": sum(parameter.numel() for parameter in self.model.parameters())}

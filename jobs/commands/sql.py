@@ -220,7 +220,10 @@ def _columns(made: dict[str, View]) -> Mapping[str, Sequence[str]]:
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, name: str, view: View) -> None:
-    rows = [{column: _json_text(row.get(column), kind) for column, kind in view.columns.items()} for row in view.rows]
+    rows = [
+        {column: _json_text(_plain(row.get(column)), kind) for column, kind in view.columns.items()}
+        for row in view.rows
+    ]
     shape = json.dumps([dict(view.columns)])
     # One parameter for all rows: inserting them one by one takes a second for a few thousand.
     connection.execute(

@@ -102,3 +102,10 @@ def test_parameters_that_are_tied_are_written_under_both_names(tmp_path: Path) -
     write_checkpoint(path, Checkpoint("a" * 64, RunState(), {}, {"model": named}))
     read = read_checkpoint(path, "a" * 64)
     assert read is not None and all(torch.equal(read.parts["model"][name], named[name]) for name in named)
+
+
+def test_a_transposed_view_of_a_tied_parameter_is_written(tmp_path: Path) -> None:
+    weight, path = torch.arange(6.0).reshape(2, 3), tmp_path / "tied.safetensors"
+    write_checkpoint(path, Checkpoint("a" * 64, RunState(), {}, {"model": {"one": weight, "two": weight.t()}}))
+    read = read_checkpoint(path, "a" * 64)
+    assert read is not None and torch.equal(read.parts["model"]["two"], weight.t())

@@ -93,3 +93,10 @@ def test_a_technique_without_mini_batches_says_so(trained, monkeypatch):
     monkeypatch.setattr("trainers.notebook.BatchExecutor", type("Other", (), {}))
     with pytest.raises(InputError, match="has no mini-batches of one process"):
         next(mini_batches(store, pipeline, "sage"))
+
+
+@pytest.mark.parametrize("wrong", [[0, 1, 10**6], [-1], [True, False], [0.5]])
+def test_ids_that_are_none_of_the_graph_are_refused(trained, wrong):
+    pipeline, store, *_ = trained
+    with pytest.raises(InputError, match="node_ids"):
+        open_trained(store, pipeline, "sage").logits(np.array(wrong))

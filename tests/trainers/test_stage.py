@@ -6,15 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load, load_file
 
 from assets.sampling.config import SamplingConfig
 from assets.storage.store import Store
+from jobs.commands.sql import query
 from kernels.errors import InputError
 from tests.trainers.graphs import random_graph, random_graph_artifacts
 from tests.trainers.runs import SAMPLING, train_small
 from trainers.config import ModelConfig, TrainConfig, TrainTable
 from trainers.devices.protocol import OverBudget
+from trainers.loop import Loop
 from trainers.run import train_table
 from trainers.stage import class_weights
 
@@ -226,3 +228,25 @@ def test_features_in_memory_are_verified_with_the_rows_that_nodes_have(tmp_path:
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"row_of\.npy is damaged"):
         train_table(Store(tmp_path), artifacts.inputs, TrainTable(name="x", hidden=4, features="memory"), SAMPLING, 5)
+
+
+def test_a_run_that_diverges_after_its_best_epoch_keeps_that_one(tmp_path, monkeypatch):
+    """Its weights are no numbers then, all nodes get one class, and that may score well."""
+    trained = Loop._finish_epoch
+
+    def diverging(loop):
+        if loop.state.epoch == 1:
+            loop.state.loss_sum = float("nan")
+            for parameter in loop.model.parameters():
+                parameter.data.fill_(float("nan"))
+            loop.evaluate = lambda: 1.0
+        trained(loop)
+
+    monkeypatch.setattr(Loop, "_finish_epoch", diverging)
+    model = train_small(tmp_path, epochs=2)
+    numbers = model.summary["numbers"]
+    assert numbers["best_epoch"] == 1 and "loss" not in numbers and numbers["epochs_run"] == 2
+    weights = load(model.file("weights.safetensors").read_bytes())
+    assert all(torch.isfinite(each).all() for each in weights.values())
+    rows = query(Store(tmp_path), "SELECT epoch, loss FROM metrics ORDER BY epoch").rows
+    assert rows[0][1] > 0 and rows[1] == (2, None)

@@ -214,6 +214,7 @@ def _splits(
 
 def _chosen(config: Config, mask: Array, where: str) -> Array:
     """Returns bool[N]: a mask, or the column `split` of several."""
+    mask = mask[:, None] if mask.ndim == 1 else mask
     if mask.ndim == 2:
         column = one_split(config.split) or 0
         if column >= mask.shape[1]:

@@ -158,7 +158,11 @@ def texts(archive: Archive, name: str, count: int | None) -> list[str] | None:
     if count is not None and header.shape[0] != count:
         raise InputError(f"{archive.path}: {name} has {header.shape[0]} entries for {count} nodes", FIX_FILE)
     found = archive.read(name)
-    return (np.char.decode(found, "utf-8") if found.dtype.kind == "S" else found).tolist()
+    try:
+        return (np.char.decode(found, "utf-8") if found.dtype.kind == "S" else found).tolist()
+    except UnicodeDecodeError as error:
+        problem = f"{archive.path}: {name} is not UTF-8: {error.reason}"
+        raise InputError(problem, f"save {name} as np.array(names, dtype=str)") from error
 
 
 def splits(split: int | None, archive: Archive, num_nodes: int) -> tuple[Array, Array, Array] | None:

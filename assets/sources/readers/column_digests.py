@@ -13,7 +13,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assets.sources.readers.duck import Duck, literal
+from assets.sources.readers.duck import Duck, path_literal
 from assets.storage.digests import BLOCK_BYTES, remembered_digests
 from kernels.errors import InputError
 
@@ -50,7 +50,7 @@ def _leaves(duck: Duck, path: Path) -> dict[str, tuple[list[tuple[Any, ...]], li
     """Returns column -> (rows of the schema below it, numbers of its leaf columns), by the schema, which lists a tree from the root."""
     sql = (
         "SELECT name, num_children, type, type_length, repetition_type, converted_type, scale, precision, logical_type "
-        f"FROM parquet_schema({literal(path)})"
+        f"FROM parquet_schema({path_literal(path)})"
     )
     (_, *nodes) = duck.rows(sql, str(path))
     found: dict[str, tuple[list[tuple[Any, ...]], list[int]]] = {}
@@ -72,7 +72,7 @@ def _chunks(duck: Duck, path: Path) -> dict[int, list[_Chunk]]:
     """Returns leaf column -> its chunks, in the order of the row groups."""
     sql = (
         "SELECT column_id, dictionary_page_offset, data_page_offset, total_compressed_size, row_group_num_rows, num_values, type, "
-        f"compression, encodings FROM parquet_metadata({literal(path)}) ORDER BY row_group_id, column_id"
+        f"compression, encodings FROM parquet_metadata({path_literal(path)}) ORDER BY row_group_id, column_id"
     )
     found: dict[int, list[_Chunk]] = {}
     for leaf, dictionary, data, num_bytes, *facts in duck.rows(sql, str(path)):

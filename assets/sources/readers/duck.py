@@ -43,6 +43,8 @@ class Duck:
         self._connection = duckdb.connect(
             ":memory:" if folder is None else str(folder / "staged.duckdb"), config=config
         )
+        # Times become text by it, in the same way on every machine; GLOBAL, since cursors have settings of their own.
+        self._connection.execute("SET GLOBAL TimeZone = 'UTC'")
 
     def __enter__(self) -> Duck:
         return self
@@ -120,6 +122,11 @@ def explained(text: str, where: str) -> InputError:
 def quoted(name: str) -> str:
     """Returns a column name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def path_literal(path: Path) -> str:
+    """Returns a path as a SQL literal that names this file alone: DuckDB takes [, * and ? for a pattern."""
+    return literal(re.sub(r"([\[*?])", r"[\1]", str(path)))
 
 
 def literal(text: str | Path) -> str:

@@ -124,8 +124,11 @@ def table_block(
 
 def list_width(table: TableFiles, name: str) -> int:
     """Returns the length of the first list of a column, 0 where the table has no rows."""
-    found = table.duck.rows(f"SELECT len({quoted(name)}) FROM {table.source(0)} LIMIT 1", str(table.paths[0]))
-    return int(found[0][0] or 0) if found else 0
+    for number, path in enumerate(table.paths):  # a file may have no rows
+        found = table.duck.rows(f"SELECT len({quoted(name)}) FROM {table.source(number)} LIMIT 1", str(path))
+        if found:
+            return int(found[0][0] or 0)
+    return 0
 
 
 def _refuse_ragged(table: TableFiles, rows: Rows, number: int, name: str, width: int) -> None:

@@ -25,12 +25,13 @@ from pathlib import Path
 from typing import TextIO
 
 from assets.sources.readers.arrow_stream import Column
-from assets.sources.readers.duck import FIX_FILE, Duck, literal, quoted
+from assets.sources.readers.duck import FIX_FILE, Duck, literal, path_literal, quoted
 from kernels.errors import InputError
 
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 NUMBERS = (*INTEGERS, "UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE", "BOOLEAN")
 PARQUET, CSV = (".parquet", ".pq"), (".csv", ".tsv")
+BIGINT = re.compile(r"0|-?[1-9]\d{0,18}")
 WHOLE_NUMBER = re.compile(r"0|-?[1-9]\d{0,17}")
 
 
@@ -144,12 +145,12 @@ class TableFiles:
         """Returns what stands after FROM for one file."""
         path = self.paths[number]
         if not self.is_csv:
-            return f"read_parquet({literal(path)})"
+            return _parquet(path)
         columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in self._schemas[number])
         packed = "gzip" if path.suffix == ".gz" else "none"
         return (
-            f"read_csv({literal(path)}, columns={{{columns}}}, auto_detect=false, header={str(self.header).lower()}, strict_mode=true, "
-            f"null_padding=false, delim={literal(self.delimiter(path))}, quote='\"', escape='\"', compression='{packed}')"
+            f"read_csv({path_literal(path)}, columns={{{columns}}}, auto_detect=false, header={str(self.header).lower()}, "
+            f"strict_mode=true, null_padding=false, delim={literal(self.delimiter(path))}, quote='\"', escape='\"', compression='{packed}')"
         )
 
     def count(self) -> int:
@@ -168,10 +169,13 @@ class TableFiles:
 
     def begins_with_integer(self, name: str) -> bool:
         """Tells whether the first value of a CSV column is a whole number; one that is not comes to light later."""
-        path = self.paths[0]
-        with _reading_text(path) as file:
-            row = next(csv.DictReader(file, delimiter=self.delimiter(path)), {})
-        return WHOLE_NUMBER.fullmatch((row.get(name) or "").strip(" \t")) is not None
+        for path in self.paths:  # one without rows says nothing
+            with _reading_text(path) as file:
+                row = next(csv.DictReader(file, delimiter=self.delimiter(path)), None)
+            if row is not None:
+                text = (row.get(name) or "").strip(" \t")
+                return BIGINT.fullmatch(text) is not None and -(2**63) <= int(text) < 2**63
+        return False
 
     def delimiter(self, path: Path) -> str:
         """Returns what separates the fields of a CSV file."""
@@ -179,12 +183,13 @@ class TableFiles:
 
     def _schema(self, path: Path) -> dict[str, str]:
         if file_kind(path) == "parquet":
-            found = self.duck.rows(f"DESCRIBE SELECT * FROM read_parquet({literal(path)})", str(path))
+            found = self.duck.rows(f"DESCRIBE SELECT * FROM {_parquet(path)}", str(path))
+            _refuse_renamed(self.duck, path, [name for name, *_ in found])
             return {name: kind for name, kind, *_ in found}
         with _reading_text(path) as file:
             header = next(csv.reader(file, delimiter=self.delimiter(path)), [])
-        if header and not self.header:
-            header = [f"c{column}" for column in range(len(header))]
+        if not self.header and path.stat().st_size:  # a first line that is empty is one empty field
+            header = [f"c{column}" for column in range(len(header) or 1)]
         repeated = sorted({name for name in header if header.count(name) > 1})
         if not header or repeated or "" in header:
             what = (
@@ -192,6 +197,31 @@ class TableFiles:
             )
             raise InputError(f"{path}: the header line {what}", "begin the file with a line of distinct column names")
         return dict.fromkeys(header, "VARCHAR")
+
+
+def _parquet(path: Path) -> str:
+    """Returns a Parquet file as a table; folders called KEY=VALUE add no column."""
+    return f"read_parquet({path_literal(path)}, hive_partitioning = false)"
+
+
+def _refuse_renamed(duck: Duck, path: Path, names: Sequence[str]) -> None:
+    """Refuses columns that DuckDB tells apart by another name, since they differ only in case.
+
+    Raises:
+        InputError: there are such columns.
+    """
+    lower: dict[str, str] = {}
+    if len({name.lower() for name in names}) == len(names) and not any("_" in name for name in names):
+        return
+    sql = f"SELECT name, num_children FROM parquet_schema({path_literal(path)})"
+    (_, *nodes), place = duck.rows(sql, str(path)), 0
+    while place < len(nodes):
+        name, below = str(nodes[place][0]), 1
+        if (other := lower.setdefault(name.lower(), name)) != name:
+            raise InputError(f"{path}: columns '{other}' and '{name}' differ only in case", "rename one of them")
+        while below:
+            below += (nodes[place][1] or 0) - 1
+            place += 1
 
 
 def expand(patterns: Sequence[Path], key: str) -> list[Path]:
