@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 
 import torch
@@ -160,7 +161,7 @@ class Loop:
             started = time.perf_counter()
             row["valid"] = score = self.evaluate()
             self.timing.evaluate_seconds.append(round(time.perf_counter() - started, 4))
-            self._note_score(score)
+            self._note_score(score, isfinite(loss))
         # A technique may have something to say of an epoch, too.
         row |= getattr(self.executor, "epoch_numbers", lambda epoch: {})(state.epoch)
         state.history.append(row)
@@ -168,19 +169,14 @@ class Loop:
         state.epoch, state.position, state.loss_sum = state.epoch + 1, 0, 0.0
         self._save()
 
-    def _note_score(self, score: float) -> None:
+    def _note_score(self, score: float, finite: bool) -> None:
         state = self.state
-        better = state.best_score is None or (score > state.best_score and self._weights_are_finite())
-        if better:
+        # A model that diverged may score by chance, since all its nodes get one class.
+        if state.best_score is None or (score > state.best_score and finite):
             state.best_score, state.best_epoch, state.waited = score, state.epoch + 1, 0
             self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
         else:
             state.waited += 1
-
-    def _weights_are_finite(self) -> bool:
-        """Whether the model can be kept: one that diverged may score by chance, since all its nodes get one class."""
-        values = self.model.state_dict().values()
-        return all(bool(torch.isfinite(each).all()) for each in values if each.is_floating_point())
 
     def _settled_loss(self) -> float:
         """Makes the epoch's sum of losses a number and returns it; waits for the device where it holds the sum."""
