@@ -14,6 +14,7 @@ import numpy as np
 
 from assets.samples.read import Samples
 from assets.sampling.config import Neighbours, SamplingConfig
+from assets.storage.user_code import code_digests
 from assets.storage.version import canonical
 from kernels.errors import InputError
 from kernels.sampling.epoch_plan import Plan
@@ -89,8 +90,14 @@ def require_samples(samples: Samples, plan: Plan, epochs: int, sampling: Samplin
     Raises:
         InputError: the samples were drawn otherwise, or are too few.
     """
-    names = [name for name, value in Neighbours.__dataclass_fields__.items() if "hashed" not in value.metadata]
-    # A key that has its default does not stand in the stored config.
-    names += [name for name in canonical(sampling) if name in Neighbours.__dataclass_fields__ and name not in names]
+    artifact = samples.artifact
+    # A key that is added later and has its default stands in neither of the two; one that differs stands in one at least.
+    said = {*canonical(sampling), *artifact.config}
+    names = [
+        name for name, key in Neighbours.__dataclass_fields__.items() if "hashed" not in key.metadata or name in said
+    ]
     needs = {"seed": seed, "batch_size": plan.batch_size} | {name: getattr(sampling, name) for name in names}
     samples.require_batches(plan.num_batches, min(epochs, plan.reuse or epochs), needs)
+    if dict(artifact.manifest.get("raw") or {}) != dict(code_digests({"sampling": sampling.method})):
+        problem = f"{artifact.label} was drawn by another version of {sampling.method}"
+        raise InputError(problem, "build the samples of this pipeline again: graphmill build PIPELINE")

@@ -100,6 +100,15 @@ def test_other_samples_are_refused(tmp_path: Path, stored: Any, graph: Graph) ->
         list(OnlineSource(wrong, MemorySource(graph.features), [StoredSampler(open_samples(stored))]).batches(0))
 
 
+def test_samples_that_were_drawn_with_replacement_are_others(tmp_path: Path, graph: Graph) -> None:
+    """The run's key has its default, so only the stored one says it."""
+    plain = SamplingConfig(fanouts=(4, 3), batch_size=32)
+    drawn = open_samples(build_samples(tmp_path, replace=True))
+    with pytest.raises(InputError, match="config replace: stored True, expected False"):
+        require_samples(drawn, batching_of(graph).plan, 1, plain, seed=5)
+    require_samples(drawn, batching_of(graph).plan, 1, replace(plain, replace=True), seed=5)
+
+
 def test_a_flipped_bit_ends_training_with_the_batch_and_the_command(tmp_path: Path) -> None:
     stored = build_samples(tmp_path)
     samples = open_samples(stored)
