@@ -110,6 +110,8 @@ class CachedSource:
         else:
             slots, staged = self._staged(node_ids, slots)
         gather_tiered(slots, Tiers(**self._tiers, staged=staged), kernel_array(out), threads=self.behind.threads)
+        if self.device.remote and not self.direct:
+            device_of(out).synchronize()  # the staged rows are lent to another batch when this ends
         self._book(slots, ledger)
         if self.device.remote:
             ledger.move(SLOTS, requests=1, asked_bytes=slots.nbytes, moved_bytes=slots.nbytes)

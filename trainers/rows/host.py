@@ -18,6 +18,7 @@ from torch import Tensor
 
 from assets.storage.filesystem import reporting_full_disk
 from kernels.chunks.move_rows import add_rows, place_rows
+from kernels.cuda.device import device_of
 from kernels.rows.gather import gather
 from kernels.types import Array
 from trainers.devices.protocol import Device, kernel_array
@@ -81,6 +82,7 @@ class HostRows:
         gather(self.values, ids, staged, threads=self.threads)
         places = None if rows is None else self.device.send([rows], IDS, ledger)[0]
         place_rows(staged, None, out, places)
+        device_of(out).synchronize()  # the staged rows are lent again when this ends
 
     def load_into(self, ids: Array, out: Tensor, rows: Array | None, device: Device, ledger: Ledger) -> tuple[int, int]:
         """Does what `load` does; returns (rows, bytes) that crossed the link for it."""

@@ -174,6 +174,9 @@ class TableSource:
         if on_device(out):
             slots, tiers = self.staged(node_ids, device_of(out))
             gather_tiered(slots, tiers, out)
+            if not self.pinned:
+                # The pool lends the copied rows again as soon as nobody holds them; the kernel may still read them then.
+                device_of(out).synchronize()
             ledger.move(SLOTS, requests=1, asked_bytes=slots.nbytes, moved_bytes=slots.nbytes)
         else:
             gather(self.rows, node_ids, kernel_array(out), threads=self.threads, row_of=self.row_of)
