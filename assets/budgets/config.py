@@ -44,7 +44,8 @@ class MemoryConfig:
                 try:
                     parse_size(value, 0)
                 except InputError as error:
-                    remedy = 'write "auto", a size such as "2GiB", or a share of the features such as "10%" or "5x"'
+                    share = '"10%" or "5x"' if name == "disk" else '"10%"'
+                    remedy = f'write "auto", a size such as "2GiB", or a share of the features such as {share}'
                     raise InputError(f"{name} = {value!r}: {error.problem}", remedy) from error
 
 

@@ -19,7 +19,7 @@ from assets.building.stage import Progress
 from assets.samples.read import Samples
 from assets.sizes import format_bytes
 from kernels.disk_cache.segment_plan import stored_bytes
-from kernels.disk_cache.segment_size import SegmentSizes
+from kernels.disk_cache.segment_size import EXACT_SIZES, SegmentSizes
 from kernels.disk_cache.segments import disk_state, split_segment
 from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES
@@ -124,9 +124,11 @@ def choose_size(
     most_rows = limits.disk_bytes // limits.row_bytes if limits.row_bytes else sizes.rows(1)
     if limits.segment_size:
         size = min(limits.segment_size, batches.num_batches)
-        size = size if size in set(sizes.sizes()) else None
-        if size is None:
-            raise InputError(f"segment_size = {limits.segment_size}", "give a smaller size, or 0 for the search")
+        counted = list(sizes.sizes())
+        if size not in counted:
+            below, above = max(n for n in counted if n < size), min(n for n in counted if n > size)
+            problem = f"segment_size = {size}: of {batches.num_batches:,} batches not every size above {EXACT_SIZES:,} is counted"
+            raise InputError(problem, f"give {below} or {above}, or 0 for the search")
         if not _fits(batches, slot, sizes, size, limits):
             problem = f"segment_size = {size} needs about {format_bytes(sizes.rows(size) * limits.row_bytes)} of disk"
             raise InputError(

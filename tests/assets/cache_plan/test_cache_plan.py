@@ -1,5 +1,6 @@
 """The cache plan: every row in one tier, budgets kept, the summary equal to a recount, the same bytes at any thread count."""
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from assets.cache_plan.segment_size import SegmentChoice
 from assets.cache_plan.stage import CACHE_PLAN
 from assets.samples.read import open_samples
 from assets.storage.store import Store
+from kernels.disk_cache.segment_size import SegmentSizes
 from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from kernels.rows.slots import NO_FEATURES
@@ -241,3 +243,10 @@ def test_rows_without_columns_have_no_copies():
     for order in ("auto", "copies"):
         planner: Any = SimpleNamespace(choice=choice)  # nothing is planned
         assert layout.choose_layout(planner, order, Silent()) == ("filled", [(0, 1), (1, 2)])
+
+
+def test_of_many_batches_the_nearest_sizes_are_named(made, monkeypatch):
+    monkeypatch.setattr("assets.cache_plan.segment_size.SegmentSizes", partial(SegmentSizes, exact_sizes=2))
+    with pytest.raises(InputError, match=r"segment_size = 5: of 7 batches(?s:.*)give 4 or 7, or 0 for the search"):
+        plan(made, segment_size=5)
+    assert plan(made, segment_size=4).summary["numbers"]["segment_size"] == 4
