@@ -9,6 +9,7 @@ started for the same difference; as soon as anything else is asked for, or anyth
 """
 
 import hashlib
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,9 @@ UNFINISHED = (
     DagsterRunStatus.CANCELING,
 )
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 300.0, 21600.0
+MOMENT_SECONDS = 45.0
+"""Longer than the daemon takes from an answer to the run, and shorter than the time between two looks: what could not be started is asked
+for again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,9 +130,8 @@ def decide(
         priority: of the run among those that wait.
     """
     versions, name = Versions(), steps[0].pipeline
-    waiting = instance.get_runs(RunsFilter(tags={PIPELINE_TAG: name}, statuses=list(UNFINISHED)), limit=1)
-    if waiting:
-        return dg.SkipReason(f"run {waiting[0].run_id[:8]} of {name} is on its way")
+    if waiting := run_on_its_way(instance, name):
+        return waiting
     try:
         wanted = find_difference(instance, store, steps, versions)
         require_inputs(store, wanted, versions)
@@ -151,6 +154,47 @@ def decide(
         asset_selection=[key_of(each.step) for each in wanted],
         tags={DIFFERENCE_TAG: named, PRIORITY_TAG: str(priority), "graphmill/why": _in_words(wanted)},
     )
+
+
+def run_on_its_way(instance: dg.DagsterInstance, pipeline: str) -> dg.SkipReason | None:
+    """Returns why nothing is asked for while a run of the pipeline is not over; None where none is."""
+    waiting = instance.get_runs(RunsFilter(tags={PIPELINE_TAG: pipeline}, statuses=list(UNFINISHED)), limit=1)
+    return dg.SkipReason(f"run {waiting[0].run_id[:8]} of {pipeline} is on its way") if waiting else None
+
+
+class OneAsker:
+    """Lets one of a pipeline's schedule and sensor ask at a time: both may tick in the same second, and both would find no run on its way.
+
+    A run that was asked for is in the history a moment later. Until then the other asker is told to wait. The daemon evaluates both in one
+    process, so this is remembered in memory.
+    """
+
+    def __init__(self, pipeline: str) -> None:
+        self.pipeline = pipeline
+        self._lock = threading.Lock()
+        self._last: tuple[str, float] | None = None
+
+    def let_through(
+        self, answer: dg.RunRequest | dg.SkipReason, *, asker: str, instance: dg.DagsterInstance, now: float
+    ) -> dg.RunRequest | dg.SkipReason:
+        """Returns the answer of a tick, or why its run is not started.
+
+        Args:
+            answer: of `decide`.
+            asker: name of the schedule or sensor.
+            instance: the history.
+            now: seconds since 1970, later than the look at the history that `answer` is based on.
+        """
+        if isinstance(answer, dg.SkipReason):
+            return answer
+        with self._lock:
+            # What the other one asked for while this tick compared versions is either in the history by now or less than a moment old.
+            if self._last is not None and self._last[0] != asker and abs(now - self._last[1]) < MOMENT_SECONDS:
+                return dg.SkipReason(f"{self._last[0]} asked for a run of {self.pipeline} a moment ago")
+            if waiting := run_on_its_way(instance, self.pipeline):
+                return waiting
+            self._last = (asker, now)
+            return answer
 
 
 def difference_name(wanted: Sequence[Wanted]) -> str:

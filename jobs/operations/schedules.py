@@ -16,7 +16,7 @@ from assets.definitions import Surroundings, group_of
 from assets.pipeline.file import Pipeline
 from assets.pipeline.schedule import ScheduleTable
 from assets.pipeline.steps import Step
-from jobs.operations.difference import decide
+from jobs.operations.difference import OneAsker, decide
 
 REFRESH_SECONDS = 60
 """Between two looks of a refresh sensor. One look reads the small raw files again; digests of large ones are remembered."""
@@ -51,8 +51,11 @@ def schedules_of(
         return [], []
     job, steps = jobs[table.job], list(selections[table.job])
 
-    def tick(instance: dg.DagsterInstance, *, patient: bool) -> dg.RunRequest | dg.SkipReason:
-        return decide(instance, around.store, steps, now=time(), patient=patient, priority=table.priority)
+    one = OneAsker(pipeline.name)
+
+    def tick(instance: dg.DagsterInstance, asker: str, *, patient: bool) -> dg.RunRequest | dg.SkipReason:
+        answer = decide(instance, around.store, steps, now=time(), patient=patient, priority=table.priority)
+        return one.let_through(answer, asker=asker, instance=instance, now=time())
 
     schedules = [_schedule(pipeline, table, job, tick)] if table.cron else []
     return schedules, [_refresh(pipeline, table, job, tick)] if table.refresh else []
@@ -63,7 +66,7 @@ Tick = Callable[..., dg.RunRequest | dg.SkipReason]
 
 def _schedule(pipeline: Pipeline, table: ScheduleTable, job: Any, tick: Tick) -> dg.ScheduleDefinition:
     def evaluate(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        return tick(context.instance, patient=False)
+        return tick(context.instance, schedule_name(pipeline.name), patient=False)
 
     on, off = dg.DefaultScheduleStatus.RUNNING, dg.DefaultScheduleStatus.STOPPED
     return dg.ScheduleDefinition(
@@ -80,7 +83,7 @@ def _schedule(pipeline: Pipeline, table: ScheduleTable, job: Any, tick: Tick) ->
 
 def _refresh(pipeline: Pipeline, table: ScheduleTable, job: Any, tick: Tick) -> dg.SensorDefinition:
     def evaluate(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        return tick(context.instance, patient=True)
+        return tick(context.instance, refresh_name(pipeline.name), patient=True)
 
     on, off = dg.DefaultSensorStatus.RUNNING, dg.DefaultSensorStatus.STOPPED
     return dg.SensorDefinition(

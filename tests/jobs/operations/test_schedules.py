@@ -13,7 +13,13 @@ from assets.pipeline.file import load_pipeline
 from assets.pipeline.steps import Versions
 from assets.storage.store import Store
 from jobs.definitions import build_defs
-from jobs.operations.difference import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS
+from jobs.operations.difference import (
+    FIRST_WAIT_SECONDS,
+    LONGEST_WAIT_SECONDS,
+    MOMENT_SECONDS,
+    PIPELINE_TAG,
+    find_difference,
+)
 from jobs.runs.listed import listed_in_ui
 from trainers.config import TrainTable
 
@@ -70,9 +76,9 @@ class Days:
         pipeline = load_pipeline(self.path, TrainTable)
         return pipeline, build_defs([pipeline], Surroundings(store=self.store))
 
-    def tick(self, instance, kind="sensor"):
-        """Evaluates the sensor or the schedule as the daemon does."""
-        _, definitions = self.definitions()
+    def tick(self, instance, kind="sensor", definitions=None):
+        """Evaluates the sensor or the schedule as the daemon does, of definitions that were just loaded unless they are given."""
+        definitions = definitions or self.definitions()[1]
         repository = definitions.get_repository_def()
         if kind == "sensor":
             (sensor,) = definitions.sensors
@@ -102,6 +108,32 @@ def days(tmp_path, monkeypatch):
 
 def names(request):
     return [key.path[-1] for key in request.asset_selection]
+
+
+@pytest.mark.parametrize("earlier, later", [("sensor", "schedule"), ("schedule", "sensor")])
+def test_of_two_ticks_in_one_second_one_starts_a_run(days, earlier, later):
+    loaded = days.definitions()[1]
+    with dg.instance_for_test() as instance:
+        asked = days.tick(instance, earlier, loaded)
+        assert names(asked) == ["graph", "features", "hotness"]
+        assert "asked for a run of mine a moment ago" in days.tick(instance, later, loaded).skip_message
+        # A run that could not be started is asked for again: by the same one at any time, by the other one later.
+        assert days.tick(instance, earlier, loaded).run_key == asked.run_key
+        days.now += MOMENT_SECONDS
+        assert days.tick(instance, later, loaded).run_key == asked.run_key
+
+
+def test_a_run_that_appears_while_a_tick_compares_is_the_only_one(days, monkeypatch):
+    loaded = days.definitions()[1]
+    with dg.instance_for_test() as instance:
+
+        def compare(*args):
+            found = find_difference(*args)
+            instance.create_run_for_job(loaded.resolve_job_def("mine__all"), tags={PIPELINE_TAG: "mine"})
+            return found
+
+        monkeypatch.setattr("jobs.operations.difference.find_difference", compare)
+        assert "is on its way" in days.tick(instance, "schedule", loaded).skip_message
 
 
 def test_a_sensor_asks_for_what_differs_and_for_nothing_else(days):
