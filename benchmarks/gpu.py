@@ -135,7 +135,8 @@ class Place:
 
     def __init__(self, topology: Topology, device: Device):
         self.topology, self.device = topology, device
-        self.there = place_topology(topology, "device", device) if device.remote else topology
+        with device.preparing():
+            self.there = place_topology(topology, "device", device) if device.remote else topology
         self.kernels: KernelDevice | None = device_of(self.there.in_degree) if device.remote else None
 
     def sampler(self) -> Any:

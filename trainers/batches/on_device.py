@@ -40,7 +40,7 @@ SIZE_BYTES = 8 * NUM_SIZES
 
 
 def place_topology(topology: Topology, where: str, device: Device) -> Topology:
-    """Returns the topology where a device samples from it.
+    """Returns the topology where a device samples from it; call it in `device.preparing()`, for other streams will read it.
 
     Args:
         topology: mapped or in memory.
@@ -61,7 +61,7 @@ def place_topology(topology: Topology, where: str, device: Device) -> Topology:
 
 
 def place_tables(tables: AliasTables, where: str, device: Device) -> AliasTables:
-    """Returns alias tables where a device draws from them.
+    """Returns alias tables where a device draws from them; call it in `device.preparing()`, for other streams will read them.
 
     Args:
         tables: mapped or in memory.

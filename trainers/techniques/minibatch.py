@@ -54,9 +54,10 @@ def _on_device(run: Run) -> OnDeviceSource:
     if why := sampling.cpu_alone():
         raise InputError(f"topology = {where!r} samples on the device, but {why}", "remove the key topology")
     device, batching = run.features.device, run.batching
-    topology = place_topology(run.graph.topology, where, device)
-    kernels = device_of(topology.in_degree)
-    sampler = _device_sampler(run, topology, where, kernels)
+    with device.preparing():  # at whose end all of it is there, on whatever stream batches are drawn
+        topology = place_topology(run.graph.topology, where, device)
+        kernels = device_of(topology.in_degree)
+        sampler = _device_sampler(run, topology, where, kernels)
     return OnDeviceSource(batching, run.features.source, sampler, kernels, where == "uva")
 
 
