@@ -9,14 +9,15 @@ The batch of part p in round r has the step r P + p, and its position is counted
 With reuse, rounds are permuted and stay whole. The order of all seeds is drawn once and each part takes its own from it, so with one part
 the plan is `EpochPlan`, to the last key.
 
-Cost: the permutation of all seeds, once per epoch, at every rank. Not checked: that parts have about equally many seeds; where they have
-not, batches of the smaller parts are small, and their ranks wait.
+Cost: the permutation of all seeds, once per epoch, at every rank; seeds are counted by part once per plan. Not checked: that parts have
+about equally many seeds; where they have not, batches of the smaller parts are small, and their ranks wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -65,12 +66,14 @@ class PartPlan(ReusedEpochs):
             problem = f"parts of shape {list(parts.shape)} for {len(self.train_ids)} seeds"
             raise InputError(problem, f"give one part in 0..{self.num_parts - 1} per seed")
 
-    @property
+    @cached_property
     def counts(self) -> Array:
-        """i64[P]: seeds of each part."""
-        return np.bincount(self.seed_parts, minlength=self.num_parts)
+        """i64[P]: seeds of each part; read-only."""
+        counts = np.bincount(self.seed_parts, minlength=self.num_parts)
+        counts.setflags(write=False)
+        return counts
 
-    @property
+    @cached_property
     def rounds(self) -> int:
         """Rounds of an epoch: max over parts of ceil(n_p / batch_size)."""
         return -(-int(self.counts.max()) // self.batch_size)
@@ -92,20 +95,22 @@ class PartPlan(ReusedEpochs):
 
     def _batches(self, train_epoch: int, start: int) -> Iterator[PlannedBatch]:
         epoch = self.sampling_epoch(train_epoch)
-        seeds, order, counts = self._seeds(epoch), self.order(train_epoch, self.rounds), self.counts
+        seeds, order, counts = self._seeds(epoch), self.order(train_epoch, self.rounds), self.counts.tolist()
+        group, group_seeds, counted = [], 0, -1
         for position in range(start, self.num_batches):
             place, part = divmod(position, self.num_parts)
             first = place - place % self.accumulate
-            group = order[first : first + self.accumulate]
-            low, high = self._cut(order[place], int(counts[part]))
+            if first != counted:
+                group, counted = order[first : first + self.accumulate], first
+                cuts = [self._cut(round_, count) for round_ in group for count in counts]
+                group_seeds = sum(high - low for low, high in cuts)
+            low, high = self._cut(order[place], counts[part])
             yield PlannedBatch(
                 key=BatchKey(int(self.stream), epoch, order[place] * self.num_parts + part),
                 seeds=seeds[part][low:high],
                 position=position,
                 group=(position - first * self.num_parts, len(group) * self.num_parts),
-                group_seeds=sum(
-                    high - low for each in group for n in counts.tolist() for low, high in (self._cut(each, n),)
-                ),
+                group_seeds=group_seeds,
             )
 
     def _seeds(self, epoch: int) -> list[Array]:

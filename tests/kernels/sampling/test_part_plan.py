@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.errors import InputError
+from kernels.sampling import part_plan
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.part_plan import PartPlan
 
@@ -75,6 +76,18 @@ def test_one_part_is_the_plan_of_an_epoch(count, batch_size, reuse, accumulate, 
         assert getattr(one, name) == getattr(plain, name)
     for left, right in zip(one.batches(epoch), plain.batches(epoch), strict=True):
         assert left.seeds.tolist() == right.seeds.tolist() and left._replace(seeds=0) == right._replace(seeds=0)
+
+
+def test_seeds_are_counted_once_per_plan_and_not_per_batch(monkeypatch):
+    calls, bincount = [], np.bincount
+
+    def counted(values, **more):
+        calls.append(len(values))
+        return bincount(values, **more)
+
+    monkeypatch.setattr(part_plan.np, "bincount", counted)
+    plan = PartPlan(np.arange(1000), np.arange(1000) % 8, 8, 5, 0, accumulate=4)
+    assert len(list(plan.batches(0))) == 200 and len(calls) <= 2
 
 
 def test_mistakes_are_told():
