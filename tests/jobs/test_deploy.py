@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from jobs.commands.ui import ADDRESS
+
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 
@@ -36,6 +38,27 @@ def test_the_image_copies_what_there_is():
         assert all((ROOT / source).exists() for source in sources), line
     packages = {path.name for path in ROOT.iterdir() if (path / "__init__.py").is_file()} - {"tests", "benchmarks"}
     assert packages <= set(re.findall(r"^COPY (\w+) ", text, re.M))
+
+
+def test_the_image_is_built_for_processors_other_than_the_builders():
+    """setup.py builds for the machine at hand unless `GRAPHMILL_MARCH` is set; other nodes may lack its instructions."""
+    assert 'os.environ.get("GRAPHMILL_MARCH", "native")' in (ROOT / "setup.py").read_text()
+    build = (DEPLOY / "Dockerfile").read_text().split("\nFROM ")[1]
+    default = re.search(r"^ARG GRAPHMILL_MARCH=(\S+)$", build, re.M)
+    handed_on = re.search(r"^ENV (?:.* )?GRAPHMILL_MARCH=\$GRAPHMILL_MARCH\b", build, re.M)
+    assert default and default[1] != "native" and handed_on
+    assert default.start() < handed_on.start() < build.index("-e .")
+
+
+def test_the_page_runs_the_image_where_its_ui_can_be_reached():
+    """The UI listens on the loopback address, which is the container's own unless it shares the host's network."""
+    assert '"ui"' in re.findall(r"^CMD (.+)$", (DEPLOY / "Dockerfile").read_text(), re.M)[-1]
+    assert ADDRESS == "127.0.0.1"
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    runs = re.findall(r"^docker run .*graphmill$", page, re.M)
+    assert runs and all("--network host" in line for line in runs)
+    for place in ("/home/graphmill/data", "/pipelines"):
+        assert all(f":{place}" in line for line in runs)
 
 
 def test_no_secret_stands_in_them():
