@@ -33,7 +33,14 @@ LAST_STAMP = 2**32 - 2
 SIZES = 5
 """What is known of a layer at its end: destinations, edges, nodes, the first fault, entries of alias tables that were read so far."""
 
+STATE = SIZES + 1
+"""What is known of a batch while it is sampled: the above, and the edges that a layer wants whose number only the graph knows."""
+
+WAIT_BYTES = 8
+"""What is downloaded while a layer is sampled whose number of edges only the graph knows."""
+
 MOST_EDGES = 2**31 - 1
+TOO_MANY = "lower batch_size or fanouts: local ids are 32 bits wide"
 FAULTS = {2: "seed at position {} is repeated", 3: "position {} of the topology names no node of the graph"}
 
 
@@ -56,7 +63,7 @@ class Batch:
     Attributes:
         stamp: of the batch.
         nodes: ids[most], the nodes that have a local id so far come first.
-        state: i64[5]; kernels/cuda/sampling/layer.cuh says of what.
+        state: i64[STATE]; kernels/cuda/sampling/layer.cuh says of what.
     """
 
     stamp: np.uint64
@@ -134,7 +141,7 @@ class CudaSampler:
         device, num_layers = self.device, len(self.fanouts)
         seeds, stamp = self._check_seeds(seeds), self._next_stamp()
         bounds = self._bounds(len(seeds))
-        nodes, state = device.empty((max(1, bounds[-1]),), self._id_name), device.zeros((SIZES,), np.int64)
+        nodes, state = device.empty((max(1, bounds[-1]),), self._id_name), device.zeros((STATE,), np.int64)
         sent = device.upload(seeds)
         num_seeds = np.int32(len(seeds))
         self._launch("begin", 1, self._at(state), num_seeds)
@@ -184,7 +191,10 @@ class CudaSampler:
         ends = device.running_sums(self._count(most, fanout, layer_key, batch))
         space = self._space(most, fanout)
         if space is None:
-            space = int(device.download(ends[-1:])[0]) if most else 0
+            space = int(device.download(state[SIZES:STATE])[0]) if most else 0
+            if space > MOST_EDGES:
+                problem = f"a layer takes all {space:,} neighbours of up to {most:,} nodes"
+                raise InputError(problem, TOO_MANY)
         self._launch("open_layer", 1, self._at(ends), np.int32(most), self._at(state))
         reached, of_row = device.empty((space,), self._id_name), device.empty((space,), np.int32)
         positions = device.empty((space,), np.int64) if wants else None
@@ -247,7 +257,7 @@ class CudaSampler:
         space = most * fanout if self._replace else min(most * fanout, self.topology.num_edges)
         if space > MOST_EDGES:
             problem = f"a layer of up to {most:,} nodes with {fanout} neighbours each may have {space:,} edges"
-            raise InputError(problem, "lower batch_size or fanouts: local ids are 32 bits wide")
+            raise InputError(problem, TOO_MANY)
         return space
 
     def _check_seeds(self, seeds: Any) -> Any:

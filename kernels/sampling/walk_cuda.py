@@ -16,7 +16,7 @@ import numpy as np
 
 from kernels.cuda.device import KernelDevice
 from kernels.errors import InputError
-from kernels.sampling.sample_cuda import MOST_EDGES, Batch, CudaSampler, Edges
+from kernels.sampling.sample_cuda import MOST_EDGES, TOO_MANY, Batch, CudaSampler, Edges
 from kernels.sampling.walk import Walks
 from kernels.types import Block, Topology
 
@@ -87,5 +87,5 @@ class CudaWalkSampler(CudaSampler):
         space = most * self._keep(fanout)
         if space > MOST_EDGES:
             problem = f"a layer of up to {most:,} nodes with {self._keep(fanout)} sources each may have {space:,} edges"
-            raise InputError(problem, "lower batch_size or fanouts: local ids are 32 bits wide")
+            raise InputError(problem, TOO_MANY)
         return space

@@ -23,7 +23,7 @@ from kernels.sampling.alias import AliasTables
 from kernels.sampling.coefficients_cuda import gcn_weights_cuda, sum_weights_cuda
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.sample_cuda import SIZES as NUM_SIZES
-from kernels.sampling.sample_cuda import CudaSampler
+from kernels.sampling.sample_cuda import WAIT_BYTES, CudaSampler
 from kernels.types import Block, Topology
 from trainers.batches.batch import MiniBatch, batch_bytes, count_inputs, planned_batch, tensors_of
 from trainers.batches.flow import Task, Work
@@ -122,7 +122,7 @@ class OnDeviceSource:
             blocks = tuple(self._weighted(block) for block in blocks)
         sent = len(item.seeds) * blocks[0].src_ids.itemsize
         moved.move(SEEDS, requests=1, asked_bytes=sent, moved_bytes=sent)
-        sizes = len(blocks) * SIZE_BYTES + 4 * sum(self.sampler.waits(fanout) for fanout in self.sampler.fanouts)
+        sizes = len(blocks) * SIZE_BYTES + WAIT_BYTES * sum(map(self.sampler.waits, self.sampler.fanouts))
         moved.move(SIZES, requests=1, asked_bytes=sizes, moved_bytes=sizes)
         if self.uva:
             read = self.sampler.topology_bytes(blocks)

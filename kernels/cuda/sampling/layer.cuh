@@ -2,7 +2,8 @@
 //
 // The map has one entry per node: the stamp of the batch in the upper half, newer stamps smaller, and in the lower half the local id, or, until
 // it is known, NEW and the first edge that reached the node. Its least value is found by atomics on integers, so the order of threads does not
-// matter. Sizes stay in `state`: nodes so far, destinations of the layer, its edges, the first fault, entries of alias tables that were read.
+// matter. Sizes stay in `state`: nodes so far, destinations of the layer, its edges, the first fault, entries of alias tables that were read,
+// and, where only the graph knows how many there may be, edges that the layer wants: a sum of 64 bits, since running sums have 32.
 #pragma once
 
 #include "base/rng.h"
@@ -15,7 +16,7 @@ typedef unsigned long long u64;
 typedef long long i64;
 
 constexpr unsigned NEW = 0x80000000u;
-constexpr int NODES = 0, DESTINATIONS = 1, EDGES = 2, FAULT = 3, READS = 4;
+constexpr int NODES = 0, DESTINATIONS = 1, EDGES = 2, FAULT = 3, READS = 4, WANTED = 5;
 constexpr int BAD_NEIGHBOUR = 3;
 
 __device__ inline i64 thread_number() { return static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; }
@@ -29,6 +30,11 @@ __device__ inline void note(i64* state, int kind, i64 place) {
 __device__ inline i64 num_taken(i64 degree, int fanout, bool replace) {
     if (fanout < 0 || degree == 0) return degree;
     return replace || degree > fanout ? fanout : degree;
+}
+
+// Adds what a thread counted to the edges that the layer wants.
+__device__ inline void want(i64* state, i64 edges) {
+    if (edges > 0) atomicAdd(reinterpret_cast<u64*>(state + WANTED), static_cast<u64>(edges));
 }
 
 // The id at a place of the topology; 0, and a fault, where it names no node.

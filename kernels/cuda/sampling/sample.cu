@@ -36,12 +36,15 @@ check_seeds(const ID* seeds, int num_seeds, u64 stamp, const u64* map, i64* stat
 
 // taken[i] = edges that destination i gives up; 0 behind the last one, up to `most` rows.
 extern "C" __global__ void __launch_bounds__(256)
-count(const i64* indptr, const ID* nodes, const i64* state, int fanout, int most, int* taken) {
+count(const i64* indptr, const ID* nodes, i64* state, int fanout, int most, int* taken) {
+    i64 counted = 0;
     for (i64 i = thread_number(); i < most; i += num_threads()) {
         i64 edges = 0;
         if (i < state[NODES]) edges = num_taken(indptr[nodes[i] + 1] - indptr[nodes[i]], fanout, REPLACE);
         taken[i] = static_cast<int>(edges);
+        counted += edges;
     }
+    if (fanout < 0) want(state, counted);
 }
 
 // Makes the nodes so far the destinations of the layer; ends: running sums of `taken`.
@@ -119,6 +122,7 @@ name_edges(const ID* reached, const u64* map, const i64* state, int* local_ids) 
 extern "C" __global__ void close_layer(const int* ranks, int most, i64* state, i64* sizes) {
     if (thread_number() > 0) return;
     state[NODES] = state[DESTINATIONS] + (most > 0 ? ranks[most - 1] : 0);
+    state[WANTED] = 0;
     sizes[0] = state[DESTINATIONS];
     sizes[1] = state[EDGES];
     sizes[2] = state[NODES];

@@ -25,10 +25,14 @@ __device__ inline i64 weighty_of(const i64* indptr, const int* support, i64 node
 
 // taken[i] = edges that destination i gives up; 0 behind the last one, up to `most` rows. support: neighbours with weight, null = all.
 extern "C" __global__ void __launch_bounds__(256)
-count_weighty(const i64* indptr, const int* support, const ID* nodes, const i64* state, int fanout, int replace, int most, int* taken) {
+count_weighty(const i64* indptr, const int* support, const ID* nodes, i64* state, int fanout, int replace, int most, int* taken) {
+    i64 counted = 0;
     for (i64 i = thread_number(); i < most; i += num_threads()) {
-        taken[i] = i < state[NODES] ? static_cast<int>(num_taken(weighty_of(indptr, support, nodes[i]), fanout, replace)) : 0;
+        const i64 edges = i < state[NODES] ? num_taken(weighty_of(indptr, support, nodes[i]), fanout, replace) : 0;
+        taken[i] = static_cast<int>(edges);
+        counted += edges;
     }
+    if (fanout < 0) want(state, counted);
 }
 
 // A thread draws the positions of a destination, ascending, until repeats were rejected for too long. found[i]: how many there are.

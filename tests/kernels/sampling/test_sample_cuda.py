@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kernels.errors import InputError
 from kernels.sampling.sample import Sampler
 from kernels.sampling.sample_cuda import CudaSampler
-from kernels.types import BatchKey
+from kernels.types import BatchKey, Topology
 from tests.kernels.graphs import random_topology, topologies, topology
 
 KEY = BatchKey(0, 3, 4)
@@ -99,3 +99,19 @@ def test_what_does_not_fit_is_refused(machine):
         broken.sample(KEY, np.arange(20))
     with pytest.raises(InputError, match="local ids are 32 bits wide"):
         CudaSampler(there, (2**30,), seed=1, device=device, replace=True).sample(KEY, np.arange(20))
+
+
+def beyond_local_ids():
+    """A graph whose rows, of which no test reads an edge, have 5 edges in 32 bits."""
+    most = 2**31 - 1
+    return Topology(
+        indptr=np.array([0, most, 2 * most, 2 * most + 7]), indices=np.zeros(64, np.int32),
+        in_degree=np.zeros(3, np.int32), out_degree=np.zeros(3, np.int32),
+    )  # fmt: skip
+
+
+def test_more_edges_than_local_ids_are_refused_where_only_the_graph_knows_their_number(machine):
+    device = machine.device()
+    sampler = CudaSampler(sent_topology(device, beyond_local_ids()), (-1,), seed=1, device=device)
+    with pytest.raises(InputError, match=r"(?s)4,294,967,301 neighbours of up to 3 nodes.*local ids are 32 bits wide"):
+        sampler.sample(KEY, np.arange(3))

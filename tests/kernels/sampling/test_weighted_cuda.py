@@ -13,7 +13,7 @@ from kernels.sampling.alias import AliasTables, build_alias
 from kernels.sampling.weighted import WeightedSampler
 from kernels.sampling.weighted_cuda import CudaWeightedSampler
 from tests.kernels.graphs import random_topology, topologies, topology
-from tests.kernels.sampling.test_sample_cuda import assert_same_batches, sent_topology
+from tests.kernels.sampling.test_sample_cuda import KEY, assert_same_batches, beyond_local_ids, sent_topology
 from tests.kernels.sampling.test_weighted import WEIGHTS
 
 
@@ -79,3 +79,11 @@ def test_weights_of_edges_come_along_and_other_tables_are_refused(machine):
         CudaWeightedSampler(
             sent_topology(device, graph), sent_tables(device, tables), (2,), seed=1, device=device, longest=9
         )
+
+
+def test_more_edges_than_local_ids_are_refused_where_only_the_graph_knows_their_number(machine):
+    device, tables = machine.device(), AliasTables(table=np.zeros((64, 2), np.uint32))
+    there = sent_topology(device, beyond_local_ids()), sent_tables(device, tables)
+    sampler = CudaWeightedSampler(*there, (-1,), seed=1, device=device, longest=9)
+    with pytest.raises(InputError, match=r"(?s)4,294,967,301 neighbours of up to 3 nodes.*local ids are 32 bits wide"):
+        sampler.sample(KEY, np.arange(3))
