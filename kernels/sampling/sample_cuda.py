@@ -25,7 +25,7 @@ from kernels.errors import InputError
 from kernels.rng import absorb, key
 from kernels.sampling.sample import Transposes
 from kernels.sampling.transpose_cuda import transpose_cuda
-from kernels.types import BatchKey, Block, Topology
+from kernels.types import Array, BatchKey, Block, Topology
 
 ENTRY_BYTES = 8
 """Of an alias table, per edge."""
@@ -41,7 +41,7 @@ WAIT_BYTES = 8
 
 MOST_EDGES = 2**31 - 1
 TOO_MANY = "lower batch_size or fanouts: local ids are 32 bits wide"
-FAULTS = {2: "seed at position {} is repeated", 3: "position {} of the topology names no node of the graph"}
+FAULTS = {3: "position {} of the topology names no node of the graph"}
 
 
 @dataclass
@@ -145,9 +145,8 @@ class CudaSampler:
         sent = device.upload(seeds)
         num_seeds = np.int32(len(seeds))
         self._launch("begin", 1, self._at(state), num_seeds)
-        known = self._at(sent), num_seeds
-        self._launch("name_seeds", len(seeds), *known, self._count_nodes(), stamp, self._at(self._map), self._at(nodes))
-        self._launch("check_seeds", len(seeds), *known, stamp, self._at(self._map), self._at(state))
+        named = stamp, self._at(self._map), self._at(nodes)
+        self._launch("name_seeds", len(seeds), self._at(sent), num_seeds, *named)
         batch_key = key(self.seed, batch.stream, batch.epoch, batch.step)
         sizes, drawing = device.zeros((num_layers, SIZES), np.int64), Batch(stamp, nodes, state)
         made, most = [], len(seeds)
@@ -158,7 +157,7 @@ class CudaSampler:
             most = bounds[place + 1]
         found = np.asarray(device.download(sizes))
         self.table_reads = int(found[-1][4])
-        return self._cut(made, found, nodes, seeds, transpose)
+        return self._cut(made, found, nodes, transpose)
 
     def waits(self, fanout: int) -> bool:
         """Says whether a layer's number of edges is downloaded while it is sampled: only the graph knows how many there may be."""
@@ -213,13 +212,11 @@ class CudaSampler:
         self._launch("shift", most, self._at(ends), np.int32(most), self._at(starts))
         return _Layer(starts, ends, local_ids, of_row, positions, share)
 
-    def _cut(self, made: list[_Layer], sizes: Any, nodes: Any, seeds: Any, transpose: Transposes) -> tuple[Block, ...]:
+    def _cut(self, made: list[_Layer], sizes: Any, nodes: Any, transpose: Transposes) -> tuple[Block, ...]:
         """Returns the blocks, their arrays cut to what they hold."""
         fault = int(sizes[-1][3])
         if fault >= 0:
-            place, kind = fault >> 2, fault & 3
-            what = FAULTS[kind].format(place) + (f": {seeds[place]}" if kind == 2 else "")
-            raise InputError(what, "give each seed once" if kind == 2 else "build the graph anew")
+            raise InputError(FAULTS[fault & 3].format(fault >> 2), "build the graph anew")
         blocks = []
         for number, layer in enumerate(made):
             num_dst, num_edges, num_src = (int(size) for size in sizes[number][:3])
@@ -260,13 +257,20 @@ class CudaSampler:
             raise InputError(problem, TOO_MANY)
         return space
 
-    def _check_seeds(self, seeds: Any) -> Any:
+    def _check_seeds(self, seeds: Any) -> Array:
+        """Returns the seeds in the topology's id type; a repeated one would have no place in arrays made for distinct nodes."""
         seeds = as_ids(seeds, "seeds")
         num_nodes = self.topology.num_nodes
         if len(seeds) and not 0 <= seeds.min() <= seeds.max() < num_nodes:
             place = int(np.flatnonzero((seeds < 0) | (seeds >= num_nodes))[0])
             problem = f"seed {seeds[place]} at position {place} is not a node of this graph of {num_nodes} nodes"
             raise InputError(problem, f"give node ids in 0..{num_nodes - 1}")
+        ordered = np.sort(seeds)
+        if (ordered[1:] == ordered[:-1]).any():
+            again = np.ones(len(seeds), bool)
+            again[np.unique(seeds, return_index=True)[1]] = False
+            place = int(np.flatnonzero(again)[0])
+            raise InputError(f"seed at position {place} is repeated: {seeds[place]}", "give each seed once")
         return seeds.astype(self._id_name, copy=False)
 
     def _next_stamp(self) -> np.uint64:

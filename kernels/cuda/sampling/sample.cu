@@ -4,7 +4,6 @@
 #endif
 #include "sampling/layer.cuh"
 
-constexpr int BAD_SEED = 1, REPEATED_SEED = 2;
 constexpr int SMALL = 64;  // positions that a thread sorts in memory of its own
 
 extern "C" __global__ void __launch_bounds__(256) fill(u64* map, i64 count) {
@@ -12,7 +11,7 @@ extern "C" __global__ void __launch_bounds__(256) fill(u64* map, i64 count) {
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-name_seeds(const ID* seeds, int num_seeds, i64 num_nodes, u64 stamp, u64* map, ID* nodes) {
+name_seeds(const ID* seeds, int num_seeds, u64 stamp, u64* map, ID* nodes) {
     for (i64 at = thread_number(); at < num_seeds; at += num_threads()) {
         const ID seed = seeds[at];
         nodes[at] = seed;
@@ -25,13 +24,6 @@ extern "C" __global__ void begin(i64* state, int num_seeds) {
     if (thread_number() > 0) return;
     state[NODES] = num_seeds;
     state[FAULT] = -1;
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-check_seeds(const ID* seeds, int num_seeds, u64 stamp, const u64* map, i64* state) {
-    for (i64 at = thread_number(); at < num_seeds; at += num_threads()) {
-        if (map[seeds[at]] != (stamp << 32 | static_cast<u64>(at))) note(state, REPEATED_SEED, at);
-    }
 }
 
 // taken[i] = edges that destination i gives up; 0 behind the last one, up to `most` rows.

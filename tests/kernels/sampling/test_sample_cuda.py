@@ -90,8 +90,10 @@ def test_what_does_not_fit_is_refused(machine):
     sampler = CudaSampler(there, (2,), seed=1, device=device)
     with pytest.raises(InputError, match="seed 20 at position 1 is not a node"):
         sampler.sample(KEY, np.array([3, 20]))
-    with pytest.raises(InputError, match=r"seed at position \d is repeated: 7"):
-        sampler.sample(KEY, np.array([3, 7, 4, 7]))
+    repeated = (np.array([3, 7, 4, 7]), 3, 7), (np.zeros(40, np.int32), 1, 0), (np.repeat(np.arange(10), 2), 1, 0)
+    for seeds, place, node in repeated:  # also more than there are nodes
+        with pytest.raises(InputError, match=f"seed at position {place} is repeated: {node}"):
+            sampler.sample(KEY, seeds)
     indices = graph.indices.copy()
     indices[:] = 77
     broken = CudaSampler(sent_topology(device, replace(graph, indices=indices)), (2,), seed=1, device=device)
