@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Set
@@ -42,7 +43,9 @@ def kills(reference: Path) -> Attack:
             # Most steps of the small graph end within a second, so short delays are drawn more often.
             time.sleep(LONGEST_SECONDS * draw.random() ** 3)
             kill_group(child)
-            ended(child)
+            status = ended(child)
+            if status not in (0, -signal.SIGKILL):
+                raise AssertionError(f"{workshop.label(step)} under a kill ends with status {status}")
             _require_whole(home, kept)
         _finish(home, step, made)
         return SOUND

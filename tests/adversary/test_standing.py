@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from assets.pipeline.catalogue import stages
-from tests.adversary import workshop
+from kernels.errors import InputError
+from tests.adversary import interruptions, workshop
 from tests.adversary.attack import REFUSED, SOUND, TRACEBACK, WRONG, WrongError, carried_out
 from tests.adversary.kinds import KINDS
 from tests.e2e.commands import ROOT
@@ -34,8 +35,6 @@ def test_everything_that_is_listed_is_attacked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", [REFUSED, SOUND, WRONG, TRACEBACK])
 def test_an_attack_ends_in_one_of_four_ways(tmp_path: Path, way: str) -> None:
-    from kernels.errors import InputError
-
     def attack(seed: int, folder: Path) -> str:
         raised = {REFUSED: InputError("no"), WRONG: WrongError("other bytes"), TRACEBACK: KeyError("a defect")}
         if way in raised:
@@ -44,6 +43,27 @@ def test_an_attack_ends_in_one_of_four_ways(tmp_path: Path, way: str) -> None:
 
     ((found, said),) = carried_out(attack, [1], tmp_path)
     assert found == way and bool(said) == (way in (WRONG, TRACEBACK))
+
+
+@pytest.mark.parametrize("ends", [KeyError("a defect"), InputError("no")])
+def test_a_step_that_fails_before_it_is_killed_is_no_sound_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: Exception
+) -> None:
+    """Only a child that ended well or by the kill may be followed by the step that is carried out again."""
+    monkeypatch.setattr(interruptions, "_without_a_step", lambda *_: (tmp_path, workshop.steps(tmp_path)[0], []))
+    monkeypatch.setattr(interruptions, "_finish", lambda *_: None)
+    monkeypatch.setattr(interruptions, "kill_group", lambda child: None)  # it ends by itself
+    monkeypatch.setattr(interruptions, "LONGEST_SECONDS", 0.0)
+
+    def fails(*_: object, **__: object) -> None:
+        raise ends
+
+    monkeypatch.setattr(workshop, "carry_out", fails)
+    attack = interruptions.kills(tmp_path)
+    with pytest.raises(AssertionError, match=r"under a kill ends with status [12]$"):
+        attack(1, tmp_path)
+    monkeypatch.setattr(workshop, "carry_out", lambda *_, **__: None)
+    assert attack(1, tmp_path) == SOUND
 
 
 def test_a_process_that_dies_is_no_answer(tmp_path: Path) -> None:
