@@ -22,11 +22,13 @@ from assets.definitions import (
     group_of,
     key_of,
     raw_asset,
+    raw_key,
     source_assets,
     stage_asset,
 )
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import MissingDataError, Pipeline, parse_pipeline, pipeline_files
+from assets.pipeline.rules import JOBS
 from assets.pipeline.steps import Step
 from assets.storage.store import Store
 from jobs.operations.difference import PIPELINE_TAG
@@ -112,21 +114,38 @@ def read_pipelines(files: Mapping[Path, bytes]) -> tuple[list[Pipeline], dict[st
     """Returns the pipelines of files that can be turned into assets, and file name -> mistakes of the others."""
     found: dict[str, Pipeline] = {}
     mistakes: dict[str, InputError] = {}
+    taken: dict[str, Path] = {}
     for path, data in files.items():
         try:
             pipeline = parse_pipeline(path, data, TrainTable)
-            training_steps(pipeline, preprocessing_steps(pipeline))
-            same = found.setdefault(group_of(pipeline.name), pipeline)
-            if same is not pipeline:
+            data_steps = preprocessing_steps(pipeline)
+            steps = [*data_steps, *training_steps(pipeline, data_steps)]
+            if (same := found.get(group_of(pipeline.name))) is not None:
                 raise InputError(f"{path} is named {pipeline.name}, and so is {same.path}", "rename one of them")
+            names = _names_of(pipeline, steps)
+            for name in sorted(names):
+                if name in taken:
+                    problem = f"{path} has a definition {name}, and so has {taken[name]}"
+                    raise InputError(problem, "rename one of the pipelines, or one of their tables")
         except InputError as error:
             mistakes[path.stem] = error
+        except Exception as error:  # whatever it is: one file must not take the others out of the UI
+            mistakes[path.stem] = InputError(f"{path} cannot be read:\n{type(error).__name__}: {error}")
+        else:
+            found[group_of(pipeline.name)] = pipeline
+            taken |= dict.fromkeys(names, path)
     return list(found.values()), mistakes
+
+
+def _names_of(pipeline: Pipeline, steps: Iterable[Step]) -> set[str]:
+    """Returns what ops and jobs of a pipeline are called. Dagster refuses all pipelines where two definitions have one name."""
+    keys = [key for step in steps for key in ([key_of(step), raw_key(step)] if step.external else [key_of(step)])]
+    return {key.to_python_identifier() for key in keys} | {*job_names(pipeline.name).values()}
 
 
 def job_names(pipeline: str) -> dict[str, str]:
     """Returns selection -> job name of a pipeline: what `dagster job launch -j` takes."""
-    return {selection: f"{group_of(pipeline)}__{selection}" for selection in ("preprocess", "train", "all")}
+    return {selection: f"{group_of(pipeline)}__{selection}" for selection in JOBS}
 
 
 def _definitions_of(

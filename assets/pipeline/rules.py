@@ -19,6 +19,9 @@ from assets.sampling.config import SamplingConfig
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """What pipelines, train tables and feature tables may be called: their names are parts of asset keys and of paths."""
 
+JOBS = ("preprocess", "train", "all")
+"""What every pipeline has a job for; a train table of such a name would have an op of the job's name, and Dagster then loads nothing."""
+
 SAMPLING = "sampling"
 """The one table that configures no stage of its own: several read it."""
 
@@ -153,6 +156,8 @@ def _impossible_names(raw: Mapping[str, Any], tables: Tables) -> Iterator[Proble
     named = (
         [name for name, keys in features.items() if isinstance(keys, Mapping)] if isinstance(features, Mapping) else []
     )
+    # What such tables read from outside has an asset, too.
+    reserved |= {"raw_features", *(f"raw_features_{_as_identifier(name)}" for name in named)}
     given: list[tuple[KeyPath, Any]] = [(("features", name), name) for name in named]
     entries = raw.get("train")
     if isinstance(entries, list):
@@ -160,16 +165,24 @@ def _impossible_names(raw: Mapping[str, Any], tables: Tables) -> Iterator[Proble
     first_of: dict[str, KeyPath] = {}
     for where, name in given:
         train = where[0] == "train"
-        same = re.sub(r"\W", "_", name) if train else f"features.{name}"
+        # Dagster names the op of an asset by its key, with _ for every other character than letters and digits.
+        same = _as_identifier(name) if train else f"features_{_as_identifier(name)}"
         if not NAME.fullmatch(name):
             text = f'"{name}" has other characters than letters, digits, - and _'
-        elif train and name in reserved:
+        elif train and same in reserved:
             text = f'"{name}" is the name of a stage'
+        elif train and same in JOBS:
+            text = f'"{name}" is the name of a job of the pipeline'
         elif (first := first_of.setdefault(same, where)) != where:
-            text = f'"{name}" is taken by the [[train]] of line {tables.problem(first, "").line}'
+            table = "[[train]]" if first[0] == "train" else f"[features.{first[1]}]"
+            text = f'"{name}" is taken by the {table} of line {tables.problem(first, "").line}'
         else:
             continue
         yield tables.problem(where, f"name = {text}; give another one")
+
+
+def _as_identifier(name: str) -> str:
+    return re.sub(r"\W", "_", name)
 
 
 def _has_name(entry: Any) -> bool:

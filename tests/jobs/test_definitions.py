@@ -5,7 +5,9 @@ import sys
 
 import dagster as dg
 import pytest
+from dagster._core.remote_representation.external_data import RepositorySnap
 
+import jobs.definitions
 from assets.definitions import Surroundings, allowed_name
 from assets.features.stage import FEATURES
 from assets.graph.stage import GRAPH
@@ -125,6 +127,38 @@ def test_two_files_with_one_name_are_a_mistake(tmp_path):
     paths = [write_tiny(tmp_path / "a"), write_tiny(tmp_path / "b")]
     found, mistakes = read_pipelines({path: path.read_bytes() for path in paths})
     assert len(found) == 1 and "rename one of them" in str(mistakes["tiny"])
+
+
+def test_pipelines_whose_ops_would_have_one_name_load_with_one_mistake(tmp_path, monkeypatch):
+    # The first has an op with the name of a job of the second, and the third one with the name of an op of the fourth.
+    for name, table in (("a", "b__train"), ("a__b", "c"), ("e", "f__g"), ("e__f", "g")):
+        path = write_tiny(tmp_path, name, ("sage",))
+        path.write_text(path.read_text().replace('"sage"', f'"{table}"'))
+    write_tiny(tmp_path, "free")
+    monkeypatch.setenv("GRAPHMILL_PIPELINES", str(tmp_path))
+    definitions = build_defs()
+    specs = _specs(definitions)
+    assert {name for name in specs if name.endswith("mistakes")} == {"a__b/mistakes", "e__f/mistakes"}
+    said = specs["e__f/mistakes"].description
+    assert f"e__f__g, and so has {tmp_path / 'e.toml'}" in said and "rename one" in said
+    assert {"free/sage", "e/f__g", "a/b__train"} <= set(specs)
+    # This is what the UI and the daemon do with them; it raises where two definitions have one name.
+    RepositorySnap.from_def(definitions.get_repository_def())
+
+
+def test_a_file_on_which_reading_fails_does_not_hide_the_others(tmp_path, monkeypatch):
+    good, bad = write_tiny(tmp_path, "good"), write_tiny(tmp_path, "bad")
+    plain = jobs.definitions.parse_pipeline
+
+    def parse(path, *rest):
+        if path == bad:
+            raise ValueError("as no check has foreseen")
+        return plain(path, *rest)
+
+    monkeypatch.setattr(jobs.definitions, "parse_pipeline", parse)
+    found, mistakes = read_pipelines({path: path.read_bytes() for path in (bad, good)})
+    assert [pipeline.name for pipeline in found] == ["good"]
+    assert set(mistakes) == {"bad"} and "ValueError: as no check has foreseen" in str(mistakes["bad"])
 
 
 def test_a_given_pipeline_with_mistakes_is_refused(tmp_path):

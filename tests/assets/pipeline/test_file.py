@@ -245,7 +245,12 @@ def test_memory_is_sizes_shares_or_auto(write):
         ("", "has other characters"),
         ("graph", "is the name of a stage"),
         ("packed_chunks", "is the name of a stage"),
+        ("packed-chunks", "is the name of a stage"),
         ("raw", "is the name of a stage"),
+        ("raw_features", "is the name of a stage"),
+        ("preprocess", "is the name of a job of the pipeline"),
+        ("train", "is the name of a job of the pipeline"),
+        ("all", "is the name of a job of the pipeline"),
         ("a_b", "is taken by the [[train]] of line 10"),
     ],
 )
@@ -258,6 +263,14 @@ def test_a_name_that_cannot_name_an_asset_is_refused_where_it_stands(write, name
 def test_a_feature_table_needs_a_name_that_can_be_part_of_one(write):
     (found,) = mistakes(write(GOOD + '[features."my text"]\ndtype = "float16"\n'))
     assert 'name = "my text" has other characters' in found
+
+
+@pytest.mark.parametrize("other", ["[features.my_text]", '[[train]]\nname = "features_my_text"'])
+def test_two_tables_whose_assets_would_have_one_op_are_refused(write, other):
+    (found,) = mistakes(write(f'{GOOD}[features.my-text]\ndtype = "float16"\n{other}\n'))
+    taker = "my_text" if "[features.my_text]" in other else "features_my_text"
+    assert found.startswith("16:" if taker == "my_text" else "17:")
+    assert f'name = "{taker}" is taken by the [features.my-text] of line 14' in found
 
 
 def test_mistakes_of_all_kinds_are_reported_together(tmp_path):
