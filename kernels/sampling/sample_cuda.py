@@ -5,7 +5,9 @@ destination by Floyd's algorithm, O(k log k) for k edges however many the row ha
 
 Local ids have the order in which nodes are first reached, as on the CPU. Each edge offers its number to its source's entry of a map, where
 the least one stays; running sums over the edges that stayed give the ids. Sizes of a layer stay on the device: arrays have space for
-`fanout` edges per row, and are cut when the sizes of all layers come at the end, in one download. A fanout of -1 needs one more.
+`fanout` edges per row, and are cut when the sizes of all layers come at the end, in one download. A fanout of -1 needs one more, and the
+layers below it have space for what it turned out to be. A cut that leaves less than half is a copy, so that a batch which waits holds at
+most about twice its bytes.
 
 Memory that stays: 8 bytes per node for the map. Work: O(space of the layer), 40 bytes per edge of it.
 """
@@ -56,13 +58,13 @@ class _Layer:
     share: Any = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Batch:
     """What the launches of a batch have in common, on the device.
 
     Attributes:
         stamp: of the batch.
-        nodes: ids[most], the nodes that have a local id so far come first.
+        nodes: ids[most], the nodes that have a local id so far come first; grows where a layer's number of edges is downloaded.
         state: i64[STATE]; kernels/cuda/sampling/layer.cuh says of what.
     """
 
@@ -139,9 +141,9 @@ class CudaSampler:
             InputError: a seed or a neighbour is no node of the graph, a seed is repeated, or a block could have 2^31 edges.
         """
         device, num_layers = self.device, len(self.fanouts)
-        seeds, stamp = self._check_seeds(seeds), self._next_stamp()
-        bounds = self._bounds(len(seeds))
-        nodes, state = device.empty((max(1, bounds[-1]),), self._id_name), device.zeros((STATE,), np.int64)
+        seeds, most = self._check_seeds(seeds), len(seeds)
+        space, stamp = self._space_of_nodes(most, self.fanouts), self._next_stamp()
+        nodes, state = device.empty((space,), self._id_name), device.zeros((STATE,), np.int64)
         sent = device.upload(seeds)
         num_seeds = np.int32(len(seeds))
         self._launch("begin", 1, self._at(state), num_seeds)
@@ -149,15 +151,15 @@ class CudaSampler:
         self._launch("name_seeds", len(seeds), self._at(sent), num_seeds, *named)
         batch_key = key(self.seed, batch.stream, batch.epoch, batch.step)
         sizes, drawing = device.zeros((num_layers, SIZES), np.int64), Batch(stamp, nodes, state)
-        made, most = [], len(seeds)
-        for place, fanout in enumerate(self.fanouts):
+        made = []
+        for place in range(num_layers):
             layer_key = np.uint64(absorb(batch_key, num_layers - 1 - place))
-            layer = self._layer(most, fanout, layer_key, drawing, sizes[place])
+            layer = self._layer(most, self.fanouts[place:], layer_key, drawing, sizes[place])
             made.append(layer)
-            most = bounds[place + 1]
+            most = min(most + layer.local_ids.shape[0], self.topology.num_nodes)
         found = np.asarray(device.download(sizes))
         self.table_reads = int(found[-1][4])
-        return self._cut(made, found, nodes, transpose)
+        return self._cut(made, found, drawing.nodes, transpose)
 
     def waits(self, fanout: int) -> bool:
         """Says whether a layer's number of edges is downloaded while it is sampled: only the graph knows how many there may be."""
@@ -183,9 +185,9 @@ class CudaSampler:
         how = layer_key, np.int32(fanout), batch.stamp, self._at(edges.ends), self._at(edges.scratch)
         self._launch("choose", most, *graph, *how, *reached, self._at(self._map), self._at(batch.state))
 
-    def _layer(self, most: int, fanout: int, layer_key: np.uint64, batch: Batch, sizes: Any) -> _Layer:
-        """Samples one layer, of `most` destinations at most."""
-        device, topology, nodes, state, stamp = self.device, self.topology, batch.nodes, batch.state, batch.stamp
+    def _layer(self, most: int, fanouts: Sequence[int], layer_key: np.uint64, batch: Batch, sizes: Any) -> _Layer:
+        """Samples one layer, of `most` destinations at most; fanouts: its own, and those of the layers below."""
+        device, topology, state, stamp, fanout = self.device, self.topology, batch.state, batch.stamp, fanouts[0]
         wants = self.EDGES and (topology.weights is not None or topology.edge_types is not None)
         ends = device.running_sums(self._count(most, fanout, layer_key, batch))
         space = self._space(most, fanout)
@@ -194,6 +196,7 @@ class CudaSampler:
             if space > MOST_EDGES:
                 problem = f"a layer takes all {space:,} neighbours of up to {most:,} nodes"
                 raise InputError(problem, TOO_MANY)
+            self._grow_nodes(batch, most, min(most + space, topology.num_nodes), fanouts[1:])
         self._launch("open_layer", 1, self._at(ends), np.int32(most), self._at(state))
         reached, of_row = device.empty((space,), self._id_name), device.empty((space,), np.int32)
         positions = device.empty((space,), np.int64) if wants else None
@@ -202,7 +205,7 @@ class CudaSampler:
         fresh, entries = device.empty((space,), np.int32), (stamp, self._at(self._map), self._at(state))
         self._launch("find_new", space, self._at(reached), *entries, np.int32(space), self._at(fresh))
         ranks = device.running_sums(fresh)
-        named = self._at(state), self._at(self._map), self._at(nodes)
+        named = self._at(state), self._at(self._map), self._at(batch.nodes)
         self._launch("name_new", space, self._at(reached), self._at(fresh), self._at(ranks), stamp, *named)
         # The ranks are not needed any more once the ids are known; the sizes need the last of them.
         local_ids = scratch
@@ -213,23 +216,23 @@ class CudaSampler:
         return _Layer(starts, ends, local_ids, of_row, positions, share)
 
     def _cut(self, made: list[_Layer], sizes: Any, nodes: Any, transpose: Transposes) -> tuple[Block, ...]:
-        """Returns the blocks, their arrays cut to what they hold."""
+        """Returns the blocks, their arrays cut to about what they hold."""
         fault = int(sizes[-1][3])
         if fault >= 0:
             raise InputError(FAULTS[fault & 3].format(fault >> 2), "build the graph anew")
-        blocks = []
+        blocks, nodes = [], self._first(nodes, int(sizes[-1][2]))
         for number, layer in enumerate(made):
             num_dst, num_edges, num_src = (int(size) for size in sizes[number][:3])
             graph, place = self.topology, None if layer.positions is None else layer.positions[:num_edges]
             block = Block(
                 num_dst=num_dst,
                 num_src=num_src,
-                start=layer.starts[:num_dst],
-                end=layer.ends[:num_dst],
-                indices=layer.local_ids[:num_edges],
+                start=self._first(layer.starts, num_dst),
+                end=self._first(layer.ends, num_dst),
+                indices=self._first(layer.local_ids, num_edges),
                 src_ids=nodes[:num_src],
                 weight=None if place is None or graph.weights is None else graph.weights[place],
-                share=None if layer.share is None else layer.share[:num_edges],
+                share=None if layer.share is None else self._first(layer.share, num_edges),
                 edge_type=None if place is None or graph.edge_types is None else graph.edge_types[place],
             )
             lowest = number == len(made) - 1
@@ -238,14 +241,29 @@ class CudaSampler:
             blocks.insert(0, block)
         return tuple(blocks)
 
-    def _bounds(self, num_seeds: int) -> list[int]:
-        """Returns the most nodes before each layer and after the last one."""
-        bounds = [num_seeds]
-        for fanout in self.fanouts:
-            space = self._space(bounds[-1], fanout)
-            most = self.topology.num_nodes if space is None else min(bounds[-1] + space, self.topology.num_nodes)
-            bounds.append(most)
-        return bounds
+    def _first(self, array: Any, count: int) -> Any:
+        """Returns the first elements of an array; in memory of their own where they are less than half of it."""
+        if 2 * count >= len(array):
+            return array[:count]
+        first = self.device.empty((count,), dtype_name(array.dtype))
+        first[...] = array[:count]
+        return first
+
+    def _space_of_nodes(self, most: int, fanouts: Sequence[int]) -> int:
+        """Returns the most nodes that `most` of them become by layers, up to the first one of which only the graph knows; at least 1."""
+        for fanout in fanouts:
+            space = self._space(most, fanout)
+            if space is None:
+                break
+            most = min(most + space, self.topology.num_nodes)
+        return max(1, most)
+
+    def _grow_nodes(self, batch: Batch, num_nodes: int, most: int, fanouts: Sequence[int]) -> None:
+        """Makes space for the nodes of a layer, `most` of them, and of those below; the first `num_nodes` are kept."""
+        space, before = self._space_of_nodes(most, fanouts), batch.nodes
+        if space > len(before):
+            batch.nodes = self.device.empty((space,), self._id_name)
+            batch.nodes[:num_nodes] = before[:num_nodes]
 
     def _space(self, most: int, fanout: int) -> int | None:
         """Returns the most edges of a layer of `most` destinations, None where only the graph knows."""

@@ -11,6 +11,7 @@ from kernels.errors import InputError
 from kernels.sampling.sample import Sampler
 from kernels.sampling.sample_cuda import CudaSampler
 from kernels.types import BatchKey, Topology
+from tests.kernels.cuda.shim import ShimDevice
 from tests.kernels.graphs import random_topology, topologies, topology
 
 KEY = BatchKey(0, 3, 4)
@@ -117,3 +118,58 @@ def test_more_edges_than_local_ids_are_refused_where_only_the_graph_knows_their_
     sampler = CudaSampler(sent_topology(device, beyond_local_ids()), (-1,), seed=1, device=device)
     with pytest.raises(InputError, match=r"(?s)4,294,967,301 neighbours of up to 3 nodes.*local ids are 32 bits wide"):
         sampler.sample(KEY, np.arange(3))
+
+
+class Counting(ShimDevice):
+    """Adds up the bytes that are asked of it."""
+
+    asked_bytes = 0
+
+    def empty(self, shape, dtype):
+        made = super().empty(shape, dtype)
+        self.asked_bytes += made.nbytes
+        return made
+
+
+def test_layers_below_all_neighbours_have_space_for_what_those_are():
+    rows = np.random.default_rng(0).integers(0, 20_000, (20_000, 5))
+    graph, asked = topology(rows.tolist()), []
+    for fanouts in ((10, 10), (-1, 10), (-1, -1)):
+        device = Counting(checked=False)
+        sampler = CudaSampler(sent_topology(device, graph), fanouts, seed=1, device=device)
+        before = device.asked_bytes
+        sampler.sample(KEY, np.arange(10))
+        asked.append(device.asked_bytes - before)
+    assert max(asked) <= 2 * asked[0]  # not that of all nodes and all edges
+
+
+def test_a_layer_below_all_neighbours_is_not_refused_for_what_all_nodes_would_need():
+    graph = Topology(
+        indptr=np.concatenate([[0], np.full(2**20, 2)]), indices=np.array([5, 9], np.int32),
+        in_degree=np.zeros(2**20, np.int32), out_degree=np.zeros(2**20, np.int32),
+    )  # fmt: skip
+    device = ShimDevice(checked=False)
+    sampler = CudaSampler(sent_topology(device, graph), (-1, 2048), seed=1, device=device, replace=True)
+    assert sampler.sample(KEY, np.arange(3))[0].num_src == 5
+
+
+def held_bytes(blocks):
+    """Bytes that the arrays of blocks keep alive, and bytes that they have."""
+    values = [getattr(block, field.name) for block in blocks for field in fields(block)]
+    own, memory = {}, {}
+    for array in (value for value in values if isinstance(value, np.ndarray)):
+        address = array.ctypes.data
+        own[address] = max(own.get(address, 0), array.nbytes)
+        while array.base is not None:
+            array = array.base
+        memory[id(array)] = array.nbytes
+    return sum(memory.values()), sum(own.values())
+
+
+@pytest.mark.parametrize("fanouts", [(-1, -1), (10, 10), (-1, 3)])
+def test_a_batch_that_waits_holds_about_its_own_bytes(fanouts):
+    """All rows name few nodes, so that bounds say far more than there is."""
+    graph, device = topology([[i % 7, 3, 4, 5] for i in range(3000)]), ShimDevice(checked=False)
+    sampler = CudaSampler(sent_topology(device, graph), fanouts, seed=1, device=device)
+    held, own = held_bytes(sampler.sample(KEY, np.arange(100, 400)))
+    assert held <= 2 * own
