@@ -197,6 +197,8 @@ def exact_ranges(
     model: Model, topology: Topology, features: FeatureSource, bounds: Bounds, domain: Domain | None = None
 ) -> Iterator[ExactRange]:
     """Yields the logits of all nodes in ascending order, or of those of a domain in its order, computed from all neighbours."""
+    # A user's layers may hold modules of torch that have a mode, and layers are called apart here. Each training pass sets its own.
+    model.eval()
     nodes = domain or AllNodes(topology, bounds.ends(topology))
     if not isinstance(model, LayeredModel):
         yield from _whole_neighbourhoods(model, topology, features, bounds, nodes)

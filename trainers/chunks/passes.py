@@ -98,7 +98,6 @@ class Passes:
             if not isinstance(self.model, OwnLayers):
                 yield
                 return
-            self.model.train(random.training)
             chunk = (index * len(self.places) + place.part) * self.num_steps + j
             with seeded(replace(random, position=chunk + 1)):
                 yield

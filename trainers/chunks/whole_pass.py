@@ -51,6 +51,8 @@ class WholePass:
     def __call__(self, random: StepRandom) -> float | Tensor:
         """Adds the gradients to the model's parameters and returns the sum of the losses; float64[] where a device holds it."""
         self.inputs.random = random
+        # Of a user's modules, the ends before and after the layers included; an evaluation between two passes has its own.
+        self.model.train(random.training)
         model, passes = self.model, self.passes
         rows: list[Loadable] = [self.inputs if model.projection is None else self._projected()]
         aggregates: list[HostRows | None] = []

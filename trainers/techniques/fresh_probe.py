@@ -78,6 +78,7 @@ class Probe:
         run.features.table.gather(RowIds(blocks[0].src_ids), x, device.traffic)
         there = send_blocks(blocks, device, device.traffic)
         random = StepRandom(seed, training=False)
+        model.eval()  # of a user's layers, which are called apart; each training pass sets the mode of its own
         with torch.no_grad():
             h = model.input(x, there[0].src_ids, random)
             for number, block in enumerate(there):

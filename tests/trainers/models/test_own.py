@@ -1,6 +1,7 @@
 """A user's own models and sampling functions: the documented examples run, repeat themselves, and mistakes are explained."""
 
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from kernels.sampling.sample import Sampler
 from kernels.types import BatchKey, Stream
 from tests.assets.sources.own_data import build_config
 from tests.kernels.graphs import assert_same_blocks
-from tests.trainers.graphs import random_topology
-from tests.trainers.runs import SAMPLING, content, train_small
+from tests.trainers.graphs import random_graph, random_topology
+from tests.trainers.runs import SAMPLING, content, train_fresh, train_parts, train_small, train_whole
 from trainers.config import TrainConfig, TrainTable
+from trainers.evaluate import infer_exact
 from trainers.models.build import build_model
 from trainers.models.layer import StepRandom
 from trainers.models.own import DglModel, require_layers
+from trainers.rows.source import MemorySource
 from trainers.run import train_table
 
 TEXT = (Path(__file__).parents[3] / "docs" / "own-models.md").read_text()
@@ -249,3 +252,82 @@ def test_layers_that_share_their_parameters_train_and_go_on(tmp_path: Path) -> N
     assert shared
     for name in shared:
         assert torch.equal(weights[name], weights[name.replace("layers.0.", "layers.1.")])
+
+
+MODES = """
+from torch import nn
+from trainers.models.ends import Projection
+from trainers.models.finish import LayerOptions
+from trainers.models.layer import LayeredModel
+from trainers.models.sage import SageLayer
+
+class Then(SageLayer):
+    def __init__(self, in_width, out_width, module):
+        super().__init__(in_width, out_width, LayerOptions())
+        self.module = module
+    def update(self, agg, h_dst, rng):
+        return self.module(super().update(agg, h_dst, rng))
+
+def layers(in_width, num_classes, config, module):
+    return [Then(in_width, 6, module), SageLayer(6, num_classes, LayerOptions(last=True))]
+
+def dropped(in_width, num_classes, config):
+    return layers(in_width, num_classes, config, nn.Dropout(0.8))
+
+def normed(in_width, num_classes, config):
+    return layers(in_width, num_classes, config, nn.BatchNorm1d(6))
+
+class Noted(Projection):
+    seen = []
+    def forward(self, x, rng):
+        self.seen.append((self.training, rng.training))
+        return super().forward(x, rng)
+
+def projected(in_width, num_classes, config):
+    return LayeredModel(layers(5, num_classes, config, nn.Identity()), projection=Noted(in_width, 5))
+"""
+
+
+@pytest.mark.parametrize("name", ["dropped", "normed"])
+def test_exact_inference_evaluates_the_modules_of_layers(tmp_path: Path, name: str) -> None:
+    graph = random_graph(tmp_path / "home")
+    reference = Reference(f"mine_modes:{name}", written(tmp_path, "mine_modes", MODES))
+    model = build_model(TrainConfig(model=reference), graph.features.width, graph.num_classes, seed=0)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    found = []
+    # In several ranges of nodes, whose statistics differ.
+    for seed, workspace_bytes in ((1, 2**30), (2, 40_000)):
+        torch.manual_seed(seed)
+        model.train()
+        found.append(infer_exact(model, graph.topology, MemorySource(graph.features), workspace_bytes, 1))
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def test_a_models_scores_do_not_depend_on_torchs_generator(tmp_path: Path) -> None:
+    """Neither those of one process, nor those of parts, nor what `fresh` says of its cached embeddings."""
+    model = Reference("mine_modes:dropped", written(tmp_path, "mine_modes", MODES))
+    fresh = {"probe": 50, "p_grad": 1.0, "t_stale": "forever"}
+    ways: dict[str, Any] = {
+        "exact": lambda home: train_small(home, model=model),
+        "parts": lambda home: train_parts(home, 2, model=model),
+        "fresh": lambda home: train_fresh(home, model=model, hidden=6, eval_every=2, fresh=fresh),
+    }
+    for way, train in ways.items():
+        found = []
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            found.append(train(tmp_path / f"{way}-{seed}"))
+        assert content(found[0]) == content(found[1]), way
+        if way == "fresh":
+            assert "cached_cosine" in found[0].file("metrics.jsonl").read_text()
+
+
+@pytest.mark.parametrize("train", [train_small, train_whole])
+def test_modules_are_in_the_mode_of_the_pass_after_an_evaluation_too(tmp_path: Path, train: Any) -> None:
+    model = Reference("mine_modes:projected", written(tmp_path, "mine_modes", MODES))
+    train(tmp_path / "home", model=model, epochs=2)
+    seen = sys.modules["mine_modes"].Noted.seen
+    assert {training for _, training in seen} == {True, False}
+    assert all(mode == training for mode, training in seen)
+    seen.clear()
