@@ -16,8 +16,10 @@ The output's content is undefined after an error.
 Cost of n rows on p distinct pages in r ranges: O(n) when sorted, else O(n log n); r requests; 4,096 p bytes moved and n row_bytes
 copied. Memory: depth * range_pages * 4,096 bytes per reader and 16 n bytes during a call.
 
-Where io_uring is forbidden (containers' seccomp filters, kernel.io_uring_disabled) or the file system has no O_DIRECT, the
-reader warns once and takes the configured second choice. Known limits: devices whose logical block is larger than 4,096 bytes
+Where io_uring is forbidden (containers' seccomp filters, kernel.io_uring_disabled), where there is none of this depth (limits of locked
+memory and open files) or where the file system has no O_DIRECT, the reader warns once and takes the configured second choice. A ring that
+the kernel refuses later, in the middle of a read, is an `InputError` in that call and in all later ones: what was in flight may still be
+written, so the reader's memory cannot be used again. Known limits: devices whose logical block is larger than 4,096 bytes
 refuse these reads (EINVAL, reported); tmpfs accepts O_DIRECT on newer kernels and serves it from memory.
 """
 
@@ -42,6 +44,10 @@ from kernels.warn_once import warn_once
 Method = Literal["io_uring", "pread", "buffered"]
 Fallback = Literal["pread", "buffered", "error"]
 NO_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP)
+ALLOW_RING = (
+    'allow io_uring (a container: its seccomp profile; sysctl kernel.io_uring_disabled), or set fallback = "pread"'
+)
+ALLOW_DEPTH = 'lower the depth, raise the limits of locked memory (ulimit -l) and open files (ulimit -n), or set fallback = "pread"'
 
 
 class Moved(NamedTuple):
@@ -157,26 +163,20 @@ class PageReader:
         registered: whether the ring's buffer is registered with the kernel (the limit of locked memory may forbid it).
 
     Raises:
-        InputError: io_uring is missing and no second choice is configured.
+        InputError: io_uring, or one of this depth, is missing and no second choice is configured.
     """
 
     def __init__(self, execution: ReadExecution | None = None, *, faults: Faults | None = None):
-        self.execution = execution or ReadExecution()
-        faults = faults or Faults()
+        self.execution, self._faults = execution or ReadExecution(), faults or Faults()
         self.method: Method = self.execution.method
         self.reason: str | None = None
         if self.method == "io_uring" and (number := _native.ring_errno()):
-            self._fall_back(f"io_uring is not available here ({os.strerror(number)})")
-        self._native = _native.PageReader(
-            self.execution.depth,
-            self.execution.range_pages * PAGE_BYTES,
-            self.execution.window_bytes,
-            self.method == "io_uring",
-            (faults.shorten_every, faults.shorten_to, faults.break_at),
-        )
-        number, self.registered, *_ = self._native.state()
-        if number:
-            raise InputError(f"no io_uring of depth {self.execution.depth}: {os.strerror(number)}", "lower the depth")
+            self._fall_back(f"io_uring is not available here ({os.strerror(number)})", ALLOW_RING)
+        self._native = self._make()
+        if number := self._native.state()[0]:
+            self._fall_back(f"no io_uring of depth {self.execution.depth}: {os.strerror(number)}", ALLOW_DEPTH)
+            self._native = self._make()
+        self.registered = self._native.state()[1]
 
     @property
     def num_resubmitted(self) -> int:
@@ -296,9 +296,20 @@ class PageReader:
         requests = self._native.read_pages(file.fileno(), str(file.path), *pages, piece_bytes, out, digests)
         return out[offset - begin : offset - begin + length], Moved(requests, length, capacity)
 
-    def _fall_back(self, reason: str) -> None:
+    def _make(self) -> _native.PageReader:
+        """Returns the native reader of the method in use."""
+        execution, faults = self.execution, self._faults
+        return _native.PageReader(
+            execution.depth,
+            execution.range_pages * PAGE_BYTES,
+            execution.window_bytes,
+            self.method == "io_uring",
+            (faults.shorten_every, faults.shorten_to, faults.break_at),
+        )
+
+    def _fall_back(self, reason: str, remedy: str) -> None:
+        """Takes the second choice, or raises InputError where there is none."""
         if self.execution.fallback == "error":
-            remedy = 'allow io_uring (a container: its seccomp profile; sysctl kernel.io_uring_disabled), or set fallback = "pread"'
             raise InputError(reason, remedy)
         self.method, self.reason = self.execution.fallback, reason
         warn_once(f"{reason}; using {self.method}")

@@ -175,7 +175,11 @@ class Reader {
 
     template <class Next, class Arrived>
     void transfer(int file, const std::string& path, bool registered, Next next, Arrived arrived) {
-        if (ring_ && ring_errno_ == 0) return transfer_by_ring(file, path, registered, next, arrived);
+        if (ring_) {
+            // Requests of a lost ring may still write to the memory of this reader.
+            if (ring_errno_) throw InputError("this reader's io_uring was lost", LOST);
+            return transfer_by_ring(file, path, registered, next, arrived);
+        }
         for (Request& request = requests_[0]; next(0, &request); arrived(request)) {
             int64_t result;
             do {
@@ -238,10 +242,11 @@ class Reader {
     [[noreturn]] void lose_ring(const std::string& path, int error) {
         ring_->close();
         ring_errno_ = error;
-        throw std::runtime_error(path + ": io_uring_enter failed: " + std::strerror(error));
+        throw InputError(path + ": io_uring_enter failed: " + std::strerror(error), LOST);
     }
 
     static constexpr int64_t MOST_STALLS = 64;
+    static constexpr const char* LOST = "open a new reader; method = \"pread\" does without io_uring";
 
     int64_t depth_, range_bytes_, window_bytes_;
     Staging staging_;  // goes after the ring, which may still write to it

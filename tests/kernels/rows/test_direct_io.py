@@ -390,28 +390,78 @@ def test_without_o_direct_only_the_page_cache_is_left(table, monkeypatch):
     warn_once.forget()
 
 
-FORBID = """
-import ctypes, struct, warnings
-from kernels.rows.direct_io import PageReader
+FILTER = """
+import ctypes, errno, struct, sys, warnings
+from kernels.errors import InputError
+from kernels.rows.direct_io import PageReader, ReadExecution
 libc = ctypes.CDLL(None, use_errno=True)
-# Load the number of the system call; io_uring_setup (425 on every architecture) fails with EPERM; all others are allowed.
-steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 425), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]
-program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
 class Filter(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("steps", ctypes.c_void_p)]
-assert libc.prctl(38, 1, 0, 0, 0) == 0
-assert libc.prctl(22, 2, ctypes.byref(Filter(len(steps), ctypes.addressof(program))), 0, 0) == 0, ctypes.get_errno()
+def forbid(call, error, above=None):
+    # A system call fails with an error, where its first argument is above a number; all others are allowed.
+    at_least = [] if above is None else [(0x20, 0, 0, 16), (0x25, 0, 1, above)]
+    refused = [*at_least, (0x06, 0, 0, 0x00050000 | error)]
+    steps = [(0x20, 0, 0, 0), (0x15, 0, len(refused), call), *refused, (0x06, 0, 0, 0x7FFF0000)]
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.prctl(22, 2, ctypes.byref(Filter(len(steps), ctypes.addressof(program))), 0, 0) == 0, ctypes.get_errno()
+SETUP, ENTER = 425, 426  # of io_uring, on every architecture
+"""
+FORBID = """
+forbid(SETUP, errno.EPERM)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     print(PageReader().method, len(caught), "Operation not permitted" in str(caught[0].message))
 """
+FORBID_DEPTH = """
+forbid(SETUP, errno.ENOMEM, above=1)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    print(PageReader().method, PageReader().method, len(caught), "no io_uring of depth 32" in str(caught[0].message))
+    print(PageReader(ReadExecution(depth=1)).method)
+try:
+    PageReader(ReadExecution(fallback="error"))
+except InputError as error:
+    print("of depth 32" in error.problem, "ulimit -l" in error.remedy)
+"""
+FORBID_ENTER = """
+reader = PageReader(ReadExecution(fallback="error"))
+with reader.open(sys.argv[1]) as file:
+    forbid(ENTER, errno.EPERM)
+    for _ in range(2):
+        try:
+            reader.read_rows(file, [3, 5], row_bytes=512)
+        except InputError as error:
+            print("io_uring_enter failed: Operation not permitted" in error.problem, "was lost" in error.problem)
+    try:
+        reader.read_chunk(file, 0, 4096)
+    except InputError as error:
+        print("was lost" in error.problem)
+"""
+
+
+def filtered(script, *arguments):
+    """What a script prints that forbids itself system calls."""
+    command = [sys.executable, "-c", FILTER + script, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if "AssertionError" in done.stderr:
+        pytest.skip("this process may not install a seccomp filter")
+    assert not done.returncode, done.stderr
+    return done.stdout.split()
 
 
 def test_a_seccomp_filter_as_containers_have_it():
-    done = subprocess.run([sys.executable, "-c", FORBID], cwd=ROOT, capture_output=True, text=True, check=False)
-    if "AssertionError" in done.stderr:
-        pytest.skip("this process may not install a seccomp filter")
-    assert done.stdout.split() == ["pread", "1", "True"], done.stderr
+    assert filtered(FORBID) == ["pread", "1", "True"]
+
+
+def test_a_ring_that_is_refused_at_its_depth_is_a_missing_one():
+    available("io_uring")
+    assert filtered(FORBID_DEPTH) == ["pread", "pread", "1", "True", "io_uring", "True", "True"]
+
+
+def test_a_ring_that_is_lost_while_it_reads_is_an_error_then_and_later(table):
+    available("io_uring")
+    assert filtered(FORBID_ENTER, table[0]) == ["True", "False", "False", "True", "True"]
 
 
 def test_readers_on_threads_and_nothing_leaks(table):
