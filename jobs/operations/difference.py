@@ -23,6 +23,10 @@ from assets.storage.version import canonical_json
 from kernels.errors import InputError
 
 PIPELINE_TAG, DIFFERENCE_TAG, PRIORITY_TAG = "graphmill/pipeline", "graphmill/difference", "dagster/priority"
+BROWSER_JOB = "__ASSET_JOB"
+"""Dagster's own job of all assets. What is materialised from a page of assets in the browser is a run of it: such a run has no tags of ours
+and may be about several pipelines."""
+
 UNFINISHED = (
     DagsterRunStatus.NOT_STARTED,
     DagsterRunStatus.QUEUED,
@@ -158,8 +162,18 @@ def decide(
 
 def run_on_its_way(instance: dg.DagsterInstance, pipeline: str) -> dg.SkipReason | None:
     """Returns why nothing is asked for while a run of the pipeline is not over; None where none is."""
-    waiting = instance.get_runs(RunsFilter(tags={PIPELINE_TAG: pipeline}, statuses=list(UNFINISHED)), limit=1)
-    return dg.SkipReason(f"run {waiting[0].run_id[:8]} of {pipeline} is on its way") if waiting else None
+    unfinished = instance.get_runs(RunsFilter(statuses=list(UNFINISHED)))
+    waiting = next((run for run in unfinished if is_about(run, pipeline)), None)
+    return dg.SkipReason(f"run {waiting.run_id[:8]} of {pipeline} is on its way") if waiting else None
+
+
+def is_about(run: dg.DagsterRun, pipeline: str) -> bool:
+    """Tells whether a run is of a pipeline's jobs or builds any of its assets."""
+    if run.tags.get(PIPELINE_TAG) == pipeline:
+        return True
+    if run.asset_selection is None:
+        return run.job_name == BROWSER_JOB
+    return any(key.path[0] == pipeline for key in run.asset_selection)
 
 
 class OneAsker:

@@ -20,6 +20,8 @@ import dagster as dg
 
 from assets.definitions import group_of
 from assets.pipeline.file import Pipeline
+from jobs.operations.difference import BROWSER_JOB, is_about
+from jobs.runs.listed import LOCATION, REPOSITORY
 
 TELL_SECONDS = 30
 LIMIT_SECONDS = 30.0
@@ -42,8 +44,13 @@ def failure_sensor(pipeline: Pipeline, jobs: Sequence[Any]) -> dg.SensorDefiniti
     if table is None or not (table.on_failure or table.webhook):
         return None
 
+    own = {job.name for job in jobs}
+
     def tell(context: dg.RunFailureSensorContext) -> None:
         run = context.dagster_run
+        # Nothing is returned of another pipeline's run: Dagster takes no reason for it beside what was told in the same tick.
+        if run.job_name not in own and not is_about(run, pipeline.name):
+            return
         said = [event.step_failure_data for event in context.get_step_failure_events()]
         values = {"pipeline": pipeline.name, "job": run.job_name, "run": run.run_id}
         values["text"] = failure_text(values, [_said(each) for each in said] or [context.failure_event.message or ""])
@@ -59,7 +66,7 @@ def failure_sensor(pipeline: Pipeline, jobs: Sequence[Any]) -> dg.SensorDefiniti
     sensor: Any = dg.run_failure_sensor(
         name=failure_name(pipeline.name),
         minimum_interval_seconds=TELL_SECONDS,
-        monitored_jobs=list(jobs),
+        monitored_jobs=[*jobs, dg.JobSelector(LOCATION, REPOSITORY, BROWSER_JOB)],
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Tells of failed runs of {pipeline.name}, as [schedule] of {pipeline.path} says.",
     )

@@ -14,6 +14,7 @@ from assets.pipeline.steps import Versions
 from assets.storage.store import Store
 from jobs.definitions import build_defs
 from jobs.operations.difference import (
+    BROWSER_JOB,
     FIRST_WAIT_SECONDS,
     LONGEST_WAIT_SECONDS,
     MOMENT_SECONDS,
@@ -233,6 +234,29 @@ def test_a_run_that_is_on_its_way_is_waited_for(days):
             assert f"run {run.run_id[:8]} of mine is on its way" in days.tick(instance, kind).skip_message
 
 
+def browser_run(days, instance, pipeline="mine"):
+    """Starts a run as "Materialize all" on a page of assets does, and leaves it unfinished."""
+    path = days.folder / f"{pipeline}.toml"
+    path.write_text(days.path.read_text())
+    definitions = build_defs([load_pipeline(path, TrainTable)], Surroundings(store=days.store))
+    job = definitions.resolve_implicit_global_asset_job_def()
+    assert job.name == BROWSER_JOB
+    with listed_in_ui(instance, job.name):
+        return instance.create_run_for_job(
+            job, status=dg.DagsterRunStatus.STARTED, asset_selection=frozenset({dg.AssetKey([pipeline, "graph"])})
+        )
+
+
+@pytest.mark.parametrize("kind", ["sensor", "schedule"])
+def test_a_run_that_was_started_on_a_page_of_assets_is_waited_for(days, kind):
+    with dg.instance_for_test() as instance:
+        other = browser_run(days, instance, "other")
+        assert names(days.tick(instance, kind)) == ["graph", "features", "hotness"]
+        instance.delete_run(other.run_id)
+        run = browser_run(days, instance)
+        assert f"run {run.run_id[:8]} of mine is on its way" in days.tick(instance, kind).skip_message
+
+
 def test_raw_data_that_are_missing_are_no_failed_tick(days):
     with dg.instance_for_test() as instance:
         days.raw.unlink()
@@ -333,3 +357,32 @@ def test_a_failed_run_is_told_of(days, monkeypatch):
         with pytest.raises(Exception, match="holds no http address"):
             sensor(context)
     server.shutdown()
+
+
+def test_a_run_that_fails_on_a_page_of_assets_is_told_of(days, monkeypatch):
+    """The sensor as the daemon calls it: it looks for runs that failed since its last look."""
+    told = days.folder / "told"
+    command = f"on_failure = ['{sys.executable}', '-c', \"{TELLER}\", '{told}']\n"
+    days.edit(schedule=f'\n[schedule]\ncron = "@daily"\n{command}')
+    with dg.instance_for_test() as instance:
+        definitions = days.definitions()[1]
+        (sensor,) = definitions.sensors
+        cursor = None
+
+        def look():
+            nonlocal cursor
+            repository = definitions.get_repository_def()
+            context = dg.build_sensor_context(instance=instance, repository_def=repository, cursor=cursor)
+            tick = sensor.evaluate_tick(context)
+            cursor = tick.cursor
+
+        look()
+        of_others = browser_run(days, instance, "other")
+        instance.report_run_failed(of_others)
+        look()
+        assert not told.exists()
+        run = browser_run(days, instance)
+        instance.report_run_failed(run, "the step failed")
+        look()
+        assert told.read_text().count("graphmill: ") == 1
+        assert told.read_text().startswith(f"{run.run_id} graphmill: {BROWSER_JOB} of mine failed")
