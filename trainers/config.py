@@ -285,11 +285,9 @@ class TrainTable(TrainConfig, TrainExecution):
     @property
     def reads(self) -> tuple[str, ...]:
         """Stages that the training reads where the pipeline has them, and that change none of its weights."""
-        own = (
-            self.technique.reads
-            if self.cache == "auto"
-            else tuple(name for name in self.technique.reads if name not in CACHE_STAGES)
-        )
+        # Packed rows bring a cache of their own, which takes the same bytes.
+        cached = self.cache == "auto" and getattr(self.settings, "rows", "table") == "table"
+        own = tuple(name for name in self.technique.reads if cached or name not in CACHE_STAGES)
         return tuple(dict.fromkeys((*own, *(("samples",) if self.stored else ()))))
 
     @property

@@ -161,21 +161,22 @@ def train_fresh(
     """Trains with embeddings of earlier steps; the model goes to `home`.
 
     Args:
-        memory: a `[memory]` table, for a cache below the arena.
-        packed: trains on this packed graph, its sampling epochs in rotation, and its rows from packed chunks.
+        memory: a `[memory]` table, for a cache below the arena, where the train table reads one.
+        packed: trains on this packed graph, its sampling epochs in rotation, and its rows from packed chunks unless `fresh` says otherwise.
         fresh: of `[train.fresh]`.
         options: override `TABLE`.
     """
     graph = random_graph_artifacts(home) if packed is None else GraphArtifacts(packed.graph, packed.features)
-    reads = {} if memory is None else {"budgets": resolve(home, graph, **memory)}
+    there = {} if memory is None else {"budgets": resolve(home, graph, **memory)}
     settings = FRESH | (fresh or {})
     if packed is not None:
-        reads, settings = stored_rows(packed), settings | {"rows": "packed"}
+        there, settings = there | stored_rows(packed), {"rows": "packed"} | settings
         sampling = replace(sampling, reuse=packed.samples.summary["numbers"]["num_epochs"])
         options = {"samples": "stored"} | options
     table = TrainTable(**(TABLE | {"trainer": "fresh", "settings": FreshSettings(**settings)} | options))
     inputs = with_tables(home, graph.inputs, sampling)
     inputs |= {"hotness": count_inputs(home, inputs, sampling)}
+    reads = {name: there[name] for name in table.reads if name in there}
     run: dict[str, Any] = {"resume": resume, "progress": progress, "report": lambda line: None}
     return train_table(Store(home), inputs, table, sampling, 5, reads=reads, **run)[0]
 
@@ -213,6 +214,7 @@ def train_parts(
     progress: Progress | None = None,
     memory: dict[str, Any] | None = None,
     featureless: int = 0,
+    width: int = 12,
     settings: dict[str, Any] | None = None,
     fresh: dict[str, Any] | None = None,
     **options: Any,
@@ -222,12 +224,12 @@ def train_parts(
     Args:
         method: of the partitions.
         memory: a `[memory]` table and the `seed` of an order of hotness, for a cache of rows of other ranks.
-        featureless: of the graph.
+        featureless, width: of the graph.
         settings: of `[train.distributed]`.
         fresh: each part keeps embeddings of earlier steps; of `[train.fresh-distributed]`, over `FRESH`.
         options: override `TABLE`.
     """
-    inputs, reads = parts_inputs(home, parts, method, memory, featureless)
+    inputs, reads = parts_inputs(home, parts, method, memory, featureless, width)
     inputs = with_tables(home, inputs, sampling)
     made: dict[str, Any] = {"trainer": "distributed", "settings": DistributedSettings(**(settings or {}))}
     if fresh is not None:
@@ -242,10 +244,15 @@ def train_parts(
 
 
 def parts_inputs(
-    home: Path, parts: int, method: str = "random", memory: dict[str, Any] | None = None, featureless: int = 0
+    home: Path,
+    parts: int,
+    method: str = "random",
+    memory: dict[str, Any] | None = None,
+    featureless: int = 0,
+    width: int = 12,
 ) -> tuple[dict[str, Artifact], dict[str, Artifact]]:
     """What `train_parts` reads, by stage: what decides its weights, and the rest. Arguments are those of `train_parts`."""
-    artifacts = random_graph_artifacts(home, featureless=featureless)
+    artifacts = random_graph_artifacts(home, featureless=featureless, width=width)
     inputs, shards = build_shards(home, artifacts.inputs, parts, method)
     return inputs, {"shards": shards} | ({} if memory is None else cache_inputs(home, artifacts, **memory))
 

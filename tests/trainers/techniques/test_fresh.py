@@ -258,6 +258,20 @@ def test_rows_from_packed_chunks_change_no_bit(packed: Packed, tmp_path: Path) -
     assert content(nothing)[WEIGHTS] == content(whole)[WEIGHTS]
 
 
+@pytest.mark.parametrize("device", ["10%", "45%"])
+def test_packed_rows_have_the_devices_cache_to_themselves(tmp_path: Path, device: str) -> None:
+    """The pipeline has budgets for the plan of the packed rows; no second cache is filled of them."""
+    packed = build_packed(tmp_path, epochs=2, width=60, memory={"device": device})
+    model = train_fresh(tmp_path / "packed", packed=packed, memory={"device": device})
+    assert counts(model)["hits_device", 0] > 0 and passed(model, "ledger equals plan")
+    assert model.run_record()["cache"] == {}
+    table = train_fresh(tmp_path / "table", packed=packed, memory={"device": device}, fresh={"rows": "table"})
+    assert content(table)[WEIGHTS] == content(model)[WEIGHTS] and table.run_record()["cache"]["device_rows"] > 0
+    settings = FreshSettings(rows="packed")
+    read = TrainTable(name="x", trainer="fresh", samples="stored", settings=settings).reads
+    assert read == ("samples", "cache_plan", "packed_chunks")
+
+
 def test_a_flipped_bit_in_a_chunk_never_reaches_a_step(tmp_path: Path) -> None:
     packed = build_packed(tmp_path, epochs=2, width=60, groups=1)
     sound = content(train_fresh(tmp_path / "sound", packed=packed, epochs=2))[WEIGHTS]
