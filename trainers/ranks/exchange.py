@@ -85,7 +85,7 @@ class Exchange:
         self._coming = np.insert(found.view(np.int64), self.lane.rank, 0)
 
     def fetch(self, request: Request, following: Array | None, ledger: Ledger) -> tuple[Array, Array]:
-        """Makes the two calls.
+        """Makes the two calls; none where this is the only rank, or where rows have no columns.
 
         Args:
             request: what is wanted; may be empty.
@@ -98,8 +98,8 @@ class Exchange:
         Raises:
             PeerError: a rank is gone or late.
         """
-        if self.lane.world == 1:
-            return np.empty((0, self.width), self.dtype), np.empty(0, np.int64)
+        if self.lane.world == 1 or not self.row_bytes:  # rows without columns have no bytes, at no rank
+            return np.empty((len(request.rows), self.width), self.dtype), np.arange(len(request.rows))
         if self._coming is None:
             self.tell_sizes(request.counts, ledger)
         coming = self._coming

@@ -274,7 +274,9 @@ def unpack(piece: Array, parameters: list[Tensor], count: int) -> list[Member]:
     for _ in range(count):
         position, loss = take(16).view(np.float64).tolist()
         reached = take(len(parameters)).tolist()
-        values = [torch.from_numpy(take(each.nbytes)).view(each.dtype).reshape(each.shape) for each in parameters]
+        # NumPy views a matrix without elements as another type, too; torch does not.
+        arrays = [take(each.nbytes).view(each.detach().numpy().dtype).reshape(each.shape) for each in parameters]
+        values = [torch.from_numpy(array) for array in arrays]
         gradients = [value if there else None for value, there in zip(values, reached, strict=True)]
         members.append(Member(int(position), loss, gradients))
     return members

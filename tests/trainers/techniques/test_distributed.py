@@ -43,7 +43,7 @@ def trained(home, parts, world, **options):
         return train_parts(home, parts, ranks, retrain=True, **options), getattr(ranks, "log", [])
 
     # Threads of one process would get in each other's way; processes do not.
-    shared = {name: options[name] for name in ("method", "memory", "featureless") if name in options}
+    shared = {name: options[name] for name in ("method", "memory", "featureless", "width") if name in options}
     parts_inputs(home, parts, **shared)
     if world == 1:
         return train_parts(home, parts, ALONE, retrain=True, **options), []
@@ -98,6 +98,17 @@ def test_any_parts_cache_and_scheme_give_the_same_bits(tmp_path, method):
         {"checkpoint_steps": 1},
     ):
         assert bits(trained(tmp_path, 2, 2, **options, **more)[0]) == expected, more
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("more", [{}, {"memory": {"device": 0, "host": "20%"}}, {"fresh": {}}], ids=str)
+def test_rows_without_columns_are_fetched_as_any(tmp_path, more):
+    models = [trained(tmp_path / str(world), 4, world, width=0, epochs=1, **more)[0] for world in (1, 2, 4)]
+    assert bits(models[0]) == bits(models[1]) == bits(models[2])
+    for model in models:
+        assert all(check["passed"] for check in model.summary["checks"] if check["name"] == "ledger equals plan")
+        counts, moves = ledger(model)
+        assert (counts["hits_remote", 0] > 0) == (model is not models[0]) and moves.get(("rank", "feature"), 0) == 0
 
 
 def test_drawing_with_replacement_is_the_same_in_every_scheme(tmp_path):
