@@ -143,6 +143,10 @@ def _rows(case: Case, chunks: Chunks, depth: int) -> Callable[[list[int]], int]:
             reader.read_rows(file, ids, out=out[: len(ids)], **options)
         return sum(len(wanted[number]) for number in numbers)
 
+    load([0])
+    rows = np.ascontiguousarray(table.open()[wanted[0]])
+    assert len(rows), "the first batch misses nothing, so there is nothing to compare"
+    assert np.array_equal(out[: len(rows)], rows.view(np.uint8).reshape(len(rows), -1)), "rows differ from the features"
     return load
 
 

@@ -1,8 +1,9 @@
 """Weighted sampling and random walks against DGL 1.1.3 (FGNN, section 7.1), and the memory's own speed.
 
 R-MAT graphs with a Pareto-distributed weight per edge, seeds drawn among the nodes that have neighbours, the same seeds and threads for
-both. First it is checked that both take the same number of neighbours of every node, all of them edges of the graph; of walks that
-every source is within as many steps as a walk has. Then the competitors take turns in an order that is drawn anew for each round.
+both. First it is checked that both take the same number of neighbours of every node, all of them edges of the graph; of walks, ours and
+DGL's, that every source is within as many steps as a walk has. Then the competitors take turns in an order that is drawn anew for each
+round.
 
 - `weighted` draws without replacement, beside DGL's `NeighborSampler(prob="weight")`.
 - `walks` takes 5 neighbours from 4 paths of length 3 at restart 0.5, beside DGL's `RandomWalkNeighborSampler`, which is what
@@ -28,13 +29,15 @@ from kernels.sampling.alias import build_alias
 from kernels.sampling.sample import Sampler
 from kernels.sampling.walk import Walks, WalkSampler
 from kernels.sampling.weighted import WeightedSampler
-from kernels.types import BatchKey, Block, Stream, Topology
+from kernels.types import Array, BatchKey, Block, Stream, Topology
 from trainers.devices.malloc import keep_freed_memory
 
 QUICK = {"nodes": 200_000, "edges": 1_650_000}
 FULL = {"nodes": 2_000_000, "edges": 16_500_000}
 WEIGHTED, WALKED = ((15, 10, 5), (10, 10)), ((5, 5, 5),)
 THREADS = 2
+LOOKED_AT = 20
+"""Destinations whose edges are checked, about."""
 
 
 def main(quick: bool) -> None:
@@ -172,12 +175,13 @@ def trace(sampler: Sampler, seeds: np.ndarray, step: int) -> list[tuple[np.ndarr
 
 
 def check(kind: str, field: Field, fanouts: tuple[int, ...], theirs: Theirs, ours: Sampler, seeds: np.ndarray) -> None:
-    """Both give every destination its number of sources; ours are neighbours, or within reach of a walk."""
+    """Both give every destination its number of sources, which are neighbours, or within reach of a walk."""
     import torch
 
     degree = np.diff(field.topology.indptr)
     mine = ours.sample(BatchKey(Stream.TRAIN, 9, 9), seeds, transpose="none")
-    for block, other, fanout in zip(mine, theirs.sample(torch.from_numpy(seeds)), reversed(fanouts), strict=True):
+    their_blocks = theirs.sample(torch.from_numpy(seeds))
+    for block, other, fanout in zip(mine, their_blocks, reversed(fanouts), strict=True):
         taken = block.end - block.start
         if kind == "walks":
             assert taken.max() <= fanout and other.in_degrees().max() <= fanout
@@ -186,18 +190,50 @@ def check(kind: str, field: Field, fanouts: tuple[int, ...], theirs: Theirs, our
         assert (taken == wanted).all(), "not min(degree, fanout) neighbours"
         their_ids = other.dstdata["_ID"].numpy()
         assert (other.in_degrees().numpy() == np.minimum(degree[their_ids], fanout)).all(), "DGL drew another number"
-    check_edges(kind, field, mine[-1])
+    last, their_last = mine[-1], their_blocks[-1]
+    steps = 1 if kind == "weighted" else Walks().length
+    check_edges(field.topology, last.src_ids[last.indices], np.repeat(last.dst_ids, last.end - last.start), steps)
+    src, dst = (each.numpy() for each in their_last.edges())
+    check_edges(field.topology, their_last.srcdata["_ID"].numpy()[src], their_last.dstdata["_ID"].numpy()[dst], steps)
+    if kind == "walks":
+        check_shares(last)
 
 
-def check_edges(kind: str, field: Field, block: Block) -> None:
-    """Looks at the sources of some destinations of the last block."""
-    topology = field.topology
-    for i in range(0, block.num_dst, max(1, block.num_dst // 50)):
-        v = block.dst_ids[i]
-        near = topology.indices[topology.indptr[v] : topology.indptr[v + 1]]
-        sources = block.src_ids[block.indices[block.start[i] : block.end[i]]]
-        if kind == "weighted":
-            assert np.isin(sources, near).all(), "a source is no neighbour"
-        else:
-            assert block.share is not None
-            assert abs(block.share[block.start[i] : block.end[i]].sum() - 1) < 1e-5 and v not in sources
+def check_edges(topology: Topology, src_ids: Array, dst_ids: Array, steps: int) -> None:
+    """Looks at some destinations: so many steps along in-edges reach each of their sources.
+
+    Args:
+        topology: in-neighbours.
+        src_ids, dst_ids: the ends of the edges, global ids.
+        steps: 1 where sources are neighbours.
+
+    Raises:
+        AssertionError: a source is out of reach.
+    """
+    found = np.unique(dst_ids)
+    for v in found[:: max(1, len(found) // LOOKED_AT)]:
+        sources = src_ids[dst_ids == v]
+        assert reached(topology, v, steps)[sources].all(), f"a source of {v} is not within {steps} steps"
+
+
+def reached(topology: Topology, node: int, steps: int) -> Array:
+    """Returns bool[N]: the nodes that 1 to `steps` steps along in-edges lead to; the node itself where they lead back."""
+    found, frontier = np.zeros(topology.num_nodes, bool), np.array([node])
+    for _ in range(steps):
+        first, degree = topology.indptr[frontier], topology.indptr[frontier + 1] - topology.indptr[frontier]
+        # Places of all rows of the frontier, side by side.
+        shift = np.repeat(first - np.concatenate([[0], np.cumsum(degree)[:-1]]), degree)
+        there = np.zeros_like(found)
+        there[topology.indices[shift + np.arange(len(shift))]] = True
+        frontier = np.flatnonzero(there & ~found)
+        found |= there
+    return found
+
+
+def check_shares(block: Block) -> None:
+    """Looks at some destinations: their sources' shares add up to 1, and none is its own source."""
+    assert block.share is not None
+    for i in range(0, block.num_dst, max(1, block.num_dst // LOOKED_AT)):
+        row = slice(block.start[i], block.end[i])
+        assert abs(block.share[row].sum() - 1) < 1e-5, "shares do not add up to 1"
+        assert block.dst_ids[i] not in block.src_ids[block.indices[row]], "a node is its own source"

@@ -1,6 +1,7 @@
 """Sampling, gathering, summing and whole epochs on a GPU, against the memory's bandwidth and against a composition of torch's operations.
 
-First each kernel's result is compared with the CPU's, to the byte. Then rates stand beside a copy on the device, measured in the same run:
+First each kernel's result is compared with the CPU's, to the byte, and gathers with the rows themselves. Then rates stand beside a copy on
+the device, measured in the same run:
 
     sampling      edges per second; bytes that the choice has to touch: a row's two ends, an id and an entry of the map per edge
     gather        bytes of rows read and written, device rows by random slot
@@ -180,6 +181,12 @@ def check_equality(place: Place, rows: Array) -> None:
     assert np.array_equal(_host(sums), aggregate(expected[0], h, "mean")), "means differ from the CPU's"
 
 
+def check_gather(place: Place, rows: Array, slots: Tensor, tiers: Tiers, ids: Array) -> None:
+    """Compares what the device gathers by slot with the rows of these nodes, i64[n]; slots is i32[n], on the device."""
+    found = place.gather(slots, tiers, torch.empty((len(ids), WIDTH), device=place.device.torch_device))
+    assert np.array_equal(_host(found), rows[ids].astype(np.float32)), "gathered rows differ from the features"
+
+
 def copy_bandwidth(place: Place, size: Size) -> float:
     """Returns GB/s of a copy on the device, bytes read and written."""
     count = min(1 << 28, size.nodes * WIDTH)
@@ -200,6 +207,7 @@ def kernel_rates(place: Place, rows: Array, size: Size) -> Iterator[dict[str, An
     table, ids = place.tensor(rows), torch.as_tensor(_host(blocks[0].src_ids).astype(np.int32))
     slots = ids.to(place.device.torch_device)
     tiers = Tiers(device=table if place.device.remote else rows)
+    check_gather(place, rows, slots, tiers, ids.numpy())
     out = torch.empty((len(ids), WIDTH), device=place.device.torch_device)
     runs["gather"] = place.finished(lambda: place.gather(slots, tiers, out))
     runs["aggregation"] = place.finished(lambda: aggregate_rows(blocks[0], out, "mean"))
@@ -224,6 +232,8 @@ def kernel_rates(place: Place, rows: Array, size: Size) -> Iterator[dict[str, An
 def compare_epochs(place: Place, rows: Array, labels: Array, seeds: Array, share: float, size: Size) -> dict[str, Any]:
     """Times epochs of ours and of the composition of torch's operations, with a share of the rows on the device."""
     tiers, slot_of = placed_rows(place, rows, share)
+    ids = seeds[:BATCH_SIZE]
+    check_gather(place, rows, slot_of[place.tensor(ids)], tiers, ids)
     ours = OurEpochs(place, tiers, slot_of, labels, seeds)
     torch_epochs = TorchEpochs(place, rows if share < 1 else None, tiers, labels, seeds)
     runs = {"ours": place.finished(ours.run), "torch": place.finished(torch_epochs.run)}
@@ -244,7 +254,7 @@ def placed_rows(place: Place, rows: Array, share: float) -> tuple[Tiers, Tensor]
     slot_of = np.empty(len(order), np.int32)
     slot_of[cached] = make_slots(DEVICE, np.arange(len(cached)))
     slot_of[others] = make_slots(HOST, np.arange(len(others)))
-    host = place.device.host_rows((len(others), rows.shape[1]), rows.dtype)
+    host = place.device.host_array((len(others), rows.shape[1]), rows.dtype)
     host[...] = rows[others]
     first = place.tensor(rows[cached]) if place.device.remote else rows[cached]
     return Tiers(device=first, host=host), place.tensor(slot_of)

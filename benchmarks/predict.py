@@ -19,6 +19,7 @@ from assets.sizes import parse_size
 from assets.storage.store import Store
 from benchmarks.graphs import GraphArtifacts, build_graph
 from benchmarks.record import record
+from kernels.types import Array, Topology
 from trainers.config import TrainTable
 
 QUICK = {"nodes": 200_000, "edges": 1_600_000, "workspace": "128MiB"}
@@ -45,6 +46,9 @@ hidden = 128
 epochs = 1
 eval = "sampled"
 """
+LARGEST_ERROR = 1e-5
+"""Of a probability."""
+
 BASE = "import trainers.predict, polars.io.plugins"
 CHILD = """
 import sys
@@ -109,7 +113,14 @@ def measured(command: list[str]) -> dict[str, float]:
 
 
 def check(store: Store, pipeline: object, graph: GraphArtifacts, out: Path) -> float:
-    """Returns the largest difference between probabilities in the file and those of whole neighbourhoods of a few nodes."""
+    """Compares the probabilities in the file with those of whole neighbourhoods of a few nodes.
+
+    Returns:
+        The largest difference.
+
+    Raises:
+        AssertionError: it is `LARGEST_ERROR` or more, or the file has other nodes.
+    """
     import polars
     import torch
 
@@ -126,8 +137,7 @@ def check(store: Store, pipeline: object, graph: GraphArtifacts, out: Path) -> f
     (config,) = model_configs(pipeline.train[0], pipeline.sampling, pipeline.seed)  # pyright: ignore
     artifact = store.open("model", stage_version(ModelStage(), config, graph.inputs))  # pyright: ignore
     model = load_model(artifact, config, opened, opened.features.width)
-    # Nodes of few neighbours: three whole hops around a hub would be the whole graph.
-    ids = np.flatnonzero((opened.topology.in_degree > 0) & (opened.topology.in_degree < 3))[:4]
+    ids = compared_nodes(opened.topology)
     whole = Drawing(neighbours=Neighbours(fanouts=(-1,) * 3))
     logits = infer_sampled(
         model,
@@ -142,4 +152,11 @@ def check(store: Store, pipeline: object, graph: GraphArtifacts, out: Path) -> f
     table = polars.scan_parquet(out).select("node_id", "probability").collect()
     assert (table["node_id"].to_numpy() == np.arange(opened.topology.num_nodes)).all()
     wanted = logits.softmax(1).max(1).values
-    return float((torch.from_numpy(table["probability"].to_numpy()[ids]) - wanted).abs().max())
+    error = float((torch.from_numpy(table["probability"].to_numpy()[ids]) - wanted).abs().max())
+    assert error < LARGEST_ERROR, f"probabilities in the file differ from those of whole neighbourhoods by {error:.1e}"
+    return error
+
+
+def compared_nodes(topology: Topology) -> Array:
+    """Returns the ids of four nodes of few neighbours: three whole hops around a hub would be the whole graph."""
+    return np.flatnonzero((topology.in_degree > 0) & (topology.in_degree < 3))[:4]
