@@ -24,7 +24,7 @@ from assets.sources.edges.numbering import Numbering, id_kind, locate, no_id, re
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.archive import SLICE_BYTES
 from assets.sources.readers.duck import FIX_FILE, Duck
-from assets.sources.readers.table_files import TableFiles
+from assets.sources.readers.table_files import NUMBERS, TableFiles
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -51,9 +51,19 @@ def entry_type(names: Sequence[str]) -> str:
 
 
 def has_names(table: TableFiles, config: Config) -> bool:
-    """Tells whether features are names, which are no numbers of columns."""
+    """Tells whether features are names, which are no numbers of columns.
+
+    Raises:
+        InputError: they are numbers of a type that is not read as BIGINT. As names they would get other columns, in the order of text.
+    """
     column = entry_columns(table, config)[1]
-    return id_kind(table, "entry_columns", column, "auto") != "integer"
+    kind = id_kind(table, "entry_columns", column, "auto")
+    if kind in NUMBERS or kind.startswith("DECIMAL"):
+        raise InputError(
+            f"{table.paths[0]}: column '{column}' is {kind}, which is neither a number of a column nor a name",
+            "cast it to BIGINT, or to text where the features are names",
+        )
+    return kind != "integer"
 
 
 def entries_block(duck: Duck, table: TableFiles, config: Config, numbering: Numbering, kind: str) -> FeatureBlock:

@@ -129,6 +129,17 @@ def test_what_is_wrong_is_named_with_its_row(tmp_path: Path, name: str) -> None:
         rows_of(tmp_path, keys)
 
 
+@pytest.mark.parametrize("kind", [pl.Int64, pl.UInt32, pl.UInt64, pl.Decimal(10, 0)])
+def test_numbers_of_features_are_never_taken_for_names(tmp_path: Path, kind: type) -> None:
+    table = pl.DataFrame({"node": [0, 1, 2], "feature": [2, 10, 12]}).cast({"feature": kind})
+    keys = write(tmp_path, table, "parquet", [0, 1, 2])
+    if kind in (pl.Int64, pl.UInt32):
+        assert np.argwhere(rows_of(tmp_path, keys)[0]).tolist() == [[0, 2], [1, 10], [2, 12]]
+        return
+    with pytest.raises(InputError, match=r"(?s)column .feature. is .*cast it to BIGINT"):
+        rows_of(tmp_path, keys)
+
+
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 @pytest.mark.parametrize("ids", [[0, 1, 2, 77], [10, 20, 30, 77], ["a", "b", "c", "no"]], ids=["dense", "gaps", "text"])
 def test_nodes_that_the_graph_lacks_are_counted(tmp_path: Path, ids: list, form: str) -> None:
