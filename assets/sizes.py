@@ -8,6 +8,9 @@ from kernels.errors import InputError
 UNITS = {"b": 1, **{f"{letter}b": 1000**power for power, letter in enumerate("kmgtp", 1)}}
 UNITS |= {f"{letter}ib": 1024**power for power, letter in enumerate("kmgtp", 1)}
 PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*|%)\s*")
+LONGEST_TEXT = 40
+"""Characters of a size. Python reads no whole number of thousands of digits."""
+MOST_BYTES = 2**63 - 1
 EXAMPLES = 'write a number of bytes or a size such as "512MiB", "2GiB", "1.5GB"'
 
 
@@ -21,10 +24,17 @@ def parse_size(size: str | int, whole_bytes: int | None = None) -> int:
         whole_bytes: number of bytes that % and x refer to; None where they have no meaning.
 
     Raises:
-        InputError: not a size, negative, or a share where nothing is there to share.
+        InputError: not a size, negative, more than 2^63 - 1 bytes, or a share where nothing is there to share.
     """
-    if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
-        return size
+    found = size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else _parse(size, whole_bytes)
+    if found > MOST_BYTES:
+        raise InputError(f"{size!r} is more than 2^63 - 1 bytes", EXAMPLES)
+    return found
+
+
+def _parse(size: str | int, whole_bytes: int | None) -> int:
+    if isinstance(size, str) and len(size) > LONGEST_TEXT:
+        raise InputError(f"{size[:LONGEST_TEXT]!r}... has {len(size):,} characters and is not a size", EXAMPLES)
     match = PATTERN.fullmatch(size) if isinstance(size, str) else None
     if match is None:
         raise InputError(f"{size!r} is not a size", EXAMPLES)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from assets.sizes import parse_size
+from assets.sizes import LONGEST_TEXT, parse_size
 from kernels.errors import InputError
 
 AUTO = "auto"
@@ -32,7 +32,7 @@ class MemoryConfig:
         """Checks that each is a size."""
         for name in LEVELS:
             value = getattr(self, name)
-            if isinstance(value, str) and value.strip().isdigit() and int(value) > 0:
+            if isinstance(value, str) and value.strip().isdecimal() and len(value) <= LONGEST_TEXT and int(value) > 0:
                 problem = f'{name} = "{value}" has no unit: as it stands it is {int(value):,} bytes'
                 raise InputError(
                     problem, f'write "{value}GiB", "{value}%" of the features, or for bytes {value} without quotes'

@@ -29,6 +29,13 @@ def test_what_is_no_size_is_refused(size):
         parse_size(size)
 
 
+@pytest.mark.parametrize("size", ["9" * 5000, "9" * 5000 + "%", "99999999999PB", "1." + "0" * 40, 2**63, "9000000000x"])
+def test_sizes_beyond_64_bits_are_refused(size):
+    with pytest.raises(InputError, match="MiB"):
+        parse_size(size, 2**40)
+    assert parse_size(2**63 - 1) == parse_size(str(2**63 - 1)) == 2**63 - 1
+
+
 @given(st.integers(0, 2**55))
 def test_formatting_is_close(num_bytes):
     assert abs(parse_size(format_bytes(num_bytes)) - num_bytes) <= num_bytes * 0.05 + 1

@@ -40,9 +40,10 @@ class Duck:
         }
         if folder is not None:
             config["temp_directory"] = str(folder / "spill")
-        self._connection = duckdb.connect(
-            ":memory:" if folder is None else str(folder / "staged.duckdb"), config=config
-        )
+        with self._translated(str(folder or "DuckDB")):
+            self._connection = duckdb.connect(
+                ":memory:" if folder is None else str(folder / "staged.duckdb"), config=config
+            )
         # Times become text by it, in the same way on every machine; GLOBAL, since cursors have settings of their own.
         self._connection.execute("SET GLOBAL TimeZone = 'UTC'")
 

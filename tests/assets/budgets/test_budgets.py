@@ -172,7 +172,7 @@ def test_damaged_measurements_are_named(tmp_path, text):
         measured_bytes(tmp_path)
 
 
-@pytest.mark.parametrize("value", ["ten percent", "-1", -1, "5 q"])
+@pytest.mark.parametrize("value", ["ten percent", "-1", -1, "5 q", "²", "9" * 5000, 2**63])
 def test_sizes_are_checked(value):
     with pytest.raises(InputError, match=rf"host = {value!r}: (.|\n)*remedy: write .auto."):
         MemoryConfig(host=value)

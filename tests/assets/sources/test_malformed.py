@@ -74,6 +74,7 @@ def test_malformed_input_is_one_clear_error(sound, tmp_path, case):
         ("edges", {"num_nodes": 0}, "num_nodes = 0"),
         ("edges", {"memory_limit": "1MiB"}, "memory_limit = 1MiB is less than 128.0 MiB"),
         ("edges", {"memory_limit": "much"}, "'much' is not a size"),
+        ("edges", {"memory_limit": "99999999999PB"}, "'99999999999PB' is more than"),
         ("edges", {"delimiter": "||"}, "is not one character"),
         ("edges", {"labels": "text"}, "labels = 'text' is not known"),
         ("edges", {"merge_weights": "max"}, "merge_weights = 'max'"),
