@@ -67,6 +67,11 @@ def open_executor(run: Run) -> Executor:
     model = require_layers(run.model, "fullgraph")
     if settings.mode == "device":
         return Uncut(run, model)
+    if buffers := [name for name, _ in model.named_buffers()]:
+        problem = (
+            f"the model has buffers ({', '.join(buffers[:3])}), which a pass in chunks would change once per chunk"
+        )
+        raise InputError(problem, 'use a model without running statistics, or trainer = "minibatch"')
     chunks = open_chunks(run.inputs["chunks"])
     if not chunks.self_term:
         problem = "[chunks] self_term = false, so the steps lack the rows of the nodes that they compute"

@@ -184,6 +184,33 @@ def test_rows_that_come_while_a_device_computes_take_memory_of_their_own(tmp_pat
     train_whole(tmp_path / "both", 1, 4, overlap=False, **ways)
 
 
+NORMED = """
+from torch import nn
+from trainers.models.finish import LayerOptions
+from trainers.models.sage import SageLayer
+
+class Normed(SageLayer):
+    def __init__(self, in_width, out_width):
+        super().__init__(in_width, out_width, LayerOptions())
+        self.norm = nn.BatchNorm1d(out_width)
+    def update(self, agg, h_dst, rng):
+        return self.norm(super().update(agg, h_dst, rng))
+
+def normed(in_width, num_classes, config):
+    return [Normed(in_width, 6), SageLayer(6, num_classes, LayerOptions(last=True))]
+"""
+
+
+def test_running_statistics_of_own_layers_are_those_of_the_whole_graph_or_refused(tmp_path):
+    (tmp_path / "mine_normed.py").write_text(NORMED)
+    reference = Reference("mine_normed:normed", tmp_path)
+    with pytest.raises(InputError, match=r"buffers \(layers\.0\.norm\.running_mean, .*a pass in chunks"):
+        train_whole(tmp_path, chunks=3, model=reference)
+    whole = train_whole(tmp_path, mode="device", model=reference, epochs=2)
+    # One pass per epoch, so the kept statistics count the passes up to the best epoch.
+    assert weights(whole)["layers.0.norm.num_batches_tracked"] == whole.summary["numbers"]["best_epoch"]
+
+
 def test_what_cannot_be_cut_is_refused(tmp_path):
     with pytest.raises(InputError, match="statistics of all nodes at once"):
         train_whole(tmp_path, norm="batch")
