@@ -246,6 +246,9 @@ class TrainTable(TrainConfig, TrainExecution):
             raise InputError(
                 f"seeds = {list(self.seeds)} repeats a seed or has a negative one", "give distinct seeds >= 0"
             )
+        if self.samples == "stored" and (self.technique.whole_graph or self.technique.by_parts):
+            why = "has no mini-batches" if self.technique.whole_graph else "samples the batches of each part"
+            raise InputError(f'samples = "stored", but trainer = {self.trainer!r} {why}', "remove the key")
         if self.topology != "host" and (why := self._samples_on_the_host()):
             raise InputError(f"topology = {self.topology!r} samples on the device, but {why}", "remove the key")
         if self.cache == "none" and not {*CACHE_STAGES} <= {*self.technique.inputs, *self.technique.reads}:

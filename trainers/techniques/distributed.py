@@ -51,7 +51,7 @@ def open_executor(run: Run) -> Distributed:
     """Returns what trains the run's model with the other ranks.
 
     Raises:
-        InputError: the model keeps statistics of batches, or the batches are stored.
+        InputError: the model keeps statistics of batches, or the sampler does not go with the scheme.
     """
     settings = run.semantic.train.settings or DistributedSettings()
     plan, source = run.plan, run.features.source
@@ -65,14 +65,11 @@ def require_shareable(run: Run, num_parts: int) -> None:
     """Checks that ranks can share the training of a run.
 
     Raises:
-        InputError: the model keeps statistics of batches, or the batches are stored.
+        InputError: the model keeps statistics of batches.
     """
     if num_parts > 1 and any(True for _ in run.model.buffers()):
         problem = f"the model has running statistics (norm = {run.semantic.train.norm!r}), which {num_parts} parts cannot share"
         raise InputError(problem, 'set norm = "layer" or "none", or [partitions] parts = 1')
-    if run.execution.samples == "stored":
-        problem = f'samples = "stored", but trainer = "{run.semantic.train.trainer}" samples the batches of each part'
-        raise InputError(problem, "remove the key")
 
 
 def open_samplers(

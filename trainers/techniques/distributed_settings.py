@@ -33,9 +33,12 @@ class DistributedSettings:
         """Checks counts, times and speeds."""
         if self.ranks < 1:
             raise InputError(f"ranks = {self.ranks} is below 1", "give the number of processes")
+        if self.ranks > 4096:
+            raise InputError(f"ranks = {self.ranks} is above 4,096", "give the number of processes of this machine")
         if not 1 <= self.timeout <= 3600:
             raise InputError(f"timeout = {self.timeout!r} is not between 1 and 3,600 seconds", "give seconds, like 45")
-        if self.latency_us < 0:
-            raise InputError(f"latency_us = {self.latency_us!r} is negative", "give microseconds, or leave the key out")
+        if not 0 <= self.latency_us <= 1e9:
+            problem = f"latency_us = {self.latency_us!r} is not between 0 and 1,000,000,000 (1,000 seconds)"
+            raise InputError(problem, "give microseconds, or leave the key out")
         if self.rank_gbps is not None and not self.rank_gbps > 0:
             raise InputError(f"rank_gbps = {self.rank_gbps!r} is not above 0", "give GB/s, or leave the key out")

@@ -7,6 +7,8 @@ from typing import Literal
 
 from kernels.errors import InputError
 
+MOST_DEVICES, MOST_SECONDS = 4096, 1_000_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class FactoredSettings:
@@ -34,8 +36,14 @@ class FactoredSettings:
         for name in ("samplers", "trainers", "devices", "presample", "staleness"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} = {getattr(self, name)} is negative", "give 0 or a count")
-        if not self.timeout > 0:
-            raise InputError(f"timeout = {self.timeout!r} is not above 0", "give seconds")
+        most = dict.fromkeys(("samplers", "trainers", "devices"), MOST_DEVICES)
+        most |= dict.fromkeys(("presample", "staleness"), 10**9)
+        for name, n in most.items():
+            if getattr(self, name) > n:
+                raise InputError(f"{name} = {getattr(self, name)} is above {n:,}", f"give 0 or a count up to {n:,}")
+        if not 0 < self.timeout <= MOST_SECONDS:
+            problem = f"timeout = {self.timeout!r} is not above 0 and at most {MOST_SECONDS:,}"
+            raise InputError(problem, "give seconds")
         if self.devices and self.samplers + self.trainers > self.devices:
             problem = (
                 f"samplers = {self.samplers} and trainers = {self.trainers} are more than devices = {self.devices}"

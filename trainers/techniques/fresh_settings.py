@@ -13,6 +13,9 @@ SHARE_OF_EPOCH = re.compile(r"epoch\s*/\s*([1-9]\d*)")
 MOST_STALE = 200
 """Largest `t_stale` of a share of an epoch: the paper's value for its largest graphs (section 7.1)."""
 
+MOST_STEPS = 10**18
+"""Largest number of steps: ages are counted in 64 bits."""
+
 Policy = Literal["accuracy", "accuracy+features", "performance+features"]
 
 
@@ -50,6 +53,8 @@ class FreshSettings:
             if text or (not isinstance(value, str) and value < 0):
                 more = ' or "forever"' if words else ""
                 found.append(f'{name} = {value!r} is not a number of steps, nor "epoch/K"{more}')
+            elif not isinstance(value, str) and value > MOST_STEPS:
+                found.append(f"{name} = {value!r} is above {MOST_STEPS:,}")
         if self.arena == "auto":
             found.append(
                 "arena = 'auto' would let the machine decide which embeddings are reused, and so the weights: give a size or a share"

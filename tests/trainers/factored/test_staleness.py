@@ -59,6 +59,11 @@ def test_only_staleness_enters_the_version(tmp_path: Path) -> None:
     [
         ({"staleness": -1}, "staleness = -1 is negative"),
         ({"timeout": 0}, "timeout = 0 is not above 0"),
+        ({"timeout": 1e10}, "timeout = 10000000000.0 is not above 0 and at most 1,000,000"),
+        ({"timeout": float("nan")}, "timeout = nan is not above 0"),
+        *(({name: 4097}, f"{name} = 4097 is above 4,096") for name in ("samplers", "trainers", "devices")),
+        ({"presample": 10**10}, "presample = 10000000000 is above 1,000,000,000"),
+        ({"staleness": 10**10}, "staleness = 10000000000 is above 1,000,000,000"),
         ({"samplers": 2, "trainers": 2, "devices": 3}, "samplers = 2 and trainers = 2 are more than devices = 3"),
         ({"trainers": 2, "devices": 2}, "trainers = 2 are all devices = 2, and nobody samples"),
         ({"samplers": 2, "devices": 2, "switching": False}, "nobody trains"),

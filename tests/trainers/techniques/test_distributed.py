@@ -28,6 +28,7 @@ from trainers.part_inference import PartNodes
 from trainers.predict import NodeFacts
 from trainers.ranks.group import ALONE
 from trainers.rows.source import MemorySource
+from trainers.techniques.distributed_settings import DistributedSettings
 
 WEIGHTS = ("weights.safetensors", "metrics.jsonl")
 MODELS = [
@@ -224,6 +225,14 @@ def test_mistakes_are_told(tmp_path):
         trained(tmp_path, 2, 1, norm="batch")
     with pytest.raises(InputError, match="ranks = 0 is below 1"):
         trained(tmp_path, 2, 1, settings={"ranks": 0})
+    for wrong, problem in (
+        ({"ranks": 4097}, "ranks = 4097 is above 4,096"),
+        ({"latency_us": -1}, "latency_us = -1 is not between 0"),
+        ({"latency_us": 1e20}, r"latency_us = 1e\+20 is not between 0"),
+        ({"latency_us": float("nan")}, "latency_us = nan is not between 0"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            DistributedSettings(**wrong)
     trained(tmp_path, 1, 1, norm="batch")
     assert TABLE["accumulate"] == 3
 

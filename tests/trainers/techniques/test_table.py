@@ -63,6 +63,20 @@ class Stopping:
             raise Stop
 
 
+@pytest.mark.parametrize(
+    ("trainer", "why"),
+    [
+        ("fullgraph", "has no mini-batches"),
+        ("distributed", "samples the batches of each part"),
+        ("fresh-distributed", "samples the batches of each part"),
+    ],
+)
+def test_stored_batches_are_refused_where_nobody_would_read_them(trainer: str, why: str) -> None:
+    with pytest.raises(InputError, match=f"samples = \"stored\", but trainer = '{trainer}' {why}"):
+        TrainTable(name="x", trainer=trainer, samples="stored")
+    assert TrainTable(name="x", trainer=trainer).stored is False
+
+
 def train(home: Path, trainer: str, **options: Any) -> Artifact:
     store = Store(home)
     run = {name: options.pop(name) for name in ("resume", "progress") if name in options}
