@@ -125,8 +125,11 @@ def forget_pages(array: Array) -> None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
-BAD_HEADER = (ValueError, EOFError, SyntaxError, TypeError, OverflowError, TokenError)
-"""What NumPy raises for a header with wrong bytes: it is Python text, parsed by Python's own tokenizer."""
+BAD_HEADER = (
+    ValueError, EOFError, SyntaxError, TypeError, OverflowError, TokenError, RecursionError, MemoryError,
+)  # fmt: skip
+"""What NumPy raises for a header with wrong bytes: it is Python text, parsed by Python's own tokenizer. The last two say that the text is
+nested too deeply."""
 
 
 READING = threading.Lock()

@@ -21,6 +21,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from assets.storage.arrays import BAD_HEADER, READING
 from assets.storage.machine import require_plain_file
 from kernels.errors import InputError
 from kernels.types import Array
@@ -202,11 +203,18 @@ class Archive:
 
     @staticmethod
     def _bare_header(stream: IO[bytes]) -> Header:
-        """Reads the header at the start of a member."""
-        if np.lib.format.read_magic(stream) == (1, 0):
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-        else:
-            shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
+        """Reads the header at the start of a member.
+
+        Raises:
+            ValueError: it is none.
+        """
+        try:
+            first = np.lib.format.read_magic(stream) == (1, 0)
+            with READING:
+                read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+                shape, fortran, dtype = read(stream)
+        except BAD_HEADER as error:
+            raise ValueError(f"its header cannot be read: {error}") from error
         return Header(shape, dtype, fortran)
 
     def _fill(self, name: str, stream: IO[bytes], out: Array) -> Array:

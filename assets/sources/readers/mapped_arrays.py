@@ -18,7 +18,7 @@ from assets.sources.features import BFLOAT16, widened
 from assets.sources.readers.archive import SLICE_BYTES
 from assets.sources.readers.duck import FIX_FILE
 from assets.sources.typed_graph import Relation
-from assets.storage.arrays import forget_pages
+from assets.storage.arrays import BAD_HEADER, READING, forget_pages
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -60,10 +60,11 @@ def open_plain(path: Path) -> Array:
         InputError: it is missing, cut short, or holds pickled objects.
     """
     try:
-        return np.load(path, mmap_mode="r")
+        with READING:
+            return np.lib.format.open_memmap(path, mode="r")
     except FileNotFoundError as error:
         raise InputError(f"{path} is missing", "unzip the dataset again, or restore the file") from error
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, *BAD_HEADER) as error:
         raise InputError(f"{path}: is no array of plain numbers: {error}", "copy it again") from error
 
 
@@ -163,7 +164,7 @@ def open_tensor(path: Path, name: str | None) -> tuple[Array, np.dtype[Any] | st
         table = np.memmap(path, kind, "r", offset=8 + length + start, shape=shape)
     except FileNotFoundError as error:
         raise InputError(f"{path} is missing", "correct the path, or restore the file") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(f"{path}: is no whole safetensors file: {error}", "copy it again") from error
     return table, BFLOAT16 if entry["dtype"] == "BF16" else kind
 

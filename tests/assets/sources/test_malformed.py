@@ -1,12 +1,15 @@
 """Malformed input of every form: one clear error with the place and a remedy, and nothing left behind."""
 
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from assets.sources.readers.archive import Archive
+from assets.sources.readers.mapped_arrays import open_plain, open_tensor
 from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.assets.sources.malformed import CASES
@@ -64,6 +67,58 @@ def test_malformed_input_is_one_clear_error(sound, tmp_path, case):
     assert caught.value.remedy and len(caught.value.problem) < 700
     # Features that were whole before the graph turned out not to be are sound, and stay.
     assert not [each for each in Store(tmp_path).artifacts() if each.stage == "graph"] and staging(tmp_path) == []
+
+
+def headers():
+    """Yields headers of NumPy's format that no program writes; wrong bits in each make Python's parser raise something else."""
+    sound = b"{'descr': '<i8', 'fortran_order': False, 'shape': (2, 50000), }"
+    yield sound.replace(b")", b"\x09")
+    yield sound.replace(b"(", b"[(")
+    yield sound.replace(b"'descr'", b"\x00descr'")
+    yield sound.replace(b"50000", b"0" + b"7" * 5)
+    yield sound.replace(b"2,", b"9" * 30 + b",")
+    yield b"-" * 9000 + b"1"
+
+
+@pytest.mark.parametrize("header", headers())
+def test_a_header_with_wrong_bits_is_one_clear_error_in_each_form(tmp_path, header):
+    body = b"\x93NUMPY\x01\x00" + (len(header) + 1).to_bytes(2, "little") + header + b"\n" + bytes(800_000)
+    plain, packed = tmp_path / "e.npy", tmp_path / "e.npz"
+    plain.write_bytes(body)
+    with zipfile.ZipFile(packed, "w") as file:
+        file.writestr("edge_index.npy", body)
+    with pytest.raises(InputError, match=r"e\.npy: is no array of plain numbers"):
+        open_plain(plain)
+    with Archive(packed) as archive:
+        for read in (archive.read, archive.header, archive.holds_text, archive.is_pickled):
+            if read in (archive.read, archive.header) or b"9" * 30 not in header:
+                with pytest.raises(InputError, match=r"e\.npz: array 'edge_index' is damaged"):
+                    read("edge_index")
+    with pytest.raises(InputError, match=r"e\.npz: array 'edge_index' is damaged"):
+        build(tmp_path, "npz", path=packed)
+    assert staging(tmp_path) == []
+
+
+def test_an_archive_with_the_ending_of_an_array_is_none(tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.zeros(3))
+    (tmp_path / "x.npz").rename(tmp_path / "x.npy")
+    with pytest.raises(InputError, match=r"x\.npy: is no array of plain numbers"):
+        open_plain(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"a":' * 100_000,
+        b'{"a": {"dtype": "F32", "shape": [4], "data_offsets": [-99999999999999999999, -99999999999999999983]}}',
+        b'{"a": {"dtype": "F32", "shape": [0, 99999999999999999999], "data_offsets": [0, 0]}}',
+    ],
+)
+def test_a_safetensors_header_that_no_program_writes_is_one_clear_error(tmp_path, header):
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(64))
+    with pytest.raises(InputError, match=r"x\.safetensors: is no whole safetensors file"):
+        open_tensor(path, None)
 
 
 @pytest.mark.parametrize(
