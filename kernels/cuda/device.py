@@ -254,7 +254,10 @@ class CudaDevice:
         return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True).numpy().view(dtype).reshape(shape)
 
     def pin(self, array: Array) -> None:
-        """Pins the memory of a NumPy array, whole pages of it, for as long as it lives.
+        """Pins the memory of a NumPy array, whole pages of it, for as long as any view of it lives.
+
+        The driver refuses a page that is pinned already, so an array that shares its first or last page with another one cannot be pinned
+        beside it: `kernels.rows.aligned.aligned_empty` makes arrays that share none.
 
         Raises:
             InputError: the system does not allow it.
@@ -270,7 +273,7 @@ class CudaDevice:
             raise InputError(
                 problem, "raise the limit on locked memory (ulimit -l), or lower `host` in [memory]"
             ) from error
-        weakref.finalize(array, runtime.hostUnregister, address)
+        weakref.finalize(owner_of(array), runtime.hostUnregister, address)
 
     def pointer(self, array: Any, what: str) -> int:
         """Returns the address of a contiguous device array's first element.
@@ -298,6 +301,13 @@ def device_of(array: Any) -> KernelDevice:
     if hasattr(array, "data_ptr"):
         return _OPENERS[array.device.type](array)
     return _cuda_device(array.device.id, False)
+
+
+def owner_of(array: Array) -> Array:
+    """Returns the array of which a NumPy array is a view, itself where it is of none: it lives as long as any view."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def on_device(array: Any) -> bool:

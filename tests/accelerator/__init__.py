@@ -4,6 +4,10 @@ It shows what a GPU would show. A tensor on it has no `.numpy()`, operations ref
 every copy between host and device that the program asked for is counted. Torch's own operations run on the CPU behind it, so they give the
 CPU's bits. Kernels of this project run on the CPU as well, through the shim (tests/kernels/cuda/shim) without its checks.
 
+It is as late as a GPU may be. Kernels, and copies that nobody waits for, run when something on the same stream follows or somebody waits
+for the stream. Freed memory of the device, and pinned memory that nobody holds any more, is filled with garbage, as if somebody else had it
+by then. So work that does not wait for what it reads, or gives back what is still read, ends in wrong bits.
+
 So the whole path of a training on a device runs where there is none, and a forgotten `.numpy()` is a test that fails.
 
 The extension is compiled once (20 s) and kept in build/accelerator under a digest of what it was made from.
@@ -26,6 +30,9 @@ from typing import NamedTuple
 NAME = "simulated"
 SOURCE = Path(__file__).parent / "accelerator.cpp"
 BUILD = Path(__file__).parents[2] / "build" / "accelerator"
+LAUNCHED = ctypes.CFUNCTYPE(None, ctypes.c_int64)
+GARBAGE = 0xA5
+"""Each byte of memory that nobody has written since it was lent."""
 
 
 class Counts(NamedTuple):
@@ -52,6 +59,10 @@ def load() -> ctypes.CDLL:
 
     library = ctypes.CDLL(str(_built()), mode=ctypes.RTLD_GLOBAL)
     library.simulated_limit.argtypes = [ctypes.c_int64]
+    library.simulated_launch.argtypes = [LAUNCHED, ctypes.c_int64]
+    library.simulated_record.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    library.simulated_use_stream.argtypes = library.simulated_wait.argtypes = [ctypes.c_int64]
+    library.simulated_use_stream.restype = library.simulated_new_stream.restype = ctypes.c_int64
     library.simulated_register()
     torch.utils.rename_privateuse1_backend(NAME)  # pyright: ignore[reportPrivateImportUsage]
     torch._register_device_module(NAME, _module())
@@ -68,6 +79,29 @@ def counts() -> Counts:
 def forget_peak() -> None:
     """Makes the bytes that are alive now the most of them."""
     load().simulated_forget_peak()
+
+
+def current_stream() -> int:
+    """Returns the number of this thread's stream; 0 is the training step's."""
+    library = load()
+    stream = library.simulated_use_stream(0)
+    library.simulated_use_stream(stream)
+    return stream
+
+
+@contextmanager
+def using_stream(stream: int) -> Iterator[None]:
+    """Makes a stream the one of this thread."""
+    before = load().simulated_use_stream(stream)
+    try:
+        yield
+    finally:
+        load().simulated_use_stream(before)
+
+
+def wait_for(stream: int = -1) -> None:
+    """Runs what was put on a stream, this thread's unless it is given."""
+    load().simulated_wait(stream)
 
 
 @contextmanager

@@ -1,8 +1,13 @@
 // A device of torch whose memory is this machine's: see __init__.py.
 //
-// Memory comes from the heap and is filled with garbage, as fresh memory of a device is. Streams and events do nothing, since every operation
-// is done when its call returns. What torch computes goes through the fallback: arguments are copied to the CPU, the operation runs there, and
-// results are copied back. Those copies are the simulation's own. All others, which the program asked for, are counted.
+// Memory comes from the heap and is filled with garbage, as fresh memory of a device is. What torch computes goes through the fallback:
+// arguments are copied to the CPU, the operation runs there, and results are copied back. Those copies are the simulation's own. All others,
+// which the program asked for, are counted.
+//
+// Streams are as late as a device may be. A kernel, or a copy that nobody waits for, is put on the stream of the thread that launches it and
+// runs when an operation of torch on the same stream follows, or when somebody waits for the stream. So what is read from another stream
+// without waiting is garbage. Memory that is freed turns to garbage when the stream that it was allocated on has come so far, and later only
+// if the tensor was recorded on other streams.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/NativeFunctions.h>
@@ -15,6 +20,19 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+extern "C" {
+struct PyThreadState;
+int PyGILState_Check();
+PyThreadState* PyEval_SaveThread();
+void PyEval_RestoreThread(PyThreadState*);
+}
 
 namespace {
 
@@ -25,15 +43,124 @@ std::atomic<int64_t> h2d_calls, h2d_bytes, d2h_calls, d2h_bytes, d2d_bytes, live
 thread_local int in_fallback = 0;
 thread_local c10::StreamId stream_id = 0;
 
-// The bytes of an allocation stand in front of it.
+constexpr int GARBAGE = 0xA5;
+
+struct Queue {
+    std::deque<std::function<void()>> waiting;
+    bool running = false;
+    std::recursive_mutex turn;  // held while entries run, so that they run in order
+
+    bool pending() const { return running || !waiting.empty(); }
+};
+
+std::mutex state;  // of all below; never held while an entry runs
+std::map<c10::StreamId, Queue> queues;
+std::vector<void*> graveyard;  // freed, but something of another stream that is still to run may touch it
+
+void enqueue(c10::StreamId stream, std::function<void()> entry) {
+    const std::lock_guard<std::mutex> hold(state);
+    queues[stream].waiting.push_back(std::move(entry));
+}
+
+bool anything_pending() {
+    for (const auto& [id, queue] : queues) {
+        if (queue.pending()) return true;
+    }
+    return false;
+}
+
+// Runs what was put on a stream so far.
+void flush(c10::StreamId stream) {
+    Queue* queue;
+    {
+        const std::lock_guard<std::mutex> hold(state);
+        queue = &queues[stream];
+        if (!queue->pending()) return;
+    }
+    // Entries may need Python's lock.
+    PyThreadState* python = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+    {
+        const std::lock_guard<std::recursive_mutex> turn(queue->turn);
+        const bool outermost = !queue->running;
+        for (;;) {
+            std::function<void()> entry;
+            {
+                const std::lock_guard<std::mutex> hold(state);
+                if (queue->waiting.empty()) break;
+                entry = std::move(queue->waiting.front());
+                queue->waiting.pop_front();
+                queue->running = true;
+            }
+            entry();
+        }
+        const std::lock_guard<std::mutex> hold(state);
+        if (outermost) queue->running = false;
+        if (!anything_pending()) {
+            for (void* whole : graveyard) std::free(whole);
+            graveyard.clear();
+        }
+    }
+    if (python) PyEval_RestoreThread(python);
+}
+
+void flush_all() {
+    std::vector<c10::StreamId> streams;
+    {
+        const std::lock_guard<std::mutex> hold(state);
+        for (const auto& [id, queue] : queues) streams.push_back(id);
+    }
+    for (const c10::StreamId stream : streams) flush(stream);
+}
+
+// Stands in front of an allocation.
+struct Head {
+    int64_t bytes;
+    int num_streams;
+    c10::StreamId streams[16];  // the one it was allocated on, then those it was recorded on
+};
 constexpr size_t HEAD = 256;
+static_assert(sizeof(Head) <= HEAD);
+
+Head* head_of(void* data) { return reinterpret_cast<Head*>(static_cast<char*>(data) - HEAD); }
+
+// The next owner of the memory writes to it.
+void bury(void* whole) {
+    std::memset(static_cast<char*>(whole) + HEAD, GARBAGE, static_cast<Head*>(whole)->bytes);
+    graveyard.push_back(whole);
+}
 
 void release(void* data) {
-    char* whole = static_cast<char*>(data) - HEAD;
-    int64_t bytes;
-    std::memcpy(&bytes, whole, sizeof bytes);
-    live_bytes -= bytes;
-    std::free(whole);
+    Head* head = head_of(data);
+    live_bytes -= head->bytes;
+    const std::lock_guard<std::mutex> hold(state);
+    std::vector<Queue*> before;
+    for (int i = 0; i < head->num_streams; ++i) {
+        Queue& queue = queues[head->streams[i]];
+        if (queue.pending()) before.push_back(&queue);
+    }
+    if (before.empty()) {
+        if (anything_pending()) bury(head);
+        else std::free(head);
+        return;
+    }
+    auto left = std::make_shared<size_t>(before.size());
+    for (Queue* queue : before) {
+        queue->waiting.push_back([left, head] {
+            const std::lock_guard<std::mutex> hold(state);
+            if (--*left == 0) bury(head);
+        });
+    }
+}
+
+void record_on(void* data, c10::StreamId stream) {
+    if (!data) return;
+    const std::lock_guard<std::mutex> hold(state);
+    Head* head = head_of(data);
+    for (int i = 0; i < head->num_streams; ++i) {
+        if (head->streams[i] == stream) return;
+    }
+    TORCH_CHECK(head->num_streams < 16, "a tensor on more than 16 streams");
+    head->streams[head->num_streams++] = stream;
 }
 
 struct DeviceMemory final : c10::Allocator {
@@ -48,9 +175,9 @@ struct DeviceMemory final : c10::Allocator {
         while (live > peak && !peak_bytes.compare_exchange_weak(peak, live)) {}
         void* whole = nullptr;
         TORCH_CHECK(posix_memalign(&whole, HEAD, HEAD + count) == 0, "out of host memory");
-        std::memcpy(whole, &bytes, sizeof bytes);
+        *static_cast<Head*>(whole) = {bytes, 1, {stream_id}};
         char* data = static_cast<char*>(whole) + HEAD;
-        std::memset(data, 0xA5, count);
+        std::memset(data, GARBAGE, count);
         return {data, data, &release, THE_DEVICE};
     }
     c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -75,17 +202,19 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         return before;
     }
     void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
-    void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag) const override {
-        static int any;
-        *event = &any;
+    // An event is the stream that it was recorded on: whoever waits for it waits for all of the stream.
+    void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
+        *event = reinterpret_cast<void*>(stream.id() + 1);
     }
-    void block(void*, const c10::Stream&) const override {}
+    void block(void* event, const c10::Stream&) const override { synchronizeEvent(event); }
     bool queryEvent(void*) const override { return true; }
     bool queryStream(const c10::Stream&) const override { return true; }
-    void synchronizeStream(const c10::Stream&) const override {}
-    void synchronizeEvent(void*) const override {}
-    void synchronizeDevice(const c10::DeviceIndex) const override {}
-    void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
+    void synchronizeStream(const c10::Stream& stream) const override { flush(stream.id()); }
+    void synchronizeEvent(void* event) const override {
+        if (event) flush(reinterpret_cast<c10::StreamId>(event) - 1);
+    }
+    void synchronizeDevice(const c10::DeviceIndex) const override { flush_all(); }
+    void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override { record_on(data.get(), stream.id()); }
     c10::DeviceIndex deviceCount() const noexcept override { return 1; }
 
   private:
@@ -104,6 +233,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex) const override { return 0; }
     void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
         auto* held = storage.unsafeGetStorageImpl();
+        flush(stream_id);
         c10::DataPtr larger = memory.allocate(bytes);
         std::memcpy(larger.get(), held->data(), std::min(bytes, held->nbytes()));
         held->set_data_ptr_noswap(std::move(larger));
@@ -129,8 +259,13 @@ at::Tensor on_cpu(const at::Tensor& tensor) {
     return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU));
 }
 
-at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
-    on_cpu(to).copy_(on_cpu(from));
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+    if (non_blocking && from.is_cpu() && in_fallback == 0) {
+        enqueue(stream_id, [from, there = on_cpu(to)] { there.copy_(from); });
+    } else {
+        flush(stream_id);
+        on_cpu(to).copy_(on_cpu(from));
+    }
     if (in_fallback == 0) {
         const int64_t bytes = from.numel() * static_cast<int64_t>(from.element_size());
         if (from.is_cpu()) ++h2d_calls, h2d_bytes += bytes;
@@ -146,6 +281,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& tensor) {
+    flush(stream_id);
     if (in_fallback == 0) ++d2h_calls, d2h_bytes += static_cast<int64_t>(tensor.element_size());
     return on_cpu(tensor).item();
 }
@@ -186,6 +322,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
             }
         }
     }
+    flush(stream_id);
     struct Inside {
         Inside() { ++in_fallback; }
         ~Inside() { --in_fallback; }
@@ -235,3 +372,23 @@ extern "C" void simulated_counts(int64_t* out) {
 extern "C" void simulated_limit(int64_t bytes) { limit_bytes = bytes < 0 ? INT64_MAX : bytes; }
 
 extern "C" void simulated_forget_peak() { peak_bytes = live_bytes.load(); }
+
+// Makes a stream the one of this thread and returns the one before.
+extern "C" int64_t simulated_use_stream(int64_t stream) {
+    const int64_t before = stream_id;
+    stream_id = stream;
+    return before;
+}
+
+extern "C" int64_t simulated_new_stream() { return next_stream++; }
+
+// Puts the launch of a number on this thread's stream; `run` gets the number when its turn comes.
+extern "C" void simulated_launch(void (*run)(int64_t), int64_t number) {
+    enqueue(stream_id, [run, number] { run(number); });
+}
+
+// Waits for a stream, this thread's where it is negative.
+extern "C" void simulated_wait(int64_t stream) { flush(stream < 0 ? stream_id : stream); }
+
+// Tells that memory of the device is used by a stream.
+extern "C" void simulated_record(void* data, int64_t stream) { record_on(data, stream); }

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from tests.accelerator.kernels import kernels
 
 
 class SimulatedBackend:
-    """Kernels through the shim, memory with a limit, streams that do nothing."""
+    """Kernels through the shim, memory with a limit, streams that are late."""
 
     kind = accelerator.NAME
     total_bytes = 1 << 40
@@ -22,28 +21,49 @@ class SimulatedBackend:
     def __init__(self, index: int = 0):
         self.kernels = kernels()
         self.torch_device = torch.device(self.kind, index)
+        self._idle: list[int] = []
         accelerator.forget_peak()
 
     def bound(self, num_bytes: int | None) -> None:
         """Limits the device's memory beside what is alive."""
         accelerator.load().simulated_limit(-1 if num_bytes is None else num_bytes)
 
+    def free_bytes(self) -> int:
+        """Returns the bytes that nothing holds, of `total_bytes`."""
+        return self.total_bytes - accelerator.counts().live_bytes
+
     def peak_bytes(self) -> int:
         """Returns the most bytes alive at once."""
         return accelerator.counts().peak_bytes
 
-    def side_stream(self) -> Any:
-        """Returns a context that does nothing."""
-        return nullcontext()
+    @contextmanager
+    def side_stream(self) -> Iterator[None]:
+        """Works on a stream of its own, and waits for it at the end."""
+        try:
+            stream = self._idle.pop()
+        except IndexError:
+            stream = accelerator.load().simulated_new_stream()
+        try:
+            with accelerator.using_stream(stream):
+                yield
+            accelerator.wait_for(stream)
+        finally:
+            self._idle.append(stream)
 
-    def copied_back(self, tensor: torch.Tensor) -> Any:
-        """Copies at once."""
-        copy = tensor.to("cpu")
-        return lambda: copy
+    def copied_back(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+        """Copies as late as it may be: when somebody waits for the copy."""
+        stream = accelerator.current_stream()
+
+        def arrived() -> torch.Tensor:
+            accelerator.wait_for(stream)
+            return tensor.to("cpu")
+
+        return arrived
 
     def used_by_step(self, tensor: torch.Tensor) -> None:
-        """Asserts that what a batch is made of is on the device."""
+        """Keeps the tensor's memory until the step's stream has passed; asserts that it is on the device."""
         assert tensor.device.type == self.kind, tensor.device
+        accelerator.load().simulated_record(tensor.untyped_storage().data_ptr(), 0)
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,20 @@
-"""Kernels on the simulated accelerator: the CUDA text, compiled for the CPU without the shim's checks."""
+"""Kernels on the simulated accelerator: the CUDA text, compiled for the CPU without the shim's checks, launched on its late streams."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import itertools
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from kernels.arrays import dtype_name
-from kernels.cuda.device import Kernel, RowsView, register_device
+from kernels.cuda.device import Kernel, RowsView, owner_of, register_device
 from kernels.errors import InputError
+from tests import accelerator
 from tests.accelerator import NAME, load
 from tests.kernels.cuda.shim import ShimDevice
 
@@ -25,10 +28,33 @@ class SimulatedKernels:
         load()
         self._shim = ShimDevice(checked=False)
         self._pinned: dict[int, int] = {}
+        self._free: dict[int, list[np.ndarray]] = {}
+        self._launches: dict[int, Callable[[], None]] = {}
+        self._numbers = itertools.count()
+        self._run = accelerator.LAUNCHED(self._run_launch)
+        self._failed: list[Exception] = []
 
     def kernel(self, source: str, name: str, defines: Mapping[str, str]) -> Kernel:
-        """Returns a kernel of kernels/cuda/SOURCE.cu."""
-        return self._shim.kernel(source, name, defines)
+        """Returns a kernel of kernels/cuda/SOURCE.cu, which runs when its stream is waited for."""
+        kernel = self._shim.kernel(source, name, defines)
+
+        def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...], **more: Any) -> None:
+            self._raise_failed()
+            number = next(self._numbers)
+            self._launches[number] = functools.partial(kernel, grid, block, arguments, **more)
+            accelerator.load().simulated_launch(self._run, number)
+
+        return launch
+
+    def _run_launch(self, number: int) -> None:
+        try:
+            self._launches.pop(number)()
+        except Exception as error:  # nothing may leave a function that C++ calls
+            self._failed.append(error)
+
+    def _raise_failed(self) -> None:
+        if self._failed:
+            raise self._failed.pop()
 
     def rows(self, array: Any, what: str) -> RowsView:
         """Returns a matrix of device memory or of pinned host memory; refuses any other."""
@@ -84,20 +110,33 @@ class SimulatedKernels:
         return torch.sort(keys, stable=True).indices.to(torch.int32)
 
     def synchronize(self) -> None:
-        """A launch is done when it returns."""
+        """Waits for this thread's stream."""
+        accelerator.wait_for()
+        self._raise_failed()
 
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Returns host memory that kernels may touch."""
-        made = np.empty(shape, dtype)
-        self.pin(made)
-        return made
+        """Returns host memory that kernels may touch, of a pool as torch has one: it is lent again as soon as nobody in Python holds it."""
+        num_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        size = 1 << max(0, num_bytes - 1).bit_length()
+        free = self._free.setdefault(size, [])
+        memory = free.pop() if free else np.empty(size, np.uint8)
+        memory[:] = accelerator.GARBAGE
+        self._pinned[memory.ctypes.data] = memory.ctypes.data + size
+        # An object without memory of its own stands for the loan: every view keeps it.
+        loan = (ctypes.c_ubyte * size).from_address(memory.ctypes.data)
+        weakref.finalize(loan, self._take_back, memory)
+        return np.frombuffer(loan, np.uint8)[:num_bytes].view(dtype).reshape(shape)
+
+    def _take_back(self, memory: np.ndarray) -> None:
+        memory[:] = accelerator.GARBAGE
+        self._free[len(memory)].append(memory)
 
     def pin(self, array: np.ndarray) -> None:
         """Lets kernels touch an array."""
         if array.nbytes:
             address = array.ctypes.data
             self._pinned[address] = address + array.nbytes
-            weakref.finalize(array, self._pinned.pop, address, None)
+            weakref.finalize(owner_of(array), self._pinned.pop, address, None)
 
     def pointer(self, array: Any, what: str) -> int:
         """Returns the address of a contiguous tensor's first element."""

@@ -1,10 +1,15 @@
 """The simulated accelerator computes as the CPU does, refuses what a GPU refuses, and counts every copy."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from kernels.rows.gather_cuda import gather_tiered_cuda
+from kernels.rows.slots import DEVICE, STAGED, Tiers, make_slots
 from tests import accelerator
+from tests.accelerator.backend import SimulatedBackend
+from tests.accelerator.kernels import kernels
 
 
 def trained(device: str) -> list[float]:
@@ -71,3 +76,49 @@ def test_memory_is_limited():
         with pytest.raises(torch.OutOfMemoryError, match="simulated device out of memory: tried to allocate 200 bytes"):
             torch.empty(200, dtype=torch.uint8, device=accelerator.NAME)
     assert held.cpu().unique().tolist() == [0xA5]  # garbage, not zeros
+
+
+ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+def gathered(tier, tiers):
+    """Rows of a tier, gathered by a kernel that has not run yet."""
+    slots = kernels().upload(make_slots(tier, np.arange(4)))
+    out = torch.empty(4, 3, device=accelerator.NAME)
+    gather_tiered_cuda(slots, tiers, out, kernels(), trusted=True)
+    return out
+
+
+def test_a_copy_that_nobody_waits_for_is_not_there_on_another_stream():
+    stream = accelerator.load().simulated_new_stream()
+    with accelerator.using_stream(stream):
+        there = torch.from_numpy(ROWS).to(accelerator.NAME, non_blocking=True)
+    assert not np.array_equal(there.cpu().numpy(), ROWS)
+    accelerator.wait_for(stream)
+    np.testing.assert_array_equal(there.cpu().numpy(), ROWS)
+    with accelerator.using_stream(stream):  # what follows on the same stream comes after it
+        again = torch.from_numpy(ROWS).to(accelerator.NAME, non_blocking=True)
+        np.testing.assert_array_equal((again + 1).cpu().numpy(), ROWS + 1)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_pinned_memory_that_is_given_back_too_early_is_garbage(waits):
+    staged = kernels().pinned(ROWS.shape, np.float32)
+    staged[:] = ROWS
+    out = gathered(STAGED, Tiers(staged=staged))
+    if waits:
+        kernels().synchronize()
+    del staged
+    assert np.array_equal(out.cpu().numpy(), ROWS) == waits
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_memory_of_a_side_stream_waits_for_the_step_that_it_was_handed_to(recorded):
+    backend = SimulatedBackend()
+    with backend.side_stream():
+        rows = torch.from_numpy(ROWS).to(accelerator.NAME, non_blocking=True)
+    if recorded:
+        backend.used_by_step(rows)
+    out = gathered(DEVICE, Tiers(device=rows))
+    del rows
+    assert np.array_equal(out.cpu().numpy(), ROWS) == recorded

@@ -24,7 +24,7 @@ from kernels.sampling.coefficients_cuda import gcn_weights_cuda, sum_weights_cud
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.sample_cuda import SIZES as NUM_SIZES
 from kernels.sampling.sample_cuda import WAIT_BYTES, CudaSampler
-from kernels.types import Block, Topology
+from kernels.types import Array, Block, Topology
 from trainers.batches.batch import MiniBatch, batch_bytes, count_inputs, planned_batch, tensors_of
 from trainers.batches.flow import Task, Work
 from trainers.batches.send import LABELS
@@ -53,8 +53,7 @@ def place_topology(topology: Topology, where: str, device: Device) -> Topology:
     for name in (*names, "in_degree", "out_degree"):
         array = np.asarray(getattr(topology, name))
         if name in pinned:
-            placed[name] = np.array(array)
-            device.pin(placed[name])
+            placed[name] = _host_copy(array, device)
         else:
             (placed[name],) = device.send([array], TOPOLOGY, device.traffic)
     return replace(topology, edge_ids=None, **placed)
@@ -73,11 +72,17 @@ def place_tables(tables: AliasTables, where: str, device: Device) -> AliasTables
         (support,) = device.send([np.asarray(tables.support)], TOPOLOGY, device.traffic)
     table = np.asarray(tables.table).view(np.int32)  # kernels read words, and not every device knows unsigned numbers
     if where == "uva":
-        table = np.array(table)
-        device.pin(table)
+        table = _host_copy(table, device)
     else:
         (table,) = device.send([table], TOPOLOGY, device.traffic)
     return AliasTables(table=table, support=support)  # pyright: ignore[reportArgumentType]
+
+
+def _host_copy(array: Array, device: Device) -> Array:
+    """Returns a copy on the host that a device reads where it is."""
+    copied = device.host_array(array.shape, array.dtype)
+    copied[...] = array
+    return copied
 
 
 class OnDeviceSource:

@@ -19,11 +19,14 @@ import numpy as np
 import torch
 
 from kernels.cuda.device import KernelDevice
+from kernels.rows.aligned import aligned_empty
 from trainers.devices.protocol import CACHE, Direction, OverBudget, torch_dtype
 from trainers.record.ledger import Ledger, Line
 
 ALIGNMENT = 256
 """Bytes to whose multiples arrays start that are sent together."""
+PIECE_BYTES = 64 << 20
+"""What is staged at once: torch keeps pinned memory, in powers of two, so a graph is not sent through staging memory of its size."""
 
 
 class Backend(Protocol):
@@ -45,6 +48,10 @@ class Backend(Protocol):
 
     def bound(self, num_bytes: int | None) -> None:
         """Lets torch use so many bytes at most, None for all."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Returns the bytes that neither torch nor anybody else holds."""
         ...
 
     def peak_bytes(self) -> int:
@@ -130,6 +137,23 @@ class Accelerator:
         finally:
             self.backend.bound(None)
 
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Returns a context for an evaluation.
+
+        Raises:
+            OverBudget: the device has too little memory for it.
+        """
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            remedy = "lower `eval_workspace` (of `graphmill predict`: --workspace), or `device` in [memory]"
+            raise self._too_small(error, 0, "evaluation", remedy) from error
+
+    def free_bytes(self) -> int:
+        """Returns the bytes of the device's memory that nothing holds yet."""
+        return self.backend.free_bytes()
+
     def send(self, arrays: Sequence[np.ndarray], line: Line, ledger: Ledger) -> list[Any]:
         """Returns copies of arrays on the device, made by one transfer.
 
@@ -145,10 +169,19 @@ class Accelerator:
             return [
                 torch.empty(array.shape, dtype=torch_dtype(array.dtype), device=self.torch_device) for array in arrays
             ]
-        staging = self.backend.kernels.pinned((end,), np.uint8)
-        for start, array in zip(starts, arrays, strict=True):
-            staging[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        whole = torch.from_numpy(staging).to(self.torch_device, non_blocking=True)
+        whole = torch.empty(end, dtype=torch.uint8, device=self.torch_device)
+        contents = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
+        for low in range(0, end, PIECE_BYTES):
+            high = min(end, low + PIECE_BYTES)
+            staging = self.staging((high - low,), np.uint8)
+            for start, content in zip(starts, contents, strict=True):
+                first, last = max(start, low), min(start + len(content), high)
+                if first < last:
+                    staging[first - low : last - low] = content[first - start : last - start]
+            # Torch lends the staging memory again when the copy is done.
+            whole[low:high].copy_(torch.from_numpy(staging), non_blocking=True)
+            if high < end:
+                self.backend.kernels.synchronize()  # so that one piece of staging memory does for all
         ledger.move(line, requests=1, asked_bytes=sum(array.nbytes for array in arrays), moved_bytes=end)
         return [
             whole[start : start + array.nbytes].view(torch_dtype(array.dtype)).view(array.shape)
@@ -187,13 +220,20 @@ class Accelerator:
         """Lets the device read an array of the host where it is, for as long as it lives."""
         self.backend.kernels.pin(array)
 
-    def host_rows(self, shape: tuple[int, int], dtype: Any) -> np.ndarray:
-        """Returns an uninitialised array in pinned memory."""
+    def host_array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Returns an uninitialised array in memory of its own, pinned for as long as it lives: no byte more than it has."""
+        array = aligned_empty(int(np.prod(shape)) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
+        self.pin(array)
+        return array
+
+    def staging(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Returns an uninitialised array in pinned memory of torch's pool."""
         return self.backend.kernels.pinned(shape, dtype)
 
-    def _too_small(self, error: Exception, asked: int, purpose: str) -> OverBudget:
-        remedy = "lower `batch_size`, `fanouts` or `hidden`, or `device` in [memory]"
-        remedy = f"raise `workspace`, or {remedy}" if self.work_bytes is not None else remedy
+    def _too_small(self, error: Exception, asked: int, purpose: str, remedy: str = "") -> OverBudget:
+        if not remedy:
+            remedy = "lower `batch_size`, `fanouts` or `hidden`, or `device` in [memory]"
+            remedy = f"raise `workspace`, or {remedy}" if self.work_bytes is not None else remedy
         first = str(error).partition("\n")[0]
         return OverBudget(
             asked, 0, f"{purpose} on {self.torch_device} ({self.backend.total_bytes:,} bytes; {first})", remedy

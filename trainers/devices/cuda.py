@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -35,7 +34,8 @@ class CudaBackend:
         self.kernels: KernelDevice = CudaDevice(index, follows_torch=True)
         self.torch_device = torch.device(self.kind, index)
         self.total_bytes = torch.cuda.get_device_properties(index).total_memory
-        self._streams = threading.local()
+        torch.cuda.reset_peak_memory_stats(index)  # what an earlier training of this process needed is not this one's
+        self._idle: list[torch.cuda.Stream] = []
         self._step_stream = torch.cuda.current_stream(index)
         self._back: torch.cuda.Stream | None = None
 
@@ -44,18 +44,32 @@ class CudaBackend:
         share = 1.0 if num_bytes is None else min(1.0, num_bytes / self.total_bytes)
         torch.cuda.set_per_process_memory_fraction(share, self.torch_device)
 
+    def free_bytes(self) -> int:
+        """Returns the bytes that neither torch nor anybody else holds."""
+        free, _ = torch.cuda.mem_get_info(self.torch_device)
+        kept = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
+        return free + kept
+
     def peak_bytes(self) -> int:
         """Returns the most bytes of live tensors."""
         return torch.cuda.max_memory_allocated(self.torch_device)
 
     @contextmanager
     def side_stream(self) -> Iterator[None]:
-        """Works on this thread's own stream, and waits for it at the end."""
-        if not hasattr(self._streams, "own"):
-            self._streams.own = torch.cuda.Stream(self.torch_device)
-        with torch.cuda.stream(self._streams.own):
-            yield
-        self._streams.own.synchronize()
+        """Works on a stream that nobody else works on, and waits for it at the end.
+
+        It is the one that was given back last, since torch keeps the freed memory of every stream apart.
+        """
+        try:
+            stream = self._idle.pop()
+        except IndexError:
+            stream = torch.cuda.Stream(self.torch_device)
+        try:
+            with torch.cuda.stream(stream):
+                yield
+            stream.synchronize()
+        finally:
+            self._idle.append(stream)
 
     def copied_back(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
         """Copies a tensor into pinned memory on a stream of its own, after what this thread's stream was given so far."""

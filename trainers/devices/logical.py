@@ -140,9 +140,20 @@ class LogicalDevice(TorchDispatchMode):
     def pin(self, array: np.ndarray) -> None:
         """Has nothing to do: the device reads the host's memory."""
 
-    def host_rows(self, shape: tuple[int, int], dtype: Any) -> np.ndarray:
+    def host_array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Returns an uninitialised array."""
         return np.empty(shape, dtype)
+
+    def staging(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Returns an uninitialised array."""
+        return np.empty(shape, dtype)
+
+    def evaluating(self) -> AbstractContextManager[Any]:
+        """Returns a context that does nothing: what an evaluation holds is bounded by its own workspace, and not booked."""
+        return nullcontext()
+
+    def free_bytes(self) -> None:
+        """Has no memory of its own."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Runs one operation and books the storages that it made."""

@@ -127,8 +127,27 @@ class Device(Protocol):
         """Lets the device read an array of the host where it is, for as long as it lives."""
         ...
 
-    def host_rows(self, shape: tuple[int, int], dtype: Any) -> np.ndarray:
-        """Returns an uninitialised array of the host that the device reads where it is."""
+    def host_array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Returns an uninitialised array of the host that the device reads where it is, made to stay."""
+        ...
+
+    def staging(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Returns an uninitialised array of the host that the device reads where it is, lent for a moment.
+
+        Its memory is lent again as soon as nobody in Python holds it, so a kernel that reads it has to be waited for.
+        """
+        ...
+
+    def evaluating(self) -> AbstractContextManager[Any]:
+        """Returns a context for an evaluation, which bounds its memory by itself and is not part of the training's.
+
+        Raises:
+            OverBudget: the device has too little memory for it.
+        """
+        ...
+
+    def free_bytes(self) -> int | None:
+        """Returns the bytes of the device's own memory that nothing holds yet; None on a device without memory of its own."""
         ...
 
 

@@ -66,7 +66,7 @@ class CachedSource:
         # Rows for a device with memory of its own are read on the host, and sent at once.
         shape = (len(placement.device_ids), self.width)
         device_image = np.empty(shape, behind.rows.dtype) if device.remote else kernel_array(self.device_rows)
-        host_image = device.host_rows((len(placement.host_ids), self.width), behind.rows.dtype)
+        host_image = device.host_array((len(placement.host_ids), self.width), behind.rows.dtype)
         images = ((placement.device_ids, device_image), (placement.host_ids, host_image))
         read_rows(table, [(table.rows_of(node_ids), image) for node_ids, image in images])
         self.host_bytes = host_image.nbytes
@@ -144,7 +144,7 @@ class CachedSource:
         """Copies the rows that are in no tier into a buffer, and returns the slots that point into it, and it."""
         missing = np.flatnonzero(slots == ELSEWHERE)
         self.behind.require(node_ids[missing])
-        rows = self.device.host_rows((len(missing), self.width), self.behind.rows.dtype)
+        rows = self.device.staging((len(missing), self.width), self.behind.rows.dtype)
         gather(self.behind.rows, node_ids[missing], rows, threads=self.behind.threads, row_of=self.behind.row_of)
         slots = slots.copy()
         slots[missing] = make_slots(STAGED, np.arange(len(missing)))

@@ -45,7 +45,7 @@ class HostRows:
         self.row_bytes = width * np.dtype(dtype).itemsize
         self.mapped = folder is not None
         if folder is None:
-            self.values: Array = device.host_rows((num_rows, width), dtype)
+            self.values: Array = device.host_array((num_rows, width), dtype)
             return
         num_bytes = max(1, num_rows * self.row_bytes)
         folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ class HostRows:
             place_rows(self.values, sent[0], out, None if rows is None else sent[1])
             return
         # A device cannot read the pages of a file: they go through memory that it can read.
-        staged = self.device.host_rows((len(ids), self.width), self.values.dtype)
+        staged = self.device.staging((len(ids), self.width), self.values.dtype)
         gather(self.values, ids, staged, threads=self.threads)
         places = None if rows is None else self.device.send([rows], IDS, ledger)[0]
         place_rows(staged, None, out, places)
