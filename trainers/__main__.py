@@ -28,6 +28,7 @@ from assets.pipeline.schema import VARIABLE
 from assets.storage.artifact import Artifact
 from assets.storage.refused import refusal
 from assets.storage.store import Store
+from kernels.cuda.driver import VISIBLE, gpu_of_rank
 from kernels.errors import InputError
 from trainers.config import TrainTable
 from trainers.ranks.launch import EXIT_PEER, PARENT
@@ -69,8 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _train_for_dagster()
         if PARENT in os.environ:
             return _train_as_rank()
-        if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's sessions are out of reach of a group kill
-            end_with_parent()
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            _join_torchrun()
         order = _from_bundle(options) if options.source else _from_pipeline(options)
         lines = "none" if options.quiet else "all" if options.verbose else "some"
         order = replace(order, resume=options.resume, retrain=options.retrain, ranks=options.ranks)
@@ -198,6 +199,13 @@ def _launch_ranks(order: Order, table: TrainTable, store: Store, world: int) -> 
     return trained_models(
         store, find_table_inputs(order.pipeline, table, store, order.inputs).inputs, table, order.pipeline
     )
+
+
+def _join_torchrun() -> None:
+    """Ends with torchrun, whose sessions are out of reach of a group kill, and takes a GPU of its own before anything asks the driver."""
+    end_with_parent()
+    if gpu := gpu_of_rank(int(os.environ.get("LOCAL_RANK", "0")), os.environ):
+        os.environ[VISIBLE] = gpu
 
 
 def _train_as_rank() -> int:

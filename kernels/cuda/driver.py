@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""Environment: the GPUs that the driver shows a process, by number or name, separated by commas; all where it is not set."""
+KERNEL_GPUS = Path("/proc/driver/nvidia/gpus")
+"""Has a folder per GPU that the kernel's driver serves."""
 
 
 class Gpu(NamedTuple):
@@ -17,6 +24,27 @@ class Gpu(NamedTuple):
 
     name: str
     total_bytes: int
+
+
+def gpu_of_rank(local_rank: int, environment: Mapping[str, str]) -> str | None:
+    """Returns what `CUDA_VISIBLE_DEVICES` has to be for one of several processes on a machine to have a GPU for itself.
+
+    Where there are fewer GPUs than processes, they take turns. The CUDA driver is not asked, since it reads the variable when it is asked
+    first and never again.
+
+    Args:
+        local_rank: number of the process on its machine.
+        environment: of the process that starts it.
+
+    Returns:
+        the GPU's number or name, None where there is no GPU.
+    """
+    named = environment.get(VISIBLE)
+    if named is None:
+        found = [str(number) for number in range(len(list(KERNEL_GPUS.glob("*"))))]
+    else:
+        found = [name.strip() for name in named.split(",") if name.strip()]
+    return found[local_rank % len(found)] if found else None
 
 
 def num_gpus() -> int:

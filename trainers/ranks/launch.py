@@ -31,6 +31,7 @@ from typing import IO, Any
 
 from assets.building.child import child_environment
 from assets.storage.home import ROOT
+from kernels.cuda.driver import VISIBLE, gpu_of_rank
 from kernels.errors import InputError
 
 EXIT_PEER = 75
@@ -99,6 +100,8 @@ class _Rank:
         passed = [self._errors, *([listener.fileno()] if number == 0 else [])]
         where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1]), "GLOO_SOCKET_IFNAME": "lo"}
         more = {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(world), PARENT: str(os.getpid())}
+        if gpu := gpu_of_rank(number, os.environ):
+            more[VISIBLE] = gpu
         more |= {ERRORS: str(self._errors), LISTENER: str(listener.fileno()) if number == 0 else ""}
         environment = {
             name: value for name, value in child_environment(where | more).items() if not name.startswith("DAGSTER_")

@@ -61,6 +61,14 @@ def test_ranks_that_end_well_end_the_run():
     assert run({"0": "end", "1": "end"}) == ["rank 0 of 2: end"]
 
 
+def test_each_rank_has_a_gpu_for_itself(monkeypatch, capfd):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-9")
+    tell = "import os, sys; sys.stdin.read(); print('sees', os.environ['CUDA_VISIBLE_DEVICES'], flush=True)"
+    run_ranks([sys.executable, "-S", "-c", tell], {}, 3)
+    said = sorted(capfd.readouterr().out.split("\n"))
+    assert said == ["", "[rank 1] sees GPU-9", "[rank 2] sees 4", "sees 4"]
+
+
 @pytest.mark.parametrize(
     ("order", "words"),
     [
