@@ -192,11 +192,22 @@ class _Made:
         self.rows.write(low, rows)
 
 
-@torch.no_grad()
 def exact_ranges(
     model: Model, topology: Topology, features: FeatureSource, bounds: Bounds, domain: Domain | None = None
 ) -> Iterator[ExactRange]:
-    """Yields the logits of all nodes in ascending order, or of those of a domain in its order, computed from all neighbours."""
+    """Yields the logits of all nodes in ascending order, or of those of a domain in its order, computed from all neighbours.
+
+    Raises:
+        OverBudget: the device has too little memory.
+    """
+    with bounds.device.evaluating():
+        yield from _exact_ranges(model, topology, features, bounds, domain)
+
+
+@torch.no_grad()
+def _exact_ranges(
+    model: Model, topology: Topology, features: FeatureSource, bounds: Bounds, domain: Domain | None
+) -> Iterator[ExactRange]:
     # A user's layers may hold modules of torch that have a mode, and layers are called apart here. Each training pass sets its own.
     model.eval()
     nodes = domain or AllNodes(topology, bounds.ends(topology))
@@ -309,9 +320,9 @@ def infer_sampled(
     for item in plan.batches(0):
         blocks = sampler.sample(item.key, node_ids[item.seeds], transpose="none")
         attach_weights(blocks, topology, model.edge_weight)
-        x = torch.empty((blocks[0].num_src, features.width), dtype=dtype_of(model), device=place.torch_device)
-        features.gather(RowIds(blocks[0].src_ids), x, place.traffic)
-        with computing(dtype, place.torch_device):
+        with place.evaluating(), computing(dtype, place.torch_device):
+            x = torch.empty((blocks[0].num_src, features.width), dtype=dtype_of(model), device=place.torch_device)
+            features.gather(RowIds(blocks[0].src_ids), x, place.traffic)
             out = widened(model(send_blocks(blocks, place, place.traffic), x, _EVALUATION))
         out = place.fetch(out, OUTPUT_ROWS, place.traffic)
         logits = torch.empty((len(node_ids), out.shape[1]), dtype=out.dtype) if logits is None else logits

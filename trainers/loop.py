@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -55,6 +56,7 @@ class Loop:
         timeline: gets the spans of the update; the executor shares it.
         lines: says how each epoch went, None for silence.
         device: holds the model; None for the CPU.
+        bounded: whether what an epoch of training holds on the device is counted and bounded.
         ranks: this process among those that share the training; each has a loop, and the first one writes checkpoints.
         checkpoint_path, version, checkpoint_steps: where checkpoints go, whose they are, and how often inside an epoch.
     """
@@ -75,6 +77,7 @@ class Loop:
         timeline: Timeline | None = None,
         lines: EpochLines | None = None,
         device: Device | None = None,
+        bounded: bool = False,
         ranks: Ranks = ALONE,
     ):
         self.model, self.executor, self.config, self.timeline = model, executor, config, timeline or Timeline()
@@ -83,7 +86,7 @@ class Loop:
         self.optimiser = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
         self.state = RunState()
         self.best: dict[str, Tensor] = {}
-        self.device, self.ranks = device or LogicalDevice(), ranks
+        self.device, self.bounded, self.ranks = device or LogicalDevice(), bounded, ranks
         self.timing, self.lines = Timing(), lines or EpochLines(None, "", config.epochs)
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -124,13 +127,15 @@ class Loop:
         self.progress.start(label, self.plan.num_batches, "batches")
         self.progress.advance(state.position)
         self.timeline.start(state.epoch + 1)
-        for done in self.executor.steps(state.epoch, state.position):
-            state.loss_sum += done.loss_sum
-            state.position = done.position + 1
-            if done.last:
-                with self.timeline.span(STEP, "update", done.position):
-                    self._step(done.seeds)
-            self.progress.advance(1)
+        # Evaluations have bounds of their own.
+        with self.device.active() if self.bounded else nullcontext():
+            for done in self.executor.steps(state.epoch, state.position):
+                state.loss_sum += done.loss_sum
+                state.position = done.position + 1
+                if done.last:
+                    with self.timeline.span(STEP, "update", done.position):
+                        self._step(done.seeds)
+                self.progress.advance(1)
         self.timeline.finish()
         self.progress.done()
 

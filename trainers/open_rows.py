@@ -23,13 +23,17 @@ from kernels.errors import InputError
 from kernels.rows.placement import place_bytes
 from kernels.sampling.epoch_plan import Plan
 from kernels.types import Array
+from trainers.batches.queue import queue_bounds
 from trainers.config import ModelConfig, TrainExecution
 from trainers.devices.open import open_device
 from trainers.devices.protocol import Device
-from trainers.probe_step import automatic_device_bytes, simulated_peak
+from trainers.probe_step import automatic_device_bytes, free_device_bytes, simulated_peak
 from trainers.rows.cache import CachedSource
 from trainers.rows.linked import LinkedSource
 from trainers.rows.source import FeatureSource, TableSource, open_source
+
+DEGREES_BYTES, MAP_BYTES = 8, 8
+"""Per node, where a device samples: its two degrees, and its entry in the sampler's map."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,13 +113,19 @@ def _filler(
 ) -> Callable[[Array], CachedSource]:
     """Returns what fills a cache from an order of hotness; args as of `open_rows`, and the record that tells of it."""
 
+    host_bytes = _host_bytes(budgets, execution, stored)
+
     def fill(order: Array) -> CachedSource:
         peak_bytes, device_bytes = None, budgets.device_bytes
         if "device" in budgets.automatic:
             work_bytes = parse_size(execution.workspace) if execution.workspace else None
             peak_bytes = simulated_peak(graph, semantic, plan, table, work_bytes, drawing)
-            device_bytes = automatic_device_bytes(budgets, peak_bytes)
-        host_bytes = _host_bytes(budgets, execution, stored)
+            free_bytes = device.free_bytes()
+            if free_bytes is None:
+                device_bytes = automatic_device_bytes(budgets, peak_bytes)
+            else:
+                others = _other_bytes(graph, semantic, execution, drawing)
+                device_bytes = free_device_bytes(free_bytes, peak_bytes, *others)
         placement = place_bytes(order, stored.row_bytes, device_bytes, host_bytes, stored.row_of)
         device.cache_bytes = device_bytes
         record.update(
@@ -128,6 +138,23 @@ def _filler(
         return CachedSource(stored, table, placement, device)
 
     return fill
+
+
+def _other_bytes(
+    graph: Graph, semantic: ModelConfig, execution: TrainExecution, drawing: Drawing | None
+) -> tuple[int, int, int]:
+    """Returns what else a device with memory of its own holds: batches that wait, an evaluation, and the graph where it samples there."""
+    queue_bytes, _ = queue_bounds(execution.queue)
+    graph_bytes, topology = 0, graph.topology
+    if execution.topology != "host":
+        graph_bytes = (DEGREES_BYTES + MAP_BYTES) * topology.num_nodes
+    if execution.topology == "device":
+        names = ("indptr", "indices", "weights", "edge_types")
+        held = [array for name in names if (array := getattr(topology, name)) is not None]
+        if drawing is not None and drawing.tables is not None:
+            held.append(drawing.tables.table)
+        graph_bytes += sum(array.nbytes for array in held)
+    return queue_bytes, parse_size(semantic.train.eval_workspace), graph_bytes
 
 
 def _host_bytes(budgets: Budgets, execution: TrainExecution, stored: FeatureTable) -> int:

@@ -220,9 +220,9 @@ def infer_sampled_by_parts(
         seeds = node_ids[own[turn].seeds]
         blocks = sampler.sample(own[turn].key, seeds, transpose="none")
         attach_weights(blocks, topology, model.edge_weight)
-        x = torch.empty((blocks[0].num_src, features.width), dtype=dtype_of(model), device=device.torch_device)
-        features.gather(RowIds(blocks[0].src_ids), x, device.traffic)
-        with torch.no_grad(), computing(bounds.dtype, device.torch_device):
+        with torch.no_grad(), device.evaluating(), computing(bounds.dtype, device.torch_device):
+            x = torch.empty((blocks[0].num_src, features.width), dtype=dtype_of(model), device=device.torch_device)
+            features.gather(RowIds(blocks[0].src_ids), x, device.traffic)
             out = widened(model(send_blocks(blocks, device, device.traffic), x, StepRandom(0, training=False)))
         found.append(device.fetch(out, LOGITS, device.traffic))
         places.append(own[turn].seeds)

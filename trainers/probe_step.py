@@ -87,3 +87,21 @@ def automatic_device_bytes(budgets: Budgets, peak_bytes: int) -> int:
     """Returns the bytes of cached rows that a device of budget "auto" holds beside a step of that peak; 0 when nothing is left."""
     assert budgets.device_total_bytes is not None
     return max(0, min(budgets.device_bytes, budgets.device_total_bytes - peak_bytes * 5 // 4))
+
+
+def free_device_bytes(
+    free_bytes: int, peak_bytes: int, queue_bytes: int, evaluation_bytes: int, graph_bytes: int
+) -> int:
+    """Returns the bytes of cached rows that a device with memory of its own holds where its budget is "auto"; 0 when nothing is left.
+
+    Args:
+        free_bytes: of the device, before the training holds anything there.
+        peak_bytes: of a training step; another batch may need a quarter more.
+        queue_bytes: batches that wait on the device.
+        evaluation_bytes: an evaluation; it and the training take turns.
+        graph_bytes: what the device samples from.
+
+    A sixteenth of what is free stays free, for what allocators lose between blocks of different sizes.
+    """
+    beside = graph_bytes + max(peak_bytes * 5 // 4 + queue_bytes, evaluation_bytes)
+    return max(0, free_bytes - free_bytes // 16 - beside)

@@ -180,13 +180,10 @@ class Training:
         return None, plan, open_rows(self.graph, stored, semantic, execution, plan, given, self.drawing)
 
     def train(self) -> None:
-        """Runs the loop, on the device where there is a bound or the device has memory of its own."""
-        if self.execution.workspace is None and not self.features.device.remote:  # counting takes time
-            self.loop.run()
-            return
-        self.features.device.adopt(self.model.parameters(), "parameters")
-        with self.features.device.active():
-            self.loop.run()
+        """Runs the loop."""
+        if self.loop.bounded:
+            self.features.device.adopt(self.model.parameters(), "parameters")
+        self.loop.run()
 
     def finish(self) -> dict[str, tuple[torch.Tensor, np.ndarray]]:
         """Returns logits and labels of every split by the final model, and makes the ledger that of all ranks; all ranks call it."""
@@ -301,6 +298,8 @@ class Training:
             checkpoint_steps=self.execution.checkpoint_steps,
             timeline=self.timeline,
             device=self.features.device,
+            # Counting takes time, so it is done where there is a bound, or the device has memory of its own.
+            bounded=self.execution.workspace is not None or self.features.device.remote,
             ranks=self.ranks,
             lines=EpochLines(
                 getattr(progress, "tell", None),

@@ -227,12 +227,21 @@ def _speeds(home: Path, again: bool) -> Iterator[Finding]:
         how = "measured before; --refresh measures again" if speeds else how
     except (OSError, ValueError):
         speeds = {}
+    problem = ""
     if not speeds:
-        speeds = dict(_measured(home))
-        make_folder(path.parent)
-        replace_atomically(path, json.dumps(speeds, indent=1).encode())
+        try:
+            for name, rate in _measured(home):
+                speeds[name] = rate
+        except RuntimeError as error:  # torch's, of a GPU whose memory others hold
+            problem = str(error).partition("\n")[0]
+        else:
+            make_folder(path.parent)
+            replace_atomically(path, json.dumps(speeds, indent=1).encode())
     for name, rate in speeds.items():
         yield Finding(topic=f"speeds ({how})", name=name, state=OK, found=f"{rate / 1e9:.2f} GB/s")
+    if problem:
+        remedy = "ask again when the GPU is free (nvidia-smi says who holds it)"
+        yield Finding(topic=f"speeds ({how})", name="GPU", state=NOTE, found=f"not measured: {problem}", remedy=remedy)
 
 
 def _measured(home: Path) -> Iterator[tuple[str, float]]:

@@ -18,7 +18,7 @@ from trainers.config import ModelConfig, TrainConfig, TrainTable
 from trainers.devices.protocol import OverBudget
 from trainers.loop import Loop
 from trainers.run import train_table
-from trainers.stage import class_weights
+from trainers.stage import Training, class_weights
 
 
 def rows_of(model) -> list[dict]:
@@ -128,6 +128,20 @@ def test_sampled_evaluation_scores_the_same_model_alike(tmp_path: Path) -> None:
     sampled = train_small(tmp_path, epochs=10, eval="sampled").summary["numbers"]
     assert sampled["loss"] == exact["loss"]
     assert abs(sampled["test_accuracy"] - exact["test_accuracy"]) < 0.2
+
+
+def test_the_workspace_of_training_is_not_that_of_an_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = train_small(tmp_path, workspace="64MiB").run_record()["peak_bytes"]["total"]
+
+    def evaluated(self: Training) -> float:
+        return float(torch.ones(10_000_000).mean()) / 2
+
+    monkeypatch.setattr(Training, "_valid_score", evaluated)
+    model = train_small(tmp_path, workspace="1MiB", retrain=True)
+    assert model.run_record()["peak_bytes"]["total"] == step < 2**20
+    assert model.summary["numbers"]["epochs_run"] == 3
 
 
 def test_a_workspace_that_is_too_small_names_the_operation(tmp_path: Path) -> None:

@@ -49,6 +49,21 @@ def test_speeds_are_measured_once_and_again_when_asked(tmp_path: Path, monkeypat
     assert found(tmp_path, "memory copy, one thread").found == "5.00 GB/s"
 
 
+def test_a_gpu_whose_memory_others_hold_is_said_and_measured_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(home: Path):
+        yield "memory copy, one thread", 5e9
+        raise RuntimeError("CUDA out of memory. Tried to allocate 256 MiB\nand more")
+
+    monkeypatch.setattr(doctor, "_measured", measured)
+    for _ in range(2):
+        assert found(tmp_path, "memory copy, one thread").topic == "speeds (measured now)"
+        gpu = found(tmp_path, "GPU")
+        assert gpu.state == NOTE and gpu.found == "not measured: CUDA out of memory. Tried to allocate 256 MiB"
+    assert not (tmp_path / SPEEDS).exists()
+
+
 def test_a_machine_without_a_driver_trains_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernels.cuda.driver.driver_cuda_version", lambda: None)
     assert found(tmp_path, "driver").state == NOTE and can_train(examine(tmp_path))
