@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import torch
 from safetensors.torch import load, save
@@ -95,8 +96,8 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     tensors = {f"{part}/{name}": tensor for part, named in checkpoint.parts.items() for name, tensor in named.items()}
     data = save(apart(tensors), metadata={"graphmill": text})
     path.parent.mkdir(parents=True, exist_ok=True)
-    # One writer a version would be enough for one process; the process id keeps two of them out of each other's way.
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    # Two writers of one version have files of their own; process ids would not do, for containers that share a home have the same ones.
+    part = path.with_name(f"{path.name}.{uuid4().hex}.part")
     try:
         with part.open("wb") as file:
             file.write(data)

@@ -12,7 +12,7 @@ import errno
 import fcntl
 import os
 import shutil
-import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,8 +129,11 @@ def exchange_folders(first: Path, second: Path) -> bool:
 
 
 def beside(path: Path, ending: str) -> Path:
-    """Returns a path in the same folder that no other thread of any process of this machine writes to meanwhile."""
-    return path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.{ending}")
+    """Returns a new path in the same folder, at every call another one.
+
+    Process ids would not do: containers that mount one folder have the same ones.
+    """
+    return path.with_name(f"{path.name}.{uuid.uuid4().hex}.{ending}")
 
 
 def replace_atomically(path: Path, data: bytes) -> None:

@@ -96,6 +96,21 @@ def test_a_write_that_ends_early_keeps_the_one_before_and_leaves_nothing(
     assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["one"]
 
 
+def test_containers_with_one_home_write_parts_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first process of each container has the id 1. The collector knows half-written checkpoints by their ending."""
+    names, replace = [], Path.replace
+
+    def noted(path: Path, target: Path) -> Path:
+        names.append(path.name)
+        return replace(path, target)
+
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    monkeypatch.setattr(Path, "replace", noted)
+    for _ in range(2):
+        write_one(tmp_path / "one.safetensors")
+    assert len(set(names)) == 2 and all(name.startswith("one.safetensors.") and name.endswith(".part") for name in names)
+
+
 def test_parameters_that_are_tied_are_written_under_both_names(tmp_path: Path) -> None:
     weight, path = torch.arange(6.0).reshape(2, 3), tmp_path / "tied.safetensors"
     named = {"first.weight": weight, "second.weight": weight, "view": weight[0], "none": torch.empty(0)}

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from assets.storage import filesystem
-from assets.storage.filesystem import full_disk, full_errno, make_folder, release_lock, replace_atomically, take_lock
+from assets.storage.filesystem import beside, full_disk, full_errno, make_folder, release_lock, replace_atomically, take_lock
 from kernels.errors import InputError
 
 
@@ -81,3 +81,11 @@ def test_the_umask_decides_who_shares_a_lock(tmp_path, umask, mode):
     finally:
         os.umask(before)
     assert (tmp_path / "lock").stat().st_mode & 0o777 == mode
+
+
+def test_containers_with_one_home_have_temporary_files_of_their_own(tmp_path, monkeypatch):
+    """The first process of each container has the id 1, and its thread, too."""
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    monkeypatch.setattr("threading.get_native_id", lambda: 1)
+    one, other = (beside(tmp_path / "speeds.json", "tmp") for _ in range(2))
+    assert one != other and one.parent == tmp_path and one.name.startswith("speeds.json.") and one.suffix == ".tmp"

@@ -22,6 +22,23 @@ def test_threads_that_measure_first_at_once_keep_the_same(tmp_path):
     assert os.listdir(path.parent) == [path.name]
 
 
+def test_a_container_that_measures_later_leaves_the_file_whole(tmp_path, monkeypatch):
+    """It may write its own measurement when the other one has just linked its; both run as process 1, in thread 1."""
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    monkeypatch.setattr("threading.get_native_id", lambda: 1)
+    path, link = tmp_path / "measured" / "speeds.json", os.link
+    seen = []
+
+    def late(source, target):
+        link(source, target)
+        monkeypatch.setattr("os.link", link)
+        monkeypatch.setattr("pathlib.Path.exists", lambda self: False)
+        seen.append(measured_once(path, lambda: b"another"))
+
+    monkeypatch.setattr("os.link", late)
+    assert measured_once(path, lambda: b"first") == path.read_bytes() == b"first" and seen == [b"first"]
+
+
 def test_what_was_measured_stays_until_it_is_measured_again(tmp_path):
     path = tmp_path / "measured" / "speeds.json"
     assert measured_once(path, lambda: b"first") == measured_once(path, lambda: b"second") == b"first"
