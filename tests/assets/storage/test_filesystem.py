@@ -5,7 +5,15 @@ import os
 import pytest
 
 from assets.storage import filesystem
-from assets.storage.filesystem import beside, full_disk, full_errno, make_folder, release_lock, replace_atomically, take_lock
+from assets.storage.filesystem import (
+    beside,
+    full_disk,
+    full_errno,
+    make_folder,
+    release_lock,
+    replace_atomically,
+    take_lock,
+)
 from kernels.errors import InputError
 
 
