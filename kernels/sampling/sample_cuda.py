@@ -43,7 +43,14 @@ WAIT_BYTES = 8
 
 MOST_EDGES = 2**31 - 1
 TOO_MANY = "lower batch_size or fanouts: local ids are 32 bits wide"
-FAULTS = {3: "position {} of the topology names no node of the graph"}
+FAULTS = {
+    2: (
+        "the alias table of node {} does not fit its row",
+        "run graphmill verify on the sampling tables, then build them again",
+    ),
+    3: ("position {} of the topology names no node of the graph", "build the graph anew"),
+}
+"""By kind: what is wrong at a place, and the remedy."""
 
 
 @dataclass
@@ -138,7 +145,8 @@ class CudaSampler:
             One Block per fanout, all arrays on the device.
 
         Raises:
-            InputError: a seed or a neighbour is no node of the graph, a seed is repeated, or a block could have 2^31 edges.
+            InputError: a seed or a neighbour is no node of the graph, a seed is repeated, a row's table of weights does not fit it, or
+                a block could have 2^31 edges.
         """
         device, num_layers = self.device, len(self.fanouts)
         seeds, most = self._check_seeds(seeds), len(seeds)
@@ -219,7 +227,8 @@ class CudaSampler:
         """Returns the blocks, their arrays cut to about what they hold."""
         fault = int(sizes[-1][3])
         if fault >= 0:
-            raise InputError(FAULTS[fault & 3].format(fault >> 2), "build the graph anew")
+            problem, remedy = FAULTS[fault & 3]
+            raise InputError(problem.format(fault >> 2), remedy)
         blocks, nodes = [], self._first(nodes, int(sizes[-1][2]))
         for number, layer in enumerate(made):
             num_dst, num_edges, num_src = (int(size) for size in sizes[number][:3])

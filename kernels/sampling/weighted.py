@@ -114,7 +114,7 @@ class WeightedSampler(Sampler):
         threads: number of native threads of one call; the result does not depend on it.
 
     Raises:
-        InputError: fanouts, the topology or the tables break these rules.
+        InputError: fanouts, the topology or the tables break these rules. A table that does not fit its row is found when that is sampled.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
 // Neighbours in proportion to weights; see kernels/sampling/weighted.py for the rule and kernels/sampling/weighted_cuda.py for the launches.
+// Tables are read at random, so they are not checked as a whole: what does not fit its row is noted as a fault before it is followed, and
+// the batch, which is refused at its end, goes on with positions of the row.
 #include "sampling/layer.cuh"
 
 constexpr u64 WHOLE = 1ull << 32;  // the mass of one place of a row
@@ -7,7 +9,7 @@ constexpr u64 WHOLE = 1ull << 32;  // the mass of one place of a row
 __device__ inline unsigned threshold_of(u64 entry) { return static_cast<unsigned>(entry); }
 __device__ inline unsigned alias_of(u64 entry) { return static_cast<unsigned>(entry >> 32); }
 
-// The position that 64 random bits mean.
+// The position that 64 random bits mean; it may be none of the row if the table is damaged.
 __device__ inline unsigned pick(u64 bits, u64 degree, const u64* row) {
     const unsigned place = static_cast<unsigned>(graphmill::bounded(bits, degree)), rest = static_cast<unsigned>((bits * degree) >> 32);
     const u64 entry = row[place];
@@ -19,8 +21,10 @@ __device__ inline int most_draws(int taken) { return 4 * taken + 16; }
 // Rows whose neighbours with weight are all taken, without drawing.
 __device__ inline bool is_whole(i64 weighty, int fanout, bool replace) { return fanout < 0 || (!replace && weighty <= fanout); }
 
+// Neighbours of a node with weight, no more than it has.
 __device__ inline i64 weighty_of(const i64* indptr, const int* support, i64 node) {
-    return support ? support[node] : indptr[node + 1] - indptr[node];
+    const i64 degree = indptr[node + 1] - indptr[node];
+    return !support || support[node] > degree ? degree : support[node] < 0 ? 0 : support[node];
 }
 
 // taken[i] = edges that destination i gives up; 0 behind the last one, up to `most` rows. support: neighbours with weight, null = all.
@@ -29,6 +33,7 @@ count_weighty(const i64* indptr, const int* support, const ID* nodes, i64* state
     i64 counted = 0;
     for (i64 i = thread_number(); i < most; i += num_threads()) {
         const i64 edges = i < state[NODES] ? num_taken(weighty_of(indptr, support, nodes[i]), fanout, replace) : 0;
+        if (i < state[NODES] && support && support[nodes[i]] != weighty_of(indptr, support, nodes[i])) note(state, BAD_TABLE, nodes[i]);
         taken[i] = static_cast<int>(edges);
         counted += edges;
     }
@@ -50,10 +55,16 @@ draw_weighted(const i64* indptr, const u64* table, const int* support, const ID*
             for (; reads < degree && count < taken; ++reads) {
                 if (threshold_of(table[first + reads]) != 0) row[count++] = static_cast<unsigned>(reads);
             }
+            if (count < taken) note(state, BAD_TABLE, node);
+            while (count < taken) row[count++] = 0;
         } else {
             const int most = replace ? taken : most_draws(taken);
             for (; reads < most && count < taken; ++reads) {
-                const unsigned position = pick(graphmill::draw(row_key, reads), degree, table + first);
+                unsigned position = pick(graphmill::draw(row_key, reads), degree, table + first);
+                if (position >= degree) {
+                    note(state, BAD_TABLE, node);
+                    position = 0;
+                }
                 const int at = replace ? count : first_from(row, count, position);
                 if (at < count && row[at] == position) continue;
                 insert(row, count++, position);
@@ -65,10 +76,13 @@ draw_weighted(const i64* indptr, const u64* table, const int* support, const ID*
 }
 
 // Writes the masses of a row, a warp together.
-__device__ inline void add_masses(const u64* row, i64 degree, int lane, u64* mass) {
+__device__ inline void add_masses(const u64* row, i64 degree, int lane, u64* mass, i64 node, i64* state) {
     for (i64 at = lane; at < degree; at += 32) mass[at] = threshold_of(row[at]);
     __syncwarp();
-    for (i64 at = lane; at < degree; at += 32) atomicAdd(mass + alias_of(row[at]), WHOLE - threshold_of(row[at]));
+    for (i64 at = lane; at < degree; at += 32) {
+        if (alias_of(row[at]) < degree) atomicAdd(mass + alias_of(row[at]), WHOLE - threshold_of(row[at]));
+        else note(state, BAD_TABLE, node);
+    }
     __syncwarp();
 }
 
@@ -85,17 +99,21 @@ draw_rest(const i64* indptr, const u64* table, const ID* nodes, u64 layer_key, c
         const i64 node = nodes[i], first = indptr[node], degree = indptr[node + 1] - first;
         const u64 row_key = graphmill::absorb(layer_key, static_cast<u64>(node));
         unsigned* row = chosen + begin;
-        add_masses(table + first, degree, lane, mass);
-        u64 left = static_cast<u64>(degree) << 32;
-        for (int k = 0; k < found[i]; ++k) left -= mass[row[k]];
-        __syncwarp();
+        add_masses(table + first, degree, lane, mass, node, state);
         for (int k = lane; k < found[i]; k += 32) mass[row[k]] = 0;
         __syncwarp();
         const i64 piece = (degree + 31) / 32, low = lane * piece < degree ? lane * piece : degree;
         const i64 high = low + piece < degree ? low + piece : degree;
         u64 own = 0;
         for (i64 at = low; at < high; ++at) own += mass[at];
+        u64 left = own;  // of all lanes together
+        for (int apart = 16; apart > 0; apart /= 2) left += __shfl_xor_sync(0xFFFFFFFFu, left, apart);
         for (int count = found[i], counter = most_draws(taken); count < taken; ++count, ++counter) {
+            if (left == 0) {  // fewer neighbours have weight than `support` says
+                if (lane == 0) note(state, BAD_TABLE, node);
+                for (int k = count + lane; k < taken; k += 32) row[k] = 0;
+                break;
+            }
             u64 below = graphmill::bounded(graphmill::draw(row_key, counter), left);
             int holder = 0;
             for (u64 sum = __shfl_sync(0xFFFFFFFFu, own, 0); below >= sum; sum = __shfl_sync(0xFFFFFFFFu, own, holder)) {
@@ -141,8 +159,13 @@ take_weighted(const i64* indptr, const ID* indices, i64 num_nodes, const u64* ta
         if (!taken || !is_whole(weighty_of(indptr, support, node), fanout, replace)) continue;
         for (i64 at = 0; at < degree; ++at) {  // a neighbour without weight has no mass, so masses of the taken ones are all
             const u64 entry = table[first + at];
-            if (threshold_of(entry)) mass[begin + first_from(row, taken, static_cast<unsigned>(at))] += threshold_of(entry);
-            mass[begin + first_from(row, taken, alias_of(entry))] += WHOLE - threshold_of(entry);
+            const int own = first_from(row, taken, static_cast<unsigned>(at)), other = first_from(row, taken, alias_of(entry));
+            if ((threshold_of(entry) && own == taken) || other == taken) {
+                note(state, BAD_TABLE, node);
+                break;
+            }
+            if (threshold_of(entry)) mass[begin + own] += threshold_of(entry);
+            mass[begin + other] += WHOLE - threshold_of(entry);
         }
         const double total = static_cast<double>(degree) * static_cast<double>(WHOLE);
         for (int k = 0; k < taken; ++k) share[begin + k] = static_cast<float>(static_cast<double>(mass[begin + k]) / total);

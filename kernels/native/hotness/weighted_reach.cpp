@@ -15,11 +15,11 @@ constexpr double SUREST = 1 - 0x1p-20;  // keeps logarithms finite
 constexpr int64_t PIECE = 1 << 10;      // rows that a thread takes at a time
 constexpr int MOST_STEPS = 40;          // of Newton's method
 
-// The probabilities of a row's neighbours, and how many have one.
-int64_t read_chances(const AliasEntry* row, int64_t degree, std::vector<uint64_t>& mass, std::vector<double>& chance) {
+// The probabilities of the neighbours of a node, and how many have one.
+int64_t read_chances(int64_t node, const AliasEntry* row, int64_t degree, std::vector<uint64_t>& mass, std::vector<double>& chance) {
     mass.resize(degree);
     chance.resize(degree);
-    alias_masses(row, degree, mass.data());
+    if (!alias_masses(row, degree, mass.data())) refuse_alias(node);
     const double whole = static_cast<double>(degree) * static_cast<double>(ALIAS_WHOLE);
     int64_t support = 0;
     for (int64_t i = 0; i < degree; ++i) {
@@ -85,7 +85,7 @@ void push_weighted(Array<int64_t> indptr, Array<Id> indices, Array<uint32_t> tab
             const int64_t first = ends[u], degree = ends[u + 1] - first;
             const double now = rate[(layers - 1) * num_nodes + u];
             if (degree == 0 || now <= 0) continue;
-            const int64_t support = read_chances(entries + first, degree, mass, chance);
+            const int64_t support = read_chances(u, entries + first, degree, mass, chance);
             inclusion.resize(degree);
             missed.assign(degree, 1.0);
             for (int64_t layer = 0; layer < layers; ++layer) {
@@ -117,7 +117,7 @@ Array<double> inclusions(Array<uint32_t> row, int64_t fanout, bool replace) {
     std::vector<uint64_t> mass;
     std::vector<double> chance;
     const int64_t degree = row.shape(0);
-    const int64_t support = read_chances(reinterpret_cast<const AliasEntry*>(row.data()), degree, mass, chance);
+    const int64_t support = read_chances(0, reinterpret_cast<const AliasEntry*>(row.data()), degree, mass, chance);
     Array<double> out(degree);
     include(chance, support, fanout, replace, out.mutable_data());
     return out;

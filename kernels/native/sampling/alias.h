@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "base/arrays.h"
 #include "base/rng.h"
 
 namespace graphmill {
@@ -31,13 +33,22 @@ inline uint32_t alias_position(AliasDraw draw, const AliasEntry* row) {
     return draw.rest < entry.threshold ? draw.place : entry.alias;
 }
 
-// Writes the mass of every position of a row, whose sum is degree * ALIAS_WHOLE. The row has a neighbour with weight.
-inline void alias_masses(const AliasEntry* row, int64_t degree, uint64_t* mass) {
-    std::fill(mass, mass + degree, 0);
+// Writes the mass of every position of a row, whose sum is degree * ALIAS_WHOLE. The row has a neighbour with weight. Returns false, and
+// no masses, if an alias is no position of the row.
+inline bool alias_masses(const AliasEntry* row, int64_t degree, uint64_t* mass) {
+    int64_t largest = 0;
     for (int64_t i = 0; i < degree; ++i) {
-        mass[i] += row[i].threshold;
-        mass[row[i].alias] += ALIAS_WHOLE - row[i].threshold;
+        mass[i] = row[i].threshold;
+        largest = std::max<int64_t>(largest, row[i].alias);
     }
+    if (largest >= degree) return degree == 0;
+    for (int64_t i = 0; i < degree; ++i) mass[row[i].alias] += ALIAS_WHOLE - row[i].threshold;
+    return true;
+}
+
+[[noreturn]] inline void refuse_alias(int64_t node) {
+    throw InputError("the alias table of node " + std::to_string(node) + " does not fit its row",
+                     "run graphmill verify on the sampling tables, then build them again");
 }
 
 }  // namespace graphmill

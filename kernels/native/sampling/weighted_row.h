@@ -26,8 +26,10 @@ class WeightedRow {
         const InEdges edges = topology.in_edges(node);
         begin_ = edges.begin;
         degree_ = edges.degree;
+        node_ = node;
         key_ = absorb(block.key, node);
         const int64_t support = tables.support ? tables.support[node] : degree_;
+        if (support < 0 || support > degree_) refuse_alias(node_);
         taken_ = num_taken(support, fanout, block.replace);
         whole_ = !block.replace && taken_ == support;
         const AliasEntry* row = tables.entries + begin_;
@@ -42,8 +44,9 @@ class WeightedRow {
     int64_t choose(const Topology<Id>& topology, const AliasTables& tables, const SampledBlock& block, WeightedChooser& chooser) {
         if (chosen_.size() < static_cast<size_t>(taken_)) chosen_.resize(taken_);
         const AliasEntry* row = tables.entries + begin_;
-        if (whole_) WeightedChooser::all(degree_, row, chosen_.data());
-        else chooser(key_, degree_, taken_, block.replace, row, chosen_.data());
+        const bool sound = whole_ ? WeightedChooser::all(degree_, taken_, row, chosen_.data())
+                                  : taken_ == 0 || chooser(key_, degree_, taken_, block.replace, row, chosen_.data());
+        if (!sound) refuse_alias(node_);
         for (int64_t j = 0; j < std::min(taken_, NEAR); ++j) __builtin_prefetch(topology.indices() + begin_ + chosen_[j]);
         return taken_;
     }
@@ -63,6 +66,7 @@ class WeightedRow {
             std::fill(share, share + taken_, 1.0f / static_cast<float>(taken_));
         } else if (taken_ > 0) {
             const uint64_t* mass = chooser.masses(degree_, tables.entries + begin_);
+            if (!mass) refuse_alias(node_);
             const double total = static_cast<double>(degree_) * static_cast<double>(ALIAS_WHOLE);
             for (int64_t j = 0; j < taken_; ++j) share[j] = static_cast<float>(static_cast<double>(mass[chosen_[j]]) / total);
         }
@@ -71,7 +75,7 @@ class WeightedRow {
   private:
     static constexpr int64_t LINE = 64 / sizeof(AliasEntry);
 
-    int64_t begin_ = 0, degree_ = 0, taken_ = 0;
+    int64_t begin_ = 0, degree_ = 0, taken_ = 0, node_ = 0;
     uint64_t key_ = 0;
     bool whole_ = false;  // all that have weight are taken, without drawing
     std::vector<uint32_t> chosen_;

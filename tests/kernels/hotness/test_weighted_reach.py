@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import _native
+from kernels.errors import InputError
 from kernels.hotness.reach import ReachModel
 from kernels.hotness.walk_reach import WalkReach, expected_visits
 from kernels.hotness.weighted_reach import WeightedReach, inclusions_reference
@@ -93,3 +94,11 @@ def test_reach_of_walks_orders_nodes_as_visits_do():
         counts[block.src_ids[block.num_dst :]] += 1
     others = rates == 0
     assert np.corrcoef(found[others], counts[others])[0, 1] > 0.9
+
+
+def test_a_damaged_table_is_refused():
+    graph = topology([[0, 1, 2], [], []])
+    tables = build_alias(graph, np.ones(3))
+    tables.table[:, 1] = 3
+    with pytest.raises(InputError, match="the alias table of node 0 does not fit its row"):
+        WeightedReach(graph, tables, 0.0).step(np.ones(3), 2)

@@ -166,6 +166,82 @@ def test_edge_weights_and_ids_follow_their_edges():
     assert (graph.edge_ids[positions] == block.edge_id).all()
 
 
+def damaged_tables(damage):
+    """A graph, and tables that were right for its rows before a damage."""
+    graph = topology([list(range(100)), list(range(100)), [], *[[0]] * 97])
+    weights = np.ones(297)
+    weights[:97] = 0
+    tables = build_alias(graph, weights)
+    table, support = tables.table, np.array([3, 100, 0, *[1] * 97], np.int32)
+    if damage.startswith("alias"):
+        table[100:200] = (
+            1,
+            {"alias far away": 2**31, "alias of all bits": 2**32 - 1, "alias behind the row": 100}[damage],
+        )
+    else:
+        node, found = {
+            "fewer have weight than counted": (0, 100),
+            "more have weight than counted": (1, 1),
+            "more are counted than there are": (1, 2**30),
+            "one is counted in an empty row": (2, 1),
+            "a negative count": (1, -1),
+        }[damage]
+        support[node] = found
+    return graph, AliasTables(table=table, support=support)
+
+
+DAMAGES = [
+    ("alias far away", 5, False), ("alias far away", 70, False), ("alias far away", -1, False),
+    ("alias far away", 5, True), ("alias of all bits", 70, False), ("alias behind the row", 5, False),
+    ("alias behind the row", -1, False), ("fewer have weight than counted", 5, False),
+    ("fewer have weight than counted", 70, False), ("fewer have weight than counted", -1, False),
+    ("more have weight than counted", 5, False), ("more have weight than counted", -1, False),
+    ("more are counted than there are", 5, False), ("more are counted than there are", -1, True),
+    ("one is counted in an empty row", 5, False), ("one is counted in an empty row", 5, True),
+    ("a negative count", 5, False), ("a negative count", -1, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("damage", "fanout", "replace"), DAMAGES)
+def test_a_damaged_table_is_refused_where_it_is_read(damage, fanout, replace):
+    graph, tables = damaged_tables(damage)
+    for threads in (1, 2):
+        sampler = WeightedSampler(graph, tables, (fanout,), seed=1, replace=replace, threads=threads)
+        with pytest.raises(InputError, match=r"the alias table of node \d does not fit its row"):
+            sampler.sample(KEY, np.arange(3))
+        sampler.sample(KEY, np.arange(3, 9))
+
+
+@st.composite
+def any_damage(draw):
+    """A graph, tables of which some words are anything, and fanouts."""
+    graph = draw(topologies())
+    weights = np.array(draw(st.lists(WEIGHTS, min_size=graph.num_edges, max_size=graph.num_edges)), float)
+    tables = build_alias(graph, weights, empty="none")
+    table, support = tables.table, tables.support
+    support = np.diff(graph.indptr).astype(np.int32) if support is None else support
+    words, counts = st.sampled_from([0, 1, 2, 9, 2**31, 2**32 - 1]), st.sampled_from([-(2**31), -1, 0, 1, 5, 2**31 - 1])
+    for place in draw(st.lists(st.integers(0, 2 * graph.num_edges - 1), max_size=4)) if graph.num_edges else []:
+        table.reshape(-1)[place] = draw(words)
+    for node in draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=2)):
+        support[node] = draw(counts)
+    return graph, AliasTables(table=table, support=support), draw(st.sampled_from([(-1, 2), (1, -1), (2, 3), (7, 1)]))
+
+
+@settings(deadline=None)
+@given(any_damage(), st.booleans())
+def test_whatever_a_table_holds_a_batch_is_whole_or_refused(drawn, replace):
+    graph, tables, fanouts = drawn
+    sampler, seeds = WeightedSampler(graph, tables, fanouts, seed=1, replace=replace), np.arange(graph.num_nodes)
+    try:
+        blocks = sampler.sample(KEY, seeds)
+    except InputError as error:
+        assert "does not fit its row" in error.problem
+        return
+    for block in blocks:
+        assert all(0 <= source < block.num_src for source in block.indices.tolist())
+
+
 def test_tables_of_another_graph_are_refused():
     graph, other = random_topology(30, 200), random_topology(30, 100)
     with pytest.raises(InputError, match="the graph has 200 edges"):

@@ -14,7 +14,7 @@ from kernels.sampling.weighted import WeightedSampler
 from kernels.sampling.weighted_cuda import CudaWeightedSampler
 from tests.kernels.graphs import random_topology, topologies, topology
 from tests.kernels.sampling.test_sample_cuda import KEY, assert_same_batches, beyond_local_ids, sent_topology
-from tests.kernels.sampling.test_weighted import WEIGHTS
+from tests.kernels.sampling.test_weighted import DAMAGES, WEIGHTS, any_damage, damaged_tables
 
 
 def sent_tables(device, tables, pinned=False):
@@ -79,6 +79,34 @@ def test_weights_of_edges_come_along_and_other_tables_are_refused(machine):
         CudaWeightedSampler(
             sent_topology(device, graph), sent_tables(device, tables), (2,), seed=1, device=device, longest=9
         )
+
+
+def sampled(machine, graph, tables, fanouts, seeds, **options):
+    device = machine.device()
+    there = sent_topology(device, graph), sent_tables(device, tables)
+    longest = int(np.diff(graph.indptr).max(initial=0))
+    sampler = CudaWeightedSampler(*there, fanouts, seed=1, device=device, longest=longest, **options)
+    return device, sampler.sample(KEY, seeds)
+
+
+@pytest.mark.parametrize(("damage", "fanout", "replace"), DAMAGES)
+def test_a_damaged_table_is_refused_where_it_is_read(machine, damage, fanout, replace):
+    graph, tables = damaged_tables(damage)
+    with pytest.raises(InputError, match=r"the alias table of node \d does not fit its row"):
+        sampled(machine, graph, tables, (fanout,), np.arange(3), replace=replace)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(any_damage(), st.booleans())
+def test_whatever_a_table_holds_a_batch_is_whole_or_refused(machine, drawn, replace):
+    graph, tables, fanouts = drawn
+    try:
+        device, blocks = sampled(machine, graph, tables, fanouts, np.arange(graph.num_nodes), replace=replace)
+    except InputError as error:
+        assert "does not fit its row" in error.problem
+        return
+    for block in blocks:
+        assert all(0 <= source < block.num_src for source in device.download(block.indices).tolist())
 
 
 def test_more_edges_than_local_ids_are_refused_where_only_the_graph_knows_their_number(machine):
