@@ -26,7 +26,8 @@ class EpochLines:
         epochs: number of epochs of the run.
         lines: how many of them get a line.
         note: gets loss and scores of every epoch in a few words, None for nobody.
-        writers: get the numbers of every epoch, and are closed after the last one.
+        writers: get the numbers of every epoch, and are closed after the last one. One that fails is named in a line and gets no more,
+            for what it draws decides nothing.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class EpochLines:
         writers: Sequence[MetricWriter] = (),
     ):
         self.tell, self.title, self.epochs = (None if lines == "none" else tell), title, epochs
-        self.note, self.writers = note, writers
+        self.note, self.writers, self._tell_failure = note, list(writers), tell
         self.every = 1 if lines == "all" else -(-epochs // MOST_LINES)
         self._said_any = False
 
@@ -53,10 +54,7 @@ class EpochLines:
             last: whether the run ends with it; the first and the last epoch always get a line.
         """
         number = int(row["epoch"])
-        for writer in self.writers:
-            writer.epoch(number, numbers_of(row, seconds))
-            if last:
-                writer.close()
+        self._write(number, numbers_of(row, seconds), last)
         valid = f", valid {100 * row['valid']:.2f}" if "valid" in row else ""
         found = f" (best {100 * best[0]:.2f} in epoch {best[1]})" if best is not None else ""
         if self.note is not None:
@@ -65,3 +63,16 @@ class EpochLines:
             return
         self._said_any = True
         self.tell(f"{self.title}epoch {number}/{self.epochs}: loss {row['loss']:.4f}{valid}{found}, {seconds:.2f} s")
+
+    def _write(self, number: int, values: Mapping[str, float], last: bool) -> None:
+        """Sends an epoch's numbers, and parts with a writer that cannot: a server may go away in the middle of a training."""
+        for writer in list(self.writers):
+            try:
+                writer.epoch(number, values)
+                if last:
+                    writer.close()
+            except Exception as error:
+                self.writers.remove(writer)
+                if self._tell_failure is not None:
+                    name, what = type(writer).__name__, f"{type(error).__name__}: {error}".splitlines()[0]
+                    self._tell_failure(f"{self.title}{name} gets no numbers from epoch {number} on: {what}")

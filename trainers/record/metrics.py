@@ -1,7 +1,8 @@
 """Sends the numbers of each epoch to programs that draw them while a training goes on: TensorBoard and MLflow.
 
 Off by default: `metrics_to` of a train table names them, and the packages are extras. They get what the model's metrics.jsonl has and
-decide nothing; the model is the same with and without.
+decide nothing; the model is the same with and without. One that cannot be opened is refused before the training; one that fails later is
+named in a line, gets no more numbers, and the training goes on.
 
 - TensorBoard gets a folder per training, `<home>/tensorboard/PIPELINE/NAME-seed-SEED-VERSION`: `tensorboard --logdir <home>/tensorboard`.
 - MLflow gets a run per training in the experiment PIPELINE, on the server that its own variable MLFLOW_TRACKING_URI names.
@@ -19,6 +20,10 @@ from typing import Any, Protocol
 from kernels.errors import InputError
 
 PROGRAMS = ("tensorboard", "mlflow")
+_REACHED = {
+    "tensorboard": "the folder tensorboard of the home can be written",
+    "mlflow": "the server that MLFLOW_TRACKING_URI names answers",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +112,7 @@ def open_writers(programs: Sequence[str], label: Label) -> list[MetricWriter]:
         label: says which training it is.
 
     Raises:
-        InputError: a package is not installed.
+        InputError: a package is not installed, or what it writes to does not answer.
     """
     writers: list[MetricWriter] = []
     for program in programs:
@@ -116,6 +121,9 @@ def open_writers(programs: Sequence[str], label: Label) -> list[MetricWriter]:
         except ImportError as error:
             problem = f'metrics_to names "{program}", which cannot be imported: {error}'
             raise InputError(problem, f'pip install "graphmill[{program}]", or remove the key') from error
+        except Exception as error:
+            problem = f'metrics_to names "{program}", which cannot be opened: {type(error).__name__}: {error}'
+            raise InputError(problem, f"see to it that {_REACHED[program]}, or remove the key") from error
     return writers
 
 

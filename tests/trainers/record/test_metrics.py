@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 
+from assets.building.stage import Silent
 from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
@@ -69,7 +70,7 @@ def packages(monkeypatch):
     monkeypatch.setattr(MlflowClient, "calls", [])
 
 
-def train(folder, more=""):
+def train(folder, more="", progress=None):
     """Trains the tiny recipe, and returns its model."""
     pipeline = load_tiny(folder, tables=("sage",), more=more)
     assert bool(pipeline.train[0].metrics_to) == bool(more)
@@ -83,6 +84,7 @@ def train(folder, more=""):
         0,
         asked_by=f"{pipeline.name}/sage",
         report=lambda line: None,
+        progress=progress,
     )
     return model
 
@@ -105,6 +107,47 @@ def test_nothing_is_sent_unless_asked_for_and_the_model_is_the_same(packages, tm
     assert SummaryWriter.calls == MlflowClient.calls == []
     sent = train(tmp_path / "sent", 'metrics_to = ["mlflow"]\n')
     assert sent.version == plain.version and sent.files == plain.files and SummaryWriter.calls == []
+
+
+class Telling(Silent):
+    """Keeps the lines that a training tells."""
+
+    def __init__(self):
+        self.lines = []
+
+    def tell(self, line):
+        self.lines.append(line)
+
+
+@pytest.mark.parametrize("call", ["log_metric", "set_terminated"])
+def test_a_server_that_goes_away_ends_no_training(packages, tmp_path, monkeypatch, call):
+    def gone(self, run, *args, step=2):
+        if step == 2:
+            raise ConnectionError("the server is gone\nTraceback of the library")
+
+    monkeypatch.setattr(MlflowClient, call, gone)
+    plain, progress = train(tmp_path / "plain"), Telling()
+    sent = train(tmp_path / "sent", 'metrics_to = ["mlflow", "tensorboard"]\n', progress)
+    assert sent.version == plain.version and sent.files == plain.files
+    said = [line for line in progress.lines if "MLflow" in line]
+    assert said == ["seed 0, MLflow gets no numbers from epoch 2 on: ConnectionError: the server is gone"]
+    assert [step for name, _, step in (row for row in SummaryWriter.calls if row[0] == "loss")] == [1, 2]
+    assert SummaryWriter.calls[-1] == ("close",)
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "call"),
+    [("mlflow", MlflowClient, "create_run"), ("tensorboard", SummaryWriter, "__init__")],
+)
+def test_a_program_that_cannot_be_opened_is_refused_before_the_training(
+    packages, tmp_path, monkeypatch, program, kind, call
+):
+    def closed(*args, **options):
+        raise OSError("nobody answers")
+
+    monkeypatch.setattr(kind, call, closed)
+    with pytest.raises(InputError, match=rf'"{program}", which cannot be opened: OSError: nobody answers(?s:.*)remove'):
+        train(tmp_path, f'metrics_to = ["{program}"]\n')
 
 
 @pytest.mark.parametrize(("program", "module"), [("tensorboard", "torch.utils.tensorboard"), ("mlflow", "mlflow")])
