@@ -1,7 +1,7 @@
 """What a notebook asks of a train table: its mini-batches one by one, and a trained model that predicts.
 
-Nothing here trains or writes. Artifacts that are not there are an `InputError` with the command that builds them. `docs/python.md` has
-examples that a test runs.
+Nothing here trains. Artifacts that are not there are an `InputError` with the command that builds them, but for budgets: they are seconds
+of arithmetic, and `mini_batches` builds those that its table reads. `docs/python.md` has examples that a test runs.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Trained:
 
         Args:
             node_ids: ids[n] global; None for all nodes in order.
-            workspace: a size that bounds the memory of one range of a layer.
+            workspace: a size that bounds the memory of one range of a layer; a node whose neighbours need more has more.
 
         Raises:
-            InputError: the workspace is too small for a node with all its neighbours.
+            InputError: what is given are no ids of the graph, or no size.
         """
         train = self.semantic.train
         return infer_exact(

@@ -259,7 +259,7 @@ def predicted_frames(
             name: polars.Series(rows.numpy(), dtype=polars.Array(polars.Float32, rows.shape[1]))
             for name, rows in more.items()
         }
-        columns = {"class": names.gather(place.numpy()), "probability": probability.numpy(), **arrays}
+        columns = {"class": names.gather(place.numpy()), "probability": probability.float().numpy(), **arrays}
         yield low, polars.DataFrame(columns)
 
 

@@ -18,7 +18,7 @@ from tests.assets.storage.damage import flip
 from trainers.config import TrainTable
 from trainers.evaluate import ExactRange, exact_ranges, infer_exact
 from trainers.page import MODEL_PAGE
-from trainers.predict import ROW_GROUP, predict_table
+from trainers.predict import ROW_GROUP, predict_table, predicted_frames
 from trainers.rows.source import MemorySource
 from trainers.run import train_table
 
@@ -187,3 +187,14 @@ def test_nothing_is_predicted_from_damaged_bytes(trained: Any, tmp_path: Path, w
     flip(path, bit)
     assert not list(tmp_path.iterdir())
     predict_table(store, pipeline, "sage", tmp_path / "a.parquet")
+
+
+def test_a_table_of_numbers_has_the_same_types_whatever_the_model_computes_in() -> None:
+    schemas = []
+    for dtype in (torch.float32, torch.float64):
+        logits = torch.randn(ROW_GROUP + 3, 4, dtype=dtype)
+        found = ExactRange(low=0, high=len(logits), logits=logits)
+        frames = [frame for _, frame in predicted_frames(found, polars.Series(list("abcd")), every=True)]
+        assert len(frames) == 2 and frames[0].schema == frames[1].schema
+        schemas.append(frames[0].schema)
+    assert schemas[0] == schemas[1] and schemas[0]["probability"] == polars.Float32

@@ -3,9 +3,10 @@
     samplers --sample, mark--> global queue --> trainers: extract | train --gradients--> update
 
 Trainers are replicas of the model. The gradients of a step group are added in the order of batches, whoever computed them and whenever, and
-the loop makes one update of the sum: weights, losses and ledger are those of `minibatch` with the same `accumulate`, to the bit, at any
-number of samplers and trainers and whoever switched. The price is a barrier per update: with `accumulate = 1` only one trainer has work,
-so recipes with T trainers take `accumulate` = T or a multiple. `staleness` = k lets a gradient lack up to k updates (FGNN 5.2); then the
+the loop makes one update of the sum: weights and losses are those of `minibatch` with the same `accumulate`, to the bit, at any number of
+samplers and trainers and whoever switched. So is the ledger, but for `topology = "device"`: a standby trainer has a smaller cache there,
+and what it moves depends on which batches it takes. The price is a barrier per update: with `accumulate = 1` only one trainer has work, so
+recipes with T trainers take `accumulate` = T or a multiple. `staleness` = k lets a gradient lack up to k updates (FGNN 5.2); then the
 result depends on timing.
 
 A device is an executor and its threads, on the CPU. Which devices sample is given, or chosen from measured stages (trainers/simulator).
