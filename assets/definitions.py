@@ -28,7 +28,7 @@ from assets.pipeline.describe import describe
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs, joint_version, recipe_hash
 from assets.storage.artifact import Artifact
 from assets.storage.home import ROOT
-from assets.storage.machine import here_and_now
+from assets.storage.machine import here_and_now, seconds_since_boot
 from assets.storage.refused import refusal
 from assets.storage.store import Store
 from assets.storage.version import canonical, canonical_json, short
@@ -44,6 +44,8 @@ FIGURE_BYTES = 100_000
 NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_]")
 MACHINE_TAG = "graphmill/machine"
 """Of a run: the machine that its steps run on (assets/storage/machine.py)."""
+SEEN_TAG = "graphmill/seen"
+"""Of a run: its id, and the seconds since that machine's boot at which a step of it was there."""
 INPUT_TAG = "dagster/input_data_version/"
 DATA_TAG = "dagster/data_version"
 
@@ -244,10 +246,18 @@ def asset_of(
 
 
 def _note_machine(context: dg.AssetExecutionContext) -> None:
-    """Writes into a run's tags which machine its steps run on, so that no other one takes the run for dead."""
-    here = here_and_now()
-    if context.run.tags.get(MACHINE_TAG) != here:
-        context.instance.add_run_tags(context.run.run_id, {MACHINE_TAG: here})
+    """Writes into a run's tags which machine its steps run on and when, so that nobody takes the run for dead."""
+    run, here = context.run, here_and_now()
+    # A run that repeats another one begins with the tags of that one.
+    if run.tags.get(MACHINE_TAG) != here or seen_at(run) is None:
+        seen = f"{run.run_id} {seconds_since_boot():.2f}"
+        context.instance.add_run_tags(run.run_id, {MACHINE_TAG: here, SEEN_TAG: seen})
+
+
+def seen_at(run: dg.DagsterRun) -> float | None:
+    """Returns the seconds since its machine's boot at which a step of a run was there, None where none has said so yet."""
+    run_id, _, seconds = run.tags.get(SEEN_TAG, "").partition(" ")
+    return float(seconds) if run_id == run.run_id else None
 
 
 def _spec(step: Step, *, skippable: bool) -> dg.AssetSpec:

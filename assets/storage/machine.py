@@ -1,16 +1,19 @@
-"""What this machine is: how much memory it gives to a process, and which one it is."""
+"""What this machine is: its processor, how much memory it gives to a process, and which one it is."""
 
 from __future__ import annotations
 
 import os
 import platform
+import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from assets.sizes import format_bytes
 from kernels.errors import InputError
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
+PROCESSORS = Path("/proc/cpuinfo")
 BOOT, NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
 
 
@@ -23,10 +26,29 @@ def here_and_now() -> str:
     return f"{platform.node()}/{boot}/{namespace}"
 
 
+def seconds_since_boot() -> float:
+    """Returns what /proc counts the starts of processes by. Unlike the time of day it is never set."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def memory_bytes() -> int:
     """Returns the bytes of main memory that this process may use: the machine's, or its control group's limit."""
     installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([installed, *_limits()])
+
+
+@cache
+def processor_name() -> str:
+    """Returns what the processor calls itself; its architecture where it does not say.
+
+    Libraries choose their code by the kind of processor, so equal recipes may round differently on two of them.
+    """
+    try:
+        with PROCESSORS.open() as lines:  # of all cores, and the first one says it
+            found = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    except OSError:
+        found = ""
+    return found or platform.processor() or platform.machine()
 
 
 def require_memory(wanted: int, what: str, remedy: str) -> None:

@@ -3,7 +3,8 @@
 A run whose process was killed stays STARTED for ever and keeps its slots in the pools, and no other training starts: Dagster's run
 monitoring does not look at processes on this machine. So whoever starts work looks first. The process of a run stands in its events;
 one that started after them is another process with the same number. The machine stands in the run's tags from its first step on: several
-machines or containers may mount one home, and what another one runs cannot be seen from here.
+machines or containers may mount one home, and what another one runs cannot be seen from here. So do the seconds since boot at which that
+step was there: the time of day of the events may have been set since, by NTP or when a paused machine went on.
 """
 
 import os
@@ -13,8 +14,8 @@ from pathlib import Path
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus, RunsFilter
 
-from assets.definitions import MACHINE_TAG
-from assets.storage.machine import here_and_now
+from assets.definitions import MACHINE_TAG, seen_at
+from assets.storage.machine import here_and_now, seconds_since_boot
 
 RUNNING = (DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING)
 SLACK_SECONDS = 2.0
@@ -32,7 +33,7 @@ def fail_dead_runs(instance: DagsterInstance) -> list[str]:
     failed = []
     for run in instance.get_runs(filters=RunsFilter(statuses=list(RUNNING))):
         found = run_process(instance, run.run_id)
-        if found is None or may_live(run.tags.get(MACHINE_TAG), *found):
+        if found is None or may_live(run.tags.get(MACHINE_TAG), *found, seen_at(run)):
             continue
         instance.report_run_failed(
             run, f"The process of this run ({found[0]}) is gone; it was killed, or the machine restarted."
@@ -55,12 +56,13 @@ def run_process(instance: DagsterInstance, run_id: str) -> tuple[int, float] | N
     return None
 
 
-def may_live(told: str | None, pid: int, seen: float) -> bool:
+def may_live(told: str | None, pid: int, seen: float, step_seen: float | None = None) -> bool:
     """Tells whether the process of a run may be there, as far as this machine can say.
 
     Args:
         told: which machine the run is on (`here_and_now`), None where it has not said so.
         pid, seen: its process, and the time of the event that names it.
+        step_seen: seconds since the boot of that machine at which a step of the run was there, None where none has said so.
     """
     if told is None:
         return time.time() - seen < UNTOLD_SECONDS or process_lives(pid, seen)
@@ -68,15 +70,22 @@ def may_live(told: str | None, pid: int, seen: float) -> bool:
     here, now, own = here_and_now().split("/")
     if host != here or (boot == now and namespace != own):
         return True
-    return boot == now and process_lives(pid, seen)
+    return boot == now and process_lives(pid, seen, step_seen)
 
 
-def process_lives(pid: int, seen: float) -> bool:
-    """Tells whether the process that had this id at a time (seconds since 1970) is still there."""
+def process_lives(pid: int, seen: float, step_seen: float | None = None) -> bool:
+    """Tells whether the process that had this id once is still there.
+
+    Args:
+        pid: its id.
+        seen: when it had it, in seconds since 1970.
+        step_seen: the same in seconds since boot, None where that is not known; it decides where it is given.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return False
-    since_boot = int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    booted = time.time() - float(Path("/proc/uptime").read_text().split()[0])
-    return fields[0] not in "ZX" and booted + since_boot <= seen + SLACK_SECONDS
+    started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    if step_seen is None:
+        step_seen = seconds_since_boot() - (time.time() - seen) + SLACK_SECONDS
+    return fields[0] not in "ZX" and started <= step_seen

@@ -11,8 +11,8 @@ import yaml
 from dagster import DagsterRunStatus
 from dagster._core.events import EngineEventData
 
-from assets.definitions import MACHINE_TAG, _note_machine
-from assets.storage.machine import here_and_now
+from assets.definitions import MACHINE_TAG, SEEN_TAG, _note_machine, seen_at
+from assets.storage.machine import here_and_now, seconds_since_boot
 from jobs.commands import ui
 from jobs.runs.dead_runs import fail_dead_runs, may_live, process_lives, run_process
 from jobs.runs.instance import DAGSTER_YAML, SETTINGS, init_home, open_instance
@@ -128,6 +128,47 @@ def test_another_process_with_the_same_number_is_not_the_run():
         process.kill()
         process.wait()
     assert not process_lives(process.pid, time.time())
+
+
+def test_a_clock_that_is_set_ends_no_run(tmp_path, monkeypatch):
+    """What a step wrote into the tags decides, and not the time of day."""
+
+    @dg.asset
+    def told(context: dg.AssetExecutionContext):
+        _note_machine(context)
+
+    clock, process = time.time, subprocess.Popen(["sleep", "600"])
+    try:
+        with open_instance(tmp_path) as instance:
+            noted = instance.get_run_by_id(dg.materialize([told], instance=instance).run_id)
+            living = _started_run(instance, process.pid)
+            seen = noted.tags[SEEN_TAG].replace(noted.run_id, living)
+            instance.add_run_tags(living, {SEEN_TAG: seen})
+            # One that began later and has the number of the first one's process.
+            reused = _started_run(instance, process.pid)
+            instance.add_run_tags(reused, {SEEN_TAG: f"{reused} {seconds_since_boot() - 3600:.2f}"})
+            for shift in (-3600, 5, 3600):
+                monkeypatch.setattr("time.time", lambda shift=shift: clock() + shift)
+                assert fail_dead_runs(instance) == ([reused] if shift == -3600 else [])
+            assert instance.get_run_by_id(living).status == DagsterRunStatus.STARTED
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_run_that_repeats_another_one_says_anew_when_it_was_there(tmp_path):
+    @dg.asset
+    def told(context: dg.AssetExecutionContext):
+        _note_machine(context)
+
+    with open_instance(tmp_path) as instance:
+        first = instance.get_run_by_id(dg.materialize([told], instance=instance).run_id)
+        assert 0 < seen_at(first) <= seconds_since_boot()
+        again = _started_run(instance, os.getpid())
+        instance.add_run_tags(again, {SEEN_TAG: first.tags[SEEN_TAG]})
+        assert seen_at(instance.get_run_by_id(again)) is None and fail_dead_runs(instance) == []
+        second = instance.get_run_by_id(dg.materialize([told], instance=instance, tags=first.tags).run_id)
+        assert second.tags[SEEN_TAG].startswith(second.run_id) and seen_at(second) >= seen_at(first)
 
 
 def test_a_run_without_any_process_yet_is_left_alone(tmp_path):
