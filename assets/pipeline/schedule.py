@@ -123,8 +123,10 @@ def _wrong_cron(cron: str) -> str:
         except ValueError as error:
             return f"cron = {cron!r}: {word!r} is no {field}: {error}; {HOW}"
     _, _, days, months, _ = values
-    if words[4] == "*" and all(min(days) > LONGEST_MONTH[month - 1] for month in months):
-        return f"cron = {cron!r} never comes: no such month has a day {min(days)}"
+    if all(min(days) > LONGEST_MONTH[month - 1] for month in months):
+        # Other programs would take the weekday alone; Dagster refuses some of these expressions, and finds no next time of the others.
+        weekday = "" if words[4] == "*" else "; for the weekday alone write * as day of the month"
+        return f"cron = {cron!r} never comes: no such month has a day {min(days)}{weekday}"
     return ""
 
 

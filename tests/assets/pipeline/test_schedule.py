@@ -48,6 +48,11 @@ def test_all_keys():
         ('cron = "0 22-3 * * *"', 6, "22-3 ends before it begins"),
         ('cron = "*/0 * * * *"', 6, "the step 0 is not between 1 and 59"),
         ('cron = "0 3 30 feb *"', 6, "never comes: no such month has a day 30"),
+        ('cron = "0 0 30 2 */1"', 6, "no such month has a day 30; for the weekday alone write * as day of the month"),
+        ('cron = "0 0 30 2 */2"', 6, "never comes"),
+        ('cron = "0 0 30 2 1"', 6, "never comes"),
+        ('cron = "0 0 31 4 0-6"', 6, "never comes"),
+        ('cron = "0 0 31 4,6 0,1,2,3,4,5,6"', 6, "never comes"),
         ('cron = "@often"', 6, "is not one of @hourly"),
         ('cron = "* * * * * *"', 6, "has 6 fields"),
         ('cron = "0 3 * * *"\ntimezone = "Europe/Berlim"', 7, "did you mean Europe/Berlin?"),
@@ -83,18 +88,31 @@ def item(low: int, high: int, names: tuple[str, ...]):
     ).map("".join)
 
 
-@settings(max_examples=400, deadline=None)
-@given(st.data())
-def test_what_is_accepted_is_accepted_by_dagster(data):
+def require_dagster_agrees(cron: str) -> None:
     from dagster._utils.schedules import is_valid_cron_schedule, schedule_execution_time_iterator
 
-    words = [
-        ",".join(data.draw(st.lists(item(low, high, names), min_size=1, max_size=2))) for _, low, high, names in FIELDS
-    ]
-    cron = " ".join(words)
     if not _wrong_cron(cron):
         assert is_valid_cron_schedule(cron), cron
         assert next(iter(schedule_execution_time_iterator(0.0, cron, "Europe/Berlin", ascending=True))), cron
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_what_is_accepted_is_accepted_by_dagster(data):
+    words = [
+        ",".join(data.draw(st.lists(item(low, high, names), min_size=1, max_size=2))) for _, low, high, names in FIELDS
+    ]
+    require_dagster_agrees(" ".join(words))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(["29", "30", "31", "30-31", "1,31", "*/30"]),
+    st.sampled_from(["2", "4", "2,4", "2,3", "feb-apr", "*/12", "2-12/2"]),
+    st.one_of(st.sampled_from(["*", "*/1", "*/7", "0-6", "mon-sat", "1,*/2"]), item(0, 7, FIELDS[4][3])),
+)
+def test_days_that_a_month_may_lack_are_accepted_where_dagster_finds_one(day, month, weekday):
+    require_dagster_agrees(f"0 0 {day} {month} {weekday}")
 
 
 def test_short_forms_and_usual_ones_are_accepted():
