@@ -15,6 +15,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from assets.storage.machine import processor_name
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -45,7 +47,7 @@ def record(name: str, row: Mapping[str, Any], packages: tuple[str, ...] = ("torc
     stamp = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
-        "machine": {"cpu": _cpu_name(), "cpus": os.cpu_count(), "python": platform.python_version()},
+        "machine": {"cpu": processor_name(), "cpus": os.cpu_count(), "python": platform.python_version()},
         "versions": {package: _version(package) for package in packages},
     }
     path = RESULTS / f"{name}.jsonl"
@@ -64,10 +66,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "absent"
-
-
-def _cpu_name() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
-    )

@@ -24,6 +24,7 @@ from assets.graph.read import Graph, open_graph
 from assets.sampling.drawing import open_drawing
 from assets.sizes import parse_size
 from assets.storage.artifact import Artifact
+from assets.storage.machine import processor_name
 from assets.storage.version import canonical
 from assets.storage.writer import Writer
 from kernels.errors import InputError
@@ -196,9 +197,10 @@ class Training:
         return logits
 
     def rank_records(self, peak_bytes: int | None) -> list[dict[str, Any]]:
-        """Returns what each rank needed: its host, its peak memory and the bytes of its shards; all ranks call it."""
+        """Returns what each rank had and needed: its host and processor, its peak memory and the bytes of its shards; all ranks call it."""
         source = self.features.source
-        record = {"rank": self.ranks.rank, "host": platform.node(), "peak_memory_bytes": peak_bytes}
+        record = {"rank": self.ranks.rank, "host": platform.node(), "processor": processor_name()}
+        record |= {"peak_memory_bytes": peak_bytes}
         record |= {"shard_bytes": getattr(source, "held_bytes", 0), "cached_rows": getattr(source, "cached_rows", 0)}
         return self.ranks.main.gather_values(record)
 

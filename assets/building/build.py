@@ -13,6 +13,7 @@ from typing import Any
 
 from assets.building.stage import ChecksFailedError, FanOut, OnePass, Progress, Stage, Summary, TogetherFanOut
 from assets.storage.artifact import Artifact, read_artifact
+from assets.storage.machine import processor_name
 from assets.storage.refused import reporting_refusals
 from assets.storage.store import Store
 from assets.storage.version import aspect_version, canonical, locations, part_version, version_of
@@ -164,7 +165,12 @@ class Build:
             "asked_by": self.asked_by,
             "locations": locations(self.semantic),
             "reads": {role: {"stage": each.stage, "version": each.version} for role, each in self.reads.items()},
-            "host": {"name": platform.node(), "cpus": os.cpu_count(), "python": platform.python_version()},
+            "host": {
+                "name": platform.node(),
+                "processor": processor_name(),
+                "cpus": os.cpu_count(),
+                "python": platform.python_version(),
+            },
         }
         hashed = {"code_version": self.stage.code_version, "raw": self.raw or {}}
         read = self.stage.reads_aspects(self.semantic)

@@ -1,4 +1,5 @@
 import os
+import platform
 from pathlib import Path
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 
 from assets.building.materialize import materialize, stage_version
 from assets.building.stage import Silent, Summary
+from assets.storage.machine import processor_name
 from assets.storage.require import require
 from assets.storage.store import Store
 from kernels.errors import InputError
@@ -33,6 +35,23 @@ def test_the_run_record_holds_what_is_not_content(store, tmp_path):
     assert run["execution"] == {"threads": 3} and run["locations"] == {"path": str(tmp_path)} and run["seconds"] >= 0
     assert str(tmp_path) not in (made.path / "manifest.json").read_text()
     assert made.manifest["raw"] == {"source": "ab" * 32}
+
+
+def test_the_run_record_names_the_processor(store, tmp_path, monkeypatch):
+    """Weights are equal on one kind of processor; whoever finds other ones looks there."""
+    made = materialize(store, ToyStage(), Semantic(), Execution(), {})
+    assert made.run_record()["host"]["processor"] == processor_name() != ""
+    cores = tmp_path / "cpuinfo"
+    for text, name in (
+        (
+            "processor\t: 0\nmodel name\t: Ours (R) 7 @ 2.1GHz\n\nprocessor\t: 1\nmodel name\t: Other\n",
+            "Ours (R) 7 @ 2.1GHz",
+        ),
+        ("processor\t: 0\n", platform.processor() or platform.machine()),
+    ):
+        cores.write_text(text)
+        monkeypatch.setattr("assets.storage.machine.PROCESSORS", cores)
+        assert processor_name.__wrapped__() == name
 
 
 def test_where_raw_bytes_lie_does_not_matter(store):

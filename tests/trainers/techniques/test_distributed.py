@@ -13,6 +13,7 @@ from assets.partitions.read import open_partitions
 from assets.sampling.config import SamplingConfig
 from assets.sampling.drawing import open_drawing
 from assets.shards.read import open_shards
+from assets.storage.machine import processor_name
 from kernels.errors import InputError
 from kernels.sampling.part_plan import PartPlan
 from kernels.sampling.sample import Sampler
@@ -81,6 +82,7 @@ def test_the_number_of_ranks_decides_nothing(tmp_path, model):
     models = [trained(tmp_path, 4, world, **options)[0] for world in (1, 2, 4)]
     assert bits(models[0]) == bits(models[1]) == bits(models[2])
     assert len({model.version for model in models}) == 1
+    assert [each["processor"] for each in models[2].run_record()["ranks"]] == [processor_name()] * 4
 
 
 @pytest.mark.parametrize(
