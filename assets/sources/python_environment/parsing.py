@@ -3,6 +3,9 @@
 `multiprocessing` would import the caller's main module again in each worker (or fork a process with running threads),
 and its idle workers outlive a parent that was killed. These children run one file of the standard library's means,
 and end with their pipe.
+
+A single worker is a child, too. How deeply nested a module may be for Python's parser depends on the recursion limit and
+on the depth of the call, which are the same in every child and not in every caller.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ import json
 import subprocess
 import sys
 import threading
-import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,31 +34,20 @@ CHUNK = 32
 def parse_modules(
     tasks: Sequence[tuple[str, str, bool, int]], workers: int, progress: Progress
 ) -> list[dict[str, Any]]:
-    """Returns `python_modules.describe` of every task, in the order of the tasks.
+    """Returns `modules.describe` of every task, in the order of the tasks.
 
     Args:
         tasks: arguments of `describe`.
-        workers: number of processes; the result does not depend on it. With 1, or few tasks, this process does the work.
+        workers: number of processes, at least 1; the result does not depend on it. Few tasks are given to fewer.
         progress: listener, which is told of every module.
 
     Raises:
         InputError: a process ended early (killed, or out of memory).
     """
-    workers = min(workers, len(tasks) // CHUNK)
+    workers = max(1, min(workers, len(tasks) // CHUNK))
     progress.start("parse modules", len(tasks), "modules")
-    parse = _parse_here if workers <= 1 else _parse_in_processes
-    found = parse(tasks, workers, progress)
+    found = _parse_in_processes(tasks, workers, progress)
     progress.done()
-    return found
-
-
-def _parse_here(tasks: Sequence[tuple[str, str, bool, int]], workers: int, progress: Progress) -> list[dict[str, Any]]:
-    found = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes in other people's modules
-        for task in tasks:
-            found.append(modules.describe(*task))
-            progress.advance(1)
     return found
 
 

@@ -6,7 +6,7 @@ columns; a count is stored as its bit length (0, 1, 2, 2 or more, ...), an integ
 everywhere. A module without a parseable source is a node without features and imports.
 
 Peak memory: about 2 kB per module for 128 columns (the sparse rows of all modules as JSON objects), plus one syntax
-tree a process.
+tree per process.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def test_the_content_of_any_module_changes_the_version(tmp_path, site):
     assert not set(build(tmp_path, site).versions) & set(first.versions)
 
 
-def test_processes_and_this_process_agree(site, tmp_path):
+def test_any_number_of_processes_gives_the_same(site, tmp_path):
     files = {f"many/m{n}.py": f"import many.m{n - 1}\nvalue_{n % 7} = {n}\n" for n in range(1, 200)}
     install(site, "many", files)
     modules = find_modules(site)
@@ -126,6 +126,22 @@ def test_processes_and_this_process_agree(site, tmp_path):
     for stage in ("graph", "features"):
         one, two, eight = (getattr(built, stage) for built in made)
         assert one.files == two.files == eight.files
+
+
+def deeper(frames, work):
+    return work() if frames == 0 else deeper(frames - 1, work)
+
+
+def test_what_a_module_is_does_not_depend_on_the_depth_of_the_call(tmp_path):
+    """Python's parser counts the frames above it: some of these chains would parse at no depth and not from 300 frames deep."""
+    tasks = []
+    for terms in (*range(2000, 3200, 50), 100_000):
+        (tmp_path / f"m{terms}.py").write_text("x = " + " + ".join(["y"] * terms) + "\n")
+        tasks.append((str(tmp_path / f"m{terms}.py"), f"m{terms}", False, 8))
+    shallow = parsing.parse_modules(tasks, 1, Silent())
+    assert {row["problem"] for row in shallow} == {"", "syntax"}
+    assert deeper(300, lambda: parsing.parse_modules(tasks, 1, Silent())) == shallow
+    assert deeper(50, lambda: parsing.parse_modules(tasks * 3, 2, Silent())) == shallow * 3
 
 
 def test_a_parsing_process_that_dies_is_an_error(site, monkeypatch):
