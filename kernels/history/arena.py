@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.arrays import FLOATS, as_ids
+from kernels.arrays import FLOATS, as_ids, dtype_name
 from kernels.chunks.move_rows import place_rows
 from kernels.chunks.move_rows_cuda import place_rows_cuda
 from kernels.cuda.device import KernelDevice, device_of, on_device
@@ -154,6 +154,9 @@ class History:
             layer: l in 1..L-1.
             ids: ids[n], global.
             now: the optimiser step that asks; rows that it writes itself have its number.
+
+        Raises:
+            InputError: the layer is none of the cached ones, or an id is no node (which a device does not check).
         """
         self._check_layer(layer)
         if self.device is not None:
@@ -165,12 +168,17 @@ class History:
 
         Args:
             ids: ids[n], global.
+
+        Raises:
+            InputError: an id is no node (which a device does not check).
         """
+        if self.device is None:
+            ids = self._check_ids(ids)
         if not len(self._place_of):
             return self._sent(np.full(len(ids), -1, np.int32))
         if self.device is not None:
             return look_up_features_cuda(self._place_of, ids, self.first_feature, self.device)
-        places = self._place_of[as_ids(ids, "ids")]
+        places = self._place_of[ids]
         return np.where(places >= self.first_feature, places, np.int32(-1))
 
     def update(self, now: int, rows: Sequence[LayerRows]) -> Admitted:
@@ -184,18 +192,20 @@ class History:
             What was admitted and evicted, by layer.
 
         Raises:
-            InputError: a layer or a shape does not fit.
+            InputError: a layer, a shape or a dtype does not fit, rows are apart, or an id is no node (which a device does not check);
+                nothing is written then.
         """
-        if now - self._reset_at >= self.t_stale:
-            self._head, self._reset_at = 0, now
         ordered = self._by_layer(rows)
+        outdated = now - self._reset_at >= self.t_stale
         free = self._free(now) if self.reuse else None
-        rule = Rule(self.p_grad, self.least, self._head, now, free)
+        rule = Rule(self.p_grad, self.least, 0 if outdated else self._head, now, free)
         if self.device is not None:
             done, local, ends = admit_cuda(self.index, ordered, self.num_layers, rule, self.device)
         else:
             done = admit(self.index, list_entries(ordered, self.num_layers, self.num_nodes), rule, self.threads)
             local, ends = place_in_lists(done.entries, ordered)
+        if outdated:
+            self._head, self._reset_at = 0, now
         self._copy(ordered, local, done.slots, ends)
         if free is None:
             self._advance(len(done.slots))
@@ -227,6 +237,13 @@ class History:
                     f"layer {given.layer}: rows {list(given.rows.shape)}, {len(given.norms)} norms of {len(given.ids)} nodes",
                     f"give [{len(given.ids)}, {self.width}] and {len(given.ids)}",
                 )
+            # The index is written before the rows are: what copying them would refuse must not come so far.
+            found, lies = dtype_name(given.rows.dtype), "in C order" if _contiguous(given.rows) else "apart"
+            if (found, lies) != (self.dtype.name, "in C order"):
+                problem = f"layer {given.layer}: rows are {found} and lie {lies}, the arena holds {self.dtype.name}"
+                raise InputError(problem, f"give rows of {self.dtype.name} in C order")
+            if self.device is None:
+                self._check_ids(given.ids)  # beyond N stand the nodes of the next layer
         return sorted(rows, key=lambda given: given.layer)
 
     def _copy(self, rows: Sequence[LayerRows], local: Any, slots: Any, ends: Sequence[int]) -> None:
@@ -238,6 +255,14 @@ class History:
                 place_rows_cuda(given.rows, local[low:high], self.embeddings, slots[low:high], self.device)
             else:
                 place_rows(given.rows, local[low:high], self.embeddings, slots[low:high], self.threads)
+
+    def _check_ids(self, ids: Any) -> Array:
+        """Returns ids of nodes; a negative one would name a node from the end."""
+        ids = as_ids(ids, "ids")
+        if len(ids) and not 0 <= ids.min() <= ids.max() < self.num_nodes:
+            wrong = ids[(ids < 0) | (ids >= self.num_nodes)][0]
+            raise InputError(f"node {wrong} is none of {self.num_nodes}", "give global ids")
+        return ids
 
     def _check_layer(self, layer: int) -> None:
         if not 1 <= layer <= self.num_layers:
@@ -279,6 +304,11 @@ class History:
             slot_of=self._sent(slot_of), owner=self._sent(owner), born=self._sent(born), num_nodes=self.num_nodes
         )
         self.embeddings[:high] = self._sent(np.ascontiguousarray(state["rows"]))
+
+
+def _contiguous(rows: Any) -> bool:
+    """Says whether the rows of an array or a tensor lie in C order without gaps."""
+    return rows.flags.c_contiguous if hasattr(rows, "flags") else rows.is_contiguous()
 
 
 def _numbers(flags: Any) -> Any:

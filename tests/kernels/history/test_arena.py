@@ -1,5 +1,6 @@
 """The history of embeddings against a plain dictionary: nothing too old, nothing evicted, nobody else's row, and never too many."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -247,3 +248,31 @@ def test_what_does_not_fit_is_refused():
     for wrong in ({"p_grad": 1.5}, {"t_stale": -1}, {"dtype": np.float16}, {"width": 0}):
         with pytest.raises(InputError, match="remedy"):
             history_of(3, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"rows": np.ones((2, 2))}, "rows are float64 and lie in C order, the arena holds float32"),
+        ({"rows": np.ones((2, 4), np.float32)[:, ::2]}, "rows are float32 and lie apart"),
+        ({"ids": np.array([5, NODES])}, f"node {NODES} is none of"),
+    ],
+)
+def test_a_refused_update_leaves_the_history_as_it_was(wrong, problem):
+    history = history_of(4, t_stale=2)
+    history.update(5, [layer_rows(1, [3, 5])])
+    before, slot_of = history.state(), history.index.slot_of.copy()
+    with pytest.raises(InputError, match=problem):
+        history.update(7, [layer_rows(2, [4]), replace(layer_rows(1, [5, 1]), **wrong)])
+    np.testing.assert_array_equal(history.index.slot_of, slot_of)
+    for name, array in history.state().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+@pytest.mark.parametrize("ids", [[2, -1], [NODES]])
+@pytest.mark.parametrize("features", [None, FeatureSide(np.array([4]), 2)])
+def test_ids_that_are_no_nodes_are_refused(ids, features):
+    history = history_of(4, features=features)
+    for look_up in (history.lookup_features, lambda ids: history.lookup(1, ids, 1)):
+        with pytest.raises(InputError, match=f"node {ids[-1]} is none of {NODES}"):
+            look_up(np.array(ids))
