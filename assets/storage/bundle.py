@@ -31,6 +31,7 @@ from assets.storage.leases import Address
 from assets.storage.sealed_json import seal, unseal
 from assets.storage.staging import Staging
 from assets.storage.store import Store
+from assets.storage.verified import repair_remedy
 from assets.storage.version import short
 from assets.storage.writer import publish_folder
 from kernels.errors import InputError
@@ -125,7 +126,7 @@ def write_bundle(
                     _copy(source, target)
                 problems = _problems(target)
             if problems:
-                raise InputError(f"{'/'.join(address)} is damaged: {problems[0]}", read_artifact(source).remedy)
+                raise InputError(f"{'/'.join(address)} is damaged: {problems[0]}", repair_remedy(source))
             sizes |= {str(path.relative_to(out)): path.stat().st_size for path in _files(target)}
             report(f"{address[0]}/{short(address[1])}")
     named = {stage: artifact.version for stage, artifact in inputs.items()}
