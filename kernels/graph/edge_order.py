@@ -42,11 +42,10 @@ def edge_order(rows: Any, src: Any, num_rows: int, types: Any = None, ties: Any 
         threads: number of native threads; the result does not depend on it.
 
     Raises:
-        InputError: lengths differ, a row or a source is out of range, or n is 2^31 or more.
+        InputError: lengths or dtypes differ from these, a row or a source is out of range, or n is 2^31 or more.
     """
     rows, src = as_ids(rows, "rows"), as_ids(src, "src")
-    types = None if types is None else np.require(types, np.uint8, ["C", "A"])
-    ties = None if ties is None else np.require(ties, np.int64, ["C", "A"])
+    types, ties = _as_keys(types, "types", np.uint8), _as_keys(ties, "ties", np.int64)
     lengths = {len(array) for array in (rows, src, types, ties) if array is not None}
     if len(lengths) > 1:
         raise InputError(f"rows, src, types and ties have lengths {sorted(lengths)}", "give one of each for every edge")
@@ -57,3 +56,14 @@ def edge_order(rows: Any, src: Any, num_rows: int, types: Any = None, ties: Any 
             f"rows run to {rows.max()} of {num_rows}, sources to {src.max()}", "give ids that are in range"
         )
     return _native.edge_order(rows.astype(np.int32, copy=False), src, types, ties, num_rows, check_threads(threads))
+
+
+def _as_keys(values: Any, what: str, dtype: Any) -> Array | None:
+    """Returns values as native code reads them; a cast that may change one, 300 to 44 in a byte, is refused."""
+    if values is None:
+        return None
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu" or not np.can_cast(array.dtype, dtype):
+        name = np.dtype(dtype).name
+        raise InputError(f"{what} are {array.dtype}{list(array.shape)}", f"give {what} as {name}[n]")
+    return np.require(array, dtype, ["C", "A"])

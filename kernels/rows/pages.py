@@ -103,8 +103,11 @@ def touched_pages(ptr: Any, rows: Any, num_rows: int, row_bytes: int, threads: i
 
 
 def check_ptr(ptr: Any, length: int) -> Array:
-    """Returns ptr as C-contiguous i64[B+1] that cuts `length` elements into B batches; raises InputError otherwise."""
-    array = np.require(ptr, np.int64, ["C", "A"])
+    """Returns ptr, integers, as C-contiguous i64[B+1] that cuts `length` elements into B batches; raises InputError otherwise."""
+    array = np.asarray(ptr)
+    if array.dtype.kind not in "iu":
+        raise InputError(f"ptr is {array.dtype}{list(array.shape)}", "give ptr as i64[B+1]")
+    array = np.require(array, np.int64, ["C", "A"])
     if array.ndim != 1 or len(array) < 1 or array[0] != 0 or array[-1] != length or (np.diff(array) < 0).any():
         raise InputError(f"ptr does not cut {length} ids into batches", "give i64[B+1] from 0 to the length, ascending")
     return array

@@ -132,5 +132,7 @@ def test_wrong_batches_are_refused():
             touched_pages([0, 1], ids, 5, 512)
     with pytest.raises(InputError, match="ptr"):
         split_segment([0, 2], [1], disk_state(slot))
+    with pytest.raises(InputError, match="ptr is float64"):  # as integers it would cut them
+        touched_pages([0, 1.5, 2], [1, 2], 5, 512)
     with pytest.raises(InputError, match="writable int32"):
         split_segment([0, 1], [1], slot.astype(np.int64))

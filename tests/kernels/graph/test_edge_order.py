@@ -33,3 +33,13 @@ def test_equals_the_reference(count, num_rows, typed, tied, dtype, threads, seed
 def test_refuses_what_does_not_fit(rows, src, types):
     with pytest.raises(InputError):
         edge_order(np.array(rows), np.array(src), 2, None if types is None else np.array(types, np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("types", np.array([300, 45])), ("types", np.array([1.0, 2.0])), ("ties", np.array([0.5, 0.4])),
+     ("ties", np.array([2**63, 0], np.uint64))],
+)  # fmt: skip
+def test_keys_that_a_cast_could_change_are_refused(name, values):
+    with pytest.raises(InputError, match=f"{name} are {values.dtype}"):
+        edge_order(np.zeros(2, np.int32), np.zeros(2, np.int32), 1, **{name: values})
