@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.errors import InputError
-from kernels.history.csr2 import prune, prune_reference, remove_in_edges
+from kernels.history.csr2 import prune, prune_reference, remove_in_edges, remove_in_edges_reference
 from kernels.sampling.transpose import transpose
 from kernels.types import Block
 from tests.kernels.history.made_batches import empty_blocks, made_blocks, made_slots
@@ -124,12 +124,20 @@ def test_transposes_are_of_what_is_left(wanted, first):
         assert_equal_blocks(one, transpose(other) if layer >= first else other)
 
 
-def test_edges_of_a_node_are_removed_in_place():
-    (block,) = made_blocks((8, 30), 5, 2)
+@given(st.integers(1, 9), st.integers(0, 5), st.data(), st.integers(0, 99))
+def test_edges_of_nodes_are_removed_in_place(num_dst, edges, data, seed):
+    rows = np.array(data.draw(st.lists(st.integers(0, num_dst - 1))), np.int32)
+    (block,), (other,) = (made_blocks((num_dst, 30), edges, seed) for _ in range(2))
     degrees = block.end - block.start
-    remove_in_edges(block, np.array([1, 6], np.int32))
-    degrees[[1, 6]] = 0
+    remove_in_edges(block, rows)
+    remove_in_edges_reference(other, rows)
+    assert_equal_blocks(block, other)
+    degrees[rows] = 0
     np.testing.assert_array_equal(block.end - block.start, degrees)
+
+
+def test_edges_of_what_is_no_destination_are_not_removed():
+    (block,) = made_blocks((8, 30), 5, 2)
     with pytest.raises(InputError, match="remedy"):
         remove_in_edges(block, np.array([8], np.int32))
 
