@@ -1,4 +1,4 @@
-"""What an accelerator does with memory: staging in pieces, pinned arrays that stay, what is free, and what is told when it is not enough."""
+"""What an accelerator does with memory: staging in pieces, pinned arrays that stay, what is free, what is told when it is not enough."""
 
 import threading
 from contextlib import nullcontext
