@@ -108,7 +108,9 @@ def test_containers_with_one_home_write_parts_of_their_own(tmp_path: Path, monke
     monkeypatch.setattr(Path, "replace", noted)
     for _ in range(2):
         write_one(tmp_path / "one.safetensors")
-    assert len(set(names)) == 2 and all(name.startswith("one.safetensors.") and name.endswith(".part") for name in names)
+    assert len(set(names)) == 2 and all(
+        name.startswith("one.safetensors.") and name.endswith(".part") for name in names
+    )
 
 
 def test_parameters_that_are_tied_are_written_under_both_names(tmp_path: Path) -> None:
