@@ -26,7 +26,7 @@ class ModelRecipe(Stage):
 
     page: Page | None = MODEL_PAGE
     name = "model"
-    code_version = 3
+    code_version = 4
     Semantic = ModelConfig
     checks = MODEL_CHECKS
     warnings = MODEL_WARNINGS
