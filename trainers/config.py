@@ -22,6 +22,8 @@ Part = TypeVar("Part")
 MODELS = ("sage", "gcn", "gat", "gin", "pinsage")
 CACHE_STAGES = ("hotness", "budgets")
 """What a training reads to cache rows, and only for that."""
+PACKED_STAGES = ("samples", "cache_plan", "packed_chunks")
+"""What a training reads to take rows from packed chunks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,8 +291,9 @@ class TrainTable(TrainConfig, TrainExecution):
     def reads(self) -> tuple[str, ...]:
         """Stages that the training reads where the pipeline has them, and that change none of its weights."""
         # Packed rows bring a cache of their own, which takes the same bytes.
-        cached = self.cache == "auto" and getattr(self.settings, "rows", "table") == "table"
-        own = tuple(name for name in self.technique.reads if cached or name not in CACHE_STAGES)
+        packed = self.technique.stored or getattr(self.settings, "rows", "table") == "packed"
+        unread = {*(CACHE_STAGES if packed or self.cache == "none" else ()), *(() if packed else PACKED_STAGES)}
+        own = tuple(name for name in self.technique.reads if name not in unread)
         return tuple(dict.fromkeys((*own, *(("samples",) if self.stored else ()))))
 
     @property

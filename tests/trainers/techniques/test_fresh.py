@@ -270,6 +270,8 @@ def test_packed_rows_have_the_devices_cache_to_themselves(tmp_path: Path, device
     settings = FreshSettings(rows="packed")
     read = TrainTable(name="x", trainer="fresh", samples="stored", settings=settings).reads
     assert read == ("samples", "cache_plan", "packed_chunks")
+    plain = [TrainTable(name="x", trainer="fresh", samples=samples).reads for samples in ("online", "stored")]
+    assert plain == [("budgets",), ("budgets", "samples")]  # nothing is packed for who reads no packed rows
 
 
 def test_a_flipped_bit_in_a_chunk_never_reaches_a_step(tmp_path: Path) -> None:
