@@ -136,14 +136,19 @@ class _Rank:
 
     def _copy_out(self, stream: IO[str]) -> None:
         for line in stream:
-            print(line.rstrip("\n") if self.number == 0 else f"[rank {self.number}] {line.rstrip()}", flush=True)
+            self._print(line.rstrip("\n") if self.number == 0 else line.rstrip(), sys.stdout)
 
     def _copy_errors(self, stream: IO[str]) -> None:
         for line in stream:
             text = line.rstrip("\n")
             self.last.append(text)
-            print(text if self.number == 0 else f"[rank {self.number}] {text}", file=sys.stderr, flush=True)
+            self._print(text, sys.stderr)
             self.tell(text)
+
+    def _print(self, text: str, stream: IO[str]) -> None:
+        # In one write: two threads that print a line and its end apart mix their lines.
+        stream.write(f"{text}\n" if self.number == 0 else f"[rank {self.number}] {text}\n")
+        stream.flush()
 
     def _read_problem(self, descriptor: int) -> None:
         with os.fdopen(descriptor) as pipe:
