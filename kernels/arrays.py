@@ -123,3 +123,10 @@ def check_threads(threads: int) -> int:
     if not 1 <= threads <= 1024:
         raise InputError(f"threads = {threads}", "give a number of threads in 1..1024")
     return int(threads)
+
+
+def owner_of(array: Array) -> Array:
+    """Returns the array of which a NumPy array is a view, itself where it is of none: it lives as long as any view."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernels.arrays import dtype_name
+from kernels.arrays import dtype_name, owner_of
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -301,13 +301,6 @@ def device_of(array: Any) -> KernelDevice:
     if hasattr(array, "data_ptr"):
         return _OPENERS[array.device.type](array)
     return _cuda_device(array.device.id, False)
-
-
-def owner_of(array: Array) -> Array:
-    """Returns the array of which a NumPy array is a view, itself where it is of none: it lives as long as any view."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
 
 
 def on_device(array: Any) -> bool:

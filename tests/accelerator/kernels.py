@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import dtype_name
-from kernels.cuda.device import Kernel, RowsView, owner_of, register_device
+from kernels.arrays import dtype_name, owner_of
+from kernels.cuda.device import Kernel, RowsView, register_device
 from kernels.errors import InputError
 from tests import accelerator
 from tests.accelerator import NAME, load
@@ -54,7 +54,9 @@ class SimulatedKernels:
 
     def _raise_failed(self) -> None:
         if self._failed:
-            raise self._failed.pop()
+            first = self._failed[0]
+            self._failed.clear()
+            raise first
 
     def rows(self, array: Any, what: str) -> RowsView:
         """Returns a matrix of device memory or of pinned host memory; refuses any other."""

@@ -139,6 +139,15 @@ def test_a_home_of_an_older_version_is_answered_with_the_command_that_rebuilds_i
     assert "graph/111111111111 was built by an older version of graphmill" in said and "graphmill build" in said
 
 
+def test_a_worker_of_torchrun_takes_a_gpu_before_anything_else(monkeypatch):
+    """The driver reads the variable once, so it is set before the recipe is looked at, which here does not exist."""
+    monkeypatch.setattr("trainers.__main__.end_with_parent", lambda: None)
+    for name, value in {"TORCHELASTIC_RUN_ID": "1", "LOCAL_RANK": "1", "CUDA_VISIBLE_DEVICES": "4,GPU-9"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["no-such-pipeline", "sage"]) == 1
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-9"
+
+
 def test_features_of_another_graph_are_refused(prepared, tmp_path, capsys):
     path, home, _ = prepared
     (tmp_path / "other.toml").write_text(RECIPE.replace("nodes = 200", "nodes = 201"))

@@ -20,6 +20,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from kernels.arrays import owner_of
 from trainers.devices.link import Link
 from trainers.devices.protocol import CACHE, Direction, OverBudget, torch_dtype
 from trainers.record.ledger import Ledger, Line
@@ -180,9 +181,7 @@ class LogicalDevice(TorchDispatchMode):
         self._book(storage, storage._cdata, storage.nbytes(), purpose)
 
     def _note_array(self, array: np.ndarray, purpose: str) -> None:
-        owner = array
-        while isinstance(owner.base, np.ndarray):
-            owner = owner.base
+        owner = owner_of(array)
         known = self._known.get(id(owner))
         if owner.base is not None or (known is not None and known() is not None):
             return

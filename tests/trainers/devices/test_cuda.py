@@ -84,6 +84,26 @@ def test_headers_that_are_missing_are_named(monkeypatch):
         CudaDevice().kernel("rows/gather", "gather_tiered", {})
 
 
+def test_a_backend_begins_with_its_own_peak_and_knows_what_is_free(monkeypatch):
+    """Torch counts the peak of the process; what its allocator keeps and nothing uses is free as well."""
+    fake_cupy(monkeypatch)
+    asked = []
+    answers = {
+        "is_available": True,
+        "get_device_properties": types.SimpleNamespace(total_memory=1000),
+        "current_stream": "the step's",
+        "reset_peak_memory_stats": None,
+        "mem_get_info": (600, 1000),
+        "memory_reserved": 300,
+        "memory_allocated": 120,
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, name=name, answer=answer: asked.append(name) or answer)
+    backend = CudaBackend()
+    assert asked.count("reset_peak_memory_stats") == 1 and backend.total_bytes == 1000
+    assert backend.free_bytes() == 600 + 300 - 120
+
+
 def test_a_training_says_so_and_trains_nothing(tmp_path):
     if torch.cuda.is_available():
         pytest.skip("this machine has a CUDA device")
