@@ -32,7 +32,7 @@ from kernels.cuda.driver import VISIBLE, gpu_of_rank
 from kernels.errors import InputError
 from trainers.config import TrainTable
 from trainers.ranks.launch import EXIT_PEER, PARENT
-from trainers.ranks.leave import report
+from trainers.ranks.leave import leave
 from trainers.record.epoch_lines import Lines
 
 EXIT_INPUT, EXIT_INTERRUPTED = 1, 130
@@ -83,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if type(error).__name__ == "PeerError":  # the module that defines it loads torch
             return _lost(error)
+        if "WORLD_SIZE" in os.environ:
+            leave(error)
         said = refusal(error)
         if said is None:
             raise
@@ -211,14 +213,7 @@ def _join_torchrun() -> None:
 def _train_as_rank() -> int:
     """Trains as one of the ranks that a launcher has started, and returns the exit code."""
     end_with_parent(int(os.environ[PARENT]))
-    try:
-        train(_order(json.load(sys.stdin)))
-    except Exception as error:
-        said = refusal(error)
-        if said is None:
-            raise
-        report(said)
-        return EXIT_INPUT
+    train(_order(json.load(sys.stdin)))
     return 0
 
 

@@ -27,7 +27,6 @@ from assets.pipeline.file import Pipeline, parse_pipeline
 from assets.sampling.drawing import open_drawing
 from assets.sizes import parse_size
 from assets.storage.artifact import Artifact
-from assets.storage.refused import refusal
 from assets.storage.store import Store
 from kernels.types import Array
 from trainers.config import TrainTable
@@ -40,7 +39,7 @@ from trainers.part_inference import PartNodes
 from trainers.predict import NodeFacts, find_recipe, load_model, predicted_frames, whole_file, write_frames
 from trainers.ranks.group import PeerError, Ranks, joined
 from trainers.ranks.launch import EXIT_PEER, PARENT, run_ranks
-from trainers.ranks.leave import EXIT_INPUT, report
+from trainers.ranks.leave import leave
 
 if TYPE_CHECKING:
     import polars
@@ -98,11 +97,7 @@ def main() -> int:
         print(f"predict: {error}", file=sys.stderr, flush=True)
         os._exit(EXIT_PEER)
     except Exception as error:
-        said = refusal(error)
-        if said is None:
-            raise
-        report(said)
-        return EXIT_INPUT
+        leave(error)
     return 0
 
 

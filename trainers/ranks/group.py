@@ -55,12 +55,27 @@ class LinkModel:
         return self.latency_seconds + (num_bytes / (self.gbps * 1e9) if self.gbps else 0.0)
 
 
+@dataclass
+class Group:
+    """The only reference to a process group of the library.
+
+    The group's threads drop the tensors of a call after the call has returned, and take Python's lock for that. The interpreter ends a
+    thread that asks for the lock when it is ending itself, in C++ code that must not be ended there, and the process aborts. So the group
+    is destroyed, which waits for its threads, before the process may end.
+
+    Attributes:
+        library: the group; None once the training has ended.
+    """
+
+    library: Any
+
+
 class Lane:
     """Collective calls that one thread of every rank makes in the same order.
 
     Args:
         rank, world: number of this process, and of processes.
-        group: the process group, None for one process alone.
+        group: the library's process group, which ends with the training; None for one process alone.
         model: what a call costs, None for what it costs here.
 
     Attributes:
@@ -68,13 +83,14 @@ class Lane:
         received_bytes: bytes that came from other ranks.
     """
 
-    def __init__(self, rank: int, world: int, group: Any = None, model: LinkModel | None = None):
-        self.rank, self.world, self.group, self.model = rank, world, group, model
+    def __init__(self, rank: int, world: int, group: Group | None = None, model: LinkModel | None = None):
+        self.rank, self.world, self.model = rank, world, model
+        self._group = group or Group(None)
         self.rounds = self.received_bytes = 0
 
     def unmodelled(self) -> Lane:
         """Returns the same lane for calls that are neither counted here nor charged by the model: sizes that go ahead of others."""
-        return Lane(self.rank, self.world, self.group)
+        return Lane(self.rank, self.world, self._group)
 
     def all_to_all(self, sent: Array, sent_bytes: Sequence[int], received_bytes: Sequence[int]) -> Array:
         """Sends each rank its piece of a buffer and returns what all ranks sent here, in the order of ranks.
@@ -92,7 +108,7 @@ class Lane:
         if self.world > 1:
             with _blaming_peers("an exchange"):
                 dist.all_to_all_single(
-                    found, torch.from_numpy(sent), list(received_bytes), list(sent_bytes), group=self.group
+                    found, torch.from_numpy(sent), list(received_bytes), list(sent_bytes), group=self._group.library
                 )
         self._wait(began, max(sum(sent_bytes), sum(received_bytes)))
         return found.numpy()
@@ -111,7 +127,7 @@ class Lane:
         began = time.perf_counter()
         found = [torch.empty(len(piece), dtype=torch.uint8) for _ in range(self.world)]
         with _blaming_peers("a gathering"):
-            dist.all_gather(found, torch.from_numpy(piece), group=self.group)
+            dist.all_gather(found, torch.from_numpy(piece), group=self._group.library)
         self._wait(began, (self.world - 1) * len(piece))
         return [each.numpy() for each in found]
 
@@ -167,7 +183,7 @@ class Lane:
         if self.world > 1:
             began = time.perf_counter()
             with _blaming_peers("a sum"):
-                dist.all_reduce(values, group=self.group)
+                dist.all_reduce(values, group=self._group.library)
             self._wait(began, 2 * values.nbytes)
 
     def _wait(self, began: float, num_bytes: int) -> None:
@@ -195,6 +211,7 @@ class Ranks:
 
     def __init__(self, rank: int = 0, world: int = 1, timeout: float = DEFAULT_TIMEOUT):
         self.rank, self.world, self.timeout = rank, world, timeout
+        self._groups: list[Group] = []
         self.main = self.lane()
 
     @property
@@ -204,11 +221,18 @@ class Ranks:
 
     def lane(self, model: LinkModel | None = None) -> Lane:
         """Returns a lane of its own; all ranks ask for their lanes in the same order."""
-        group = None
-        if self.world > 1:
-            with _blaming_peers("the meeting"):
-                group = dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=self.timeout))
+        if self.world == 1:
+            return Lane(self.rank, self.world, model=model)
+        with _blaming_peers("the meeting"):
+            group = Group(dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=self.timeout)))
+        self._groups.append(group)
         return Lane(self.rank, self.world, group, model)
+
+    def close(self) -> None:
+        """Ends the library's groups and waits for their threads; no lane makes a call any more."""
+        dist.destroy_process_group()
+        for group in self._groups:
+            group.library = None
 
     def leave(self, error: BaseException) -> None:
         """Ends this process by an error in the middle of a training that others share (trainers/ranks/leave.py)."""
@@ -260,6 +284,8 @@ def joined(timeout: float = DEFAULT_TIMEOUT, meeting: Meeting | None = None) -> 
         timeout: seconds that a collective call may take.
         meeting: of `coming`, where this rank had something to prepare.
 
+    An error that leaves the block leaves the groups open; it ends the process by `leave`.
+
     Raises:
         PeerError: they do not come (trainers/ranks/meeting.py).
     """
@@ -274,10 +300,10 @@ def joined(timeout: float = DEFAULT_TIMEOUT, meeting: Meeting | None = None) -> 
             met.wait()
             dist.init_process_group("gloo", store=cast(Any, met.store), timeout=limit, rank=rank, world_size=world)
         met.close()
-    try:
-        yield Ranks(rank, world, timeout)
-    finally:
-        dist.destroy_process_group()
+    ranks = Ranks(rank, world, timeout)
+    # After an error the groups stay: threads of them may wait for ranks that do not come, and the error ends the process (leave.py).
+    yield ranks
+    ranks.close()
 
 
 @contextmanager
