@@ -32,7 +32,7 @@ from kernels.cuda.driver import VISIBLE, gpu_of_rank
 from kernels.errors import InputError
 from trainers.config import TrainTable
 from trainers.ranks.launch import EXIT_PEER, PARENT
-from trainers.ranks.leave import leave
+from trainers.ranks.leave import end, leave, report
 from trainers.record.epoch_lines import Lines
 
 EXIT_INPUT, EXIT_INTERRUPTED = 1, 130
@@ -82,13 +82,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except Exception as error:
         if type(error).__name__ == "PeerError":  # the module that defines it loads torch
-            return _lost(error)
-        if "WORLD_SIZE" in os.environ:
-            leave(error)
+            print(f"python -m trainers: {error}", file=sys.stderr)
+            return EXIT_PEER
         said = refusal(error)
         if said is None:
             raise
-        print(f"python -m trainers: {said}", file=sys.stderr)
+        report(said)
         return EXIT_INPUT
 
 
@@ -217,12 +216,6 @@ def _train_as_rank() -> int:
     return 0
 
 
-def _lost(error: Exception) -> int:
-    """Says that another rank is gone, and ends this process: threads may wait in calls that never return."""
-    print(f"python -m trainers: {error}", file=sys.stderr, flush=True)
-    os._exit(EXIT_PEER)
-
-
 def _order(extras: Mapping[str, Any]) -> Order:
     """Returns the order that a launcher has sent as plain values."""
     path = Path(extras["path"])
@@ -307,5 +300,15 @@ def _stage_and_version(text: str) -> tuple[str, str]:
     return stage, version
 
 
+def _run() -> None:
+    """Trains, and ends the process: after a failure at once, since threads may still be at work, or wait for ranks that do not come."""
+    try:
+        code = main()
+    except Exception as error:
+        leave(error)
+    else:
+        end(code) if code else sys.exit()
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _run()

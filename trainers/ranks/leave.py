@@ -1,8 +1,8 @@
-"""How a rank ends when it cannot go on.
+"""How a training's process ends when it cannot go on.
 
-A thread of it may wait in a collective call that its peers will never make, and Python would wait for that thread. So a rank that fails in
-the middle of a training says why and ends at once; its connections close, and its peers notice. Nothing is lost by that: checkpoints and
-artifacts are whole or absent.
+A thread of it may wait in a collective call that its peers will never make, or be an executor that hangs in native code. Python would wait
+for the first, and abort when the second comes back while the interpreter ends. So a process that fails says why and ends at once; its
+connections close, and its peers notice. Nothing is lost by that: checkpoints and artifacts are whole or absent.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import traceback
+from typing import NoReturn
 
 from assets.storage.refused import refusal
 from kernels.errors import InputError
@@ -21,8 +22,8 @@ EXIT_INPUT, EXIT_INTERRUPTED, EXIT_DEFECT = 1, 130, 70
 UNWIND_SECONDS = 3.0
 
 
-def leave(error: BaseException) -> None:
-    """Ends this process by an error that happened while others share its training."""
+def leave(error: BaseException) -> NoReturn:
+    """Says what went wrong and ends this process."""
     said = refusal(error)
     if said is not None:
         report(said)
@@ -32,6 +33,15 @@ def leave(error: BaseException) -> None:
     else:
         traceback.print_exception(error)
         code = EXIT_DEFECT
+    end(code)
+
+
+def end(code: int) -> NoReturn:
+    """Ends this process at once, whatever its threads do.
+
+    Args:
+        code: exit code.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -19,7 +19,11 @@ from assets.storage.home import ROOT
     ],
 )
 def test_the_exit_code_and_the_message_say_whose_it_is(error, code, said):
-    text = f"from kernels.errors import InputError; from trainers.ranks.leave import leave; leave({error})"
-    ended = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=False)
+    text = "import threading; threading.Thread(target=threading.Event().wait).start(); from kernels.errors import InputError; "
+    text += f"from trainers.ranks.leave import leave; leave({error})"
+    # A thread that waits for ever is not waited for.
+    ended = subprocess.run(
+        [sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
     assert ended.returncode == code and said in ended.stderr
     assert "Traceback" not in ended.stderr
