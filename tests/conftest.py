@@ -4,8 +4,16 @@ Nothing heavy is imported here: on a GPU machine the kernels' tests run beside N
 """
 
 import re
+from contextlib import suppress
 
 import pytest
+
+with suppress(ModuleNotFoundError):  # a GPU machine need not have it
+    from hypothesis import HealthCheck, settings
+
+    # A busy machine may stop for seconds in the middle of an example, which says nothing about the code.
+    settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy machine")
 
 PASSED = pytest.StashKey[list[str]]()
 

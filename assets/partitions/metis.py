@@ -6,6 +6,7 @@ child asks the system to be killed when its parent is.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -112,6 +113,7 @@ def _in_child(arrays: Mapping[str, Array], config: PartitionsConfig, folder: Pat
             sys.executable,
             "-m",
             "assets.partitions.metis_child",
+            str(os.getpid()),
             config.method,
             str(config.parts),
             str(config.seed),

@@ -1,4 +1,4 @@
-"""The process in which METIS runs: `python -m assets.partitions.metis_child METHOD PARTS SEED NAME=FD ...`."""
+"""The process in which METIS runs: `python -m assets.partitions.metis_child PARENT METHOD PARTS SEED NAME=FD ...`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NO_MODULE = 3
 
 def main() -> int:
     """Reads the graph from files that are open, runs METIS, writes the parts."""
-    end_with_parent()
-    method, num_parts, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    fds = {name: int(fd) for name, _, fd in (argument.partition("=") for argument in sys.argv[4:])}
+    end_with_parent(int(sys.argv[1]))
+    method, num_parts, seed = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    fds = {name: int(fd) for name, _, fd in (argument.partition("=") for argument in sys.argv[5:])}
     arrays = {name: _read(fd) for name, fd in fds.items() if name not in ("out", "error")}
     try:
         part_of = (_pymetis if method == "metis" else _dgl)(arrays, num_parts, seed)

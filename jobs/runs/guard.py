@@ -20,6 +20,8 @@ import time
 from collections.abc import Callable, Sequence
 
 POLL_SECONDS = 0.2
+MOST_COUNTED = 0.5
+"""Seconds that one turn of waiting counts for at most."""
 PR_SET_PDEATHSIG = 1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 GRACE = (10.0, 5.0, 5.0)
@@ -41,9 +43,12 @@ def end_group(group_id: int, gone: Callable[[], bool], grace: Sequence[float] = 
             os.killpg(group_id, number)
         except ProcessLookupError:
             return
-        limit = time.monotonic() + seconds
-        while time.monotonic() < limit and not gone():
+        left = seconds
+        while left > 0 and not gone():
+            began = time.monotonic()
             time.sleep(0.05)
+            # While the whole machine stands still, as a suspended one does, the group cannot end either.
+            left -= min(time.monotonic() - began, MOST_COUNTED)
 
 
 def group_members(group_id: int) -> list[int]:

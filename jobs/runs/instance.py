@@ -7,6 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 
+import jobs.runs.patience  # noqa: F401
 from assets.storage.filesystem import make_folder, release_lock, replace_atomically, take_lock
 from assets.storage.home import VARIABLE, home_folder
 from assets.storage.refused import refusal

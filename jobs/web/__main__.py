@@ -2,10 +2,12 @@
 
     python -m jobs.web dev -w workspace.yaml -h 127.0.0.1 -p 3000       everything
     python -m jobs.web webserver ...                                    the web server, as the first one starts it
+    python -m jobs.web daemon ...                                       the daemon, likewise: it waits longer for the history
 
-`dagster dev` starts `python -m dagster_webserver`, and offers no way to start another program. So the function with which it starts its
-processes is replaced in this process, and in the other one the function that makes the application. tests/jobs/web/test_guarded_ui.py sends
-foreign requests to the real server, and so notices when either is not called any more.
+`dagster dev` starts `python -m dagster_webserver` and `python -m dagster._daemon`, and offers no way to start other programs. So the
+function with which it starts its processes is replaced in this process, and in the web server's the function that makes the application.
+tests/jobs/web/test_guarded_ui.py sends foreign requests to the real server and looks for the real daemon, and so notices when either is
+not called any more.
 """
 
 import os
@@ -13,27 +15,28 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import jobs.runs.patience  # noqa: F401
 from jobs.web.same_origin import SameOrigin, hosts_of
 
 PORT_VARIABLE, NAMES_VARIABLE = "GRAPHMILL_UI_PORT", "GRAPHMILL_UI_NAMES"
 """What the web server of this home is called: its port, and more names, separated by blanks."""
-PLAIN = ["-m", "dagster_webserver"]
-GUARDED = ["-m", "jobs.web", "webserver"]
+OURS = {"dagster_webserver": ["jobs.web", "webserver"], "dagster._daemon": ["jobs.web", "daemon"]}
+"""Module that `dagster dev` starts -> module and word in its place."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs one of the two until it ends.
+    """Runs one of the three until it ends.
 
     Args:
-        arguments: `dev` or `webserver`, and the arguments of Dagster's command.
+        arguments: `dev`, `webserver` or `daemon`, and the arguments of Dagster's command.
     """
     program, rest = arguments[0], list(arguments[1:])
-    run = {"dev": run_dev, "webserver": run_webserver}[program]
+    run = {"dev": run_dev, "webserver": run_webserver, "daemon": run_daemon}[program]
     run(rest)
 
 
 def run_dev(arguments: list[str]) -> None:
-    """Runs `dagster dev` with the guarded web server in the plain one's place."""
+    """Runs `dagster dev` with this module's web server and daemon in the place of Dagster's."""
     import dagster._cli.dev as found
 
     dev: Any = found  # a function of it is replaced
@@ -41,10 +44,8 @@ def run_dev(arguments: list[str]) -> None:
     start = dev.open_ipc_subprocess
 
     def start_guarded(parts: Sequence[str], **options: Any) -> Any:
-        words = list(parts)
-        if words[1:3] == PLAIN:
-            words[1:3] = GUARDED
-        return start(words, **options)
+        python, option, module, *rest = parts
+        return start([python, option, *OURS.get(module, [module]), *rest], **options)
 
     dev.open_ipc_subprocess = start_guarded
     dev.dev_command(args=arguments, prog_name="graphmill ui", auto_envvar_prefix="DAGSTER_CLI_DEV")
@@ -64,6 +65,13 @@ def run_webserver(arguments: list[str]) -> None:
 
     cli.create_app_from_workspace_process_context = make_guarded
     cli.cli(args=arguments, prog_name="graphmill ui", auto_envvar_prefix="DAGSTER_WEBSERVER")
+
+
+def run_daemon(arguments: list[str]) -> None:
+    """Runs Dagster's daemon."""
+    from dagster._daemon.cli import cli
+
+    cli(args=arguments, prog_name="graphmill ui", obj={})
 
 
 if __name__ == "__main__":

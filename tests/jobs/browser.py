@@ -120,7 +120,8 @@ class Page:
         while not (found := re.search(r"DevTools listening on ws://([^/]+)/", self.log.read_text())):
             assert time.monotonic() < limit and self.process.poll() is None, self.log.read_text()
             await asyncio.sleep(0.1)
-        async with connect(f"ws://{found[1]}/devtools/page/{self._target(found[1])}", max_size=1 << 28) as socket:
+        address = f"ws://{found[1]}/devtools/page/{self._target(found[1])}"
+        async with connect(address, max_size=1 << 28, open_timeout=LIMIT_SECONDS, ping_interval=None) as socket:
             if url is not None:
                 await _call(socket, "Page.navigate", url=url)
             html, missing, pressed = "", [*wanted, *unwanted], script is None
@@ -143,7 +144,7 @@ class Page:
     def _target(self, host: str) -> str:
         from urllib.request import urlopen
 
-        with urlopen(f"http://{host}/json/list", timeout=30) as reply:
+        with urlopen(f"http://{host}/json/list", timeout=LIMIT_SECONDS) as reply:
             return next(target["id"] for target in json.load(reply) if target["type"] == "page")
 
 

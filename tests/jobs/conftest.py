@@ -1,5 +1,6 @@
-"""The one server that the tests of this folder share."""
+"""The one server that the tests of this folder share, and what keeps their modules apart."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,6 +10,15 @@ from jobs.commands.ui import WORKSPACE
 from jobs.runs import guard
 from tests.jobs.recipes import write_tiny, write_watched
 from tests.jobs.server import Server
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A launch sets the home for its processes; the next module must not see it. What asks for no home gets one of this module."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("GRAPHMILL_HOME", "DAGSTER_HOME"):
+            patch.setenv(name, str(tmp_path_factory.mktemp("default")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from assets.storage.store import Store
-from jobs.commands.ui import dev_arguments, free_port, server_environment
+from jobs.commands.ui import dev_arguments, server_environment
 from jobs.runs import guard
 from jobs.runs.instance import init_home
-from tests.jobs.runs.processes import wait_for
+from tests.jobs.runs.processes import unused_port, wait_for
 
 LOCATION = "graphmill"
 FINISHED = ("SUCCESS", "FAILURE", "CANCELED")
@@ -37,7 +37,7 @@ class Server:
         self.folder, self.home, self.pipelines = folder, folder / "home", folder / "pipelines"
         self.pipelines.mkdir(parents=True, exist_ok=True)
         init_home(self.home)
-        self.port = free_port(None)
+        self.port = unused_port()
         self.environment = os.environ | server_environment(self.home, self.port, names)
         self.environment |= {"GRAPHMILL_PIPELINES": str(self.pipelines)} | (env or {})
         command = [sys.executable, *dev_arguments(workspaces, self.port)]
@@ -53,7 +53,7 @@ class Server:
             assert self.process.poll() is None, self.log.read_text()[-4000:]
             try:
                 found = self.ask("{ workspaceOrError { ... on Workspace { locationEntries { loadStatus } } } }")
-            except (urllib.error.URLError, ConnectionError):
+            except (urllib.error.URLError, ConnectionError, TimeoutError):
                 return False
             entries = found["workspaceOrError"].get("locationEntries", [])
             return bool(entries) and all(entry["loadStatus"] == "LOADED" for entry in entries)

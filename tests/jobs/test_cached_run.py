@@ -14,7 +14,7 @@ from jobs.launch import Launch, launch
 from jobs.runs.instance import open_instance
 from kernels.errors import InputError
 from tests.jobs.recipes import load_tiny, write_tiny
-from tests.jobs.test_launch import _materializations, own_environment  # noqa: F401
+from tests.jobs.test_launch import _materializations, no_home  # noqa: F401
 from trainers.config import TrainTable
 
 pytestmark = pytest.mark.first

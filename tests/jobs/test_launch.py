@@ -24,8 +24,8 @@ pytestmark = pytest.mark.first
 
 
 @pytest.fixture(autouse=True)
-def own_environment(monkeypatch):
-    """A launch sets the home for its processes; the next test must not see it."""
+def no_home(monkeypatch):
+    """A launch sets the home for its processes; the next test must not see it, nor use one that it was not given."""
     monkeypatch.setenv("GRAPHMILL_HOME", "unset-by-the-test")
     monkeypatch.setenv("DAGSTER_HOME", "unset-by-the-test")
 

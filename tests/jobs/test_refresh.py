@@ -56,7 +56,7 @@ OF_SAMPLES = {"hotness", "samples", "cache_plan", "packed_chunks", *MODELS}
 
 
 @pytest.fixture(autouse=True)
-def own_environment(monkeypatch):
+def no_home(monkeypatch):
     monkeypatch.setenv("GRAPHMILL_HOME", "unset-by-the-test")
     monkeypatch.setenv("DAGSTER_HOME", "unset-by-the-test")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +76,6 @@ def load(folder: Path, split: str) -> Pipeline:
 def versions(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
     known, data = Versions(), preprocessing_steps(pipeline)
     return {step.name: known.of(step) for step in [*data, *training_steps(pipeline, data)]}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A launch sets the home for its processes; the next module must not see it. What asks for no home gets one of this module."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("GRAPHMILL_HOME", "DAGSTER_HOME"):
-            patch.setenv(name, str(tmp_path_factory.mktemp("default")))
-        yield
 
 
 @pytest.fixture(scope="module")

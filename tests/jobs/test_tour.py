@@ -41,7 +41,7 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
         text = text.replace(old, new)
     (folder / "pipelines").mkdir()
     (folder / "pipelines/showcase.toml").write_text(text)
-    write_tiny(folder / "pipelines", "long", epochs="2 -> 2000")
+    write_tiny(folder / "pipelines", "long", epochs="2 -> 1000000")
     write_tiny(folder / "pipelines", "failing", epochs='2 -> 2\nworkspace = "1kB"')
     write_tiny(folder / "pipelines", "wrong", epochs='2 -> "many"')
     extra = {"GRAPHMILL_PIPELINES": str(folder / "pipelines")}

@@ -1,4 +1,4 @@
-"""The child process that reads a DGL file: `python -m assets.sources.dgl.reader FILE FOLDER REQUEST`.
+"""The child process that reads a DGL file: `python -m assets.sources.dgl.reader PARENT FILE FOLDER REQUEST`.
 
 It writes the arrays of one graph into FOLDER as `.npy` files and prints one line of JSON: what it wrote, or a problem
 and its remedy. A file that makes DGL crash ends this process and not the one that builds the artifact.
@@ -6,25 +6,23 @@ and its remedy. A file that makes DGL crash ends this process and not the one th
 
 from __future__ import annotations
 
-import ctypes
 import json
-import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from assets.building.child import end_with_parent
 from kernels.errors import InputError
 
 MASKS = ("train_mask", "val_mask", "test_mask")
-DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def main(arguments: list[str]) -> None:
     """Reads, writes, and prints the answer."""
-    ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
-    path, folder, request = Path(arguments[0]), Path(arguments[1]), json.loads(arguments[2])
+    end_with_parent(int(arguments[0]))
+    path, folder, request = Path(arguments[1]), Path(arguments[2]), json.loads(arguments[3])
     try:
         answer = describe(open_graph(path, request["index"]), path, folder, request["names"])
     except InputError as error:

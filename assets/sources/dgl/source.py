@@ -16,6 +16,7 @@ while building: the graph's arrays once more.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -171,7 +172,8 @@ def _run_reader(path: Path, folder: Path, request: dict[str, Any]) -> dict[str, 
     """Runs the child and returns what it found."""
     if not path.is_file():
         raise InputError(f"{path}: no such file", "correct `path` in [graph]; it is relative to the pipeline file")
-    command = [sys.executable, "-m", "assets.sources.dgl.reader", str(path), str(folder), json.dumps(request)]
+    arguments = [str(os.getpid()), str(path), str(folder), json.dumps(request)]
+    command = [sys.executable, "-m", "assets.sources.dgl.reader", *arguments]
     child = run_child(command, child_environment({"DGLBACKEND": "pytorch"}))
     answer = next((line for line in reversed(child.stdout.splitlines()) if line.startswith("{")), None)
     if answer is None:

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from assets.sources.registry import config_class
 from assets.storage.home import ROOT
 from assets.storage.store import Store
 from kernels.errors import InputError
+from tests.jobs.runs.processes import lives, wait_for
 
 METHODS = ("metis", "ldg", "range", "random")
 
@@ -123,13 +123,6 @@ def children_of(pid):
     return found
 
 
-def is_running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def test_a_cancelled_metis_is_dead_and_leaves_nothing(tmp_path, monkeypatch, sbm):
     monkeypatch.setattr("assets.partitions.metis.POLL_SECONDS", 0.01)
     config = PartitionsConfig(method="metis", parts=4, seed=3)
@@ -166,11 +159,8 @@ def test_metis_dies_with_a_build_that_is_killed_and_the_next_one_goes_on(tmp_pat
     (child,) = children_of(parent.pid)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
-    for _ in range(200):
-        if not is_running(child):
-            break
-        time.sleep(0.05)
-    assert not is_running(child) and Store(tmp_path).find("partitions", build(sbm, tmp_path).version)
+    wait_for(lambda: not lives(child), "the end of METIS")
+    assert Store(tmp_path).find("partitions", build(sbm, tmp_path).version)
     assert not list((tmp_path / "store" / ".staging").glob("*"))
 
 

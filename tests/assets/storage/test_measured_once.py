@@ -13,7 +13,7 @@ def test_threads_that_measure_first_at_once_keep_the_same(tmp_path):
     all_measured = Barrier(4)
 
     def measure(number):
-        all_measured.wait(10)
+        all_measured.wait(120)
         return f"{number}".encode()
 
     with ThreadPoolExecutor(4) as threads:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import urllib.error
@@ -16,7 +15,7 @@ from typing import Any
 
 from tests.e2e.commands import COMMAND, environment, graphmill
 from tests.jobs.recipes import write_tiny
-from tests.jobs.runs.processes import lives, wait_for, wait_until_gone
+from tests.jobs.runs.processes import lives, unused_port, wait_for, wait_until_gone
 
 LANDING_PAGE = """{ repositoriesOrError { ... on RepositoryConnection { nodes { pipelines { name runs(limit: 5) { runId } } } } }
   runsOrError { ... on Runs { results { runId repositoryOrigin { repositoryName repositoryLocationName } } } } }"""
@@ -53,16 +52,16 @@ def test_its_servers_end_when_it_is_killed(tmp_path: Path) -> None:
 @contextmanager
 def web_ui(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Yields the command in the background of a script, and its port; afterwards nothing of it may be left."""
-    log = folder / "ui.log"
-    words = " ".join(f"'{word}'" for word in [*COMMAND, "ui"])
+    log, port = folder / "ui.log", unused_port()
+    words = " ".join(f"'{word}'" for word in [*COMMAND, "ui", "--port", str(port)])
     with open(log, "wb") as file:
         script = ["sh", "-c", f"trap '' INT TERM; exec {words}"]
         variables = environment(folder / "home", {"GRAPHMILL_PIPELINES": str(folder / "pipelines")})
         process = subprocess.Popen(script, cwd=folder, env=variables, stdout=file, stderr=file)
     started: set[int] = set()
     try:
-        port = wait_for(lambda: (said := re.search(r":(\d+) in a few", log.read_text())) and int(said[1]), "an address")
-        wait_for(lambda: is_ready(port), "the web server", 180)
+        wait_for(lambda: is_ready(process, port), "the web server", 180)
+        assert f":{port} in a few" in log.read_text()
         started = descendants(process.pid)
         assert len(started) >= 3, "a web server, a daemon and a code server"
         yield process, port
@@ -90,10 +89,11 @@ def descendants(process_id: int) -> set[int]:
     return found
 
 
-def is_ready(port: int) -> bool:
+def is_ready(process: subprocess.Popen[bytes], port: int) -> bool:
+    assert process.poll() is None
     try:
         found = ask(port, "{ workspaceOrError { ... on Workspace { locationEntries { loadStatus } } } }")
-    except (urllib.error.URLError, ConnectionError):
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
         return False
     entries = found["workspaceOrError"].get("locationEntries", [])
     return bool(entries) and all(entry["loadStatus"] == "LOADED" for entry in entries)

@@ -40,7 +40,7 @@ disk = "3x"
 [cache_plan]
 [packed]
 """
-SERVERS = {"grpc", "code-server", "webserver", "dagster._daemon", "dev"}
+SERVERS = {"grpc", "code-server", "webserver", "daemon", "dev"}
 METIS = '[partitions]\nmethod = "metis"\nparts = 64\n'
 RANKS = """
 [partitions]

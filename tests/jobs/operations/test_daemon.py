@@ -21,6 +21,8 @@ from tests.jobs.server import Server
 
 pytestmark = pytest.mark.first
 
+LIMIT_SECONDS = 600
+"""How long a tick and its run are waited for: two ticks of a minute, several processes that start, and a busy machine."""
 NAMES = ("watched__schedule", "watched__refresh")
 GROWTH_BYTES_PER_MINUTE = 100_000
 """What docs/deployment.md says that ticks add to the history at most."""
@@ -29,12 +31,14 @@ GROWTH_BYTES_PER_MINUTE = 100_000
 def test_ticks_start_runs_where_something_changed_and_nowhere_else(server):
     began = time.time()  # reloads of other tests end the processes in which ticks run
     with open_instance(server.home) as instance:
-        runs = wait_for(lambda: finished(instance), "the first run", 180)
+        runs = wait_for(lambda: finished(instance), "the first run", LIMIT_SECONDS)
         assert [run.status.value for run in runs] == ["SUCCESS"], [dict(run.tags) for run in runs]
         (first,) = runs
         ended = instance.get_run_record_by_id(first.run_id).end_time
         wait_for(
-            lambda: all(ticks_of(instance, ended).get(name, {}).get("skipped") for name in NAMES), "idle ticks", 130
+            lambda: all(ticks_of(instance, ended).get(name, {}).get("skipped") for name in NAMES),
+            "idle ticks",
+            LIMIT_SECONDS,
         )
         disturb(server, instance)
         ticks = ticks_of(instance, began)
@@ -49,7 +53,7 @@ def test_ten_minutes_without_a_change_start_no_run_and_leave_little_behind(tmp_p
     try:
         server.wait_until_ready()
         with open_instance(server.home) as instance:
-            wait_for(lambda: finished(instance), "the first run", 180)
+            wait_for(lambda: finished(instance), "the first run", LIMIT_SECONDS)
             quiet, before = time.time(), history_bytes(server.home)
             while time.time() < quiet + 600:
                 time.sleep(5)
@@ -74,7 +78,9 @@ def disturb(server, instance):
     write_watched(server.pipelines, policy="pagerank")
     (server.pipelines / "late.toml").write_text('[graph]\nsource = "sbm"\nnodes = 310\nedges = 2000\n')
     try:
-        second, first = wait_for(lambda: len(found := finished(instance)) > 1 and found, "the second run", 240)
+        second, first = wait_for(
+            lambda: len(found := finished(instance)) > 1 and found, "the second run", LIMIT_SECONDS
+        )
         assert (first.status.value, second.status.value) == ("SUCCESS", "SUCCESS")
         assert "hotness" in second.tags["graphmill/why"] and "graph" not in second.tags["graphmill/why"]
         assert set(server.assets("late")) == {"graph", "features"}

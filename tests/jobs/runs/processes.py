@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,13 @@ def wait_for(condition: Callable[[], T], what: str, seconds: float = 120.0) -> T
             return value
         time.sleep(0.1)
     raise AssertionError(f"waited {seconds} s for: {what}")
+
+
+def unused_port() -> int:
+    """Returns a port that the system gives out: another test that looks for one at the same time gets another."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def lives(pid: int) -> bool:

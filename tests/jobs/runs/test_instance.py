@@ -16,6 +16,7 @@ from assets.storage.machine import here_and_now, seconds_since_boot
 from jobs.commands import ui
 from jobs.runs.dead_runs import fail_dead_runs, may_live, process_lives, run_process
 from jobs.runs.instance import DAGSTER_YAML, SETTINGS, init_home, open_instance
+from jobs.runs.patience import PATIENCE_SECONDS
 from jobs.runs.slot import slot_holders
 from kernels.errors import InputError
 
@@ -27,6 +28,21 @@ def test_settings_are_written_once(tmp_path, monkeypatch):
     (folder / SETTINGS).write_text(DAGSTER_YAML.replace("default_limit: 1", "default_limit: 2"))
     assert init_home() == (folder, False)
     assert "default_limit: 2" in (folder / SETTINGS).read_text()
+
+
+def test_every_history_file_is_waited_for(tmp_path):
+    with open_instance(tmp_path) as instance:
+        run_id = instance.create_run_for_job(_nothing).run_id
+        storages = [
+            instance.run_storage.connect,
+            instance.schedule_storage.connect,
+            instance.event_log_storage.index_connection,
+        ]
+        storages.append(lambda: instance.event_log_storage.run_connection(run_id))
+        for connect in storages:
+            with connect() as connection:
+                milliseconds = connection.exec_driver_sql("PRAGMA busy_timeout").scalar()
+                assert milliseconds == 1000 * PATIENCE_SECONDS
 
 
 def test_dagster_accepts_the_settings(tmp_path):

@@ -17,19 +17,21 @@ from tests.jobs.runs.processes import wait_for
 
 READ_BEFORE = ("INSERT INTO pending_steps", "UPDATE concurrency_slots SET run_id")
 """What Dagster writes by what it has just read: whether a slot is free, and which one."""
-MEETING_SECONDS = 0.5
 
 
 @pytest.fixture
-def meeting():
-    """Every thread that is about to write such a statement waits for a second one: both have read then, and none has written."""
+def meeting(request):
+    """Every thread that is about to write such a statement waits for a second one: both have read then, and none has written.
+
+    The parameter is for how many seconds.
+    """
     barriers = {text: threading.Barrier(2) for text in READ_BEFORE}
 
     def meet(connection, cursor, statement, *_):
         for text, barrier in barriers.items():
             if statement.startswith(text) and threading.current_thread() is not threading.main_thread():
                 try:
-                    barrier.wait(MEETING_SECONDS)
+                    barrier.wait(request.param)
                 except threading.BrokenBarrierError:
                     barrier.reset()
 
@@ -56,10 +58,12 @@ def claims_of_two(home, claim):
         return sorted(told.values())
 
 
+@pytest.mark.parametrize("meeting", [0.5], indirect=True)  # where there is a lock, nobody else comes
 def test_two_that_ask_at_once_do_not_both_get_the_slot(tmp_path, meeting):
     assert claims_of_two(tmp_path, lambda instance, name: claim_slot(instance, name, "step")) == [False, True]
 
 
+@pytest.mark.parametrize("meeting", [50], indirect=True)
 def test_dagster_alone_would_give_it_to_both(tmp_path, meeting):
     """Why there is a lock file; when this fails, Dagster has mended it and the lock may go."""
 

@@ -4,12 +4,12 @@ import http.client
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import quote
 
@@ -17,8 +17,10 @@ import dagster as dg
 import pytest
 
 from jobs.commands.ui import server_environment
+from jobs.runs import guard
 from jobs.runs.instance import init_home
 from tests.jobs.browser import Page, find_browser
+from tests.jobs.runs.processes import unused_port
 
 pytestmark = pytest.mark.first
 BROWSER = find_browser()
@@ -41,13 +43,6 @@ socket.onopen = () => { socket.send(JSON.stringify({type: "connection_init"}));
   setTimeout(() => document.title = "socket open", 1500); };
 setTimeout(() => document.body.append("all was tried"), 4000);
 </script>"""
-
-
-def unused_port():
-    """Returns a port that the system gives out: another test that looks for one at the same time gets another."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def start(folder, program, names=()):
@@ -130,6 +125,12 @@ def test_the_guarded_server_does_its_work(servers):
 def test_the_servers_of_graphmill_ui_are_guarded(server):
     assert asked(server.port, "GET", "/", Host="evil.example.org")[0] == 421
     assert asked(server.port, "GET", "/graphql?query=" + quote(MUTATION % "x"))[0] == 405
+
+
+def test_the_daemon_of_graphmill_ui_waits_for_the_history(server):
+    lines = [(Path("/proc") / str(pid) / "cmdline").read_bytes() for pid in guard.group_members(server.process.pid)]
+    assert sum(b"jobs.web\0daemon\0run" in line for line in lines) == 1
+    assert not [line for line in lines if b"dagster._daemon" in line or b"dagster_webserver" in line]
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine: no page of another origin was shown")

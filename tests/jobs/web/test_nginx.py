@@ -14,7 +14,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.jobs.web.test_guarded_ui import MUTATION, limits, start, unused_port
+from tests.jobs.runs.processes import unused_port
+from tests.jobs.web.test_guarded_ui import MUTATION, limits, start
 
 pytestmark = pytest.mark.first
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
@@ -87,14 +88,14 @@ def proxy(tmp_path_factory):
             yield SimpleNamespace(port=port, certificate=certificate, home=behind.home, behind=behind.port)
         finally:
             nginx.terminate()
-            nginx.wait(30)
+            nginx.wait(120)
     finally:
         behind.process.terminate()
         behind.process.wait(60)
 
 
 def wait_for_port(port, process, log):
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 120
     while True:
         try:
             return socket.create_connection(("127.0.0.1", port), 1).close()
