@@ -1,5 +1,6 @@
 """A training on the simulated accelerator: the CPU's weights within rounding, the same bits every time, nothing unbooked crosses."""
 
+import gc
 import json
 from typing import Any
 
@@ -155,6 +156,7 @@ def test_sampled_evaluation_and_linear_ends_run_on_the_device(tmp_path, simulate
 
 
 def test_too_little_device_memory_is_one_message(tmp_path, simulated):
+    gc.collect()  # what earlier tests left in cycles would be freed in the middle
     live = accelerator.counts().live_bytes
     with pytest.raises(
         InputError, match=r"(?s)on simulated:0 .*out of memory.*remedy: raise `workspace`, or lower `batch_size`"

@@ -37,6 +37,7 @@ from kernels.errors import InputError
 EXIT_PEER = 75
 """Exit code of a rank that lost another one."""
 SETTLE_SECONDS, GRACE_SECONDS, POLL_SECONDS = 3.0, 3.0, 0.05
+JOIN_SECONDS = 10.0
 LAST_LINES = 8
 LISTENER, ERRORS, PARENT = "GRAPHMILL_RANKS_LISTENER", "GRAPHMILL_RANK_ERRORS", "GRAPHMILL_RANKS_PARENT"
 """Environment of a rank: descriptor of the socket at which the ranks meet ("" but at the first), descriptor for its input error, id of its
@@ -155,9 +156,9 @@ class _Rank:
             self.said = pipe.read()
 
     def join(self) -> None:
-        """Waits for the rest of what it said."""
+        """Waits for the rest of what it said: until its streams end, which a process that it left behind may keep open."""
         for thread in self.threads:
-            thread.join(1)
+            thread.join(JOIN_SECONDS)
 
 
 def _settle(ranks: Sequence[_Rank]) -> None:

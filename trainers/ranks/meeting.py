@@ -80,14 +80,17 @@ class Meeting:
         """
         self.store.set(_arrived(self.rank), "1")
         missing, began = [rank for rank in range(self.world) if rank != self.rank], time.monotonic()
-        signs: dict[int, tuple[bytes, float]] = {}
+        # Rank -> its last sign, and for how many seconds there was no other.
+        signs: dict[int, tuple[bytes, float]] = {rank: (b"", 0.0) for rank in missing}
+        looked = began
         while missing := [rank for rank in missing if not self.store.check([_arrived(rank)])]:
             now = time.monotonic()
+            # Who stood still itself, as on a machine that was stopped, has not waited for anybody: the other's sign may be on its way.
+            passed, looked = min(now - looked, 5 * self.beat), now
             for rank in missing:
                 sign = self.store.get(_working(rank)) if self.store.check([_working(rank)]) else b""
-                if rank not in signs or signs[rank][0] != sign:
-                    signs[rank] = sign, now
-            still = [rank for rank in missing if now - signs[rank][1] > self.silence]
+                signs[rank] = sign, signs[rank][1] + passed if sign == signs[rank][0] else 0.0
+            still = [rank for rank in missing if signs[rank][1] > self.silence]
             if still:
                 raise LateRank(_standing(still[0], self.world, self.silence, never=not signs[still[0]][0]))
             if now - began > MEETING_SECONDS:

@@ -497,12 +497,13 @@ def test_readers_on_threads_and_nothing_leaks(table):
 def test_one_reader_is_for_one_thread_and_one_process(table):
     path, _ = table
     pages = reader(range_pages=1, depth=1)
-    refused = []
+    refused, both, limit = [], threading.Barrier(2, timeout=60), time.monotonic() + 60
     with pages.open(path) as file:
 
         def work():
+            both.wait()
             try:
-                for _ in range(30):
+                while not refused and time.monotonic() < limit:
                     pages.read_rows(file, np.arange(1900), row_bytes=512)
             except InputError as error:
                 refused.append(error.problem)

@@ -1,6 +1,7 @@
 """Where the topology is booked, and what it leaves of a cache (FGNN 3, 5.3)."""
 
 import itertools
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,9 @@ from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.trainers.graphs import random_graph, random_graph_artifacts, random_topology
 from tests.trainers.runs import SAMPLING, TABLE, content, train_small
+from trainers.batches.online import draw_batch
 from trainers.config import TrainTable
+from trainers.factored import executors
 from trainers.factored.partitions import TopologyParts, cut
 from trainers.factored.places import topology_bytes
 from trainers.record.ledger import Ledger
@@ -41,7 +44,18 @@ def test_a_standby_trainer_has_the_prefix_that_the_topology_leaves(tmp_path: Pat
     assert on_host["sampler 0"]["topology"] == 0 and on_host["sampler 0"]["cache"] == num_rows * row_bytes
 
 
-def test_devices_that_are_shared_in_time_hold_topology_cache_and_work_together(tmp_path: Path) -> None:
+def test_devices_that_are_shared_in_time_hold_topology_cache_and_work_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, seen = threading.Barrier(2, timeout=60), threading.local()
+
+    def draw_when_both_have_one(*given: Any) -> Any:
+        """Without it one of the two may have taken all batches before the other one runs."""
+        if not hasattr(seen, "once"):
+            seen.once = both.wait()
+        return draw_batch(*given)
+
+    monkeypatch.setattr(executors, "draw_batch", draw_when_both_have_one)
     shared = FactoredSettings(sharing="time", trainers=2)
     found = peaks(tmp_path, settings=shared, topology="device", memory=ALL, workspace="64MiB")
     assert found.keys() == {"device 0", "device 1"}

@@ -6,13 +6,16 @@ from assets.storage.home import ROOT
 from trainers.ranks.launch import run_ranks
 
 RANK = """
-import json, os, pathlib, sys
+import contextlib, json, pathlib, sys, time
 import numpy as np
 from trainers.ranks.group import joined
 
 def threads():
-    tasks = pathlib.Path("/proc/self/task").iterdir()
-    return [name for task in tasks if "gloo" in (name := (task / "comm").read_text().strip())]
+    found = []
+    for task in pathlib.Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            found.append((task / "comm").read_text().strip())
+    return [name for name in found if "gloo" in name]
 
 json.load(sys.stdin)
 with joined(30) as ranks:
@@ -20,6 +23,9 @@ with joined(30) as ranks:
     for lane in lanes:
         lane.all_to_all(np.zeros(8, np.uint8), [8 * (rank != ranks.rank) for rank in (0, 1)], [8 * (rank != ranks.rank) for rank in (0, 1)])
     print("during", len(threads()) > 0, flush=True)
+limit = time.monotonic() + 30  # the system may list a thread for a moment after it was waited for
+while threads() and time.monotonic() < limit:
+    time.sleep(0.01)
 print("after", threads(), flush=True)
 """
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -18,7 +19,12 @@ import json, os, sys, time
 order, rank = json.load(sys.stdin), os.environ["RANK"]
 what = order.get(rank, "sleep")
 print(f"rank {rank} of {os.environ['WORLD_SIZE']}: {what}", file=sys.stderr, flush=True)
-if what == "lose":
+if what != "lose":
+    open(os.path.join(order["folder"], rank), "w").close()
+else:
+    # As a peer does, after the other one: all that do not lose are there, and have failed if they do.
+    while len(os.listdir(order["folder"])) < sum(order.get(str(each)) != "lose" for each in range(int(os.environ["WORLD_SIZE"]))):
+        time.sleep(0.01)
     time.sleep(0.2)
     os._exit(75)
 if what == "input":
@@ -46,14 +52,15 @@ run_ranks([sys.executable, "-c", rank + "; print('here', flush=True); import tim
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    """Waits that are as long as these ranks need."""
-    monkeypatch.setattr(launch, "SETTLE_SECONDS", 1.5)
+    """Waits that are as long as these ranks need on a busy machine; one that hangs makes the whole of the first pass."""
+    monkeypatch.setattr(launch, "SETTLE_SECONDS", 5.0)
     monkeypatch.setattr(launch, "GRACE_SECONDS", 1.0)
 
 
 def run(order, world=2):
     heard = []
-    run_ranks([sys.executable, "-S", "-c", RANK], order, world, heard.append)
+    with tempfile.TemporaryDirectory() as folder:
+        run_ranks([sys.executable, "-S", "-c", RANK], {**order, "folder": folder}, world, heard.append)
     return heard
 
 
