@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from assets.storage.store import Store
 from jobs.commands.views import NODES, View, readable, views
+from jobs.runs.interrupts import held_interrupt
 from kernels.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 Format = Literal["table", "csv", "json"]
 INTERRUPT_SECONDS = 0.1
-"""How long a query has to end before it is interrupted again."""
+"""How often it is looked whether a query was interrupted."""
 TABLE_ROWS = 200
 """Rows that a printed table has at most; the other formats have all."""
 
@@ -92,14 +93,14 @@ def _pieces(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement, 
     with ThreadPoolExecutor(1) as pool:
 
         def done(work: Callable[[], Any]) -> Any:
-            answer = pool.submit(work)
-            try:
-                return answer.result()
-            except KeyboardInterrupt:
-                # DuckDB forgets an interrupt that comes before the query has begun.
+            # Raised at any place, the interrupt could come when the query runs and nobody waits for it yet.
+            with held_interrupt() as interrupted:
+                answer = pool.submit(work)
                 while not wait([answer], INTERRUPT_SECONDS).done:
-                    connection.interrupt()
-                raise
+                    # Again and again: DuckDB forgets an interrupt that comes before the query has begun.
+                    if interrupted.is_set():
+                        connection.interrupt()
+            return answer.result()
 
         result = done(lambda: connection.execute(statement))
         names = tuple(name for name, *_ in result.description or ())

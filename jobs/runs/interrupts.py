@@ -1,7 +1,8 @@
-"""Notices an interrupt that Dagster turns into a failed run.
+"""Notices interrupts where an exception would be lost, or come at the wrong place.
 
-Dagster replaces the handlers of SIGINT and SIGTERM again and again while it runs, and ends an interrupted run as a failure without
-raising. Python writes the number of every signal that has any handler to one file descriptor, so that is where to look.
+`held_interrupt` keeps one back until it may come. `InterruptWatch` is for those that Dagster turns into a failed run: it replaces the
+handlers of SIGINT and SIGTERM again and again while it runs, and ends an interrupted run as a failure without raising. Python writes the
+number of every signal that has any handler to one file descriptor, so that is where to look.
 """
 
 from __future__ import annotations
@@ -9,7 +10,29 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
+
+
+@contextmanager
+def held_interrupt() -> Iterator[threading.Event]:
+    """Yields an event that Ctrl-C sets; KeyboardInterrupt comes at the end of the block, and not at any place inside it.
+
+    In other threads than the main one, and where SIGINT is ignored or has a handler of its own, nothing is held.
+    """
+    seen = threading.Event()
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield seen
+        return
+    signal.signal(signal.SIGINT, lambda *_: seen.set())
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if seen.is_set():
+        raise KeyboardInterrupt
 
 
 class InterruptWatch:

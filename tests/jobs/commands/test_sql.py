@@ -2,6 +2,9 @@ import csv
 import io
 import json
 import re
+import signal
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 
 from assets.building.stage import Summary
+from assets.storage.home import ROOT
 from assets.storage.store import Store
 from jobs.commands.sql import PIECE_ROWS, TABLE_ROWS, as_table, print_query, query
 from jobs.commands.views import NODES, views
@@ -211,3 +215,35 @@ def test_printing(store):
     print_query(store, None, write=lines.append)
     print_query(store, "SELECT 1 AS one", "csv", write=lines.append)
     assert lines[0].startswith("artifacts: stage, version, full_version") and lines[1] == "one\n1"
+
+
+INTERRUPTED = """
+import signal, sys
+from concurrent.futures import ThreadPoolExecutor
+from assets.storage.home import ROOT
+from assets.storage.store import Store
+from jobs.commands import sql
+
+class Interrupting(ThreadPoolExecutor):
+    def submit(self, *given):
+        answer = super().submit(*given)
+        signal.raise_signal(signal.SIGINT)
+        return answer
+
+sql.ThreadPoolExecutor = Interrupting
+try:
+    sql.query(Store(sys.argv[1]), "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_that_comes_when_nobody_waits_for_the_query_yet_ends_it(tmp_path):
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True, preexec_fn=heed)
+    assert ended.stdout == "interrupted\n"
+
+
+def heed():
+    """In the background of a script SIGINT is ignored, and so it is in all that this starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
