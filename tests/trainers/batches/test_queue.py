@@ -29,7 +29,7 @@ def run_queue(sizes: list[int], workers: int, capacity: int, first: int = 0) -> 
         taken.append(item)
         queue.release(num_bytes)
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         assert not thread.is_alive()
     assert queue.used_bytes == 0
     return taken, queue.peak_bytes
@@ -64,7 +64,7 @@ def test_a_later_item_waits_for_its_turn_even_when_it_fits() -> None:
     queue.admit(0, 10)
     assert not entered.wait(0.05)  # its turn has come, its byte has not
     queue.release(10)
-    assert entered.wait(10)
+    assert entered.wait(60)
 
 
 def test_a_workers_error_reaches_the_consumer_and_the_other_workers() -> None:
@@ -82,7 +82,7 @@ def test_a_workers_error_reaches_the_consumer_and_the_other_workers() -> None:
     queue.fail(RuntimeError("broken batch"))
     with pytest.raises(RuntimeError, match="broken batch"):
         queue.take(0)
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     assert len(caught) == 1
 
 

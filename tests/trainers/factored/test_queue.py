@@ -46,7 +46,7 @@ def test_no_trainer_takes_a_second_batch_while_another_has_none() -> None:
     waiting.join(0.05)
     assert waiting.is_alive()
     assert made.take("b") == (1, "batch 1", 1)
-    waiting.join(5)
+    waiting.join(60)
     assert not waiting.is_alive() and DEPTH == 2
 
 
@@ -64,7 +64,7 @@ def test_batches_of_a_step_group_go_to_different_trainers() -> None:
     waiting.join(0.05)
     assert waiting.is_alive()
     assert made.take("b")[0] == 3
-    waiting.join(5)
+    waiting.join(60)
     assert not waiting.is_alive()
 
 
@@ -117,7 +117,7 @@ def test_closing_ends_everybody_who_waits() -> None:
         thread.start()
     made.close()
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
     assert len(ended) == 3
 
 
@@ -146,7 +146,7 @@ def test_any_number_of_executors_gets_every_batch_within_the_bound(data: st.Data
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
     assert sorted(taken) == list(range(len(sizes))) and made.peak_bytes <= 12 and made.used_bytes == 0
 
