@@ -37,6 +37,9 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, `kill`, and a terminal that is closed."""
 STOP_SECONDS = 60.0
 """What the web server, the daemon and the code server get to end by themselves."""
+HEARTBEAT = {"DAGSTER_GRPC_PROXY_HEARTBEAT_TTL_SECONDS": "600"}
+"""A code server that hears nothing of its parent for so long ends, and nobody starts it again. By the clock: with Dagster's 30 seconds, a
+machine that was suspended may wake up without one."""
 SUPERSEDED = "ignore:Function `dev_command`"
 """Dagster's warning that `dg dev` will come after `dagster dev`, which is no news for who uses `graphmill ui`."""
 END_WITH_PARENT = """
@@ -158,7 +161,9 @@ def server_environment(home: Path, port: int, names: Sequence[str] = ()) -> dict
     pipelines = Path(os.environ.get(FOLDER_VARIABLE) or "pipelines").absolute()
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     called = {UI_VARIABLE: f"http://{ADDRESS}:{port}", PORT_VARIABLE: str(port), NAMES_VARIABLE: " ".join(names)}
-    return environment(home) | called | {FOLDER_VARIABLE: str(pipelines), "PYTHONPATH": os.pathsep.join(paths)}
+    return (
+        environment(home) | called | HEARTBEAT | {FOLDER_VARIABLE: str(pipelines), "PYTHONPATH": os.pathsep.join(paths)}
+    )
 
 
 def free_port(port: int | None) -> int:

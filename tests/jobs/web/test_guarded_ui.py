@@ -127,10 +127,12 @@ def test_the_servers_of_graphmill_ui_are_guarded(server):
     assert asked(server.port, "GET", "/graphql?query=" + quote(MUTATION % "x"))[0] == 405
 
 
-def test_the_daemon_of_graphmill_ui_waits_for_the_history(server):
+def test_daemon_and_code_servers_of_graphmill_ui_are_patient(server):
     lines = [(Path("/proc") / str(pid) / "cmdline").read_bytes() for pid in guard.group_members(server.process.pid)]
     assert sum(b"jobs.web\0daemon\0run" in line for line in lines) == 1
     assert not [line for line in lines if b"dagster._daemon" in line or b"dagster_webserver" in line]
+    loaded = [line for line in lines if b"\0api\0grpc\0" in line]
+    assert loaded and all(b"--heartbeat-timeout\0" + b"600" in line for line in loaded)
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine: no page of another origin was shown")
