@@ -89,7 +89,7 @@ def inspect(source: str, as_json: bool) -> None:
     """Shows what SOURCE holds, what would be built from it, and the memory and disk that it takes. Builds nothing.
 
     SOURCE is a pipeline, or data: an .npz archive, Parquet or CSV tables (a pattern in quotes), an unzipped ogbn-* folder, a file of
-    dgl.save_graphs.
+    dgl.save_graphs. Of what does not fit its memory, it keeps working files in the folder that TMPDIR names, /tmp without it.
 
     Example: graphmill inspect "edges-*.parquet"
     """
