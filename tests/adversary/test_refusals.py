@@ -37,7 +37,7 @@ from tests.adversary import workshop
 from tests.adversary.privileges import graphmill_without_rights
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
 from tests.e2e.commands import COMMAND, environment
-from tests.jobs.runs.processes import wait_until_gone
+from tests.jobs.runs.processes import heed_interrupts, wait_until_gone
 from trainers.checkpoint import checkpoint_bytes
 
 TOY = Semantic(rows=5)
@@ -291,14 +291,18 @@ def test_a_guard_that_is_killed_takes_its_command_along(tmp_path: Path) -> None:
 def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
     query = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"
     process = subprocess.Popen(
-        [*COMMAND, "sql", query], env=environment(tmp_path), stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    while not _computes(process.pid):
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(120) == 130
-    assert process.stderr is not None and "interrupted" in process.stderr.read()
+        [*COMMAND, "sql", query], env=environment(tmp_path), stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=heed_interrupts,  # noqa: PLW1509
+    )  # fmt: skip
+    try:
+        while not _computes(process.pid):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(120) == 130
+        assert process.stderr is not None and "interrupted" in process.stderr.read()
+    finally:
+        process.kill()
 
 
 def _computes(pid: int) -> bool:

@@ -2,7 +2,6 @@ import csv
 import io
 import json
 import re
-import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from jobs.commands.sql import PIECE_ROWS, TABLE_ROWS, as_table, print_query, que
 from jobs.commands.views import NODES, views
 from kernels.errors import InputError
 from tests.assets.storage.damage import flip
+from tests.jobs.runs.processes import heed_interrupts
 from tests.jobs.trained import trained_home
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
@@ -240,10 +240,7 @@ except KeyboardInterrupt:
 
 def test_an_interrupt_that_comes_when_nobody_waits_for_the_query_yet_ends_it(tmp_path):
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True, preexec_fn=heed)
+    ended = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True, preexec_fn=heed_interrupts
+    )
     assert ended.stdout == "interrupted\n"
-
-
-def heed():
-    """In the background of a script SIGINT is ignored, and so it is in all that this starts."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -27,6 +28,11 @@ def unused_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def heed_interrupts() -> None:
+    """For a process that is about to start: in the background of a script SIGINT is ignored, and so it is in all that this starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def lives(pid: int) -> bool:
