@@ -23,6 +23,7 @@ from kernels.types import Block
 from trainers.config import ModelConfig, TrainTable
 from trainers.devices.torch_threads import torch_threads
 from trainers.ranks.group import Ranks, joined
+from trainers.ranks.leave import leave
 from trainers.ranks.vanilla import VanillaSampler
 from trainers.record.ledger import Ledger
 from trainers.stage import RunExecution, Training
@@ -129,4 +130,7 @@ def held(training: Training) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Exception as error:
+        leave(error)

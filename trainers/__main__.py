@@ -32,10 +32,8 @@ from kernels.cuda.driver import VISIBLE, gpu_of_rank
 from kernels.errors import InputError
 from trainers.config import TrainTable
 from trainers.ranks.launch import EXIT_PEER, PARENT
-from trainers.ranks.leave import end, leave, report
+from trainers.ranks.leave import EXIT_INPUT, EXIT_INTERRUPTED, end, leave, report
 from trainers.record.epoch_lines import Lines
-
-EXIT_INPUT, EXIT_INTERRUPTED = 1, 130
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +61,7 @@ class Order:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Trains, and returns the exit code: 0, 1 for an input error, 130 for an interrupt."""
+    """Trains, and returns the exit code: 0, 1 for an input error, 75 where another rank is gone, 130 for an interrupt."""
     options = _parser().parse_args(arguments)
     try:
         if "DAGSTER_PIPES_CONTEXT" in os.environ:
@@ -307,7 +305,8 @@ def _run() -> None:
     except Exception as error:
         leave(error)
     else:
-        end(code) if code else sys.exit()
+        if code:
+            end(code)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """The guard ends the whole group of a child whose parent is gone."""
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,3 +72,19 @@ def test_end_group_escalates_to_sigkill(tmp_path):
     guard.end_group(process.pid, lambda: process.poll() is not None and not guard.group_members(process.pid), FAST)
     assert process.poll() is not None and not guard.group_members(process.pid)
     wait_until_gone(pids)
+
+
+def test_while_the_machine_stands_still_no_time_to_end_passes(monkeypatch):
+    """Each look at the clock finds it a minute later, as after a suspension: the group still gets its turns after each signal."""
+    clock, sent = itertools.count(0, 60), []
+    monkeypatch.setattr(
+        guard, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda seconds: sent.append("turn"))
+    )
+    monkeypatch.setattr(guard.os, "killpg", lambda group, number: sent.append(number))
+    guard.end_group(0, lambda: False, (10, 5, 5))
+    turns = [list(group) for is_turn, group in itertools.groupby(sent, lambda each: each == "turn") if is_turn]
+    assert [each for each in sent if each != "turn"] == list(guard.SIGNALS) and [len(each) for each in turns] == [
+        20,
+        10,
+        10,
+    ]

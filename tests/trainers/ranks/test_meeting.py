@@ -1,9 +1,11 @@
 """Ranks meet: who works is waited for, who stands still is named."""
 
+import itertools
 import socket
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
@@ -40,6 +42,18 @@ def test_a_rank_that_works_is_waited_for(store):
     thread, own = works(store, 40, 0.1), Meeting(store, 0, 2, silence=1.0, beat=0.05)
     own.wait()
     assert store.check(["graphmill/arrived/0"]) and not thread.join()
+    own.close()
+
+
+def test_a_machine_that_stood_still_blames_nobody(store, monkeypatch):
+    """The clock leaps by ten minutes between two looks, and no sign came meanwhile."""
+    thread, own = works(store, 5, 0.1), Meeting(store, 0, 2, silence=2.0, beat=0.05)
+    leaps = itertools.chain([0.0, 0.0, 0.0, 600.0], itertools.repeat(600.0))
+    leaping = SimpleNamespace(**vars(time) | {"monotonic": lambda: time.monotonic() + next(leaps)})
+    monkeypatch.setattr(meeting, "time", leaping)
+    own.wait()
+    thread.join()
+    monkeypatch.undo()
     own.close()
 
 
