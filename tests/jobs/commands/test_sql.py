@@ -220,7 +220,6 @@ def test_printing(store):
 INTERRUPTED = """
 import signal, sys
 from concurrent.futures import ThreadPoolExecutor
-from assets.storage.home import ROOT
 from assets.storage.store import Store
 from jobs.commands import sql
 
