@@ -35,13 +35,13 @@ from torch import Tensor
 
 from assets.sources.registry import config_class
 from assets.storage.store import Store
-from benchmarks.graphs import build_graph, open_paths
 from benchmarks.record import record
 from benchmarks.worker import Worker
 from kernels import _native
 from kernels.layers.aggregate import Reduce
 from kernels.sampling.sample import Sampler
 from kernels.types import BatchKey, Block, Stream
+from tests.graphs import build_graph, open_paths
 from trainers import ops
 from trainers.devices.malloc import keep_freed_memory
 

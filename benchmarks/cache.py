@@ -26,13 +26,13 @@ from assets.hotness.stage import HOTNESS
 from assets.sampling.config import SamplingConfig
 from assets.sources.registry import config_class
 from assets.storage.store import Store
-from benchmarks.graphs import OpenedGraph, build_graph
 from benchmarks.record import interleave, record
 from kernels.hotness.ranking import rank
 from kernels.rows.placement import Placement, place_rows
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
 from kernels.types import Array
+from tests.graphs import OpenedGraph, build_graph
 from trainers.batches.online import OnlineSource
 from trainers.batches.source import Batching
 from trainers.devices.link import Link

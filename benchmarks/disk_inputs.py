@@ -29,8 +29,8 @@ from assets.samples.stage import SAMPLES
 from assets.sources.registry import config_class
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
-from benchmarks.graphs import GraphArtifacts, OpenedGraph, build_graph
 from benchmarks.sampled_batches import Batches
+from tests.graphs import GraphArtifacts, OpenedGraph, build_graph
 
 THREADS, SEED = 2, 0
 SKEW = {"a": 0.57, "b": 0.19, "c": 0.19}  # Graph500's corners

@@ -34,8 +34,8 @@ from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from benchmarks.disk_inputs import home
-from benchmarks.graphs import GraphArtifacts, build_graph
 from benchmarks.record import record
+from tests.graphs import GraphArtifacts, build_graph
 from trainers.config import TrainTable
 from trainers.run import train_table
 

@@ -32,13 +32,13 @@ from assets.storage.version import version_of
 from benchmarks.disk_baselines import one_read_a_row
 from benchmarks.disk_bytes import check_ledger
 from benchmarks.disk_inputs import SKEW, THREADS, Case, build_case, draw_batches, drop_pages, home
-from benchmarks.graphs import GraphArtifacts
 from benchmarks.record import record
 from kernels.rows.aligned import BufferPool
 from kernels.rows.direct_io import PageReader, ReadExecution
 from kernels.rows.gather import gather_tiered
 from kernels.rows.pages import PAGE_BYTES
 from kernels.rows.slots import ELSEWHERE, Tiers
+from tests.graphs import GraphArtifacts
 from trainers.rows.chunk_loader import ChunkLoader, loader_reading
 
 QUICK = {"nodes": 50_000, "edges": 400_000, "features": 128, "classes": 16, "valid_ratio": 0.01} | SKEW

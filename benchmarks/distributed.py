@@ -37,12 +37,12 @@ from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from benchmarks.distributed_history import history_bytes
 from benchmarks.elsewhere import beside
-from benchmarks.graphs import GraphArtifacts, OpenedGraph, build_graph
 from benchmarks.record import interleave, ratio, record
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.part_plan import PartPlan
 from kernels.sampling.sample import Sampler
 from kernels.sampling.two_step import TwoStepSampler
+from tests.graphs import GraphArtifacts, OpenedGraph, build_graph
 from trainers.batches.batch import planned_batch
 from trainers.config import TrainConfig
 from trainers.executor import BatchGradient

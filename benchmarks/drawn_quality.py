@@ -27,8 +27,8 @@ from assets.sampling_tables.config import TablesExecution, tables_config
 from assets.sampling_tables.stage import SAMPLING_TABLES
 from assets.sources.registry import config_class
 from assets.storage.store import Store
-from benchmarks.graphs import build_graph
 from benchmarks.record import record
+from tests.graphs import build_graph
 from trainers.config import TrainTable
 
 SEEDS = 3

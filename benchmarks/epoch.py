@@ -19,12 +19,12 @@ import torch
 
 from assets.sources.registry import config_class
 from assets.storage.store import Store
-from benchmarks.graphs import OpenedGraph, build_graph, open_paths
 from benchmarks.record import interleave, ratio, record
 from benchmarks.worker import Worker
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
 from kernels.types import BatchKey, Block, Stream, Topology
+from tests.graphs import OpenedGraph, build_graph, open_paths
 from trainers.batches.online import OnlineSource
 from trainers.batches.source import Batching
 from trainers.config import TrainConfig

@@ -22,11 +22,11 @@ from assets.hotness.stage import HOTNESS
 from assets.sampling.config import SamplingConfig
 from assets.sources.registry import config_class
 from assets.storage.store import Store
-from benchmarks.graphs import build_graph
 from kernels.hotness.ranking import rank
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
 from kernels.types import Array
+from tests.graphs import build_graph
 from trainers.config import TrainTable
 from trainers.run import train_table
 from trainers.techniques.factored_settings import FactoredSettings

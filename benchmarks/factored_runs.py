@@ -15,7 +15,7 @@ from assets.sampling.config import SamplingConfig
 from assets.sources.registry import config_class
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
-from benchmarks.graphs import build_graph
+from tests.graphs import build_graph
 from trainers.config import TrainTable
 from trainers.run import train_table
 

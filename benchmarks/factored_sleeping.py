@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from assets.sampling.config import SamplingConfig
 from assets.sources.registry import config_class
 from assets.storage.store import Store
-from benchmarks.graphs import build_graph
+from tests.graphs import build_graph
 from trainers.config import TrainTable
 from trainers.factored import executors
 from trainers.factored.replica import Replica

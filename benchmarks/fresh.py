@@ -40,10 +40,10 @@ from assets.sources.registry import config_class
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from benchmarks.disk_inputs import home
-from benchmarks.graphs import GraphArtifacts, build_graph
 from benchmarks.record import record
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
+from tests.graphs import GraphArtifacts, build_graph
 from trainers.config import ModelConfig, TrainTable
 from trainers.devices.malloc import keep_freed_memory
 from trainers.rows.arena import HITS

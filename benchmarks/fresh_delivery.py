@@ -27,8 +27,8 @@ from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from benchmarks.elsewhere import beside
 from benchmarks.factored_runs import SKEW, epoch_seconds, weights
-from benchmarks.graphs import build_graph
 from benchmarks.record import record
+from tests.graphs import build_graph
 from trainers.config import TrainTable
 from trainers.devices.malloc import keep_freed_memory
 from trainers.run import train_table

@@ -32,8 +32,8 @@ from assets.sampling.config import SamplingConfig
 from assets.sources.registry import config_class
 from assets.storage.store import Store
 from benchmarks.disk_inputs import home
-from benchmarks.graphs import build_graph
 from benchmarks.record import record
+from tests.graphs import build_graph
 from trainers.config import TrainTable
 from trainers.run import train_table
 from trainers.techniques.fresh_settings import FreshSettings

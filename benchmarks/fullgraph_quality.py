@@ -31,9 +31,9 @@ from assets.partitions.stage import PARTITIONS
 from assets.pipeline.file import load_pipeline
 from assets.storage.store import Store
 from benchmarks.disk_inputs import home
-from benchmarks.graphs import GraphArtifacts, build_graph
 from benchmarks.quality import PUBLISHED, SPLITS, Published
 from benchmarks.record import RESULTS, record
+from tests.graphs import GraphArtifacts, build_graph
 from trainers.config import TrainTable
 from trainers.run import train_table
 

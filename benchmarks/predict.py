@@ -17,9 +17,9 @@ import numpy as np
 from assets.pipeline.file import load_pipeline
 from assets.sizes import parse_size
 from assets.storage.store import Store
-from benchmarks.graphs import GraphArtifacts, build_graph
 from benchmarks.record import record
 from kernels.types import Array, Topology
+from tests.graphs import GraphArtifacts, build_graph
 from trainers.config import TrainTable
 
 QUICK = {"nodes": 200_000, "edges": 1_600_000, "workspace": "128MiB"}

@@ -20,8 +20,8 @@ from typing import Any
 
 from assets.pipeline.file import load_pipeline
 from assets.storage.store import Store
-from benchmarks.graphs import build_graph
 from benchmarks.record import record
+from tests.graphs import build_graph
 from trainers.config import TrainTable
 
 

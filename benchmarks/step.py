@@ -25,12 +25,12 @@ from torch.nn.functional import cross_entropy
 from assets.sources.registry import config_class
 from assets.storage.store import Store
 from benchmarks.epoch import CONFIG, FANOUTS, THREADS, check_equality, dgl_graph, dgl_model
-from benchmarks.graphs import OpenedGraph, build_graph, open_paths
 from benchmarks.record import record
 from benchmarks.worker import Worker
 from kernels.rows.gather import gather
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
+from tests.graphs import OpenedGraph, build_graph, open_paths
 from trainers.devices.malloc import keep_freed_memory
 from trainers.models.build import build_model
 from trainers.models.layer import StepRandom

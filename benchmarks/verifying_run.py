@@ -24,9 +24,9 @@ from assets.sources.registry import config_class
 from assets.storage import artifact, verified
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
-from benchmarks.graphs import GraphArtifacts, build_graph
 from jobs.definitions import execution_of
 from jobs.runs.training import training_steps
+from tests.graphs import GraphArtifacts, build_graph
 from trainers.config import TrainTable
 from trainers.run import train_table
 

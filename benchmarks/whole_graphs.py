@@ -13,10 +13,10 @@ from assets.partitions.config import PartitionsConfig
 from assets.partitions.metis import metis_parts
 from assets.sources.registry import config_class
 from assets.storage.store import Store
-from benchmarks.graphs import build_graph
 from kernels.graph.csc import build_csc
 from kernels.graph.generate import rmat_edges, sbm_edges
 from kernels.types import Array, Topology
+from tests.graphs import build_graph
 
 DATA = "GRAPHMILL_TEST_DATA"
 

@@ -20,9 +20,9 @@ import numpy as np
 
 from assets.pipeline.file import load_pipeline
 from assets.storage.store import Store
-from benchmarks.graphs import build_graph
 from benchmarks.predict import CHILD
 from benchmarks.record import record
+from tests.graphs import build_graph
 from trainers.config import TrainTable
 
 QUICK, FULL = {"nodes": 3_000, "features": 1_000}, {"nodes": 30_000, "features": 8_000}

@@ -27,12 +27,12 @@ from assets.sources.registry import config_class
 from assets.storage.collect import collect, find_garbage
 from assets.storage.refused import refusal
 from assets.storage.store import Store
-from benchmarks import graphs
 from jobs.cli import main
 from jobs.launch import CRASHED, _raise_failures
 from jobs.runs import guard
 from jobs.runs.instance import SETTINGS, open_instance
 from kernels.errors import InputError
+from tests import graphs
 from tests.adversary import workshop
 from tests.adversary.privileges import graphmill_without_rights
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage

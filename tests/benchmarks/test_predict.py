@@ -7,8 +7,8 @@ import pytest
 
 from assets.pipeline.file import load_pipeline
 from assets.storage.store import Store
-from benchmarks.graphs import build_graph
 from benchmarks.predict import LARGEST_ERROR, RECIPE, check, compared_nodes
+from tests.graphs import build_graph
 from trainers.config import TrainTable
 from trainers.predict import predict_table
 from trainers.run import train_table

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from assets.sources.registry import config_class
 from assets.storage.store import Store
-from benchmarks.graphs import build_graph
+from tests.graphs import build_graph
 from tests.kernels.graphs import random_topology
 from tests.trainers.chunks.passed import KernelSteps, cut, made_model, uncut
 from tests.trainers.chunks.test_whole_pass import MODES, assert_near

@@ -8,8 +8,8 @@ from assets.building.stage import Summary
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.version import version_of
-from benchmarks.graphs import GraphArtifacts, OpenedGraph
 from kernels.types import Topology
+from tests.graphs import GraphArtifacts, OpenedGraph
 
 
 def random_topology(num_nodes: int, num_edges: int, seed: int, rename: np.ndarray | None = None) -> Topology:

@@ -18,9 +18,9 @@ from assets.shards.config import ShardsConfig, ShardsExecution
 from assets.shards.stage import SHARDS
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
-from benchmarks.graphs import GraphArtifacts
 from tests.assets.packed_chunks.packed import Packed
 from tests.assets.sampling_tables.tables import with_tables
+from tests.graphs import GraphArtifacts
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs, resolve
 from trainers.config import TrainTable

@@ -19,7 +19,7 @@ from assets.graph.stage import GRAPH, GraphExecution
 from assets.sources.registry import TableConfig, config_class
 from assets.storage.store import Store
 from assets.storage.table import FeatureTable
-from benchmarks.graphs import GraphArtifacts
+from tests.graphs import GraphArtifacts
 
 COMPARED = ("indptr", "indices", "in_degree", "out_degree", "labels", "train_ids", "valid_ids", "test_ids")
 

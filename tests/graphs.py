@@ -1,4 +1,4 @@
-"""Graphs with their features: both artifacts, built in one pass and opened as one object, for benchmarks and tests."""
+"""Graphs with their features: both artifacts, built in one pass and opened as one object, for tests and benchmarks."""
 
 from __future__ import annotations
 
