@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from assets.building.stage import Progress
@@ -26,6 +25,7 @@ from trainers.devices.protocol import Device
 from trainers.executor import Executor
 from trainers.learning_rate import rate_factor
 from trainers.models.own import Model
+from trainers.optimiser import make_adam
 from trainers.ranks.group import ALONE, Ranks
 from trainers.record.epoch_lines import EpochLines
 from trainers.record.ledger import Ledger, Line
@@ -83,7 +83,7 @@ class Loop:
         self.model, self.executor, self.config, self.timeline = model, executor, config, timeline or Timeline()
         self.plan, self.evaluate, self.ledger, self.progress = plan, evaluate, ledger, progress
         self.checkpoint_path, self.version, self.checkpoint_steps = checkpoint_path, version, checkpoint_steps
-        self.optimiser = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        self.optimiser = make_adam(model.parameters(), config.lr, config.weight_decay)
         self.state = RunState()
         self.best: dict[str, Tensor] = {}
         self.device, self.bounded, self.ranks = device or LogicalDevice(), bounded, ranks

@@ -23,6 +23,7 @@ from trainers.devices.logical import LogicalDevice
 from trainers.models.build import build_model
 from trainers.models.layer import StepRandom
 from trainers.models.own import dtype_of
+from trainers.optimiser import make_adam
 from trainers.record.ledger import Ledger
 from trainers.rows.source import FeatureSource, RowIds
 
@@ -72,7 +73,7 @@ def _step(
     blocks = sampler.sample(replace(item.key, stream=Stream.PROBE), item.seeds, transpose=model.transpose)
     attach_weights(blocks, graph.topology, model.edge_weight)
     device.adopt(model.parameters(), "parameters")
-    optimiser = torch.optim.Adam(model.parameters(), lr=train.lr)
+    optimiser = make_adam(model.parameters(), train.lr)
     x = device.alloc((blocks[0].num_src, features.width), dtype_of(model), "inputs")
     features.gather(RowIds(blocks[0].src_ids), x, Ledger())
     with device.active():
