@@ -1,5 +1,6 @@
 # make demo   sets everything up, trains on a real graph, prints a leaderboard
-# make test   sets everything up, runs the tests
+# make test   sets everything up, runs the tests; what fails runs once more, alone, and is FLAKY if it passes (STRICT=1: fails)
+# make test-slow   the long forms of tests, each with what it alone covers
 # make adversary MINUTES=60   attacks the store, the steps and the command line, and prints what became of it
 # make ui     opens the web UI on this machine (prints the address)
 PYTHON ?= python3.11
@@ -8,50 +9,67 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 # The same with what tests, checks and benchmarks need besides: a demo downloads none of it.
 READY_DEV := $(VENV)/.ready-dev
+TOOLS := $(VENV)/.tools
+BUILT := $(VENV)/.built
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SOURCES := pyproject.toml constraints.txt setup.py
-NATIVE := $(wildcard kernels/native/*/*.cpp kernels/native/*/*.h)
+NATIVE := setup.py $(wildcard kernels/native/*/*.cpp kernels/native/*/*.h)
 # A process a core, which takes whole files of tests: tests of a file share what they prepare.
-PYTEST_ARGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+PYTEST_ARGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 4
 
-.PHONY: setup demo ui test check docs bench adversary clean
-setup: $(READY_DEV)
+.PHONY: setup demo ui test test-slow check docs bench adversary clean
+setup: $(READY_DEV) $(BUILT)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(READY): $(BIN)/python $(SOURCES) $(NATIVE)
-	$(INSTALL) -e .
-	touch $(READY)
+# What builds the native module; an environment of pip's own for it would be downloaded anew at every build.
+$(TOOLS): $(BIN)/python
+	$(INSTALL) "setuptools>=77" "pybind11>=3"
+	touch $@
 
-$(READY_DEV): $(BIN)/python $(SOURCES) $(NATIVE)
-	$(INSTALL) -e ".[dev,dgl]"
-	touch $(READY) $(READY_DEV)
+# From objects in build/: what has not changed is not compiled again.
+$(BUILT): $(TOOLS) $(NATIVE)
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	touch $@
 
-demo: $(READY)
+$(READY): $(TOOLS) $(SOURCES) | $(BUILT)
+	$(INSTALL) --no-build-isolation -e .
+	touch $@
+
+$(READY_DEV): $(TOOLS) $(SOURCES) | $(BUILT)
+	$(INSTALL) --no-build-isolation -e ".[dev,dgl]"
+	touch $(READY) $@
+
+demo: $(READY) $(BUILT)
 	$(BIN)/graphmill demo
 
-ui: $(READY)
+ui: $(READY) $(BUILT)
 	$(BIN)/graphmill ui
 
-test: $(READY_DEV)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+STRICT ?=
+RUN_TESTS = $(BIN)/python -m tests.rerun $(if $(filter-out 0,$(STRICT)),--strict) --
+test: $(READY_DEV) $(BUILT)
+	$(RUN_TESTS) $(PYTEST_ARGS)
 
-check: $(READY_DEV)
+test-slow: $(READY_DEV) $(BUILT)
+	$(RUN_TESTS) $(PYTEST_ARGS) -m slow
+
+check: $(READY_DEV) $(BUILT)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-docs: $(READY_DEV)
+docs: $(READY_DEV) $(BUILT)
 	$(BIN)/python -m tests.docs.cli_page
 
 MINUTES ?= 60
 KINDS ?=
 SEED ?= 1
-adversary: $(READY_DEV)
+adversary: $(READY_DEV) $(BUILT)
 	$(BIN)/python -m tests.adversary --minutes $(MINUTES) --seed $(SEED) $(KINDS)
 
-bench: $(READY_DEV)
+bench: $(READY_DEV) $(BUILT)
 	$(BIN)/python -m benchmarks --quick
 
 clean:

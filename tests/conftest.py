@@ -1,10 +1,15 @@
-"""`pytest -m gpu` runs the tests that need a CUDA device, and fails when none of them ran; otherwise they are skipped, visibly.
+"""How tests are dealt to processes, and what a run says about marked tests at its end.
+
+`pytest -m gpu` runs the tests that need a CUDA device, and fails when none of them ran; otherwise they are skipped, visibly. `pytest -m
+slow` ends with the list of what slow tests cover alone: each says it in its mark.
 
 Nothing heavy is imported here: on a GPU machine the kernels' tests run beside NumPy, torch and CuPy alone.
 """
 
 import re
+from collections import Counter, defaultdict
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -15,7 +20,11 @@ with suppress(ModuleNotFoundError):  # a GPU machine need not have it
     settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("busy machine")
 
+SHARED = "tests/jobs/served/"
+"""A folder whose files share one server, so one process takes all of them."""
+
 PASSED = pytest.StashKey[list[str]]()
+COVERED = "covered by this slow test alone"
 
 
 def asked_for_gpu(config: pytest.Config) -> bool:
@@ -31,10 +40,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # Files that take long come first, so that no process is left alone with one of them at the end (`make test` deals files to several).
     first = {item.path for item in items if item.get_closest_marker("first")}
     items.sort(key=lambda item: item.path not in first)
+    for item in items:
+        slow = item.get_closest_marker("slow")
+        if slow and not slow.args:
+            raise pytest.UsageError(f"{item.nodeid}: say in its mark what it covers alone: pytest.mark.slow(TEXT)")
+        if slow:
+            item.user_properties.append((COVERED, slow.args[0]))
     if not asked_for_gpu(config):
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device; `pytest -m gpu` runs it"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Deals whole files to processes, as `--dist loadfile` does, and the files that share a server together."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadServedTogether(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return SHARED if nodeid.startswith(SHARED) else super()._split_scope(nodeid)
+
+    return LoadServedTogether(config, log) if config.option.dist == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -60,3 +87,14 @@ def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
             else "-m gpu was asked for and no test ran on a CUDA device",
             red=not passed,
         )
+    reports = [report for found in terminalreporter.stats.values() for report in found if hasattr(report, "when")]
+    covered: dict[str, Counter[str]] = defaultdict(Counter)
+    for report in reports:
+        text = dict(getattr(report, "user_properties", ())).get(COVERED)
+        if text and (report.when == "call" or not report.passed):
+            covered[text][report.outcome] += 1
+    if covered:
+        terminalreporter.section("covered by slow tests alone")
+    for text, outcomes in sorted(covered.items()):
+        told = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
+        terminalreporter.write_line(f"{told:>12}  {text}")

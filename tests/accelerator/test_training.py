@@ -179,7 +179,13 @@ EMBEDDINGS = [
 
 @pytest.mark.parametrize(
     ("model", "settings", "memory"),
-    [*EMBEDDINGS[:2], *(pytest.param(*each, marks=pytest.mark.slow) for each in EMBEDDINGS[2:])],
+    [
+        *EMBEDDINGS[:2],
+        *(
+            pytest.param(*each, marks=pytest.mark.slow("more models and settings of embeddings on a device"))
+            for each in EMBEDDINGS[2:]
+        ),
+    ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_embeddings_of_earlier_steps_are_looked_up_and_pruned_on_the_device(

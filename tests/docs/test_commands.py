@@ -37,7 +37,7 @@ COMMANDS = [
 SHIPPED = {path.stem for path in (ROOT / "jobs" / "pipelines").glob("*.toml")}
 ENVIRONMENT = {"DAGSTER_HOME", "GRAPHMILL_HOME", "GRAPHMILL_PIPELINES", "GRAPHMILL_TEST_DATA"}
 NOT_RUN = {
-    "ui": "serves until it is stopped; tests/jobs/test_server.py runs it",
+    "ui": "serves until it is stopped; tests/jobs/served/test_server.py runs it",
     "demo": "takes a minute; `make demo` is run by itself",
 }
 """Commands of graphmill whose options alone are checked."""
@@ -185,7 +185,7 @@ def check_make(command: Command, example: SimpleNamespace) -> None:
 
 
 def check_pytest(command: Command, example: SimpleNamespace) -> None:
-    markers = {each.partition(":")[0] for each in project()["tool"]["pytest"]["ini_options"]["markers"]}
+    markers = {re.split("[(:]", each)[0] for each in project()["tool"]["pytest"]["ini_options"]["markers"]}
     words = list(command.words[1:])
     while words:
         word = words.pop(0)
@@ -205,7 +205,7 @@ def check_pip(command: Command, example: SimpleNamespace) -> None:
 def check_dagster(command: Command, example: SimpleNamespace) -> None:
     """A job is not launched, since its run would wait for the daemon of a running UI; definitions are loaded.
 
-    tests/jobs/test_server.py launches one, and materialises an asset as the page says.
+    tests/jobs/served/test_server.py launches one, and materialises an asset as the page says.
     """
     words = list(command.words)
     if words[1:3] == ["asset", "materialize"]:

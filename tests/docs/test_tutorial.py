@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import forks
 from tests.docs.pages import ROOT, WALKED, fences
+from tests.e2e.commands import COMMAND
 
 pytestmark = pytest.mark.first
 
@@ -51,20 +53,18 @@ def run(command: str, folder: Path) -> str:
     if command in NOT_RUN:
         return ""
     words = command.split()
-    program = {"graphmill": ["-c", "from jobs.cli import main; main()"], "python": []}[words[0]]
+    assert words[0] in ("graphmill", "python"), command
     hidden = {"GRAPHMILL_HOME", "DAGSTER_HOME", "GRAPHMILL_PIPELINES"}
     variables = {key: value for key, value in os.environ.items() if key not in hidden}
-    done = subprocess.run(
-        [sys.executable, *program, *words[1:]],
-        cwd=folder,
-        env=variables | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}"
-    return done.stdout.replace(f"{folder.resolve()}/", "")
+    variables["PYTHONPATH"] = str(ROOT)
+    if words[0] == "graphmill":
+        done = forks.run([*COMMAND[1:], *words[1:]], cwd=folder, env=variables, imports=forks.COMMANDS)
+    else:
+        program = [sys.executable, *words[1:]]
+        done = subprocess.run(program, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, f"{command}\n{said}"
+    return said.replace(f"{folder.resolve()}/", "")
 
 
 def plain(text: str) -> str:

@@ -18,42 +18,20 @@ from kernels.errors import InputError
 from tests.assets.storage.damage import flip
 from tests.e2e.commands import ROOT, environment
 from tests.e2e.test_bare_machine import BARE
+from tests.recipes import PACKED, recipe
 from trainers.config import TrainTable
 
 pytestmark = pytest.mark.first
 
-RECIPE = """
-[graph]
-source = "npz"
-path = "${RAW_OF_THE_BUNDLE}/graph.npz"
-[sampling]
-fanouts = [3, 3]
-batch_size = 32
-reuse = 1
-[hotness]
-policy = "presample"
-rounds = 1
-[samples]
-[memory]
-device = "10%"
-host = "20%"
-disk = "9x"
-[cache_plan]
-[packed]
-[[train]]
-name = "disk"
-trainer = "disk"
-layers = 2
-hidden = 4
-epochs = 2
-[[train]]
-name = "online"
-layers = 2
-hidden = 4
-epochs = 2
-[schedule]
-cron = "@daily"
-"""
+SMALL = {"layers": 2, "hidden": 4, "epochs": 2}
+RECIPE = recipe(
+    {"name": "disk", "trainer": "disk"} | SMALL,
+    {"name": "online"} | SMALL,
+    graph={"source": "npz", "path": "${RAW_OF_THE_BUNDLE}/graph.npz"},
+    sampling={"fanouts": [3, 3], "batch_size": 32, "reuse": 1},
+    schedule={"cron": "@daily"},
+    **PACKED,
+)
 
 
 @pytest.fixture(scope="module")

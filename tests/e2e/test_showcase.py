@@ -47,7 +47,13 @@ def run_command(path: Path, home: Path) -> None:
 
 
 @pytest.mark.first
-@pytest.mark.parametrize("run", [train_here, pytest.param(run_command, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "run",
+    [
+        train_here,
+        pytest.param(run_command, marks=pytest.mark.slow("the pipeline by one command, each training a process")),
+    ],
+)
 def test_its_models_are_equal_and_moved_what_they_say(tmp_path: Path, run: Callable[[Path, Path], None]) -> None:
     text = SHIPPED.read_text()
     for old, new in SMALLER.items():

@@ -12,8 +12,8 @@ from assets.storage.store import Store
 from jobs.runs.instance import open_instance
 from jobs.runs.slot import slot_holders
 from tests.e2e.commands import COMMAND, environment, graphmill
-from tests.jobs.recipes import write_tiny
 from tests.jobs.runs.processes import wait_for
+from tests.recipes import write_tiny
 
 
 def start(home: Path, path: Path) -> subprocess.Popen[str]:

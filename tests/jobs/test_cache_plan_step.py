@@ -7,7 +7,7 @@ from assets.pipeline.file import load_pipeline
 from assets.pipeline.steps import recipe_hash
 from jobs.launch import Launch, launch
 from kernels.errors import InputError
-from tests.jobs.recipes import write_tiny
+from tests.recipes import write_tiny
 from trainers.config import TrainTable
 
 MEMORY = '[memory]\ndevice = "10%"\nhost = "10%"\ndisk = "50x"\n'

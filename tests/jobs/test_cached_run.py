@@ -13,8 +13,8 @@ from jobs.definitions import build_defs
 from jobs.launch import Launch, launch
 from jobs.runs.instance import open_instance
 from kernels.errors import InputError
-from tests.jobs.recipes import load_tiny, write_tiny
 from tests.jobs.test_launch import _materializations, no_home  # noqa: F401
+from tests.recipes import load_tiny, write_tiny
 from trainers.config import TrainTable
 
 pytestmark = pytest.mark.first

@@ -16,7 +16,7 @@ from assets.storage.store import Store
 from jobs.definitions import build_defs, read_pipelines
 from jobs.runs.children import ROOT
 from kernels.errors import InputError
-from tests.jobs.recipes import load_tiny, write_tiny
+from tests.recipes import load_tiny, write_tiny
 from trainers.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS
 from trainers.recipe import ModelRecipe
 

@@ -17,8 +17,8 @@ from jobs.operations.size import is_big
 from jobs.runs.children import ROOT
 from jobs.runs.instance import open_instance
 from kernels.errors import InputError
-from tests.jobs.recipes import load_tiny, write_tiny
 from tests.jobs.runs.processes import stubborn_pids, wait_for, wait_until_gone
+from tests.recipes import load_tiny, write_tiny
 
 pytestmark = pytest.mark.first
 

@@ -1,54 +1,31 @@
 """A pipeline with all stages, after one value of its tables changed: what is built again, and what stays valid."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
+from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import load_pipeline
+from assets.pipeline.steps import Versions, recipe_hash
 from jobs.launch import Launch, launch
+from jobs.runs.training import training_steps
 from tests.assets.sources.own_data import Drawn, edge_frame, node_frame
+from tests.recipes import PACKED, recipe
 from trainers.config import TrainTable
 
 pytestmark = pytest.mark.first
 
-RECIPE = """
-[graph]
-source = "edges"
-edges = "edges.parquet"
-nodes = "nodes.parquet"
-features = "f*"
-label_column = "y"
-SPLIT
-[features]
-dtype = "float16"
-[sampling]
-fanouts = [3, 3]
-batch_size = 16
-reuse = 1
-[hotness]
-policy = "presample"
-rounds = 1
-[samples]
-[memory]
-device = "10%"
-host = "20%"
-disk = "9x"
-[cache_plan]
-[packed]
-[[train]]
-name = "online"
-layers = 2
-hidden = 4
-epochs = 1
-[[train]]
-name = "disk"
-trainer = "disk"
-layers = 2
-hidden = 4
-epochs = 1
-"""
+TRAIN = {"layers": 2, "hidden": 4, "epochs": 1}
+TABLES: dict[str, Any] = {
+    "features": {"dtype": "float16"},
+    "sampling": {"fanouts": [3, 3], "batch_size": 16, "reuse": 1},
+    **PACKED,
+}
 STAGES = ("graph", "features", "hotness", "budgets", "samples", "cache_plan", "packed_chunks", "online", "disk")
 MODELS = {"online", "disk"}
 OF_FEATURES = {"features", "budgets", "cache_plan", "packed_chunks", *MODELS}
@@ -61,17 +38,29 @@ def no_home(monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", "unset-by-the-test")
 
 
-@pytest.fixture(scope="module")
-def built(request, tmp_path_factory):
-    """Tables, a pipeline over them, and a home with all of its artifacts."""
-    folder, graph = tmp_path_factory.mktemp("refresh"), Drawn(num_nodes=200, num_edges=900, width=40)
-    edge_frame(graph).write_parquet(folder / "edges.parquet")
-    node_frame(graph).write_parquet(folder / "nodes.parquet")
-    split = 'split_column = "part"' if request.param == "split_column" else ""
-    (folder / "mine.toml").write_text(RECIPE.replace("SPLIT", split))
-    assert set(run(folder).values()) == {"built"}
-    assert set(run(folder).values()) == {"reused"}
-    return folder, request.param
+def write(folder: Path, form: str) -> Path:
+    """Writes tables and a pipeline over them; returns the folder."""
+    drawn = Drawn(num_nodes=200, num_edges=900, width=40)
+    edge_frame(drawn).write_parquet(folder / "edges.parquet")
+    node_frame(drawn).write_parquet(folder / "nodes.parquet")
+    graph = {
+        "source": "edges",
+        "edges": "edges.parquet",
+        "nodes": "nodes.parquet",
+        "features": "f*",
+        "label_column": "y",
+    }
+    graph |= {"split_column": "part"} if form == "split_column" else {}
+    trains = {"name": "online"} | TRAIN, {"name": "disk", "trainer": "disk"} | TRAIN
+    (folder / "mine.toml").write_text(recipe(*trains, graph=graph, **TABLES))
+    return folder
+
+
+def versions(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Returns step -> the versions that it would have now."""
+    pipeline, known = load_pipeline(folder / "mine.toml", TrainTable), Versions()
+    data = preprocessing_steps(pipeline, folder / "home")
+    return {step.name: known.of(step) for step in [*data, *training_steps(pipeline, data)]}
 
 
 def run(folder: Path) -> dict[str, str]:
@@ -104,37 +93,58 @@ CHANGES = {
 }
 
 
-CASES = [
-    # How splits are made tells for labels only.
-    pytest.param(form, change, marks=[pytest.mark.slow] if form == "drawn split" and change != "a label" else [])
-    for form in ("split_column", "drawn split")
-    for change in CHANGES
-]
-
-
-@pytest.mark.parametrize(("built", "change"), CASES, indirect=["built"])
-def test_a_change_rebuilds_what_it_decides_and_nothing_else(built, change):
-    folder, form = built
+@contextmanager
+def changed(folder: Path, form: str, change: str) -> Iterator[set[str]]:
+    """Changes one value in a table for a while; yields the steps that depend on it."""
     file, columns, with_splits, with_drawn_splits = CHANGES[change]
     path = folder / f"{file}.parquet"
     before = path.read_bytes()
     pl.read_parquet(path).with_columns(**columns).write_parquet(path)
     try:
-        found = run(folder)
+        yield with_splits if form == "split_column" else with_drawn_splits
     finally:
         path.write_bytes(before)
-    rebuilt = with_splits if form == "split_column" else with_drawn_splits
-    assert {name for name, what in found.items() if what == "built"} == rebuilt
-    assert set(run(folder).values()) == {"reused"}
 
 
-@pytest.mark.parametrize("built", ["split_column", "drawn split"], indirect=True)
-def test_keys_of_labels_and_features_mark_no_sample_as_changed(built):
+FORMS = ("split_column", "drawn split")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_change_gives_new_versions_to_what_it_decides_and_nothing_else(tmp_path, form, change):
+    folder = write(tmp_path, form)
+    before = versions(folder)
+    assert set(before) == set(STAGES)
+    with changed(folder, form, change) as wanted:
+        now = versions(folder)
+    assert {name for name in STAGES if now[name] != before[name]} == wanted
+    assert versions(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("form", "changes"),
+    [
+        ("split_column", ["a label"]),
+        *(
+            pytest.param(form, list(CHANGES), marks=pytest.mark.slow("runs of whole pipelines after every change"))
+            for form in FORMS
+        ),
+    ],
+)
+def test_a_run_builds_what_has_a_new_version_and_nothing_else(tmp_path, form, changes):
+    folder = write(tmp_path, form)
+    assert set(run(folder).values()) == {"built"}
+    for change in changes:
+        with changed(folder, form, change) as wanted:
+            found = run(folder)
+        assert {name for name, what in found.items() if what == "built"} == wanted, change
+        assert set(run(folder).values()) == {"reused"}, change
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_keys_of_labels_and_features_mark_no_sample_as_changed(tmp_path, form):
     """What the UI shows as unsynced after an edit of the file is what would be built again."""
-    from assets.pipeline.data_steps import preprocessing_steps
-    from assets.pipeline.steps import recipe_hash
-
-    folder, form = built
+    folder = write(tmp_path, form)
     text = (folder / "mine.toml").read_text()
 
     def hashes(old: str, new: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from assets.storage.store import Store
 from jobs.launch import Launch, launch
 from jobs.runs.training import training_steps
 from kernels.errors import InputError
-from tests.jobs.recipes import write_tiny
+from tests.recipes import write_tiny
 from trainers.config import TrainTable
 
 pytestmark = pytest.mark.first

@@ -12,7 +12,7 @@ from assets.sources.registry import GENERATORS
 from assets.storage.store import Store
 from jobs.runs.training import training_steps
 from kernels.errors import InputError
-from tests.jobs.recipes import load_tiny, write_tiny
+from tests.recipes import load_tiny, write_tiny
 from trainers.config import TrainTable
 
 

@@ -29,27 +29,10 @@ from jobs.operations.difference import find_difference
 from jobs.runs.instance import open_instance
 from jobs.runs.training import training_steps
 from kernels.errors import InputError
+from tests.recipes import recipe
 from trainers.config import TrainTable
 
 SPLITS = 3
-TEXT = """
-[graph]
-source = "npz"
-path = "graph.npz"
-split = {split}
-
-[sampling]
-fanouts = [4]
-batch_size = 32
-
-[hotness]
-
-[[train]]
-name = "sage"
-layers = 1
-epochs = 2
-seeds = [3, 4]
-"""
 
 
 def write(folder: Path, split: str) -> Path:
@@ -65,7 +48,13 @@ def write(folder: Path, split: str) -> Path:
     labels = np.arange(90) % 3
     x = rng.normal(size=(90, 6)).astype(np.float32) + labels[:, None]
     np.savez(folder / "graph.npz", edge_index=rng.integers(0, 90, (2, 400)), x=x, y=labels, **masks)
-    (folder / "mine.toml").write_text(TEXT.format(split=split))
+    text = recipe(
+        {"name": "sage", "layers": 1, "epochs": 2, "seeds": [3, 4]},
+        graph={"source": "npz", "path": "graph.npz", "split": json.loads(split)},
+        sampling={"fanouts": [4], "batch_size": 32},
+        hotness={},
+    )
+    (folder / "mine.toml").write_text(text)
     return folder / "mine.toml"
 
 

@@ -19,9 +19,9 @@ from jobs.commands.ui import WORKSPACE
 from tests.e2e.commands import graphmill
 from tests.e2e.test_showcase import SHIPPED, SMALLER
 from tests.jobs.browser import Page, find_browser
-from tests.jobs.recipes import write_tiny
 from tests.jobs.runs.processes import wait_for
 from tests.jobs.server import Server
+from tests.recipes import write_tiny
 
 BROWSER = find_browser()
 pytestmark = [

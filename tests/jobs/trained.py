@@ -6,7 +6,7 @@ from pathlib import Path
 
 from assets.storage.store import Store
 from tests.assets.sources.own_data import build_config
-from tests.jobs.recipes import load_tiny
+from tests.recipes import load_tiny
 from trainers.run import train_table
 
 

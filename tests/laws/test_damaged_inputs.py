@@ -86,7 +86,7 @@ def test_drawn_files(packed: Packed, tmp_path: Path) -> None:
     assert all(each["mapped"] == each["memory"] == "refused" for each in outcomes[: len(known)])
 
 
-@pytest.mark.slow
+@pytest.mark.slow("three flipped bits in every file that a training reads")
 def test_every_file(packed: Packed, tmp_path: Path) -> None:
     draw = random.Random(2)
     outcomes = attack(packed, tmp_path, files(packed) * 3, draw)

@@ -123,7 +123,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(
         assert content(resumed) == content(straight)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("kill -9 and resume of weighted sampling and of walks, online and from disk")
 @pytest.mark.parametrize("name", DRAWN)
 def test_kill_and_resume_gives_the_same_model(tmp_path: Path, name: str) -> None:
     """Law 5: killed at drawn events, from disk as online."""

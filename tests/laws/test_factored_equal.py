@@ -60,7 +60,7 @@ def test_weights_losses_and_ledger_are_those_of_one_model(tmp_path: Path) -> Non
     assert_equal(tmp_path / "gat", [(2, 3, 4, True)], model="gat", heads=2, norm="layer", threads=2)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("every number of samplers and trainers, with batch norm and for GCN")
 @pytest.mark.parametrize("options", [{"norm": "batch"}, {"model": "gcn"}], ids=["sage", "gcn"])
 def test_weights_are_those_of_one_model_at_every_number_of_executors(tmp_path: Path, options: dict[str, Any]) -> None:
     assert_equal(tmp_path, EVERY, **options)

@@ -67,7 +67,7 @@ def test_drawn_graphs_and_cuts(data):
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.slow("all parts, chunks, modes, devices and dtypes of each model with 2 to 4 layers")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("layers", [2, 3, 4])
 def test_the_whole_matrix(model, layers):

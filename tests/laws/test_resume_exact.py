@@ -4,13 +4,13 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from assets.storage.store import Store
+from tests import forks
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import content
@@ -33,8 +33,8 @@ def run_child(
     ways = {"disk": disk, "device": device, "cached": cached, "whole": whole, "fresh": fresh, "factored": factored}
     way = way or next((name for name, chosen in ways.items() if chosen), "plain")
     how = ["resume" if resume else "anew", way]
-    command = [sys.executable, "-m", "tests.laws.train_child", str(home), str(kill_at), *how]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    words = ["-m", "tests.laws.train_child", str(home), str(kill_at), *how]
+    return forks.run(words, cwd=ROOT, imports=("tests.laws.train_child", "trainers.stage"), timeout=120)
 
 
 def model_content(home: Path) -> dict[str, str]:

@@ -206,7 +206,10 @@ def wide_graph(folder: Path, num_nodes: int, width: int) -> tuple[Topology, Mapp
 
 @pytest.mark.parametrize(
     ("num_nodes", "width", "workspace"),
-    [(1500, 500, 1 << 20), pytest.param(30_000, 8000, 512 << 20, marks=pytest.mark.slow)],
+    [
+        (1500, 500, 1 << 20),
+        pytest.param(30_000, 8000, 512 << 20, marks=pytest.mark.slow("30,000 rows of 8,000 columns in 512 MiB")),
+    ],
 )
 def test_wide_rows_are_projected_once_within_the_workspace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_nodes: int, width: int, workspace: int

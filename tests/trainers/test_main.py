@@ -14,26 +14,16 @@ from assets.graph.stage import GRAPH
 from assets.pipeline.file import load_pipeline
 from assets.storage.store import Store
 from tests.assets.sources.own_data import build_config
+from tests.recipes import recipe, sbm
 from trainers.__main__ import main
 from trainers.config import TrainTable
 
 ROOT = Path(__file__).parent.parent.parent
-RECIPE = """
-[graph]
-source = "sbm"
-nodes = 200
-edges = 1000
-features = 4
-classes = 2
-[sampling]
-fanouts = [3]
-batch_size = 64
-[[train]]
-name = "sage"
-layers = 1
-hidden = 4
-epochs = 1
-"""
+RECIPE = recipe(
+    {"name": "sage", "layers": 1, "hidden": 4, "epochs": 1},
+    graph=sbm(nodes=200, edges=1000, features=4, classes=2),
+    sampling={"fanouts": [3], "batch_size": 64},
+)
 
 
 @pytest.fixture

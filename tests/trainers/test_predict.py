@@ -15,6 +15,7 @@ from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 from tests.assets.storage.damage import flip
+from tests.recipes import recipe
 from trainers.config import TrainTable
 from trainers.evaluate import ExactRange, exact_ranges, infer_exact
 from trainers.page import MODEL_PAGE
@@ -22,25 +23,12 @@ from trainers.predict import ROW_GROUP, predict_table, predicted_frames
 from trainers.rows.source import MemorySource
 from trainers.run import train_table
 
-RECIPE = """
-[graph]
-source = "npz"
-path = "mine.npz"
-
-[sampling]
-fanouts = [5, 5]
-batch_size = 256
-
-[[train]]
-name = "sage"
-hidden = 16
-epochs = 2
-norm = "batch"
-seeds = [3, 4]
-
-[[train]]
-name = "other"
-"""
+RECIPE = recipe(
+    {"name": "sage", "hidden": 16, "epochs": 2, "norm": "batch", "seeds": [3, 4]},
+    {"name": "other"},
+    graph={"source": "npz", "path": "mine.npz"},
+    sampling={"fanouts": [5, 5], "batch_size": 256},
+)
 NODES = ROW_GROUP + 100
 
 

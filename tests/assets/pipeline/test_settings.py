@@ -7,7 +7,7 @@ import pytest
 from assets.pipeline.file import load_pipeline
 from assets.pipeline.settings import with_settings
 from kernels.errors import InputError
-from tests.jobs.recipes import TINY, write_tiny
+from tests.recipes import TINY, write_tiny
 from trainers.config import TrainTable
 
 TEXT = TINY.format(name="tiny")

@@ -189,7 +189,7 @@ def test_only_features_read_the_entries(tmp_path: Path) -> None:
     assert not {"entry_columns", "num_features", "feature_entries"} & canonical(without).keys()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("entries beyond the memory limit: 30 million within 256 MiB")
 def test_entries_beyond_the_memory_limit_take_what_the_formula_says(tmp_path: Path) -> None:
     """30 million entries, shuffled, are 480 MB of staged rows; the limit is 256 MiB."""
     nodes, features, limit = 200_000, 500, 256 << 20

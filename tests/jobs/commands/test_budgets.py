@@ -9,7 +9,7 @@ from assets.storage.store import Store
 from jobs.commands.budgets import print_budgets
 from kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
-from tests.jobs.recipes import load_tiny
+from tests.recipes import load_tiny
 
 GIB = 1 << 30
 

@@ -15,7 +15,7 @@ from jobs.commands.chunks import print_chunks
 from kernels.chunks.counts import cost
 from kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
-from tests.jobs.recipes import load_tiny, write_tiny
+from tests.recipes import load_tiny, write_tiny
 from trainers.config import TrainTable
 
 TABLES = '[partitions]\nmethod = "range"\nparts = 2\n\n[chunks]\nchunks_per_part = 3\n\n[sampling]\n'

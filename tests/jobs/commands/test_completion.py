@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.recipes import write_tiny
+from tests.recipes import write_tiny
 
 
 @pytest.mark.parametrize(

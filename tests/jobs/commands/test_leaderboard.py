@@ -19,8 +19,8 @@ from jobs.commands.leaderboard import (
     stored_entries,
 )
 from kernels.errors import InputError
-from tests.jobs.recipes import write_tiny
 from tests.jobs.trained import trained_home
+from tests.recipes import write_tiny
 from trainers.config import TrainTable
 from trainers.run import train_table
 

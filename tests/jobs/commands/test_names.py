@@ -13,8 +13,8 @@ from assets.storage.store import Store
 from jobs.cli import graphmill
 from jobs.commands.names import find_artifact
 from kernels.errors import InputError
-from tests.jobs.recipes import write_tiny
 from tests.jobs.trained import trained_home
+from tests.recipes import write_tiny
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import pytest
 
 from assets.pipeline.file import load_pipeline
 from jobs.commands.status import pipeline_states, print_status
-from tests.jobs.recipes import write_tiny
 from tests.jobs.trained import trained_home
+from tests.recipes import write_tiny
 from trainers.config import TrainTable
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.commands import COMMAND, environment, graphmill
-from tests.jobs.recipes import write_tiny
 from tests.jobs.runs.processes import lives, unused_port, wait_for, wait_until_gone
+from tests.recipes import write_tiny
 
 LANDING_PAGE = """{ repositoriesOrError { ... on RepositoryConnection { nodes { pipelines { name runs(limit: 5) { runId } } } } }
   runsOrError { ... on Runs { results { runId repositoryOrigin { repositoryName repositoryLocationName } } } } }"""

@@ -10,29 +10,15 @@ from jobs.operations import question
 from jobs.operations.question import Work, ask_about, expected_work
 from kernels.errors import InputError
 from tests.e2e.commands import graphmill
+from tests.recipes import recipe, sbm
 from trainers.config import TrainTable
-
-TEXT = """
-[graph]
-source = "sbm"
-nodes = {nodes}
-edges = {edges}
-features = 16
-
-[sampling]
-fanouts = [2, 2]
-batch_size = 10
-
-[[train]]
-name = "long"
-model = "sage"
-epochs = {epochs}
-"""
 
 
 def write(folder: Path, *, nodes: int = 1000, edges: int = 4000, epochs: int = 1) -> Path:
     path = folder / "asked.toml"
-    path.write_text(TEXT.format(nodes=nodes, edges=edges, epochs=epochs))
+    long = {"name": "long", "model": "sage", "epochs": epochs}
+    sampling = {"fanouts": [2, 2], "batch_size": 10}
+    path.write_text(recipe(long, graph=sbm(nodes=nodes, edges=edges, features=16), sampling=sampling))
     return path
 
 

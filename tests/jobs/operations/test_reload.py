@@ -6,7 +6,7 @@ import dagster as dg
 
 from jobs.definitions import build_defs
 from jobs.operations.reload import NAME, UI_VARIABLE, changes, reload_sensor
-from tests.jobs.recipes import write_tiny
+from tests.recipes import write_tiny
 
 
 def test_changes_are_named():

@@ -22,28 +22,14 @@ from jobs.operations.difference import (
     find_difference,
 )
 from jobs.runs.listed import listed_in_ui
+from tests.recipes import recipe
 from trainers.config import TrainTable
 
 pytestmark = pytest.mark.first
 
 SCHEDULE = '\n[schedule]\ncron = "0 3 * * *"\nrefresh = true\npriority = -3\n'
 
-RECIPE = """
-[graph]
-source = "npz"
-path = "{raw}"
-[hotness]
-policy = "{policy}"
-"""
-TRAIN = """
-[sampling]
-fanouts = [2]
-batch_size = 64
-[[train]]
-name = "sage"
-layers = 1
-epochs = 1
-"""
+TRAIN = recipe({"name": "sage", "layers": 1, "epochs": 1}, sampling={"fanouts": [2], "batch_size": 64})
 
 
 class Days:
@@ -71,7 +57,8 @@ class Days:
         )
 
     def edit(self, policy="degree", schedule=SCHEDULE, train=""):
-        self.path.write_text(RECIPE.format(raw=self.raw, policy=policy) + schedule + train)
+        graph = {"source": "npz", "path": str(self.raw)}
+        self.path.write_text(recipe(graph=graph, hotness={"policy": policy}) + schedule + train)
 
     def definitions(self):
         pipeline = load_pipeline(self.path, TrainTable)

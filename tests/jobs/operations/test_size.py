@@ -1,35 +1,21 @@
 """Which pipelines are big, by the bytes of what they read and build."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import parse_pipeline
 from jobs.operations.size import BIG_FILE_BYTES, is_big, raw_bytes, takes_memory
-from tests.jobs.recipes import load_tiny
+from tests.recipes import PACKED, load_tiny, recipe
 from trainers.config import TrainTable
 
-SAMPLED = """
-[graph]
-source = "rmat"
-nodes = {nodes}
-edges = 1000000
-features = 128
-[sampling]
-fanouts = [10, 10, 10]
-batch_size = 1024
-reuse = 4
-"""
-PACKED = """
-[hotness]
-policy = "presample"
-rounds = 1
-[samples]
-[memory]
-[cache_plan]
-[packed]
-"""
+
+def sampled(nodes: int, **tables: Any) -> str:
+    graph = {"source": "rmat", "nodes": nodes, "edges": 1_000_000, "features": 128}
+    sampling = {"fanouts": [10, 10, 10], "batch_size": 1024, "reuse": 4}
+    return recipe(graph=graph, sampling=sampling, **tables)
 
 
 def parsed(text: str, folder: Path):
@@ -59,14 +45,14 @@ def test_a_pattern_is_judged_by_all_that_it_matches(tmp_path):
 
 
 def test_samples_and_packing_are_judged_by_what_they_take(tmp_path):
-    small, large = SAMPLED.format(nodes=1000), SAMPLED.format(nodes=400_000)
-    assert not is_big(parsed(large, tmp_path)), "nothing is stored"
-    assert is_big(parsed(large + PACKED, tmp_path))
-    assert not is_big(parsed(small + PACKED, tmp_path))
+    small, large = 1000, 400_000
+    assert not is_big(parsed(sampled(large), tmp_path)), "nothing is stored"
+    assert is_big(parsed(sampled(large, **PACKED), tmp_path))
+    assert not is_big(parsed(sampled(small, **PACKED), tmp_path))
 
 
 def test_heavy_stages_of_big_pipelines_take_a_slot_and_light_ones_do_not(tmp_path):
-    pipeline = parsed(SAMPLED.format(nodes=400_000) + PACKED, tmp_path)
+    pipeline = parsed(sampled(400_000, **PACKED), tmp_path)
     taking = {step.name: takes_memory(pipeline, step.recipe.name) for step in preprocessing_steps(pipeline)}
     assert taking.pop("budgets") is False
     assert {"graph", "samples", "packed_chunks"} <= taking.keys() and all(taking.values())

@@ -12,7 +12,7 @@ from dagster._core.definitions.reconstruct import (
 
 from jobs.runs.children import ROOT
 from jobs.runs.pinned import KEY, pinned_files
-from tests.jobs.recipes import write_tiny
+from tests.recipes import write_tiny
 
 
 def test_the_internal_class_has_what_is_used_of_it():

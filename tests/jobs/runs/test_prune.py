@@ -17,7 +17,7 @@ from jobs.operations.difference import last_materialized
 from jobs.runs.instance import open_instance
 from jobs.runs.prune import find_old_runs
 from kernels.errors import InputError
-from tests.jobs.recipes import load_tiny
+from tests.recipes import load_tiny
 
 pytestmark = pytest.mark.first
 

@@ -12,8 +12,8 @@ from assets.storage.store import Store
 from jobs.definitions import build_defs
 from jobs.runs.instance import open_instance
 from jobs.runs.slot import MEMORY_POOL, POOL, claim_slot, one_at_a_time, slot_holders
-from tests.jobs.recipes import load_tiny
 from tests.jobs.runs.processes import wait_for
+from tests.recipes import load_tiny
 
 READ_BEFORE = ("INSERT INTO pending_steps", "UPDATE concurrency_slots SET run_id")
 """What Dagster writes by what it has just read: whether a slot is free, and which one."""

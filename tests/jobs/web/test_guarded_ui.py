@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import quote
 
@@ -17,7 +16,6 @@ import dagster as dg
 import pytest
 
 from jobs.commands.ui import server_environment
-from jobs.runs import guard
 from jobs.runs.instance import init_home
 from tests.jobs.browser import Page, find_browser
 from tests.jobs.runs.processes import unused_port
@@ -120,19 +118,6 @@ def test_the_guarded_server_does_its_work(servers):
     own = {"Origin": f"http://localhost:{port}", "Content_Type": "application/json"}
     assert '"setConcurrencyLimit":true' in asked(port, "POST", "/graphql", body, **own)[1].replace(" ", "")
     assert "own" in limits(servers.guarded.home)
-
-
-def test_the_servers_of_graphmill_ui_are_guarded(server):
-    assert asked(server.port, "GET", "/", Host="evil.example.org")[0] == 421
-    assert asked(server.port, "GET", "/graphql?query=" + quote(MUTATION % "x"))[0] == 405
-
-
-def test_daemon_and_code_servers_of_graphmill_ui_are_patient(server):
-    lines = [(Path("/proc") / str(pid) / "cmdline").read_bytes() for pid in guard.group_members(server.process.pid)]
-    assert sum(b"jobs.web\0daemon\0run" in line for line in lines) == 1
-    assert not [line for line in lines if b"dagster._daemon" in line or b"dagster_webserver" in line]
-    loaded = [line for line in lines if b"\0api\0grpc\0" in line]
-    assert loaded and all(b"--heartbeat-timeout\0" + b"600" in line for line in loaded)
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine: no page of another origin was shown")

@@ -115,7 +115,10 @@ except BaseException as error:
 
 @pytest.mark.parametrize(
     ("where", "phase"),
-    [("draw_batch", "sample"), pytest.param("extract_batch", "extract", marks=pytest.mark.slow)],
+    [
+        ("draw_batch", "sample"),
+        pytest.param("extract_batch", "extract", marks=pytest.mark.slow("a trainer that hangs while it extracts")),
+    ],
 )
 def test_an_executor_that_hangs_ends_the_process_in_time(tmp_path: Path, where: str, phase: str) -> None:
     """A sleep of ten minutes stands for a hang: the program ends long before, and names who it was."""

@@ -9,35 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.recipes import recipe, sbm
+
 ROOT = Path(__file__).parents[3]
 GRAPHMILL = str(Path(sys.executable).with_name("graphmill"))
-RECIPE = """
-name = "faulty"
-[graph]
-source = "sbm"
-nodes = 400
-edges = 3000
-features = 8
-classes = 3
-train_ratio = 0.6
-[partitions]
-method = "range"
-parts = 2
-[sampling]
-method = "tests.trainers.ranks.faults:sample"
-fanouts = [3, 3]
-batch_size = 8
-[[train]]
-name = "two"
-trainer = "distributed"
-hidden = 8
-epochs = 500
-eval_every = 500
-samplers = 1
-[train.distributed]
-ranks = 2
-timeout = 120
-"""
+TWO = {"name": "two", "trainer": "distributed", "hidden": 8, "epochs": 500, "eval_every": 500, "samplers": 1}
+RECIPE = recipe(
+    TWO | {"distributed": {"ranks": 2, "timeout": 120}},
+    name="faulty",
+    graph=sbm(nodes=400, edges=3000, train_ratio=0.6),
+    partitions={"method": "range", "parts": 2},
+    sampling={"method": "tests.trainers.ranks.faults:sample", "fanouts": [3, 3], "batch_size": 8},
+)
 WITHIN = 110
 """Seconds until all are gone: less than the timeout, so that nobody waits for it."""
 
@@ -108,7 +91,7 @@ def gone(trigger):
     return members(trigger) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("ranks that raise, run out of memory, exit or sleep")
 @pytest.mark.parametrize(
     ("fault", "file", "words"),
     [
@@ -132,7 +115,7 @@ def test_a_rank_that_is_killed_ends_all(home):
     assert code == 1 and "rank 1 of 2 was killed (SIGKILL" in said and "--resume goes on" in said
 
 
-@pytest.mark.slow  # the short form is in test_launch.py
+@pytest.mark.slow("a launcher that is killed beside real ranks; test_launch.py has the short form")
 def test_a_killed_launcher_leaves_no_rank(home):
     launcher, trigger = start(home)
     assert set(members(trigger)) == {-1, 0, 1}
@@ -141,7 +124,7 @@ def test_a_killed_launcher_leaves_no_rank(home):
     assert gone(trigger)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("`graphmill train` that is killed beside real ranks")
 def test_a_killed_command_leaves_no_rank(home):
     launcher, trigger = start(home, command=(GRAPHMILL, "train"), more=("--ranks", "2"))
     assert set(members(trigger)) == {-1, 0, 1}
@@ -150,7 +133,7 @@ def test_a_killed_command_leaves_no_rank(home):
     assert gone(trigger)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("Ctrl-C for real ranks")
 def test_an_interrupt_ends_all_and_the_run_goes_on(home):
     launcher, trigger = start(home)
     os.killpg(launcher.pid, signal.SIGINT)

@@ -113,7 +113,7 @@ except PeerError as error:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("real ranks of which one stands still before they meet")
 @pytest.mark.parametrize("fault", ["nowhere", "before it says anything", "on its way"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_real_ranks_do_not_wait_for_one_that_stands_still(capfd, monkeypatch, fault, rank):

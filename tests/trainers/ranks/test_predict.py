@@ -9,30 +9,17 @@ from click.testing import CliRunner
 
 from jobs.cli import graphmill
 from kernels.errors import InputError
+from tests.recipes import recipe, sbm
 from tests.trainers.ranks.test_faults import GRAPHMILL, ROOT
 from trainers import predict_parts
 
-RECIPE = """
-name = "ranked"
-[graph]
-source = "sbm"
-nodes = 600
-edges = 5000
-features = 8
-classes = 3
-train_ratio = 0.5
-[partitions]
-method = "random"
-parts = 4
-[sampling]
-fanouts = [4, 4]
-batch_size = 64
-[[train]]
-name = "two"
-trainer = "distributed"
-hidden = 8
-epochs = 2
-"""
+RECIPE = recipe(
+    {"name": "two", "trainer": "distributed", "hidden": 8, "epochs": 2},
+    name="ranked",
+    graph=sbm(nodes=600, edges=5000, train_ratio=0.5),
+    partitions={"method": "random", "parts": 4},
+    sampling={"fanouts": [4, 4], "batch_size": 64},
+)
 
 
 @pytest.fixture(scope="module")

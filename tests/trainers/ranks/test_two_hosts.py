@@ -15,36 +15,19 @@ from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import load_pipeline
 from assets.pipeline.steps import Versions
 from assets.storage.store import Store
+from tests.recipes import recipe, sbm
 from tests.trainers.ranks.test_faults import ROOT
 from trainers.config import TrainTable
 
-RECIPE = """
-name = "hosts"
-[graph]
-source = "sbm"
-nodes = 600
-edges = 5000
-features = 8
-classes = 3
-train_ratio = 0.5
-[partitions]
-method = "ldg"
-parts = 2
-[sampling]
-fanouts = [4, 4]
-batch_size = 32
-[hotness]
-policy = "degree"
-[memory]
-device = 0
-host = "20%"
-[[train]]
-name = "two"
-trainer = "distributed"
-hidden = 8
-epochs = 2
-samplers = 1
-"""
+RECIPE = recipe(
+    {"name": "two", "trainer": "distributed", "hidden": 8, "epochs": 2, "samplers": 1},
+    name="hosts",
+    graph=sbm(nodes=600, edges=5000, train_ratio=0.5),
+    partitions={"method": "ldg", "parts": 2},
+    sampling={"fanouts": [4, 4], "batch_size": 32},
+    hotness={"policy": "degree"},
+    memory={"device": 0, "host": "20%"},
+)
 ADDRESSES = ("10.77.31.1", "10.77.31.2")
 LIMIT = 540
 """Seconds for both hosts: four programs that load torch, on a machine that may be busy with other things."""
@@ -115,7 +98,7 @@ def ended_together(children, logs, within):
     return [child.wait() for child in children]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("two hosts with addresses of their own, by the documented line of torchrun")
 def test_two_hosts_train_by_the_documented_line(hosts, tmp_path):
     path, homes = tmp_path / "hosts.toml", [tmp_path / "first", tmp_path / "second"]
     path.write_text(RECIPE)

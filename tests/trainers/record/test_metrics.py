@@ -10,7 +10,7 @@ from assets.building.stage import Silent
 from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
-from tests.jobs.recipes import load_tiny
+from tests.recipes import load_tiny
 from trainers.run import train_table
 
 

@@ -61,7 +61,7 @@ def test_switching_is_never_worse_than_one_task() -> None:
     assert min(compare(60)) >= 1
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a thousand workloads instead of sixty")
 def test_switching_is_never_worse_than_one_task_on_a_thousand_workloads() -> None:
     ratios = compare(1000)
     print("the formula's epochs, with switching, relative to the best:", told(ratios))

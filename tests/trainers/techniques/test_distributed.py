@@ -64,7 +64,7 @@ def ledger(model):
     return counts, moves
 
 
-SOME = [MODELS[0], pytest.param(MODELS[1], marks=pytest.mark.slow)]
+SOME = [MODELS[0], pytest.param(MODELS[1], marks=pytest.mark.slow("one part of a second model"))]
 
 
 @pytest.mark.parametrize("model", SOME, ids=lambda model: model["model"])
@@ -86,7 +86,8 @@ def test_the_number_of_ranks_decides_nothing(tmp_path, model):
 
 
 @pytest.mark.parametrize(
-    "method", [*(pytest.param(each, marks=pytest.mark.slow) for each in ("metis", "ldg")), "random"]
+    "method",
+    [*(pytest.param(each, marks=pytest.mark.slow("METIS and streamed parts")) for each in ("metis", "ldg")), "random"],
 )
 def test_any_parts_cache_and_scheme_give_the_same_bits(tmp_path, method):
     options = {"method": method, "featureless": 7}
@@ -166,7 +167,12 @@ def remote_rows(home, parts, world, cached=None, epochs=3, batch_size=32):
 
 
 @pytest.mark.parametrize(
-    ("scheme", "rounds"), [("hybrid", 2), pytest.param("unfused", 2, marks=pytest.mark.slow), ("vanilla", 4)]
+    ("scheme", "rounds"),
+    [
+        ("hybrid", 2),
+        pytest.param("unfused", 2, marks=pytest.mark.slow("rounds and bytes without fused sampling")),
+        ("vanilla", 4),
+    ],
 )
 def test_rounds_and_bytes_are_those_of_an_outside_count(tmp_path, scheme, rounds):
     model, logs = trained(tmp_path, 4, 2, settings={"scheme": scheme}, eval_every=3)
@@ -254,7 +260,9 @@ class Stops(Silent):
             raise ConnectionAbortedError("stopped")
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 2), (1, 4), pytest.param(4, 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("before", "after"), [(2, 2), (1, 4), pytest.param(4, 2, marks=pytest.mark.slow("from four ranks to two"))]
+)
 def test_a_run_goes_on_from_a_checkpoint_on_any_number_of_ranks(tmp_path, before, after):
     options = {"checkpoint_steps": 1, "dropout": 0.3, "accumulate": 1}
     expected = trained(tmp_path / "straight", 4, after, **options)[0]

@@ -23,6 +23,7 @@ from kernels.sampling.sample import Sampler
 from kernels.types import BatchKey, Block
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.laws.test_disk_damage import flip
+from tests.recipes import recipe, sbm
 from tests.trainers.graphs import random_graph_artifacts, random_topology
 from tests.trainers.runs import SAMPLING, content, count_inputs, train_fresh, train_packed, train_small
 from tests.trainers.techniques.test_table import Stop, Stopping
@@ -79,7 +80,7 @@ def passed(model: Artifact, name: str) -> bool:
     return next(check["passed"] for check in model.summary["checks"] if check["name"] == name)
 
 
-SLOW_MODELS = [pytest.param(each, marks=pytest.mark.slow) for each in MODELS[1:]]
+SLOW_MODELS = [pytest.param(each, marks=pytest.mark.slow("every model with an empty history")) for each in MODELS[1:]]
 
 
 @pytest.mark.parametrize("model", [MODELS[0], *SLOW_MODELS], ids=lambda model: model["model"])
@@ -165,7 +166,16 @@ def sampling3() -> Any:
     return SamplingConfig(fanouts=(3, 3, 2), batch_size=32)
 
 
-@pytest.mark.parametrize("t_stale", [4, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, "forever"))])
+@pytest.mark.parametrize(
+    "t_stale",
+    [
+        4,
+        *(
+            pytest.param(each, marks=pytest.mark.slow("rows that are one step old, or of any age"))
+            for each in (1, "forever")
+        ),
+    ],
+)
 def test_spliced_rows_are_those_that_were_computed_for_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, t_stale: Any
 ) -> None:
@@ -214,7 +224,15 @@ def test_spliced_rows_are_those_that_were_computed_for_the_node(
 
 
 @pytest.mark.parametrize(
-    "arena", ["0", "100", *(pytest.param(each, marks=pytest.mark.slow) for each in ("32", "1kB", "400%"))]
+    "arena",
+    [
+        "0",
+        "100",
+        *(
+            pytest.param(each, marks=pytest.mark.slow("arenas of a row, of bytes and of more than all rows"))
+            for each in ("32", "1kB", "400%")
+        ),
+    ],
 )
 def test_any_arena_trains_down_to_one_row_and_none(tmp_path: Path, arena: str) -> None:
     model = train_fresh(tmp_path, fresh={"arena": arena}, epochs=2)
@@ -342,20 +360,13 @@ def test_a_share_of_an_epoch_is_at_most_200_steps(t_stale: Any, per_epoch: int, 
     assert FreshSettings(t_stale=t_stale).stale_steps(per_epoch) == steps
 
 
-RECIPE = """
-name = "toy"
-seed = 5
-[graph]
-source = "sbm"
-nodes = 100
-edges = 400
-[sampling]
-fanouts = [4, 3]
-batch_size = 32
-[[train]]
-name = "one"
-trainer = "fresh"
-"""
+RECIPE = recipe(
+    {"name": "one", "trainer": "fresh"},
+    name="toy",
+    seed=5,
+    graph=sbm(nodes=100, edges=400),
+    sampling={"fanouts": [4, 3], "batch_size": 32},
+)
 
 
 def test_hotness_is_counted_by_layer_and_decides_weights(tmp_path: Path) -> None:

@@ -45,7 +45,12 @@ def test_with_nothing_kept_the_bits_are_those_of_the_technique_without(tmp_path)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(
     "model",
-    [{"model": "sage"}, pytest.param({"model": "gat", "heads": 2, "norm": "layer"}, marks=pytest.mark.slow)],
+    [
+        {"model": "sage"},
+        pytest.param(
+            {"model": "gat", "heads": 2, "norm": "layer"}, marks=pytest.mark.slow("GAT with histories by part")
+        ),
+    ],
     ids=lambda model: model["model"],
 )
 def test_the_number_of_ranks_decides_nothing(tmp_path, policy, model):
@@ -61,7 +66,9 @@ def test_the_number_of_ranks_decides_nothing(tmp_path, policy, model):
         assert len({each[name, 1] for each in found}) == 1, name
 
 
-@pytest.mark.parametrize("method", ["metis", pytest.param("ldg", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "method", ["metis", pytest.param("ldg", marks=pytest.mark.slow("histories over streamed parts"))]
+)
 def test_any_parts_cache_and_sampler_give_the_same_bits(tmp_path, method):
     options = ONE_EACH | {"method": method, "featureless": 7, "fresh": {}}
     expected = bits(trained(tmp_path, 2, 1, **options)[0])
@@ -129,7 +136,7 @@ def test_what_is_exchanged_is_what_survives(tmp_path, monkeypatch, cache):
     [
         (2, 2, "performance+features"),
         (1, 4, "accuracy"),
-        pytest.param(4, 2, "accuracy+features", marks=pytest.mark.slow),
+        pytest.param(4, 2, "accuracy+features", marks=pytest.mark.slow("from four ranks to two, with histories")),
     ],
 )
 def test_a_run_goes_on_from_a_checkpoint_on_any_number_of_ranks(tmp_path, before, after, policy):

@@ -15,6 +15,7 @@ from assets.storage.home import ROOT
 from assets.storage.store import Store
 from assets.storage.version import canonical
 from kernels.errors import InputError
+from tests.recipes import recipe, sbm
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import SAMPLING, TABLE, content
 from tests.trainers.techniques import replicas
@@ -129,19 +130,12 @@ def test_a_technique_without_sampling_needs_no_such_table(tmp_path: Path) -> Non
         run(trainer="whole-graph", eval="sampled")
 
 
-RECIPE = """
-seed = 5
-[graph]
-source = "sbm"
-nodes = 100
-edges = 400
-[sampling]
-fanouts = [4, 3]
-batch_size = 32
-[[train]]
-name = "two"
-trainer = "replicas"
-"""
+RECIPE = recipe(
+    {"name": "two", "trainer": "replicas"},
+    seed=5,
+    graph=sbm(nodes=100, edges=400),
+    sampling={"fanouts": [4, 3], "batch_size": 32},
+)
 
 
 def recipe(tmp_path: Path, tail: str, trainer: str = "replicas") -> TrainTable:

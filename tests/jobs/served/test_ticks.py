@@ -1,7 +1,7 @@
 """Schedules and sensors as they run: the processes of `graphmill ui`, with a schedule every minute, left alone and then disturbed.
 
 The default form watches the pipeline `watched` of the server that all tests of this folder share, so most of the minute passes while
-other tests run. The slow form has a server for itself and leaves it alone for ten minutes.
+other tests run: the file comes last by its name. The slow form has a server for itself and leaves it alone for ten minutes.
 """
 
 import time
@@ -15,9 +15,9 @@ from jobs.commands.ui import WORKSPACE
 from jobs.operations.difference import PIPELINE_TAG
 from jobs.runs import guard
 from jobs.runs.instance import open_instance
-from tests.jobs.recipes import write_watched
 from tests.jobs.runs.processes import wait_for
 from tests.jobs.server import Server
+from tests.recipes import write_watched
 
 pytestmark = pytest.mark.first
 
@@ -46,7 +46,7 @@ def test_ticks_start_runs_where_something_changed_and_nowhere_else(server):
     server.assert_sound()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("ten minutes of ticks without a change, and what they leave in the history")
 def test_ten_minutes_without_a_change_start_no_run_and_leave_little_behind(tmp_path):
     server = Server(tmp_path, [WORKSPACE])
     write_watched(server.pipelines)

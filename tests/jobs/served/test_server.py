@@ -14,8 +14,8 @@ from assets.pipeline.steps import Versions
 from assets.storage.home import ROOT
 from jobs.commands.ui import WORKSPACE
 from jobs.runs.training import training_steps
-from tests.jobs.recipes import load_tiny, write_tiny
 from tests.jobs.runs.processes import stubborn_pids, wait_for, wait_until_gone
+from tests.recipes import load_tiny, write_tiny
 
 pytestmark = pytest.mark.first
 

@@ -1,6 +1,6 @@
 """A run that is cancelled in the UI while something heavy goes on: no process is left, and the store is sound.
 
-The short form, by default, is that of tests/jobs/test_server.py: a training that ignores all signals.
+The short form, by default, is that of tests/jobs/served/test_server.py: a training that ignores all signals.
 """
 
 from collections.abc import Callable
@@ -12,51 +12,24 @@ import pytest
 from assets.storage.store import Store
 from jobs.runs.instance import open_instance
 from jobs.runs.slot import slot_holders
-from tests.jobs.recipes import write_tiny
 from tests.jobs.runs.processes import wait_for
 from tests.jobs.server import FINISHED
+from tests.recipes import PACKED, recipe, sbm, write_tiny
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("cancelling METIS, packing, a training and its ranks in the web UI")
 
-LARGE = """
-[graph]
-source = "sbm"
-nodes = {nodes}
-edges = {edges}
-features = {features}
-classes = 4
-"""
-PACKED = """
-[sampling]
-fanouts = [10, 10]
-batch_size = 128
-reuse = 2
-[samples]
-[hotness]
-[memory]
-device = "10%"
-host = "20%"
-disk = "3x"
-[cache_plan]
-[packed]
-"""
 SERVERS = {"grpc", "code-server", "webserver", "daemon", "dev"}
-METIS = '[partitions]\nmethod = "metis"\nparts = 64\n'
-RANKS = """
-[partitions]
-method = "range"
-parts = 2
-
-[[train]]
-name = "ranks"
-trainer = "distributed"
-hidden = 8
-epochs = 1000000
-cache = "none"
-
-[train.distributed]
-ranks = 2
-"""
+RANKS = recipe(
+    {
+        "name": "ranks",
+        "trainer": "distributed",
+        "hidden": 8,
+        "epochs": 1_000_000,
+        "cache": "none",
+        "distributed": {"ranks": 2},
+    },
+    partitions={"method": "range", "parts": 2},
+)
 
 
 class Process(NamedTuple):
@@ -126,9 +99,13 @@ def has_epochs(server, run_id: str) -> bool:
 def write(folder: Path, name: str) -> None:
     """Writes the pipeline that is to be cancelled."""
     if name == "in_metis":
-        text = LARGE.format(nodes=100_000, edges=2_000_000, features=4) + METIS
+        graph = sbm(nodes=100_000, edges=2_000_000, features=4, classes=4)
+        text = recipe(graph=graph, partitions={"method": "metis", "parts": 64})
     elif name == "packing":
-        text = LARGE.format(nodes=200_000, edges=2_000_000, features=64) + PACKED
+        graph = sbm(nodes=200_000, edges=2_000_000, features=64, classes=4)
+        sampling = {"fanouts": [10, 10], "batch_size": 128, "reuse": 2}
+        memory = PACKED["memory"] | {"disk": "3x"}
+        text = recipe(graph=graph, sampling=sampling, **PACKED | {"memory": memory})
     elif name == "training":
         write_tiny(folder, name, tables=("sage",), nodes="300 -> 401", epochs="2 -> 1000000")
         return

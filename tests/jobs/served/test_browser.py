@@ -29,7 +29,13 @@ def page(tmp_path):
     ("pipeline", "models", "dtype", "seconds"),
     [
         ("seen", ("sage",), "float32", 600),
-        pytest.param("python-environment", ("sage", "gcn"), "uint8", 900, marks=pytest.mark.slow),
+        pytest.param(
+            "python-environment",
+            ("sage", "gcn"),
+            "uint8",
+            900,
+            marks=pytest.mark.slow("a browser builds what `make demo` builds"),
+        ),
     ],
 )
 def test_a_new_user_builds_a_pipeline_and_opens_its_assets(server, page, tmp_path, pipeline, models, dtype, seconds):

@@ -1,0 +1,155 @@
+"""Runs Python programs as processes of their own, in forks of one that has imported what they need.
+
+A program that trains spends two seconds on imports before it does anything, and tests start hundreds. `run` takes what `subprocess.run`
+would be told and answers as it does; its program has its own process, environment, folder, output and end, and may kill itself. What it
+does not have is a start of its own: a test of that, or one that sets what libraries read when they are loaded (OMP_NUM_THREADS), starts
+a process.
+
+The process that is forked has one thread: nothing is computed in it, so no library has started its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+ROOT = Path(__file__).parents[1]
+COMMANDS = ("jobs.cli", "jobs.launch", "jobs.definitions", "matplotlib.backends.backend_agg", "PIL.Image", "duckdb")
+"""What commands import. Polars is not among it: it starts threads when it is imported, and they would not be there after a fork."""
+
+
+def run(
+    words: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    imports: tuple[str, ...] = (),
+    timeout: float = 300,
+) -> subprocess.CompletedProcess[str]:
+    """Runs `python WORDS` to its end and returns exit code and output, as `subprocess.run` does.
+
+    Args:
+        words: `-m MODULE` or `-c CODE`, and arguments.
+        cwd: the folder that it runs in.
+        env: its environment variables; those of this process by default.
+        imports: modules that are imported before the fork. Programs with the same ones share a process.
+        timeout: seconds after which it is killed.
+    """
+    return _server(imports).run(words, cwd, dict(os.environ if env is None else env), timeout)
+
+
+@functools.cache
+def _server(imports: tuple[str, ...]) -> _Server:
+    return _Server(imports)
+
+
+class _Server:
+    """The process that is forked, and one request after the other."""
+
+    def __init__(self, imports: tuple[str, ...]):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.forks", *imports],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        atexit.register(self.process.terminate)
+
+    def run(
+        self, words: Sequence[str], cwd: Path, env: dict[str, str], timeout: float
+    ) -> subprocess.CompletedProcess[str]:
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            files = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (out, err)]
+            order = {"words": list(words), "cwd": str(cwd), "env": env, "files": files, "timeout": timeout}
+            code = self._ask(order)
+            said = [_text(file) for file in (out, err)]
+        if code is None:
+            raise subprocess.TimeoutExpired([sys.executable, *words], timeout, *said)
+        return subprocess.CompletedProcess([sys.executable, *words], code, *said)
+
+    def _ask(self, order: dict[str, object]) -> int | None:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        assert answer, f"the process that is forked ended with {self.process.wait()}"
+        return json.loads(answer)
+
+
+def _text(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
+
+
+# The other side.
+
+
+def serve() -> None:
+    """Forks a child for each line of standard input and answers with its exit code, negative for a signal, null when time was up."""
+    orders, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)  # what libraries print while they are imported is no answer
+    for line in orders:
+        order = json.loads(line)
+        child = os.fork()
+        if not child:
+            orders.close()
+            answers.close()
+            return _become(order)
+        answers.write(json.dumps(_wait(child, order["timeout"])) + "\n")
+        answers.flush()
+    return None
+
+
+def _wait(child: int, timeout: float) -> int | None:
+    """Waits for a child and returns its exit code; kills it, and returns None, when time is up."""
+    import select
+    import signal
+
+    place = os.pidfd_open(child)
+    try:
+        ended = select.select([place], [], [], timeout)[0]
+        if not ended:
+            os.kill(child, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return code if ended else None
+    finally:
+        os.close(place)
+
+
+def _become(order: dict) -> None:
+    """Turns this process into the program that was asked for, as far as a program can tell."""
+    import runpy
+
+    for number, path in zip((1, 2), order["files"], strict=True):
+        os.dup2(os.open(path, os.O_RDWR | os.O_APPEND), number)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=False)  # pyright: ignore[reportAttributeAccessIssue]
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["env"])
+    option, name, *arguments = order["words"]
+    # Processes that multiprocessing starts import what they find here: a program's own, not this file.
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.path[0] = order["cwd"] if option == "-m" else ""
+    if option == "-m":
+        sys.argv = [name, *arguments]
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = ["-c", *arguments]
+        exec(compile(name, "<string>", "exec"), sys.modules["__main__"].__dict__)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
+    serve()
