@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -102,7 +103,10 @@ def main(arguments: list[str]) -> int:
 
 def run_pytest(*arguments: str) -> int:
     """Runs pytest with this file as a plugin; returns its exit code."""
-    return subprocess.run([sys.executable, "-m", "pytest", "-p", "tests.rerun", *arguments], check=False).returncode
+    # Several processes share the cores. A thread of OpenMP that waits would spin, by default, on a core that another process needs.
+    environment = {"OMP_WAIT_POLICY": "PASSIVE"} | os.environ
+    command = [sys.executable, "-m", "pytest", "-p", "tests.rerun", *arguments]
+    return subprocess.run(command, env=environment, check=False).returncode
 
 
 def report(flaky: dict[str, str]) -> list[str]:

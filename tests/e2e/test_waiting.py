@@ -33,9 +33,9 @@ def cpu_seconds(pid: int) -> float:
 def home(tmp_path) -> Iterator[Path]:
     """A home in which one training goes on for longer than the test."""
     home = tmp_path / "home"
-    tiny = write_tiny(tmp_path / "pipelines", "done")
+    tiny = write_tiny(tmp_path / "pipelines", "done", tables=("sage",))
     assert graphmill("run", str(tiny), home=home).returncode == 0
-    holder = start(home, write_tiny(tmp_path / "pipelines", "long", epochs="2 -> 1000000"))
+    holder = start(home, write_tiny(tmp_path / "pipelines", "long", tables=("sage",), epochs="2 -> 1000000"))
     try:
         with open_instance(home) as instance:
             wait_for(lambda: "long/" in slot_holders(instance), "the long training to hold the slot")
@@ -49,7 +49,7 @@ def home(tmp_path) -> Iterator[Path]:
 def test_a_waiting_run_says_so_idles_and_ends_with_one_interrupt(tmp_path, home):
     reused = graphmill("run", str(tmp_path / "pipelines/done.toml"), home=home)
     assert reused.returncode == 0 and "reused model/" in reused.stdout and "waits" not in reused.stdout
-    path = write_tiny(tmp_path / "pipelines", "second", seed="0 -> 5")
+    path = write_tiny(tmp_path / "pipelines", "second", tables=("sage",), seed="0 -> 5")
     waiting = start(home, path)
     try:
         said = wait_for(lambda: "waits for the training slot" in path.with_suffix(".out").read_text(), "the message")

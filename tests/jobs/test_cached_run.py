@@ -25,7 +25,7 @@ ROW_BYTES = 32
 
 @pytest.fixture
 def cached(tmp_path):
-    path = write_tiny(tmp_path)
+    path = write_tiny(tmp_path, tables=("sage",))
     path.write_text(path.read_text() + CACHE)
     return load_pipeline(path, TrainTable)
 
@@ -73,7 +73,7 @@ def test_a_cached_pipeline_runs_and_says_what_moved(cached, tmp_path):
 
 def test_a_cache_that_is_added_later_trains_nothing_anew(cached, tmp_path):
     home = tmp_path / "home"
-    plain = load_tiny(tmp_path / "plain")
+    plain = load_tiny(tmp_path / "plain", tables=("sage",))
     models = [
         launch(Launch(pipeline=each, names=("sage",), home=home, report=lambda line: None)).artifacts["sage"][0]
         for each in (plain, cached)
@@ -82,7 +82,7 @@ def test_a_cache_that_is_added_later_trains_nothing_anew(cached, tmp_path):
 
 
 def test_stored_batches_and_cached_rows_together_are_the_same_training(cached, tmp_path):
-    path = write_tiny(tmp_path / "stored")
+    path = write_tiny(tmp_path / "stored", tables=("sage",))
     path.write_text(
         path.read_text().replace('name = "sage"\n', 'name = "sage"\nsamples = "stored"\n')
         + CACHE

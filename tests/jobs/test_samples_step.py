@@ -75,7 +75,7 @@ def test_samples_follow_sampling_and_decide_no_model(tmp_path):
 
 def test_a_run_builds_samples_before_it_trains_on_them(tmp_path):
     lines = []
-    order = {"home": tmp_path / "home", "in_process": True, "report": lines.append}
+    order = {"home": tmp_path / "home", "names": ("sage",), "in_process": True, "report": lines.append}
     outcome = launch(Launch(pipeline=reused(tmp_path), **order))
     (samples,), (model,) = outcome.artifacts["samples"], outcome.artifacts["sage"]
     assert [line.split(":")[0] for line in lines if "built" in line] == ["features", "graph", "samples"]

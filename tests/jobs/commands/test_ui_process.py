@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.commands import COMMAND, environment, graphmill
 from tests.jobs.runs.processes import lives, unused_port, wait_for, wait_until_gone
 from tests.recipes import write_tiny
@@ -21,25 +23,27 @@ LANDING_PAGE = """{ repositoriesOrError { ... on RepositoryConnection { nodes { 
   runsOrError { ... on Runs { results { runId repositoryOrigin { repositoryName repositoryLocationName } } } } }"""
 
 
-def test_it_lists_runs_of_the_command_line_and_ends_with_a_signal(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow("the web UI ends with SIGTERM, too"))]
+)
+def test_it_lists_runs_of_the_command_line_and_ends_with_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     """SIGINT and SIGTERM end it though the shell of a script has them ignored, and nobody prints a traceback."""
     path = write_tiny(tmp_path / "pipelines", "tiny")
     ran = graphmill("build", "tiny", home=tmp_path / "home", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with web_ui(tmp_path) as (process, port):
-            found = ask(port, LANDING_PAGE)
-            (run,) = found["runsOrError"]["results"]
-            assert run["repositoryOrigin"] == {
-                "repositoryName": "__repository__",
-                "repositoryLocationName": "graphmill",
-            }
-            jobs = {job["name"]: job["runs"] for job in found["repositoriesOrError"]["nodes"][0]["pipelines"]}
-            assert jobs["tiny__preprocess"] == [{"runId": run["runId"]}] and jobs["tiny__all"] == []
-            process.send_signal(number)
-            assert process.wait(90) == 0
-        said = (tmp_path / "ui.log").read_text()
-        assert said.endswith("the web UI has stopped\n") and "Traceback" not in said and "superseded" not in said
+    with web_ui(tmp_path) as (process, port):
+        found = ask(port, LANDING_PAGE)
+        (run,) = found["runsOrError"]["results"]
+        assert run["repositoryOrigin"] == {
+            "repositoryName": "__repository__",
+            "repositoryLocationName": "graphmill",
+        }
+        jobs = {job["name"]: job["runs"] for job in found["repositoriesOrError"]["nodes"][0]["pipelines"]}
+        assert jobs["tiny__preprocess"] == [{"runId": run["runId"]}] and jobs["tiny__all"] == []
+        process.send_signal(number)
+        assert process.wait(90) == 0
+    said = (tmp_path / "ui.log").read_text()
+    assert said.endswith("the web UI has stopped\n") and "Traceback" not in said and "superseded" not in said
     assert path.exists()
 
 
