@@ -14,7 +14,7 @@ BUILT := $(VENV)/.built
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SOURCES := pyproject.toml constraints.txt setup.py
 NATIVE := setup.py $(wildcard kernels/native/*/*.cpp kernels/native/*/*.h)
-# A process a core, which takes whole files of tests: tests of a file share what they prepare.
+# A few processes, each of which takes whole files of tests: tests of a file share what they prepare.
 PYTEST_ARGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 4
 
 .PHONY: setup demo ui test test-slow check docs bench adversary clean

@@ -6,6 +6,7 @@ slow` ends with the list of what slow tests cover alone: each says it in its mar
 Nothing heavy is imported here: on a GPU machine the kernels' tests run beside NumPy, torch and CuPy alone.
 """
 
+import os
 import re
 from collections import Counter, defaultdict
 from contextlib import suppress
@@ -50,6 +51,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device; `pytest -m gpu` runs it"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores: servers, browsers and locks are waited for."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(optionalhook=True)
