@@ -24,8 +24,8 @@ from trainers.devices.logical import LogicalDevice
 from trainers.devices.protocol import Device
 from trainers.executor import Executor
 from trainers.learning_rate import rate_factor
+from trainers.models.optimiser import make_adam
 from trainers.models.own import Model
-from trainers.optimiser import make_adam
 from trainers.ranks.group import ALONE, Ranks
 from trainers.record.epoch_lines import EpochLines
 from trainers.record.ledger import Ledger, Line

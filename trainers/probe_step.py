@@ -22,8 +22,8 @@ from trainers.config import ModelConfig
 from trainers.devices.logical import LogicalDevice
 from trainers.models.build import build_model
 from trainers.models.layer import StepRandom
+from trainers.models.optimiser import make_adam
 from trainers.models.own import dtype_of
-from trainers.optimiser import make_adam
 from trainers.record.ledger import Ledger
 from trainers.rows.source import FeatureSource, RowIds
 

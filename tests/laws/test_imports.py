@@ -70,7 +70,7 @@ ROOMS = {
     "kernels": "errors types arrays warn_once rng cuda graph sampling hotness rows disk_cache layers chunks history",
     "assets": "sizes storage building figures sources graph features partitions chunks shards sampling "
     "sampling_tables hotness budgets samples cache_plan packed_chunks pipeline definitions",
-    "trainers": "checks record devices ranks rows batches learning_rate optimiser ops models chunks executor simulator factored techniques "
+    "trainers": "checks record devices ranks rows batches learning_rate ops models chunks executor simulator factored techniques "
     "config checkpoint scores page recipe evaluate part_inference probe_step open_rows open_parts loop stage run inputs predict "
     "predict_parts notebook __main__",
     "jobs": "figures runs web operations definitions launch commands cli",

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.e2e.commands import ROOT
-from trainers.optimiser import make_adam
+from trainers.models.optimiser import make_adam
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
@@ -33,7 +33,7 @@ def test_it_is_torchs_adam_to_the_bit(weight_decay: float) -> None:
 
 def test_torchs_compiler_is_not_imported() -> None:
     code = (
-        "import sys, torch; from trainers.optimiser import make_adam; p = torch.nn.Parameter(torch.ones(3)); "
+        "import sys, torch; from trainers.models.optimiser import make_adam; p = torch.nn.Parameter(torch.ones(3)); "
         "o = make_adam([p], 0.1); p.grad = torch.ones(3); o.step(); o.zero_grad(); o.load_state_dict(o.state_dict()); "
         "assert p.tolist() != [1, 1, 1]; assert 'torch._dynamo' not in sys.modules"
     )
