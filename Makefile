@@ -17,6 +17,8 @@ NATIVE := setup.py $(wildcard kernels/native/*/*.cpp kernels/native/*/*.h)
 # A few processes, each of which takes whole files of tests: tests of a file share what they prepare.
 PYTEST_ARGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 4
 
+# The native module is compiled while packages are downloaded.
+MAKEFLAGS += -j2
 .PHONY: setup demo ui test test-slow check docs bench adversary clean
 setup: $(READY_DEV) $(BUILT)
 
@@ -33,12 +35,13 @@ $(BUILT): $(TOOLS) $(NATIVE)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 	touch $@
 
-$(READY): $(TOOLS) $(SOURCES) | $(BUILT)
-	$(INSTALL) --no-build-isolation -e .
+# The native module is left to the rule above.
+$(READY): $(TOOLS) $(SOURCES)
+	GRAPHMILL_NATIVE=apart $(INSTALL) --no-build-isolation -e .
 	touch $@
 
-$(READY_DEV): $(TOOLS) $(SOURCES) | $(BUILT)
-	$(INSTALL) --no-build-isolation -e ".[dev,dgl]"
+$(READY_DEV): $(TOOLS) $(SOURCES)
+	GRAPHMILL_NATIVE=apart $(INSTALL) --no-build-isolation -e ".[dev,dgl]"
 	touch $(READY) $@
 
 demo: $(READY) $(BUILT)

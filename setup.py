@@ -77,4 +77,6 @@ if __name__ == "__main__":
     note(FLAGS_NOTED, "\n".join([*FLAGS, *asked, pybind11.__version__, sys.version]))
     note(SOURCES_NOTED, "\n".join(SOURCES))
     ParallelCompile("GRAPHMILL_BUILD_JOBS", default=os.cpu_count() or 1, needs_recompile=needs_recompile).install()
-    setup(ext_modules=[native], cmdclass={"build_ext": BuildNative})
+    # The Makefile builds the module by itself, beside the installation of packages.
+    apart = os.environ.get("GRAPHMILL_NATIVE") == "apart"
+    setup(ext_modules=[] if apart else [native], cmdclass={"build_ext": BuildNative})

@@ -87,13 +87,14 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         first, second = Path(folder) / "first.json", Path(folder) / "second.json"
-        code = run_pytest(*given.arguments, "--outcome", str(first))
+        code = run_pytest(*given.arguments, f"--outcome={first}")
         found = json.loads(first.read_text()) if first.exists() else {"failed": {}, "whole": False}
         if code != pytest.ExitCode.TESTS_FAILED or not found["whole"] or not found["failed"]:
             return code
         print(f"\nOnce more, alone: {len(found['failed'])} failed", flush=True)
         alone = ["--numprocesses", "0", f"--maxfail={MAX_FAILURES}"]
-        run_pytest(*given.arguments, *alone, "--only", str(first), "--outcome", str(second))
+        # With "=": pytest looks for its settings beside every word that is a path.
+        run_pytest(*given.arguments, *alone, f"--only={first}", f"--outcome={second}")
         passed = json.loads(second.read_text())["passed"] if second.exists() else []
     flaky = {name: traceback for name, traceback in found["failed"].items() if name in passed}
     if flaky:

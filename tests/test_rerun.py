@@ -52,7 +52,7 @@ def make_test(folder: Path, suite: str, *words: str, arguments: str = "") -> tup
     """Runs the Makefile's target on a suite of one file; returns its exit code, 2 for any failure, and what it printed."""
     (folder / "test_tiny.py").write_text(BEGIN + suite)
     (folder / "pytest.ini").write_text("[pytest]\n")
-    given = f"{arguments} -c {folder}/pytest.ini --rootdir {folder} -p no:cacheprovider {folder}"
+    given = f"{arguments} -p no:cacheprovider {folder}"
     # The environment that runs this test is set up; the outer make's variables are none of this one's.
     done = [option for stamp in ("ready-dev", "built") for option in ("-o", f".venv/.{stamp}")]
     outer = ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "STRICT", "PYTEST_ADDOPTS")

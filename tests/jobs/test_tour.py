@@ -26,6 +26,7 @@ from tests.recipes import write_tiny
 BROWSER = find_browser()
 pytestmark = [
     pytest.mark.first,
+    pytest.mark.slow("a browser on the page of every stage, of a failed run and of one that goes on"),
     pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine: the pages of the UI were not looked at"),
 ]
 

@@ -379,7 +379,7 @@ def test_hotness_is_counted_by_layer_and_decides_weights(tmp_path: Path) -> None
         policy="degree", layers="inputs"
     )
     assert "hotness" not in {*steps()} - {*steps("[memory]\n")}
-    with pytest.raises(InputError, match="15: arena = 'auto' would let the machine decide"):
+    with pytest.raises(InputError, match="19: arena = 'auto' would let the machine decide"):
         steps('[train.fresh]\narena = "auto"\n')
     with pytest.raises(InputError, match=r"policy = .best. is not one of accuracy, "):
         steps('[train.fresh]\npolicy = "best"\n')

@@ -150,8 +150,8 @@ def test_the_settings_of_a_technique_stand_in_a_sub_table_and_are_hashed(tmp_pat
     assert plain.config == recipe(tmp_path, f"[train.replicas]\ncount = {replicas.Settings().count}\n").config
     assert "settings" not in canonical(recipe(tmp_path, "", "minibatch").config)
     for tail, problem in (
-        ("[train.replicas]\ncount = 0\n", "14: count = 0 is below 1"),
-        ("[train.replicas]\ncont = 3\n", "14: .* has no key cont .did you mean count"),
+        ("[train.replicas]\ncount = 0\n", "18: count = 0 is below 1"),
+        ("[train.replicas]\ncont = 3\n", "18: .* has no key cont .did you mean count"),
         ("[train.minibatch]\n", "has no key minibatch"),
     ):
         with pytest.raises(InputError, match=problem):
@@ -190,7 +190,7 @@ def test_batches_that_no_device_samples_are_a_mistake_of_the_file(tmp_path: Path
         return parse_pipeline(tmp_path / "toy.toml", (text + more).encode(), TrainTable)
 
     assert parse('device = "cuda"\n').train
-    with pytest.raises(InputError, match=f"14: topology = 'device' samples on the device, but {problem}"):
+    with pytest.raises(InputError, match=f"18: topology = 'device' samples on the device, but {problem}"):
         parse('topology = "device"\ndevice = "cuda"\n')
 
 
