@@ -1,8 +1,14 @@
-"""What keeps the modules of this folder apart."""
+"""What keeps the modules of this folder apart, and launches that take a second."""
 
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
+
+from jobs.runs.children import ROOT, ChildProcesses
+from tests import forks
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -11,4 +17,22 @@ def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("GRAPHMILL_HOME", "DAGSTER_HOME"):
             patch.setenv(name, str(tmp_path_factory.mktemp("default")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def quick_launches() -> Iterator[None]:
+    """For tests of what a launch builds: its trainings are forks of a process that has imported torch, without a guard, and no figure
+    is drawn.
+    """
+
+    def run(self: ChildProcesses, command: Sequence[str], environment: dict[str, str], canceled: Any) -> int:
+        done = forks.run(command[1:], cwd=ROOT, env=environment, imports=forks.TRAININGS)
+        print(done.stdout, end="")
+        os.write(sys.stderr.fileno() if self.stderr is None else self.stderr, done.stderr.encode())
+        return done.returncode
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ChildProcesses, "_run_to_end", run)
+        patch.setattr("assets.figures.style.png", lambda figure: b"no PNG")
         yield

@@ -10,6 +10,8 @@ from kernels.errors import InputError
 from tests.recipes import write_tiny
 from trainers.config import TrainTable
 
+pytestmark = pytest.mark.usefixtures("quick_launches")
+
 MEMORY = '[memory]\ndevice = "10%"\nhost = "10%"\ndisk = "50x"\n'
 
 

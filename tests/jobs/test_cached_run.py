@@ -17,7 +17,7 @@ from tests.jobs.test_launch import _materializations, no_home  # noqa: F401
 from tests.recipes import load_tiny, write_tiny
 from trainers.config import TrainTable
 
-pytestmark = pytest.mark.first
+pytestmark = [pytest.mark.first, pytest.mark.usefixtures("quick_launches")]
 
 CACHE = '[hotness]\npolicy = "degree"\n[memory]\ndevice = "20%"\nhost = "30%"\n'
 ROW_BYTES = 32

@@ -19,6 +19,8 @@ from kernels.errors import InputError
 from tests.assets.sources.own_data import Drawn, write_parquet
 from trainers.config import TrainTable
 
+pytestmark = pytest.mark.usefixtures("quick_launches")
+
 RECIPE = """
 [graph]
 source = "edges"

@@ -18,7 +18,7 @@ from tests.assets.sources.own_data import Drawn, edge_frame, node_frame
 from tests.recipes import PACKED, recipe
 from trainers.config import TrainTable
 
-pytestmark = pytest.mark.first
+pytestmark = [pytest.mark.first, pytest.mark.usefixtures("quick_launches")]
 
 TRAIN = {"layers": 2, "hidden": 4, "epochs": 1}
 TABLES: dict[str, Any] = {

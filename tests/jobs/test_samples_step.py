@@ -12,7 +12,7 @@ from kernels.errors import InputError
 from tests.recipes import write_tiny
 from trainers.config import TrainTable
 
-pytestmark = pytest.mark.first
+pytestmark = [pytest.mark.first, pytest.mark.usefixtures("quick_launches")]
 
 
 def load(folder, samples="[samples]\n", train="", **changes):

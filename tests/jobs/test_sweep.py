@@ -68,7 +68,7 @@ def versions(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def swept(tmp_path_factory: pytest.TempPathFactory, quick_launches: None) -> tuple[Path, Path]:
     """(recipe, home): split 1 was trained alone, then all three."""
     folder = tmp_path_factory.mktemp("swept")
     quiet = {"home": folder / "home", "report": lambda line: None}
