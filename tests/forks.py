@@ -5,7 +5,8 @@ would be told and answers as it does; its program has its own process, environme
 does not have is a start of its own: a test of that, or one that sets what libraries read when they are loaded (OMP_NUM_THREADS), starts
 a process.
 
-The process that is forked has one thread: nothing is computed in it, so no library has started its own.
+Nothing is computed in the process that is forked, so of the libraries' threads only those of NumPy's linear algebra are there, which
+starts them anew after a fork.
 """
 
 from __future__ import annotations
