@@ -1,5 +1,6 @@
 """The command line end to end on a small generated graph, and its answers to bad input."""
 
+import shutil
 import signal
 import subprocess
 import time
@@ -12,6 +13,21 @@ from assets.storage.store import Store
 from tests.e2e.commands import COMMAND, SMALL, environment, graphmill
 
 pytestmark = pytest.mark.first
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with the graph and GraphSAGE of the small pipeline, which tests copy."""
+    folder = tmp_path_factory.mktemp("built")
+    (folder / "small.toml").write_text(SMALL)
+    assert graphmill("build", str(folder / "small.toml"), home=folder / "home").returncode == 0
+    assert graphmill("train", str(folder / "small.toml"), "sage", home=folder / "home").returncode == 0
+    return folder / "home"
+
+
+@pytest.fixture
+def home(tmp_path: Path, built: Path) -> Path:
+    return shutil.copytree(built, tmp_path / "home", symlinks=True)
 
 
 @pytest.fixture
@@ -47,9 +63,7 @@ def test_a_pipeline_from_file_to_leaderboard_and_again(tmp_path: Path, pipeline:
     assert verified.returncode == 0 and verified.stdout.count("sound") == 5
 
 
-def test_verify_finds_a_flipped_bit_and_a_rebuild_mends_it(tmp_path: Path, pipeline: Path) -> None:
-    home = tmp_path / "home"
-    graphmill("build", str(pipeline), home=home)
+def test_verify_finds_a_flipped_bit(home: Path) -> None:
     features = next(each for each in Store(home).artifacts() if each.stage == "features")
     path = features.file("rows.npy")
     path.chmod(0o644)
@@ -120,12 +134,10 @@ def test_bad_arrays_are_named_and_no_graph_is_published(tmp_path: Path, arrays: 
     assert not [each for each in Store(tmp_path / "home").artifacts() if each.stage == "graph"]
 
 
-def test_unknown_names_list_the_known_ones(tmp_path: Path, pipeline: Path) -> None:
-    home = tmp_path / "home"
+def test_unknown_names_list_the_known_ones(home: Path, pipeline: Path) -> None:
     assert "cora" in graphmill("run", "corra", home=home).stderr
-    graphmill("build", str(pipeline), home=home)
     assert "sage, gcn" in graphmill("train", str(pipeline), "gat", home=home).stderr
-    assert "stages are: features, graph" in graphmill("ls", "chunks", home=home).stderr
+    assert "stages are: features, graph, model" in graphmill("ls", "chunks", home=home).stderr
 
 
 def test_two_processes_that_build_the_same_version_both_succeed(tmp_path: Path, pipeline: Path) -> None:
@@ -179,13 +191,12 @@ def test_every_command_has_an_example(tmp_path: Path) -> None:
         assert f"Example: graphmill {name}" in (command.help or ""), name
 
 
-def test_predictions_of_a_trained_model_go_to_parquet(tmp_path: Path, pipeline: Path) -> None:
+def test_predictions_of_a_trained_model_go_to_parquet(tmp_path: Path, pipeline: Path, home: Path) -> None:
     import polars
 
-    home, out = tmp_path / "home", tmp_path / "out.parquet"
-    missing = graphmill("predict", str(pipeline), "sage", "--out", str(out), home=home)
+    out = tmp_path / "out.parquet"
+    missing = graphmill("predict", str(pipeline), "gcn", "--out", str(out), home=home)
     assert missing.returncode == 1 and "remedy" in missing.stderr and not out.exists()
-    assert graphmill("run", str(pipeline), home=home).returncode == 0
     done = graphmill("predict", str(pipeline), "sage", "--out", str(out), home=home)
     assert done.returncode == 0 and "3,000 nodes, by model/" in done.stdout, done.stderr
     rows = polars.read_parquet(out)

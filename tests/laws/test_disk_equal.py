@@ -87,7 +87,7 @@ def photo(tmp_path_factory: pytest.TempPathFactory) -> Packed:
     not os.environ.get("GRAPHMILL_TEST_DATA"), reason="GRAPHMILL_TEST_DATA names no folder of real graphs"
 )
 @pytest.mark.first
-@pytest.mark.parametrize("model", ["sage", "gcn"])
+@pytest.mark.parametrize("model", ["sage", pytest.param("gcn", marks=pytest.mark.slow("GCN on Photo from disk"))])
 def test_photo(photo: Packed, tmp_path: Path, model: str) -> None:
     pipeline = load_pipeline("photo", TrainTable)
     (table,) = (table for table in pipeline.train if table.name == model)

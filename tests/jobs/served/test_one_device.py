@@ -10,7 +10,10 @@ import pytest
 from assets.storage.store import Store
 from jobs.commands.show import asked_by
 
-pytestmark = pytest.mark.first
+pytestmark = [
+    pytest.mark.first,
+    pytest.mark.slow("trainings of two command lines and of the web UI, asked for at once, take turns"),
+]
 ASKED = {"one/sage", "two/sage", "three/sage"}
 
 

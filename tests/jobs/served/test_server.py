@@ -48,6 +48,7 @@ def test_dagster_job_launch_does_the_same(server):
     assert {asset["reused"] for asset in server.assets("tiny").values()} == {True}
 
 
+@pytest.mark.slow("`dagster asset materialize` of one asset")
 def test_dagster_asset_materialize_does_the_same(server):
     before = server.assets("tiny")
     command = [sys.executable, "-m", "dagster", "asset", "materialize", "-f", "jobs/definitions.py"]
@@ -66,6 +67,7 @@ def test_dagster_asset_materialize_does_the_same(server):
     assert after["sage"] == before["sage"] | {"reused": True} and after["sage"]["version"]
 
 
+@pytest.mark.slow("an edit shows in the web UI what it decides, and taking it back builds nothing")
 def test_an_edit_marks_the_closure_and_reverting_it_builds_nothing(server):
     def edit(**changes):
         write_tiny(server.pipelines, "edited", tables=("sage",), **changes)
