@@ -17,8 +17,6 @@ NATIVE := setup.py $(wildcard kernels/native/*/*.cpp kernels/native/*/*.h)
 # A few processes, each of which takes whole files of tests: tests of a file share what they prepare.
 PYTEST_ARGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 4
 
-# The native module is compiled while packages are downloaded.
-MAKEFLAGS += -j2
 .PHONY: setup demo ui test test-slow check docs bench adversary clean
 setup: $(READY_DEV) $(BUILT)
 

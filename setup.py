@@ -77,6 +77,6 @@ if __name__ == "__main__":
     note(FLAGS_NOTED, "\n".join([*FLAGS, *asked, pybind11.__version__, sys.version]))
     note(SOURCES_NOTED, "\n".join(SOURCES))
     ParallelCompile("GRAPHMILL_BUILD_JOBS", default=os.cpu_count() or 1, needs_recompile=needs_recompile).install()
-    # The Makefile builds the module by itself, beside the installation of packages.
+    # The Makefile builds the module by a rule of its own.
     apart = os.environ.get("GRAPHMILL_NATIVE") == "apart"
     setup(ext_modules=[] if apart else [native], cmdclass={"build_ext": BuildNative})
