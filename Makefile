@@ -17,6 +17,9 @@ NATIVE := setup.py $(wildcard kernels/native/*/*.cpp kernels/native/*/*.h)
 # A few processes, each of which takes whole files of tests: tests of a file share what they prepare.
 PYTEST_ARGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 4
 
+# Packages are installed while C++ compiles.
+PREPARE = $(MAKE) --no-print-directory --jobs 2
+
 .PHONY: setup demo ui test test-slow check docs bench adversary clean
 setup: $(READY_DEV) $(BUILT)
 
@@ -42,7 +45,8 @@ $(READY_DEV): $(TOOLS) $(SOURCES)
 	GRAPHMILL_NATIVE=apart $(INSTALL) --no-build-isolation -e ".[dev,dgl]"
 	touch $(READY) $@
 
-demo: $(READY) $(BUILT)
+demo:
+	$(PREPARE) $(READY) $(BUILT)
 	$(BIN)/graphmill demo
 
 ui: $(READY) $(BUILT)
@@ -50,10 +54,12 @@ ui: $(READY) $(BUILT)
 
 STRICT ?=
 RUN_TESTS = $(BIN)/python -m tests.rerun $(if $(filter-out 0,$(STRICT)),--strict) --
-test: $(READY_DEV) $(BUILT)
+test:
+	$(PREPARE) setup
 	$(RUN_TESTS) $(PYTEST_ARGS)
 
-test-slow: $(READY_DEV) $(BUILT)
+test-slow:
+	$(PREPARE) setup
 	$(RUN_TESTS) $(PYTEST_ARGS) -m slow
 
 check: $(READY_DEV) $(BUILT)

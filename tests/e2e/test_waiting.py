@@ -46,6 +46,7 @@ def home(tmp_path) -> Iterator[Path]:
         assert holder.wait(120) == 130
 
 
+@pytest.mark.slow("a training that waits for another one idles, says so and ends with one Ctrl-C")
 def test_a_waiting_run_says_so_idles_and_ends_with_one_interrupt(tmp_path, home):
     reused = graphmill("run", str(tmp_path / "pipelines/done.toml"), home=home)
     assert reused.returncode == 0 and "reused model/" in reused.stdout and "waits" not in reused.stdout

@@ -14,11 +14,11 @@ from tests.assets.sources.own_data import Drawn, edge_frame, node_frame
 pytestmark = pytest.mark.first
 
 ROOT = Path(__file__).resolve().parents[2]
-NUM_KILLS = 6
+NUM_KILLS = 3
 
 
 @pytest.mark.parametrize(
-    "num_kills", [NUM_KILLS, pytest.param(40, marks=pytest.mark.slow("forty kills instead of six in an import"))]
+    "num_kills", [NUM_KILLS, pytest.param(40, marks=pytest.mark.slow("forty kills instead of three in an import"))]
 )
 def test_kill_at_drawn_lines_of_an_import(tmp_path, num_kills):
     """Text ids, so that every way of spilling is used: staged tables, ids, the spool and its ranges."""

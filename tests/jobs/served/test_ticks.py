@@ -28,6 +28,7 @@ GROWTH_BYTES_PER_MINUTE = 100_000
 """What docs/deployment.md says that ticks add to the history at most."""
 
 
+@pytest.mark.slow("ticks of a daemon: a run where something changed, and none elsewhere")
 def test_ticks_start_runs_where_something_changed_and_nowhere_else(server):
     began = time.time()  # reloads of other tests end the processes in which ticks run
     with open_instance(server.home) as instance:
