@@ -6,6 +6,7 @@ slow` ends with the list of what slow tests cover alone: each says it in its mar
 Nothing heavy is imported here: on a GPU machine the kernels' tests run beside NumPy, torch and CuPy alone.
 """
 
+import gc
 import os
 import re
 from collections import Counter, defaultdict
@@ -35,6 +36,16 @@ def asked_for_gpu(config: pytest.Config) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[PASSED] = []
+    # Thousands of collected tests and a few large libraries are looked through at every collection of garbage: a tenth of the whole run.
+    gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -55,8 +66,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two processes a core: servers, browsers, disks and locks are waited for."""
-    return 2 * len(os.sched_getaffinity(0))
+    """One process more than there are cores: servers, browsers, disks and locks are waited for."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(optionalhook=True)
