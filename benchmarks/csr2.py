@@ -32,11 +32,12 @@ from kernels.rows.gather import gather
 from kernels.sampling.sample import Sampler
 from kernels.sampling.transpose import transpose
 from kernels.types import Array, BatchKey, Block, Stream, Topology
-from trainers.config import TrainConfig
 from trainers.devices.malloc import keep_freed_memory
 from trainers.models.build import build_model
-from trainers.models.layer import LayeredModel, StepRandom
-from trainers.ops import splice
+from trainers.models.layer import LayeredModel
+from trainers.models.masks import StepRandom
+from trainers.models.ops import splice
+from trainers.recipe.config import TrainConfig
 
 QUICK = {"nodes": 200_000, "edges": 1_650_000}
 FULL = {"nodes": 2_000_000, "edges": 16_500_000}

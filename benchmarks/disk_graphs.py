@@ -40,8 +40,8 @@ from benchmarks.record import record
 from benchmarks.sampled_batches import LOW_SKEW
 from kernels.rows.aligned import BufferPool
 from kernels.rows.direct_io import PageReader, ReadExecution
-from trainers.config import TrainTable
 from trainers.devices.malloc import keep_freed_memory
+from trainers.recipe.config import TrainTable
 from trainers.record.timeline import Timeline
 from trainers.rows.chunk_loader import ChunkLoader, loader_reading
 from trainers.run import train_table

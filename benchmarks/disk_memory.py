@@ -23,13 +23,13 @@ from benchmarks.disk_epoch import make_source
 from benchmarks.disk_inputs import SEED, THREADS, Case
 from benchmarks.worker import Worker
 from kernels.sampling.epoch_plan import EpochPlan
-from trainers.config import ModelConfig, TrainConfig
 from trainers.devices.malloc import keep_freed_memory
 from trainers.models.build import build_model
-from trainers.models.layer import StepRandom
-from trainers.probe_step import simulated_peak
+from trainers.models.masks import StepRandom
+from trainers.recipe.config import ModelConfig, TrainConfig
 from trainers.record.timeline import Timeline
 from trainers.rows.source import MappedSource
+from trainers.training.probe_step import simulated_peak
 
 QUEUE_BYTES, STEPS, POLL_SECONDS = 512 << 20, 8, 0.005
 

@@ -36,7 +36,7 @@ from assets.storage.store import Store
 from benchmarks.disk_inputs import home
 from benchmarks.record import record
 from tests.graphs import GraphArtifacts, build_graph
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 from trainers.run import train_table
 
 REUSE, TABLE, NUM_SEEDS = 10, "sage", 5

@@ -44,10 +44,10 @@ from kernels.sampling.sample import Sampler
 from kernels.sampling.two_step import TwoStepSampler
 from tests.graphs import GraphArtifacts, OpenedGraph, build_graph
 from trainers.batches.batch import planned_batch
-from trainers.config import TrainConfig
-from trainers.executor import BatchGradient
+from trainers.loop.executor import BatchGradient
 from trainers.models.build import build_model
 from trainers.ranks.launch import run_ranks
+from trainers.recipe.config import TrainConfig
 
 SCHEMES = ("vanilla", "unfused", "hybrid")
 METHODS = ("metis", "ldg", "random")

@@ -20,14 +20,14 @@ from assets.building.stage import Silent
 from assets.sampling.config import SamplingConfig
 from assets.storage.store import Store
 from kernels.types import Block
-from trainers.config import ModelConfig, TrainTable
 from trainers.devices.torch_threads import torch_threads
 from trainers.ranks.group import Ranks, joined
 from trainers.ranks.leave import leave
-from trainers.ranks.vanilla import VanillaSampler
+from trainers.recipe.config import ModelConfig, TrainTable
 from trainers.record.ledger import Ledger
-from trainers.stage import RunExecution, Training
-from trainers.techniques.distributed_settings import DistributedSettings
+from trainers.techniques.distributed.settings import DistributedSettings
+from trainers.techniques.distributed.vanilla import VanillaSampler
+from trainers.training.stage import RunExecution, Training
 
 EQUAL_BATCHES = 3
 """Batches per rank whose blocks are compared, byte by byte."""
@@ -100,7 +100,7 @@ def one_epoch(training: Training, epoch: int) -> None:
 def block_digests(training: Training) -> list[str]:
     """Returns a digest of the blocks of this rank's first batches."""
     source, parts = training.loop.executor.source, training.features.source.owned.parts  # pyright: ignore
-    plan, found = training.plan, []
+    plan, found = training.data.plan, []
     items = [item for item in plan.batches(0) if item.key.step % source.num_parts in parts][:EQUAL_BATCHES]
     for item in items:
         if isinstance(source.samplers, VanillaSampler):

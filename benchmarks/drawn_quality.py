@@ -29,7 +29,7 @@ from assets.sources.registry import config_class
 from assets.storage.store import Store
 from benchmarks.record import record
 from tests.graphs import build_graph
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 SEEDS = 3
 GRAPHS = ("photo", "bipartite")

@@ -27,10 +27,10 @@ from kernels.types import BatchKey, Block, Stream, Topology
 from tests.graphs import OpenedGraph, build_graph, open_paths
 from trainers.batches.online import OnlineSource
 from trainers.batches.source import Batching
-from trainers.config import TrainConfig
 from trainers.devices.malloc import keep_freed_memory
 from trainers.models.build import build_model
-from trainers.models.layer import StepRandom
+from trainers.models.masks import StepRandom
+from trainers.recipe.config import TrainConfig
 from trainers.record.ledger import Ledger
 from trainers.rows.source import MemorySource
 

@@ -27,9 +27,9 @@ from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
 from kernels.types import Array
 from tests.graphs import build_graph
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 from trainers.run import train_table
-from trainers.techniques.factored_settings import FactoredSettings
+from trainers.techniques.factored.settings import FactoredSettings
 
 SKEW = {"a": 0.57, "b": 0.19, "c": 0.19}
 SAMPLING = SamplingConfig(fanouts=(10, 10), batch_size=500)

@@ -25,7 +25,7 @@ from benchmarks.elsewhere import beside
 from benchmarks.factored_runs import CACHE, Runs, epoch_seconds, weights
 from benchmarks.record import record
 from trainers.devices.malloc import keep_freed_memory
-from trainers.techniques.factored_settings import FactoredSettings
+from trainers.techniques.factored.settings import FactoredSettings
 
 PARTS = ("overlap", "epochs", "stages")
 COLUMNS = {"features": 128, "classes": 16, "valid_ratio": 0.01}

@@ -20,8 +20,8 @@ from assets.storage.store import Store
 from benchmarks.elsewhere import quiet_rounds
 from benchmarks.factored_runs import Runs, epoch_seconds, weights
 from benchmarks.factored_sleeping import Case, slept_seconds
-from trainers.simulator.workload import Workload
-from trainers.techniques.factored_settings import FactoredSettings
+from trainers.techniques.factored.settings import FactoredSettings
+from trainers.techniques.factored.simulator.workload import Workload
 
 SAMPLING = SamplingConfig(fanouts=(15, 10), batch_size=8000)
 BATCHES, CORES, MOST = 20, 2, 2

@@ -16,7 +16,7 @@ from assets.sources.registry import config_class
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from tests.graphs import build_graph
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 from trainers.run import train_table
 
 SKEW = {"a": 0.57, "b": 0.19, "c": 0.19}

@@ -14,13 +14,13 @@ from assets.sampling.config import SamplingConfig
 from assets.sources.registry import config_class
 from assets.storage.store import Store
 from tests.graphs import build_graph
-from trainers.config import TrainTable
-from trainers.factored import executors
-from trainers.factored.replica import Replica
+from trainers.recipe.config import TrainTable
 from trainers.run import train_table
-from trainers.simulator.simulate import simulate
-from trainers.simulator.workload import Workload
-from trainers.techniques.factored_settings import FactoredSettings
+from trainers.techniques.factored import roles
+from trainers.techniques.factored.replica import Replica
+from trainers.techniques.factored.settings import FactoredSettings
+from trainers.techniques.factored.simulator.simulate import simulate
+from trainers.techniques.factored.simulator.workload import Workload
 
 GRAPH = {"nodes": 1000, "edges": 4000, "features": 8, "classes": 2, "train_ratio": 0.1, "seed": 1}
 SAMPLING = SamplingConfig(fanouts=(2, 2), batch_size=5)
@@ -80,7 +80,7 @@ def cases(slower: float) -> list[Case]:
 @contextmanager
 def sleeping(work: Workload) -> Iterator[None]:
     """Makes every stage of every batch last as long as the workload says."""
-    real = executors.draw_batch, executors.extract_batch, Replica.__call__
+    real = roles.draw_batch, roles.extract_batch, Replica.__call__
 
     def lasting(call: Callable[..., Any], stage: str, position: Callable[..., int]) -> Callable[..., Any]:
         def lasts(*given: Any) -> Any:
@@ -91,13 +91,13 @@ def sleeping(work: Workload) -> Iterator[None]:
 
         return lasts
 
-    executors.draw_batch = lasting(real[0], "sample", lambda batching, sampler, item, epoch: item.position)
-    executors.extract_batch = lasting(real[1], "extract", lambda *given: given[-1].position)
+    roles.draw_batch = lasting(real[0], "sample", lambda batching, sampler, item, epoch: item.position)
+    roles.extract_batch = lasting(real[1], "extract", lambda *given: given[-1].position)
     Replica.__call__ = lasting(real[2], "train", lambda replica, batch: batch.position)
     try:
         yield
     finally:
-        executors.draw_batch, executors.extract_batch, Replica.__call__ = real
+        roles.draw_batch, roles.extract_batch, Replica.__call__ = real
 
 
 def _stage(stage: str) -> str:

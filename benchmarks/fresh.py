@@ -7,7 +7,7 @@ came from below the arena) / (input rows of plain sampling of the same batches).
     features, by degree or by hotness   the same bytes hold the first rows of an order, and nothing else
     accuracy                            stable embeddings alone (the paper's Emb_acc)
     accuracy+features                   they displace feature rows (Emb_acc + Feat)
-    performance+features                both ranked together (trainers/techniques/fresh_ranking.py); the paper's is Emb_acc+perf + Feat
+    performance+features                both ranked together (trainers/techniques/fresh/ranking.py); the paper's is Emb_acc+perf + Feat
 
 Rows are narrow, since counts do not depend on the width; only the ratio of the bytes of an embedding and of a feature row does. Checked
 before: the ledger's rows are the survivors of pruning, counted here, and the rows of plain sampling are those of the batches drawn here.
@@ -44,11 +44,11 @@ from benchmarks.record import record
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
 from tests.graphs import GraphArtifacts, build_graph
-from trainers.config import ModelConfig, TrainTable
 from trainers.devices.malloc import keep_freed_memory
-from trainers.rows.arena import HITS
-from trainers.stage import RunExecution, Training
-from trainers.techniques.fresh_settings import FreshSettings, Policy
+from trainers.recipe.config import ModelConfig, TrainTable
+from trainers.techniques.fresh.arena_rows import HITS
+from trainers.techniques.fresh.settings import FreshSettings, Policy
+from trainers.training.stage import RunExecution, Training
 
 FEATURES, SEED = 24, 0
 ARENA_SHARE = 0.011

@@ -29,10 +29,10 @@ from benchmarks.elsewhere import beside
 from benchmarks.factored_runs import SKEW, epoch_seconds, weights
 from benchmarks.record import record
 from tests.graphs import build_graph
-from trainers.config import TrainTable
 from trainers.devices.malloc import keep_freed_memory
+from trainers.recipe.config import TrainTable
 from trainers.run import train_table
-from trainers.techniques.fresh_settings import FreshSettings
+from trainers.techniques.fresh.settings import FreshSettings
 
 SMALL: dict[str, Any] = {"nodes": 50_000, "edges": 800_000, "features": 64, "train_ratio": 0.05}
 LARGE: dict[str, Any] = {"nodes": 500_000, "edges": 8_000_000, "features": 256, "train_ratio": 0.02}

@@ -34,9 +34,9 @@ from assets.storage.store import Store
 from benchmarks.disk_inputs import home
 from benchmarks.record import record
 from tests.graphs import build_graph
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 from trainers.run import train_table
-from trainers.techniques.fresh_settings import FreshSettings
+from trainers.techniques.fresh.settings import FreshSettings
 
 NUM_SEEDS, LIMIT = 5, 1.0
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}

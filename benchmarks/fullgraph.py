@@ -36,20 +36,21 @@ from kernels.chunks.steps import chunk_steps
 from kernels.sampling.transpose import transpose
 from kernels.types import Block, ChunkStep, Topology
 from trainers.batches.batch import attach_weights
-from trainers.chunks.blocks import ChunkBlocks
-from trainers.chunks.buffers import Mover, Place
-from trainers.chunks.inputs import InputRows
-from trainers.chunks.lists import Mode, walk
-from trainers.chunks.passes import Passes
-from trainers.chunks.whole_pass import WholePass
-from trainers.config import TrainConfig
 from trainers.devices.logical import LogicalDevice
 from trainers.devices.malloc import keep_freed_memory
 from trainers.models.build import build_model
-from trainers.models.layer import LayeredModel, StepRandom
+from trainers.models.layer import LayeredModel
+from trainers.models.masks import StepRandom
+from trainers.recipe.config import TrainConfig
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import Timeline
 from trainers.rows.source import TableSource
+from trainers.techniques.fullgraph.blocks import ChunkBlocks
+from trainers.techniques.fullgraph.buffers import Mover, Place
+from trainers.techniques.fullgraph.inputs import InputRows
+from trainers.techniques.fullgraph.lists import Mode, walk
+from trainers.techniques.fullgraph.passes import Passes
+from trainers.techniques.fullgraph.whole_pass import WholePass
 
 THREADS, WIDTH, HIDDEN, CLASSES = 2, 128, 128, 16
 HOST_GBPS, PEER_GBPS = 1.0, 12.5

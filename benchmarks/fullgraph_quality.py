@@ -34,7 +34,7 @@ from benchmarks.disk_inputs import home
 from benchmarks.quality import PUBLISHED, SPLITS, Published
 from benchmarks.record import RESULTS, record
 from tests.graphs import GraphArtifacts, build_graph
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 from trainers.run import train_table
 
 PARTS, CHUNKS_PER_PART = 2, 2

@@ -40,12 +40,12 @@ from kernels.sampling.sample import Sampler
 from kernels.sampling.sample_cuda import CudaSampler
 from kernels.types import Array, BatchKey, Block, Topology
 from trainers.batches.on_device import place_topology
-from trainers.config import TrainConfig
 from trainers.devices.open import open_device
 from trainers.devices.protocol import Device
 from trainers.models.build import build_model
-from trainers.models.layer import StepRandom
-from trainers.ops import aggregate as aggregate_rows
+from trainers.models.masks import StepRandom
+from trainers.models.ops import aggregate as aggregate_rows
+from trainers.recipe.config import TrainConfig
 
 FANOUTS, BATCH_SIZE, WIDTH, CLASSES, HIDDEN = (20, 15, 10), 1000, 128, 64, 256
 CONFIG = TrainConfig(model="sage", layers=3, hidden=HIDDEN, dropout=0.5)

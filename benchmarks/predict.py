@@ -20,7 +20,7 @@ from assets.storage.store import Store
 from benchmarks.record import record
 from kernels.types import Array, Topology
 from tests.graphs import GraphArtifacts, build_graph
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 QUICK = {"nodes": 200_000, "edges": 1_600_000, "workspace": "128MiB"}
 FULL = {"nodes": 2_000_000, "edges": 16_000_000, "workspace": "1GiB"}
@@ -49,14 +49,14 @@ eval = "sampled"
 LARGEST_ERROR = 1e-5
 """Of a probability."""
 
-BASE = "import trainers.predict, polars.io.plugins"
+BASE = "import trainers.inference.predict, polars.io.plugins"
 CHILD = """
 import sys
 from pathlib import Path
 from assets.pipeline.file import load_pipeline
 from assets.storage.store import Store
-from trainers.config import TrainTable
-from trainers.predict import predict_table
+from trainers.recipe.config import TrainTable
+from trainers.inference.predict import predict_table
 recipe, home, name, out, workspace = sys.argv[1:]
 predict_table(Store(Path(home)), load_pipeline(recipe, TrainTable), name, Path(out), workspace=workspace)
 """
@@ -127,11 +127,11 @@ def check(store: Store, pipeline: object, graph: GraphArtifacts, out: Path) -> f
     from assets.building.materialize import stage_version
     from assets.sampling.config import Neighbours
     from assets.sampling.drawing import Drawing
-    from trainers.evaluate import infer_sampled
-    from trainers.predict import load_model
+    from trainers.inference.exact import infer_sampled
+    from trainers.inference.predict import load_model
     from trainers.rows.source import MappedSource
     from trainers.run import model_configs
-    from trainers.stage import ModelStage
+    from trainers.training.stage import ModelStage
 
     opened = graph.open()
     (config,) = model_configs(pipeline.train[0], pipeline.sampling, pipeline.seed)  # pyright: ignore

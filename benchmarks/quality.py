@@ -22,7 +22,7 @@ from assets.pipeline.file import load_pipeline
 from assets.storage.store import Store
 from benchmarks.record import record
 from tests.graphs import build_graph
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from kernels.sampling.sample import Sampler
 from tests.graphs import OpenedGraph, build_graph, open_paths
 from trainers.devices.malloc import keep_freed_memory
 from trainers.models.build import build_model
-from trainers.models.layer import StepRandom
+from trainers.models.masks import StepRandom
 
 QUICK = {"nodes": 200_000, "edges": 1_650_000, "features": 128, "classes": 16, "train_ratio": 0.2}
 FULL = {"nodes": 2_000_000, "edges": 16_500_000, "features": 128, "classes": 16, "train_ratio": 0.1}

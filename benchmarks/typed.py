@@ -29,8 +29,8 @@ from benchmarks.record import record
 from jobs.launch import Launch, launch
 from kernels.rows.placement import place_bytes
 from kernels.types import BatchKey, Stream
-from trainers.config import TrainTable
 from trainers.devices.logical import LogicalDevice
+from trainers.recipe.config import TrainTable
 from trainers.record.ledger import Ledger
 from trainers.rows.cache import CachedSource
 from trainers.rows.chunk_loader import loader_reading

@@ -27,7 +27,7 @@ from assets.storage.store import Store
 from jobs.definitions import execution_of
 from jobs.runs.training import training_steps
 from tests.graphs import GraphArtifacts, build_graph
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 from trainers.run import train_table
 
 SIZE = {

@@ -23,7 +23,7 @@ from assets.storage.store import Store
 from benchmarks.predict import CHILD
 from benchmarks.record import record
 from tests.graphs import build_graph
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 QUICK, FULL = {"nodes": 3_000, "features": 1_000}, {"nodes": 30_000, "features": 8_000}
 WORKSPACES, ROUNDS = ("512MiB", "6GiB"), 2

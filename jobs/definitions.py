@@ -43,7 +43,7 @@ from jobs.runs.pinned import pinned_files
 from jobs.runs.slot import MEMORY_POOL, held_slot
 from jobs.runs.training import training_asset, training_steps
 from kernels.errors import InputError
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 WHAT = {
     "preprocess": "Builds the data of pipeline {name} and trains nothing. What the store has already is reused. Run it first where a "

@@ -33,7 +33,7 @@ from jobs.runs.interrupts import InterruptWatch
 from jobs.runs.listed import listed_in_ui
 from jobs.runs.training import EpochLines, training_steps
 from kernels.errors import InputError
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 from trainers.record.epoch_lines import Lines
 
 Selection = Literal["preprocess", "train", "all"]

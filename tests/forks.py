@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 COMMANDS = ("jobs.cli", "jobs.launch", "jobs.definitions", "matplotlib.backends.backend_agg", "PIL.Image", "duckdb")
 """What commands import. Polars is not among it: it starts threads when it is imported, and they would not be there after a fork."""
 
-TRAININGS = ("trainers.__main__", "trainers.stage", "trainers.loop")
+TRAININGS = ("trainers.__main__", "trainers.training.stage", "trainers.loop.loop")
 """What trainings import."""
 
 

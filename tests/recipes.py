@@ -13,7 +13,7 @@ from typing import Any
 import tomlkit
 
 from assets.pipeline.file import Pipeline, load_pipeline
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 SBM: dict[str, Any] = {"source": "sbm", "nodes": 300, "edges": 2000, "features": 8, "classes": 3}
 """A generated graph."""

@@ -3,12 +3,12 @@
     python -m trainers PIPELINE NAME [--home HOME] [--input STAGE=VERSION ...] [--resume] [--retrain] [--ranks N]
     python -m trainers --from BUNDLE [--home HOME] [--resume] [--retrain]
 
-PIPELINE is a name or the path of a TOML file. The artifacts that it reads (trainers/inputs.py) must be in the home. `--input graph=VERSION`
-and `--input features=VERSION` name graph and features on a machine that has the artifacts and not the raw files they were built from; other
-stages are named alike. `--from` takes recipe, table and artifacts from a bundle that `graphmill bundle` made, compares every byte and puts
-the artifacts into the home. With `--ranks` this process starts the ranks of a training that they share, and passes on what they say; under
-torchrun (RANK and WORLD_SIZE are set) it is one of them. Budgets are resolved where they are missing. Launched by a Dagster step, the same
-program takes everything from its Pipes context and reports versions, scores and the learning curve's rows back.
+PIPELINE is a name or the path of a TOML file. The artifacts that it reads (trainers/recipe/inputs.py) must be in the home. `--input
+graph=VERSION` and `--input features=VERSION` name graph and features on a machine that has the artifacts and not the raw files they were
+built from; other stages are named alike. `--from` takes recipe, table and artifacts from a bundle that `graphmill bundle` made, compares
+every byte and puts the artifacts into the home. With `--ranks` this process starts the ranks of a training that they share, and passes on
+what they say; under torchrun (RANK and WORLD_SIZE are set) it is one of them. Budgets are resolved where they are missing. Launched by a
+Dagster step, the same program takes everything from its Pipes context and reports versions, scores and the learning curve's rows back.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from assets.storage.refused import refusal
 from assets.storage.store import Store
 from kernels.cuda.driver import VISIBLE, gpu_of_rank
 from kernels.errors import InputError
-from trainers.config import TrainTable
 from trainers.ranks.launch import EXIT_PEER, PARENT
 from trainers.ranks.leave import EXIT_INPUT, EXIT_INTERRUPTED, end, leave, report
+from trainers.recipe.config import TrainTable
 from trainers.record.epoch_lines import Lines
 
 
@@ -148,8 +148,8 @@ def _train_split(order: Order) -> Sequence[Artifact]:
 
 def _train_here(order: Order, table: TrainTable, store: Store, *, first: bool) -> Sequence[Artifact]:
     """Trains in this process, which may be one of several ranks; the first one writes the models."""
-    from trainers.inputs import find_table_inputs
     from trainers.ranks.group import DEFAULT_TIMEOUT, coming, joined
+    from trainers.recipe.inputs import find_table_inputs
     from trainers.record.progress import open_progress
     from trainers.run import train_table
 
@@ -176,8 +176,8 @@ def _train_here(order: Order, table: TrainTable, store: Store, *, first: bool) -
 
 def _launch_ranks(order: Order, table: TrainTable, store: Store, world: int) -> Sequence[Artifact]:
     """Starts the ranks, waits for them and returns the models that they trained."""
-    from trainers.inputs import find_table_inputs
     from trainers.ranks.launch import run_ranks
+    from trainers.recipe.inputs import find_table_inputs
 
     told = f"  {table.name}: "
     given = {

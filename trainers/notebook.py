@@ -24,14 +24,15 @@ from assets.storage.table import FeatureTable
 from kernels.errors import InputError
 from kernels.types import Array
 from trainers.batches.batch import MiniBatch
-from trainers.config import ModelConfig, TrainTable
-from trainers.evaluate import infer_exact
-from trainers.executor import BatchExecutor
-from trainers.inputs import find_model_inputs, find_table_inputs
+from trainers.inference.exact import infer_exact
+from trainers.inference.predict import find_recipe, load_model
+from trainers.loop.executor import BatchExecutor
 from trainers.models.own import Model
-from trainers.predict import find_recipe, load_model
+from trainers.recipe.config import ModelConfig, TrainTable
+from trainers.recipe.inputs import find_model_inputs, find_table_inputs
+from trainers.recipe.recipe import ModelRecipe
 from trainers.rows.source import MappedSource
-from trainers.stage import ModelStage, RunExecution, Training
+from trainers.training.training import RunExecution, Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +95,7 @@ def open_trained(store: Store, pipeline: Pipeline, name: str, seed: int | None =
     pipeline.require_one_split()
     table, semantic = find_recipe(pipeline, name, seed)
     inputs = find_model_inputs(pipeline, table, store, {})
-    artifact = store.find(ModelStage.name, stage_version(ModelStage(), semantic, inputs))
+    artifact = store.find(ModelRecipe.name, stage_version(ModelRecipe(), semantic, inputs))
     if artifact is None:
         problem = f"{name} (seed {semantic.seed}) is not trained in {store.home}"
         raise InputError(problem, f"train it: graphmill train {pipeline.reference} {name}")
@@ -150,4 +151,4 @@ def _training(
     """Returns the training of a recipe, put together and not begun."""
     quiet = {**asdict(table.execution), "metrics_to": ()}
     execution = RunExecution(**quiet, checkpoints=store.home / "checkpoints")
-    return Training(inputs, reads, semantic, execution, stage_version(ModelStage(), semantic, inputs), Silent())
+    return Training(inputs, reads, semantic, execution, stage_version(ModelRecipe(), semantic, inputs), Silent())

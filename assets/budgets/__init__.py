@@ -7,8 +7,8 @@ measured into the home (assets/budgets/measured.py):
     device    a quarter of the memory for a logical device; less the largest `workspace` that a train table declares
     disk      half of what was free on the disk of the home
 
-never below 0. Trainers of this version compute on the CPU, so the device is a logical one: a part of the same memory that is held to its
-size. The trainer lowers a device budget of "auto" further where one simulated step shows that training needs more (trainers/probe_step.py).
+never below 0. On a machine without a GPU the device is a logical one: a part of the same memory that is held to its size. The trainer
+lowers a device budget of "auto" further if one simulated step shows that training needs more (trainers/training/probe_step.py).
 
 The artifact has no arrays: it is the numbers of its summary, with the arithmetic in words. Budgets without "auto" have the same version on
 every machine. The disk budget bounds what `cache_plan` lays out.

@@ -9,6 +9,6 @@ With m parts of n chunks, records lie step after step, and in a step part after 
     chunk_ptr i64[R+1], node_ids ids[N]  chunk k of part i has destinations node_ids[chunk_ptr[i n + k] : chunk_ptr[i n + k + 1]]
     counts i64[n, m, 8]                  rows by set, edges, buffer rows (kernels/chunks/counts.py)
 
-Counts are rows and edges, not bytes: bytes depend on the widths and the dtype of a model. trainers/chunks/memory.py turns the one into the
-other, for trainers and for whoever plans.
+Counts are rows and edges, not bytes: bytes depend on the widths and the dtype of a model. trainers/techniques/fullgraph/memory.py turns one
+into the other, for trainers and for whoever plans.
 """

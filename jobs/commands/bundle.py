@@ -10,7 +10,7 @@ from assets.sizes import format_bytes
 from assets.storage.bundle import write_bundle
 from assets.storage.store import Store
 from kernels.errors import InputError
-from trainers.inputs import find_table_inputs
+from trainers.recipe.inputs import find_table_inputs
 
 
 def bundle_table(store: Store, pipeline: Pipeline, name: str, out: Path, report: Callable[[str], None]) -> None:

@@ -20,7 +20,7 @@ from assets.storage.home import home_folder
 from assets.storage.store import Store
 from assets.storage.version import short
 from kernels.errors import InputError
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 from trainers.record.ledger import LINKS, Ledger
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.version import short
 from kernels.errors import InputError
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 PREFIX = re.compile(r"(?:[a-z_]+(?:\.parts)?/)?[0-9a-f]+")
 """What may be the beginning of a version, alone or as STAGE/PREFIX."""

@@ -31,7 +31,7 @@ class Asked:
             InputError: no such file, or all that is wrong in it.
         """
         from assets.pipeline.file import load_pipeline
-        from trainers.config import TrainTable
+        from trainers.recipe.config import TrainTable
 
         return load_pipeline(self.name, TrainTable, files=files, settings=self.settings)
 

@@ -163,7 +163,7 @@ def predict(home: Path | None, pipeline: Asked, name: str | None, out: Path, ran
     from functools import partial
 
     from assets.storage.store import Store
-    from trainers.predict import predict_table
+    from trainers.inference.predict import predict_table
     from trainers.record.progress import open_progress
 
     if name is None:
@@ -172,7 +172,7 @@ def predict(home: Path | None, pipeline: Asked, name: str | None, out: Path, ran
             raise InputError(f"{name} names no [[train]] table", f"write PIPELINE NAME or PIPELINE/NAME: {name} sage")
         pipeline = Asked(file, pipeline.settings)
     if ranks > 1:
-        from trainers.predict_parts import predict_by_ranks
+        from trainers.techniques.distributed.predict import predict_by_ranks
 
         options["by_ranks"] = partial(predict_by_ranks, ranks=ranks)
     model, num_rows = predict_table(Store(home), pipeline.load(), name, out, progress=open_progress(), **options)

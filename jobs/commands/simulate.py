@@ -12,9 +12,9 @@ from typing import Any
 
 from assets.storage.artifact import Artifact
 from kernels.errors import InputError
-from trainers.simulator.allocation import Allocation, search
-from trainers.simulator.simulate import simulate, time_shared
-from trainers.simulator.workload import Workload
+from trainers.techniques.factored.simulator.allocation import Allocation, search
+from trainers.techniques.factored.simulator.simulate import simulate, time_shared
+from trainers.techniques.factored.simulator.workload import Workload
 
 
 def measured_workload(model: Artifact) -> dict[str, Any]:

@@ -225,7 +225,7 @@ def simulate(home: Path | None, name: str | None, devices: int, out: Path | None
     from jobs.commands.simulate import measured_workload, print_simulation, simulation
     from jobs.figures.allocation import write_allocation
     from kernels.errors import InputError
-    from trainers.simulator.workload import Workload
+    from trainers.techniques.factored.simulator.workload import Workload
 
     known = measured_workload(find_artifact(_store(home), name)) if name else {}
     known |= {key: value for key, value in given.items() if value is not None}

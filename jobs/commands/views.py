@@ -17,7 +17,7 @@ from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
 from assets.storage.version import short
 from kernels.errors import InputError
-from trainers.config import TrainConfig
+from trainers.recipe.config import TrainConfig
 
 TYPES = {"int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN", "tuple[int, ...]": "JSON"}
 """DuckDB's type for the annotation of a config field; text for any other."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
-from trainers.checks import TIERS
+from trainers.record.checks import TIERS
 from trainers.record.timeline import STEP, WAIT
 
 LINKS = {

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from assets.storage.artifact import Artifact
-from trainers.checks import TIERS
-from trainers.page import device_share
+from trainers.recipe.page import device_share
+from trainers.record.checks import TIERS
 from trainers.record.ledger import Ledger
 
 

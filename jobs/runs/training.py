@@ -18,8 +18,8 @@ from assets.pipeline.sweep import join_steps, split_steps
 from assets.storage.artifact import Artifact
 from jobs.runs.children import ChildProcesses
 from jobs.runs.slot import POOL, held_slot
-from trainers.config import model_configs
-from trainers.recipe import REUSED, ModelRecipe
+from trainers.recipe.config import model_configs
+from trainers.recipe.recipe import REUSED, ModelRecipe
 
 EpochLines = Enum("EpochLines", {"some": "some", "all": "all", "none": "none"})
 """The choices of `epoch_lines`, named as one writes them; the launchpad refuses others before a step starts."""

@@ -26,12 +26,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.arrays import FLOATS, as_ids, dtype_name
-from kernels.chunks.move_rows import place_rows
-from kernels.chunks.move_rows_cuda import place_rows_cuda
 from kernels.cuda.device import KernelDevice, device_of, on_device
 from kernels.errors import InputError
 from kernels.history.admit import Admitted, Index, LayerRows, Rule, admit, list_entries, look_up, place_in_lists
 from kernels.history.admit_cuda import admit_cuda, look_up_cuda, look_up_features_cuda
+from kernels.rows.move_rows import place_rows
+from kernels.rows.move_rows_cuda import place_rows_cuda
 from kernels.types import Array
 
 FOREVER = 1 << 62

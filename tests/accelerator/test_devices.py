@@ -16,8 +16,8 @@ from tests.trainers.runs import train_small
 from trainers.devices.accelerator import ALIGNMENT, Accelerator
 from trainers.devices.cuda import CudaBackend
 from trainers.devices.protocol import OverBudget
-from trainers.probe_step import free_device_bytes
 from trainers.record.ledger import Ledger, Line
+from trainers.training.probe_step import free_device_bytes
 
 LINE = Line("h2d", "topology")
 
@@ -60,7 +60,7 @@ def test_an_evaluation_that_does_not_fit_names_its_own_key(tmp_path, monkeypatch
         raise torch.OutOfMemoryError("out of memory: tried to allocate 7 bytes\nmore")
         yield
 
-    monkeypatch.setattr("trainers.evaluate._exact_ranges", full)
+    monkeypatch.setattr("trainers.inference.exact._exact_ranges", full)
     with pytest.raises(OverBudget, match=r"evaluation on simulated:0 .*7 bytes(?s:.*)remedy: lower `eval_workspace`"):
         train_small(tmp_path, device="cuda")
 
@@ -71,7 +71,7 @@ def test_a_sampled_evaluation_that_does_not_fit_names_its_own_key(tmp_path, monk
     def full(*given):
         raise torch.OutOfMemoryError("out of memory")
 
-    monkeypatch.setattr("trainers.evaluate.send_blocks", full)
+    monkeypatch.setattr("trainers.inference.exact.send_blocks", full)
     with pytest.raises(OverBudget, match="remedy: lower `eval_workspace`"):
         train_small(tmp_path, device="cuda", eval="sampled", epochs=1)
 

@@ -8,7 +8,7 @@ from tests.accelerator.backend import stand_in
 from tests.accelerator.test_training import assert_close, moves
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import content, parts_inputs, train_parts
-from tests.trainers.techniques.test_distributed import ledger
+from tests.trainers.techniques.distributed.test_distributed import ledger
 
 
 @pytest.mark.parametrize("gradients", ["ordered", "all-reduce"])

@@ -13,8 +13,8 @@ from tests import accelerator
 from tests.accelerator.backend import stand_in
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.runs import DRAWN, content, train_fresh, train_packed, train_small
-from trainers.config import TrainTable
-from trainers.techniques.factored_settings import FactoredSettings
+from trainers.recipe.config import TrainTable
+from trainers.techniques.factored.settings import FactoredSettings
 
 MODELS = ("sage", "gcn", "gat", "gin")
 OPTIONS = {"gat": {"heads": 2, "attention_dropout": 0.3}}

@@ -17,7 +17,7 @@ from assets.storage.store import Store
 from jobs.definitions import execution_of
 from kernels.errors import InputError
 from tests.adversary.attack import REFUSED, SOUND, Attack, WrongError
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 NODES, EDGES = 60, 200
 CELLS = (

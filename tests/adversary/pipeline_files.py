@@ -10,7 +10,7 @@ from pathlib import Path
 from assets.pipeline.file import SHIPPED, load_pipeline
 from kernels.errors import InputError
 from tests.adversary.attack import REFUSED, SOUND, Attack, WrongError
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 VALUES = (
     "9" * 5000, "1e400", "-1", "0", "1e300", "10_000_000_000_000", "9" * 30, "nan", "inf", "-inf", '""', '"\\u0000"', '"~nouser/x"',

@@ -6,7 +6,7 @@ import pytest
 
 from assets.pipeline.file import load_pipeline
 from kernels.errors import InputError
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 
 @pytest.mark.parametrize(

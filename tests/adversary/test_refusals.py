@@ -38,7 +38,7 @@ from tests.adversary.privileges import graphmill_without_rights
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
 from tests.e2e.commands import COMMAND, environment
 from tests.jobs.runs.processes import heed_interrupts, wait_until_gone
-from trainers.checkpoint import checkpoint_bytes
+from trainers.loop.checkpoint import checkpoint_bytes
 
 TOY = Semantic(rows=5)
 

@@ -12,7 +12,7 @@ from tests.adversary import interruptions, workshop
 from tests.adversary.attack import REFUSED, SOUND, TRACEBACK, WRONG, WrongError, carried_out
 from tests.adversary.kinds import KINDS
 from tests.e2e.commands import ROOT
-from trainers.techniques import TECHNIQUES
+from trainers.recipe.techniques import TECHNIQUES
 
 
 def test_a_few_of_each_kind() -> None:

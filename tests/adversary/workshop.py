@@ -21,9 +21,9 @@ from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from jobs.definitions import execution_of
 from jobs.runs.training import training_steps
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
+from trainers.recipe.techniques import DEFAULT, TECHNIQUES
 from trainers.run import train_table
-from trainers.techniques import DEFAULT, TECHNIQUES
 
 TABLES = {
     "graph": 'source = "citation"\nnodes = 400\nedges = 2000\nfeatures = 200\nclasses = 4\np_in = 0.6\np_copy = 0.5',
@@ -147,7 +147,7 @@ def predicted(home: Path, step: Step) -> bytes:
     """Returns the classes and embeddings that a trained step predicts."""
     import polars
 
-    from trainers.predict import predict_table
+    from trainers.inference.predict import predict_table
 
     out = home / "predicted.parquet"
     predict_table(Store(home), pipeline_of(step), step.name, out, workspace="8MiB", threads=1)

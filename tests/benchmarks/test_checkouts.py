@@ -13,7 +13,7 @@ from assets.storage.store import Store
 from benchmarks.checkouts.homes import Home, compare_homes
 from kernels.errors import InputError
 from tests.trainers.runs import train_small
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 RECIPES = Path(sys.modules["benchmarks.checkouts.homes"].__file__ or "").parent / "recipes"
 

@@ -9,8 +9,8 @@ from assets.pipeline.file import load_pipeline
 from assets.storage.store import Store
 from benchmarks.predict import LARGEST_ERROR, RECIPE, check, compared_nodes
 from tests.graphs import build_graph
-from trainers.config import TrainTable
-from trainers.predict import predict_table
+from trainers.inference.predict import predict_table
+from trainers.recipe.config import TrainTable
 from trainers.run import train_table
 
 

@@ -19,7 +19,7 @@ from tests.assets.storage.damage import flip
 from tests.e2e.commands import ROOT, environment
 from tests.e2e.test_bare_machine import BARE
 from tests.recipes import PACKED, recipe
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 pytestmark = pytest.mark.first
 

@@ -12,8 +12,8 @@ from assets.pipeline.file import load_pipeline
 from assets.storage.home import ROOT
 from tests.e2e.commands import graphmill
 from trainers.__main__ import Order, train
-from trainers.config import TrainTable
-from trainers.techniques import TECHNIQUES
+from trainers.recipe.config import TrainTable
+from trainers.recipe.techniques import TECHNIQUES
 
 SHIPPED = ROOT / "jobs/pipelines/showcase.toml"
 SMALLER = {

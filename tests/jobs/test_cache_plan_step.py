@@ -8,7 +8,7 @@ from assets.pipeline.steps import recipe_hash
 from jobs.launch import Launch, launch
 from kernels.errors import InputError
 from tests.recipes import write_tiny
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 pytestmark = pytest.mark.usefixtures("quick_launches")
 

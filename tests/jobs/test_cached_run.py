@@ -15,7 +15,7 @@ from jobs.runs.instance import open_instance
 from kernels.errors import InputError
 from tests.jobs.test_launch import _materializations, no_home  # noqa: F401
 from tests.recipes import load_tiny, write_tiny
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 pytestmark = [pytest.mark.first, pytest.mark.usefixtures("quick_launches")]
 

@@ -17,8 +17,8 @@ from jobs.definitions import build_defs, read_pipelines
 from jobs.runs.children import ROOT
 from kernels.errors import InputError
 from tests.recipes import load_tiny, write_tiny
-from trainers.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS
-from trainers.recipe import ModelRecipe
+from trainers.recipe.recipe import ModelRecipe
+from trainers.record.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS
 
 
 def _specs(definitions):
@@ -165,7 +165,7 @@ def test_a_given_pipeline_with_mistakes_is_refused(tmp_path):
     text = write_tiny(tmp_path).read_text().replace('"sage"', '"raw"')
     (tmp_path / "tiny.toml").write_text(text)
     from assets.pipeline.file import load_pipeline
-    from trainers.config import TrainTable
+    from trainers.recipe.config import TrainTable
 
     with pytest.raises(InputError, match='name = "raw" is the name of a stage'):
         build_defs([load_pipeline(tmp_path / "tiny.toml", TrainTable)])
@@ -176,7 +176,7 @@ def test_overrides_replace_what_is_built(tiny):
 
 
 def test_the_recipe_of_models_is_that_of_the_stage():
-    from trainers.stage import ModelStage
+    from trainers.training.stage import ModelStage
 
     for name in ("name", "code_version", "Semantic"):
         assert getattr(ModelStage, name) == getattr(ModelRecipe, name)

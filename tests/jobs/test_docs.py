@@ -13,7 +13,7 @@ from assets.pipeline.schedule import ScheduleTable
 from assets.samples.config import SamplesTable
 from assets.sampling.config import SamplingConfig
 from assets.sources.registry import SOURCES, TableConfig, config_class
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "pipelines.md").read_text()

@@ -17,7 +17,7 @@ from jobs.launch import Launch, launch
 from jobs.runs.training import training_steps
 from kernels.errors import InputError
 from tests.assets.sources.own_data import Drawn, write_parquet
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 pytestmark = pytest.mark.usefixtures("quick_launches")
 

@@ -131,7 +131,7 @@ def test_what_comes_from_outside_is_observed_and_read_versions_are_recorded(tmp_
     from assets.definitions import Surroundings, raw_asset
     from assets.pipeline.data_steps import preprocessing_steps
     from assets.pipeline.file import load_pipeline
-    from trainers.config import TrainTable
+    from trainers.recipe.config import TrainTable
 
     text = write_tiny(tmp_path, "raw").read_text()
     path = tmp_path / "raw.toml"
@@ -175,7 +175,7 @@ def test_an_input_error_of_a_training_comes_through(first, home, tmp_path):
     text = first[0].text.replace('name = "sage"\n', 'name = "sage"\nworkspace = "1KiB"\nhidden = 9\n', 1)
     (tmp_path / "tiny.toml").write_text(text.replace("hidden = 9\nhidden = 8\n", "hidden = 9\n"))
     from assets.pipeline.file import load_pipeline
-    from trainers.config import TrainTable
+    from trainers.recipe.config import TrainTable
 
     pipeline = load_pipeline(tmp_path / "tiny.toml", TrainTable)
     with pytest.raises(InputError, match=r"(?i)workspace|budget|bytes"):
@@ -218,7 +218,7 @@ def test_a_check_that_does_not_block_is_a_warning_with_numbers(tmp_path, monkeyp
     pipeline = load_tiny(tmp_path)
     (tmp_path / "tiny.toml").write_text(pipeline.text + '[hotness]\npolicy = "degree"\n')
     from assets.pipeline.file import load_pipeline
-    from trainers.config import TrainTable
+    from trainers.recipe.config import TrainTable
 
     pipeline = load_pipeline(tmp_path / "tiny.toml", TrainTable)
     launch(Launch(pipeline=pipeline, home=tmp_path / "home", selection="preprocess"))
@@ -248,7 +248,7 @@ from pathlib import Path
 import jobs.runs.children, jobs.launch
 from jobs.launch import Launch, launch
 from assets.pipeline.file import load_pipeline
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 run = jobs.runs.children.ChildProcesses.run
 def stubborn(self, *, context, command, extras):
     self.grace = (0.2, 0.2, 20.0)

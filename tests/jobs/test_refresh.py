@@ -16,7 +16,7 @@ from jobs.launch import Launch, launch
 from jobs.runs.training import training_steps
 from tests.assets.sources.own_data import Drawn, edge_frame, node_frame
 from tests.recipes import PACKED, recipe
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 pytestmark = [pytest.mark.first, pytest.mark.usefixtures("quick_launches")]
 

@@ -10,7 +10,7 @@ from jobs.launch import Launch, launch
 from jobs.runs.training import training_steps
 from kernels.errors import InputError
 from tests.recipes import write_tiny
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 pytestmark = [pytest.mark.first, pytest.mark.usefixtures("quick_launches")]
 

@@ -13,7 +13,7 @@ from assets.storage.store import Store
 from jobs.runs.training import training_steps
 from kernels.errors import InputError
 from tests.recipes import load_tiny, write_tiny
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 
 def _steps(pipeline):
@@ -91,7 +91,7 @@ def test_what_is_not_hashed_changes_nothing(tmp_path):
     path.parent.mkdir()
     path.write_text("# a remark\n" + pipeline.text.replace('name = "sage"\n', 'name = "sage"\nsamplers = 3\n'))
     from assets.pipeline.file import load_pipeline
-    from trainers.config import TrainTable
+    from trainers.recipe.config import TrainTable
 
     assert _hashes(load_pipeline(path, TrainTable)) == _hashes(pipeline)
 
@@ -100,7 +100,7 @@ def test_a_seed_more_is_another_recipe_with_a_joint_version(tmp_path):
     text = load_tiny(tmp_path / "a").text.replace('name = "gcn"\n', 'name = "gcn"\nseeds = [0, 1]\n')
     (tmp_path / "seeds.toml").write_text(text)
     from assets.pipeline.file import load_pipeline
-    from trainers.config import TrainTable
+    from trainers.recipe.config import TrainTable
 
     one, two = load_tiny(tmp_path / "a"), load_pipeline(tmp_path / "seeds.toml", TrainTable)
     assert _hashes(one)["gcn"] != _hashes(two)["gcn"] and _hashes(one)["sage"] == _hashes(two)["sage"]
@@ -120,7 +120,7 @@ def test_raw_content_is_digested_once_and_enters_the_versions_downstream(tmp_pat
     start, end = text.index("[graph]"), text.index("[sampling]")
     (tmp_path / "raw.toml").write_text(text[:start] + '[graph]\nsource = "npz"\npath = "g.npz"\n' + text[end:])
     from assets.pipeline.file import load_pipeline
-    from trainers.config import TrainTable
+    from trainers.recipe.config import TrainTable
 
     steps = _steps(load_pipeline(tmp_path / "raw.toml", TrainTable))
     assert steps["graph"].external and not steps["sage"].external

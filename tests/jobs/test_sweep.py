@@ -30,7 +30,7 @@ from jobs.runs.instance import open_instance
 from jobs.runs.training import training_steps
 from kernels.errors import InputError
 from tests.recipes import recipe
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 SPLITS = 3
 

@@ -20,7 +20,7 @@ from assets.storage.store import Store
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.sources.own_data import build_config
 from tests.trainers.runs import train_packed
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 TIERS = {
     "nothing cached": {"device": "0", "host": "0", "disk": "100x"},

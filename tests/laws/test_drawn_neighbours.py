@@ -24,14 +24,14 @@ from tests.assets.storage.damage import flip
 from tests.laws.test_resume_exact import model_content, run_child
 from tests.laws.test_rows_exactly_once import Keyed, expected_rows
 from tests.trainers.graphs import random_graph_artifacts
+from tests.trainers.recipe.test_techniques import Stop, Stopping
 from tests.trainers.runs import DRAWN, content, train_fresh, train_packed, train_parts, train_small
-from tests.trainers.techniques.test_table import Stop, Stopping
 from trainers.devices.logical import LogicalDevice
 from trainers.record.ledger import Ledger
 from trainers.rows.chunk_loader import loader_reading
 from trainers.rows.packed import PackedRows
 from trainers.rows.source import RowIds
-from trainers.techniques.factored_settings import FactoredSettings
+from trainers.techniques.factored.settings import FactoredSettings
 
 LEARNT = ("weights.safetensors", "metrics.jsonl")
 # One thread per step: on a busy machine two that wait for one another take ten times as long.

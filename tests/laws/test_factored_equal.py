@@ -16,9 +16,9 @@ from tests.assets.samples.sampled import build_samples
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.rows.caches import resolve
 from tests.trainers.runs import SAMPLING, TABLE, content, train_small
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 from trainers.run import train_table
-from trainers.techniques.factored_settings import FactoredSettings
+from trainers.techniques.factored.settings import FactoredSettings
 
 EVERY = [
     (samplers, trainers, accumulate, switching)

@@ -16,8 +16,8 @@ from assets.sources.registry import config_class
 from assets.storage.store import Store
 from tests.graphs import build_graph
 from tests.kernels.graphs import random_topology
-from tests.trainers.chunks.passed import KernelSteps, cut, made_model, uncut
-from tests.trainers.chunks.test_whole_pass import MODES, assert_near
+from tests.trainers.techniques.fullgraph.passed import KernelSteps, cut, made_model, uncut
+from tests.trainers.techniques.fullgraph.test_whole_pass import MODES, assert_near
 from trainers.devices.logical import LogicalDevice
 
 MODELS = {"gcn": {}, "sage": {}, "gin": {}, "gat": {"heads": 2, "attention_dropout": 0.3}}

@@ -7,6 +7,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -70,9 +71,7 @@ ROOMS = {
     "kernels": "errors types arrays warn_once rng cuda graph sampling hotness rows disk_cache layers chunks history",
     "assets": "sizes storage building figures sources graph features partitions chunks shards sampling "
     "sampling_tables hotness budgets samples cache_plan packed_chunks pipeline definitions",
-    "trainers": "checks record devices ranks rows batches learning_rate ops models chunks executor simulator factored techniques "
-    "config checkpoint scores page recipe evaluate part_inference probe_step open_rows open_parts loop stage run inputs predict "
-    "predict_parts notebook __main__",
+    "trainers": "record devices ranks rows batches recipe models loop inference techniques training run notebook __main__",
     "jobs": "figures runs web operations definitions launch commands cli",
 }
 
@@ -83,17 +82,14 @@ def modules() -> dict[str, Path]:
 
 
 def module_imports(path: Path, known: Collection[str]) -> set[str]:
-    """The project's modules that a file imports anywhere, but for what only a type checker sees."""
-    tree = ast.parse((ROOT / path).read_text())
-    guards = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
-    unseen = {id(inner) for guard in guards for inner in ast.walk(guard)}
+    """The project's modules that a file imports anywhere, for a type checker alone, too."""
     found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and id(node) not in unseen:
+    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
             found |= {
                 f"{node.module}.{a.name}" if f"{node.module}.{a.name}" in known else node.module for a in node.names
             }
-        elif isinstance(node, ast.Import) and id(node) not in unseen:
+        elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
     return {name for name in found if name in known}
 
@@ -144,6 +140,29 @@ def test_no_import_runs_to_a_higher_room(layer: str) -> None:
         and order.index(room_of(name)[1]) < order.index(room_of(target)[1])
     ]
     assert not wrong
+
+
+def floors(graph: Mapping[str, Collection[str]]) -> int:
+    """The rooms on the longest chain of imports."""
+
+    @cache
+    def height(room: str) -> int:
+        return 1 + max((height(below) for below in graph.get(room, ())), default=0)
+
+    return max(height(room) for room in graph)
+
+
+def test_rooms_of_trainers_stand_on_eight_floors() -> None:
+    """A technique is one folder, and what techniques share lies below them: more rooms or floors than these hide the way of a batch."""
+    below: dict[str, set[str]] = {}
+    for name, targets in arrows().items():
+        layer, room = room_of(name)
+        if layer == "trainers" and room:
+            inside = {other for place, other in map(room_of, targets) if place == layer and other and other != room}
+            below.setdefault(room, set()).update(inside)
+    assert len(below) == 14
+    assert floors(below) <= 8
+    assert sum(map(len, below.values())) <= 56
 
 
 def test_files_import_one_another_in_no_circle() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from assets.building.stage import Stage
 from assets.pipeline.catalogue import stages
-from trainers.recipe import ModelRecipe
+from trainers.recipe.recipe import ModelRecipe
 
 ROOT = Path(__file__).parents[2]
 STAGES: list[Stage] = [*stages(), ModelRecipe()]

@@ -24,15 +24,15 @@ from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.graphs import GraphArtifacts, random_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs
 from tests.trainers.runs import SAMPLING, TABLE, content, train_packed, train_small
-from trainers.config import TrainTable
 from trainers.devices.logical import LogicalDevice
-from trainers.open_rows import open_rows
+from trainers.inference.windows import MappedRows, input_rows
+from trainers.recipe.config import TrainTable
 from trainers.record.ledger import Ledger
 from trainers.rows.cache import CachedSource
 from trainers.rows.chunk_loader import loader_reading
 from trainers.rows.packed import PackedRows
 from trainers.rows.source import MappedSource, RowIds, open_source
-from trainers.rows.windows import MappedRows, input_rows
+from trainers.training.open_rows import open_rows
 
 NUM_NODES, ROW_BYTES = 400, 48
 TABLE_BYTES = NUM_NODES * ROW_BYTES
@@ -120,7 +120,7 @@ def test_exact_inference_reads_the_same_rows_by_windows(
     artifacts: GraphArtifacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = artifacts.open().features
-    monkeypatch.setattr("trainers.rows.windows.WINDOW_BYTES", 10 * table.row_bytes)
+    monkeypatch.setattr("trainers.inference.windows.WINDOW_BYTES", 10 * table.row_bytes)
     rows = input_rows(MappedSource(table), memory_bytes=0)
     assert isinstance(rows, MappedRows) == (table.num_rows > 0)
     ids = np.random.default_rng(0).integers(0, NUM_NODES, 300)
@@ -244,7 +244,7 @@ def test_losses_are_bit_equal_with_any_placement(tmp_path: Path, memory: dict) -
 
 def test_the_budget_of_a_run_is_the_stage_s(tmp_path: Path) -> None:
     from kernels.sampling.epoch_plan import EpochPlan
-    from trainers.config import ModelConfig
+    from trainers.recipe.config import ModelConfig
 
     artifacts = random_graph_artifacts(tmp_path)
     graph, table = artifacts.open(), TrainTable(**TABLE)

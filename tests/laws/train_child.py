@@ -21,7 +21,7 @@ from assets.building.stage import Silent
 from tests.accelerator.backend import stand_in
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.runs import DRAWN, train_fresh, train_packed, train_small, train_whole
-from trainers.techniques.factored_settings import FactoredSettings
+from trainers.techniques.factored.settings import FactoredSettings
 
 FROM_DISK = " from disk"
 

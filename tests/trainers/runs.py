@@ -23,13 +23,13 @@ from tests.assets.sampling_tables.tables import with_tables
 from tests.graphs import GraphArtifacts
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs, resolve
-from trainers.config import TrainTable
 from trainers.ranks.group import ALONE, Ranks
+from trainers.recipe.config import TrainTable
 from trainers.run import train_table
-from trainers.techniques.distributed_settings import DistributedSettings
-from trainers.techniques.fresh_distributed_settings import FreshDistributedSettings
-from trainers.techniques.fresh_settings import FreshSettings
-from trainers.techniques.fullgraph_settings import FullGraphSettings
+from trainers.techniques.distributed.settings import DistributedSettings
+from trainers.techniques.fresh.settings import FreshSettings
+from trainers.techniques.fresh_distributed.settings import FreshDistributedSettings
+from trainers.techniques.fullgraph.settings import FullGraphSettings
 
 SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=32)
 WEIGHTED = SamplingConfig(

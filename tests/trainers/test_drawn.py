@@ -26,10 +26,10 @@ from tests.assets.sampling_tables.tables import with_tables
 from tests.trainers.graphs import random_graph_artifacts, random_topology
 from tests.trainers.runs import TABLE, WALKS, WEIGHTED
 from trainers.batches.batch import attach_weights
-from trainers.config import TrainTable
-from trainers.evaluate import infer_exact
+from trainers.inference.exact import infer_exact
 from trainers.models.build import build_model
-from trainers.models.layer import StepRandom
+from trainers.models.masks import StepRandom
+from trainers.recipe.config import TrainTable
 from trainers.rows.source import MemorySource
 from trainers.run import train_table
 

@@ -16,7 +16,7 @@ from assets.storage.store import Store
 from tests.assets.sources.own_data import build_config
 from tests.recipes import recipe, sbm
 from trainers.__main__ import main
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 ROOT = Path(__file__).parent.parent.parent
 RECIPE = recipe(

@@ -8,7 +8,7 @@ from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 from tests.recipes import load_tiny
-from trainers.executor import BatchExecutor, BatchGradient
+from trainers.loop.executor import BatchExecutor, BatchGradient
 from trainers.notebook import mini_batches, open_trained
 from trainers.run import train_table
 

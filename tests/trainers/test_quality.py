@@ -36,7 +36,7 @@ def test_a_shipped_recipe_reaches_what_others_report(store: Store, each: Publish
 
 def test_every_recipe_of_the_real_graphs_has_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from assets.pipeline.file import load_pipeline
-    from trainers.config import TrainTable
+    from trainers.recipe.config import TrainTable
 
     monkeypatch.setenv("GRAPHMILL_TEST_DATA", str(tmp_path))
     rows: dict[str, Any] = {}

@@ -21,7 +21,7 @@ from kernels.sampling.epoch_plan import Plan
 from kernels.sampling.sample import Transposes
 from kernels.sampling.transpose import transpose as with_transpose
 from kernels.types import Array, BatchKey, Block
-from trainers.checks import INPUTS, count_name
+from trainers.record.checks import INPUTS, count_name
 
 
 class StoredSampler:

@@ -22,7 +22,7 @@ from trainers.models.sage import SageLayer
 from trainers.record.ledger import Line
 
 if TYPE_CHECKING:
-    from trainers.config import TrainConfig
+    from trainers.recipe.config import TrainConfig
 
 PARAMETERS = Line("h2d", "parameter")
 LAYERS: dict[str, type[nn.Module]] = {

@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainers.models.layer import LayerRandom
+from trainers.models.masks import LayerRandom
 
 
 @dataclass(frozen=True, kw_only=True)

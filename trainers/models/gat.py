@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
-from trainers.models.layer import LayerRandom, own_rows
-from trainers.ops import attend
+from trainers.models.layer import own_rows
+from trainers.models.masks import LayerRandom
+from trainers.models.ops import attend
 
 
 class GatLayer(nn.Module):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
-from trainers.models.layer import LayerRandom
-from trainers.ops import aggregate, aggregate_grad
+from trainers.models.masks import LayerRandom
+from trainers.models.ops import aggregate, aggregate_grad
 
 
 class GinLayer(nn.Module):

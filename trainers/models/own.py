@@ -26,10 +26,11 @@ from kernels.rng import key as rng_key
 from kernels.sampling.dgl_blocks import to_dgl
 from kernels.sampling.sample import Transposes
 from kernels.types import Block, Stream
-from trainers.models.layer import Between, LayeredModel, StepRandom
+from trainers.models.layer import Between, LayeredModel
+from trainers.models.masks import StepRandom
 
 if TYPE_CHECKING:
-    from trainers.config import TrainConfig
+    from trainers.recipe.config import TrainConfig
 
 HALVES = ("aggregate", "update")
 

@@ -17,8 +17,8 @@ from torch.nn import functional
 
 from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
-from trainers.models.layer import LayerRandom
-from trainers.ops import aggregate, shared_mean
+from trainers.models.masks import LayerRandom
+from trainers.models.ops import aggregate, shared_mean
 
 
 class PinSageLayer(nn.Module):

@@ -38,9 +38,9 @@ from trainers.batches.flow import Task, Work
 from trainers.batches.send import send_batch
 from trainers.batches.source import Batching
 from trainers.batches.stored import StoredSampler, batch_uses, planned_counts
-from trainers.checks import INPUTS, TO_DEVICE, count_name, move_name
 from trainers.devices.malloc import input_space
-from trainers.executor import BatchExecutor, Run
+from trainers.loop.executor import BatchExecutor, Run
+from trainers.record.checks import INPUTS, TO_DEVICE, count_name, move_name
 from trainers.record.ledger import Ledger, Line
 from trainers.rows.chunk_loader import Staged, loader_reading
 from trainers.rows.linked import LinkedSource
@@ -107,7 +107,7 @@ def open_packed(run: Run, pool_bytes: int) -> PackedRows:
 
 
 def predicted(run: Run, epochs: int) -> dict[str, int]:
-    """Returns numbers that the run's ledger has after so many epochs (trainers/checks.py): those of the cache plan and the samples.
+    """Returns numbers that the run's ledger has after so many epochs (trainers/record/checks.py): those of the cache plan and the samples.
 
     Args:
         run: the run.

@@ -26,8 +26,8 @@ from kernels.types import Topology
 from trainers.batches.on_device import OnDeviceSource, place_tables, place_topology
 from trainers.batches.online import OnlineSource
 from trainers.batches.stored import StoredSampler, planned_counts, require_samples
-from trainers.checks import INPUTS, TIER_ROWS, TO_DEVICE, count_name, ledger_numbers
-from trainers.executor import BatchExecutor, Run
+from trainers.loop.executor import BatchExecutor, Run
+from trainers.record.checks import INPUTS, TIER_ROWS, TO_DEVICE, count_name, ledger_numbers
 
 
 def open_executor(run: Run) -> BatchExecutor:
@@ -82,7 +82,7 @@ def _device_sampler(run: Run, topology: Topology, where: str, kernels: KernelDev
 
 
 def predicted(run: Run, epochs: int) -> dict[str, int]:
-    """Returns numbers that the run's ledger has after so many epochs (trainers/checks.py).
+    """Returns numbers that the run's ledger has after so many epochs (trainers/record/checks.py).
 
     How many inputs a sampled batch has is only known when it is drawn. Then what the ledger says of rows and bytes follows from its count
     of inputs, which is kept apart from them.

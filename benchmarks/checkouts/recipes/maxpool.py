@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from trainers.ops import aggregate
+from trainers.models.ops import aggregate
 
 
 class GatedLayer(nn.Module):

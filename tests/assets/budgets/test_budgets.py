@@ -15,7 +15,7 @@ from kernels.errors import InputError
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.rows.caches import resolve
 from tests.trainers.runs import TABLE
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 GB = 1000**3
 FEATURES = 400 * 48

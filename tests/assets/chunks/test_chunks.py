@@ -14,7 +14,7 @@ from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.assets.partitions.test_partitions import build as build_parts
 from tests.assets.partitions.test_partitions import graph_of
-from tests.trainers.chunks.made_steps import MadeSteps
+from tests.trainers.techniques.fullgraph.made_steps import MadeSteps
 
 
 @pytest.fixture(scope="module")

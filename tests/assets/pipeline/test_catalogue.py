@@ -38,8 +38,8 @@ from kernels.errors import InputError
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.sources.own_data import build_config
 from tests.trainers.runs import TABLE, build_chunks, train_packed
-from trainers.config import TrainTable, model_configs
-from trainers.recipe import ModelRecipe
+from trainers.recipe.config import TrainTable, model_configs
+from trainers.recipe.recipe import ModelRecipe
 
 RECIPE = '[graph]\nsource = "sbm"\nnodes = 60\nedges = 240\n[degrees]\nleast = 2\n'
 

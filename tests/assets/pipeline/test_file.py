@@ -6,7 +6,7 @@ import pytest
 from assets.pipeline.file import SHIPPED, find_pipeline, load_pipeline, pipeline_files
 from assets.sampling.config import SamplingConfig
 from kernels.errors import InputError
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from assets.pipeline.notes import Notes
 from assets.pipeline.steps import Versions, recipe_hash
 from jobs.runs.training import training_steps
 from kernels.errors import InputError
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 TABLES = """
 [graph]

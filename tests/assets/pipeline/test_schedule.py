@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from assets.pipeline.file import parse_pipeline
 from assets.pipeline.schedule import FIELDS, SHORT_FORMS, ScheduleTable, _wrong_cron
 from kernels.errors import InputError
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 GRAPH = '[graph]\nsource = "sbm"\nnodes = 300\nedges = 2000\n'
 

@@ -8,7 +8,7 @@ from assets.pipeline.file import load_pipeline
 from assets.pipeline.settings import with_settings
 from kernels.errors import InputError
 from tests.recipes import TINY, write_tiny
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 TEXT = TINY.format(name="tiny")
 

@@ -11,7 +11,7 @@ from assets.sampling.config import SamplingConfig
 from assets.storage.user_code import Reference, code_digests, find_source, load_reference
 from assets.storage.version import canonical, locations
 from kernels.errors import InputError
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 PIPELINE = """
 [graph]

@@ -117,7 +117,7 @@ def config_classes():
     from assets.samples.config import SamplesTable, samples_config
     from assets.sampling.config import SamplingConfig
     from assets.sources.registry import SOURCES, config_class
-    from trainers.config import ModelConfig, TrainConfig
+    from trainers.recipe.config import ModelConfig, TrainConfig
 
     sampling, train = SamplingConfig(fanouts=(2, 2), batch_size=8), TrainConfig()
     yield from (sampling, train, MemoryConfig(), BudgetsConfig(memory=MemoryConfig()), PackedConfig(), CachePlanTable())

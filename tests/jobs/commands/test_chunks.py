@@ -16,7 +16,7 @@ from kernels.chunks.counts import cost
 from kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 from tests.recipes import load_tiny, write_tiny
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 TABLES = '[partitions]\nmethod = "range"\nparts = 2\n\n[chunks]\nchunks_per_part = 3\n\n[sampling]\n'
 RATES = "1GB/s,10GB/s,100GB/s"

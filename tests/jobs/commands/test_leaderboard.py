@@ -21,7 +21,7 @@ from jobs.commands.leaderboard import (
 from kernels.errors import InputError
 from tests.jobs.trained import trained_home
 from tests.recipes import write_tiny
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 from trainers.run import train_table
 
 

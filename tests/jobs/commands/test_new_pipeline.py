@@ -12,7 +12,7 @@ from assets.pipeline.file import load_pipeline
 from assets.sources.registry import SOURCES
 from jobs.commands.new_pipeline import FILES, write_pipeline
 from kernels.errors import InputError
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 
 @pytest.fixture(autouse=True)

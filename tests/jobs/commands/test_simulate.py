@@ -11,9 +11,9 @@ from jobs.cli import graphmill
 from jobs.commands.simulate import measured_workload
 from kernels.errors import InputError
 from tests.trainers.runs import train_small
-from trainers.simulator.simulate import simulate
-from trainers.simulator.workload import Workload
-from trainers.techniques.factored_settings import FactoredSettings
+from trainers.techniques.factored.settings import FactoredSettings
+from trainers.techniques.factored.simulator.simulate import simulate
+from trainers.techniques.factored.simulator.workload import Workload
 
 
 def run(*arguments: str) -> Any:

@@ -8,7 +8,7 @@ from assets.pipeline.file import load_pipeline
 from jobs.commands.status import pipeline_states, print_status
 from tests.jobs.trained import trained_home
 from tests.recipes import write_tiny
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 
 @pytest.fixture(scope="module")

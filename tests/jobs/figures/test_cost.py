@@ -11,7 +11,7 @@ from jobs.figures.ledger_numbers import traffic_metadata
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import parts_inputs, train_fresh, train_packed, train_parts, train_small
-from trainers.checks import TIERS
+from trainers.record.checks import TIERS
 
 
 def counts_of(model):

@@ -11,7 +11,7 @@ from jobs.operations.question import Work, ask_about, expected_work
 from kernels.errors import InputError
 from tests.e2e.commands import graphmill
 from tests.recipes import recipe, sbm
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 
 def write(folder: Path, *, nodes: int = 1000, edges: int = 4000, epochs: int = 1) -> Path:

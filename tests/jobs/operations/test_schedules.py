@@ -23,7 +23,7 @@ from jobs.operations.difference import (
 )
 from jobs.runs.listed import listed_in_ui
 from tests.recipes import recipe
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 pytestmark = pytest.mark.first
 

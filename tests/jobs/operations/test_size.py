@@ -9,7 +9,7 @@ from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import parse_pipeline
 from jobs.operations.size import BIG_FILE_BYTES, is_big, raw_bytes, takes_memory
 from tests.recipes import PACKED, load_tiny, recipe
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 
 def sampled(nodes: int, **tables: Any) -> str:

@@ -14,7 +14,7 @@ import dagster as dg
 from assets.pipeline.file import load_pipeline
 from jobs.definitions import build_defs
 from jobs.runs.children import ChildProcesses
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 
 class StubbornChildren(ChildProcesses):

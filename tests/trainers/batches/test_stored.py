@@ -22,7 +22,7 @@ from tests.trainers.runs import TABLE, content
 from trainers.batches.online import OnlineSource
 from trainers.batches.source import Batching
 from trainers.batches.stored import StoredSampler, require_samples
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 from trainers.rows.source import MemorySource
 from trainers.run import train_table
 

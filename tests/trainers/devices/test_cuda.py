@@ -11,9 +11,9 @@ from kernels.cuda.device import CudaDevice
 from kernels.cuda.driver import num_gpus
 from kernels.errors import InputError
 from tests.trainers.runs import train_small
-from trainers.config import TrainTable
 from trainers.devices.cuda import CudaBackend
 from trainers.devices.open import open_device
+from trainers.recipe.config import TrainTable
 
 
 class FakeError(Exception):
@@ -115,13 +115,13 @@ def test_a_training_says_so_and_trains_nothing(tmp_path):
 def test_auto_is_resolved_before_the_version(monkeypatch):
     table = TrainTable(name="a", device="auto")
     for gpus, kind in ((0, "cpu"), (2, "cuda")):
-        monkeypatch.setattr("trainers.config.num_gpus", lambda gpus=gpus: gpus)
+        monkeypatch.setattr("trainers.recipe.config.num_gpus", lambda gpus=gpus: gpus)
         assert table.config.device == kind
     assert num_gpus() >= 0
 
 
 def test_auto_says_what_it_took(tmp_path, monkeypatch):
-    monkeypatch.setattr("trainers.config.num_gpus", lambda: 0)
+    monkeypatch.setattr("trainers.recipe.config.num_gpus", lambda: 0)
     lines = []
     train_small(tmp_path, device="auto", epochs=1, report=lines.append)
     assert lines[0] == 'small: device = "auto" is cpu on this machine'

@@ -13,11 +13,12 @@ from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.trainers.graphs import random_graph, random_topology
 from tests.trainers.models.test_models import blocks_of, small_model
 from tests.trainers.runs import content, train_packed, train_small
-from trainers.config import TrainConfig
-from trainers.evaluate import Bounds, exact_ranges
+from trainers.inference.exact import Bounds, exact_ranges
 from trainers.models.build import build_model
 from trainers.models.ends import LinearHead, Projection
-from trainers.models.layer import LayeredModel, StepRandom
+from trainers.models.layer import LayeredModel
+from trainers.models.masks import StepRandom
+from trainers.recipe.config import TrainConfig
 from trainers.rows.source import MemorySource
 
 TUNED: dict[str, Any] = {"input": "linear", "head": "linear", "jk": "cat", "norm": "layer", "residual": True}

@@ -10,9 +10,10 @@ from kernels.sampling.sample import Sampler
 from kernels.types import BatchKey, Stream, Topology
 from tests.trainers.graphs import random_topology
 from trainers.batches.batch import attach_weights
-from trainers.config import TrainConfig
 from trainers.models.build import build_model
-from trainers.models.layer import LayeredModel, StepRandom
+from trainers.models.layer import LayeredModel
+from trainers.models.masks import StepRandom
+from trainers.recipe.config import TrainConfig
 
 MODELS = ("sage", "gcn", "gat", "gin")
 

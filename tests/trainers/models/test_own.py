@@ -23,11 +23,11 @@ from tests.assets.sources.own_data import build_config
 from tests.kernels.graphs import assert_same_blocks
 from tests.trainers.graphs import random_graph, random_topology
 from tests.trainers.runs import SAMPLING, content, train_fresh, train_parts, train_small, train_whole
-from trainers.config import TrainConfig, TrainTable
-from trainers.evaluate import infer_exact
+from trainers.inference.exact import infer_exact
 from trainers.models.build import build_model
-from trainers.models.layer import StepRandom
+from trainers.models.masks import StepRandom
 from trainers.models.own import DglModel, require_layers
+from trainers.recipe.config import TrainConfig, TrainTable
 from trainers.rows.source import MemorySource
 from trainers.run import train_table
 
@@ -102,7 +102,7 @@ def test_an_edit_of_the_code_is_another_version(tmp_path: Path) -> None:
     first = train_small(tmp_path / "home", model=reference, epochs=1)
     assert train_small(tmp_path / "home", model=reference, epochs=1).reused
     written(tmp_path, "mine_a", WIDE.replace("{width}", "7"))
-    from trainers.recipe import ModelRecipe
+    from trainers.recipe.recipe import ModelRecipe
 
     config = ModelRecipe.Semantic(seed=5, train=TrainConfig(model=reference), sampling=SAMPLING)
     assert ModelRecipe().raw(config)["model"] != first.manifest["raw"]["model"]

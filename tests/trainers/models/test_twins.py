@@ -15,7 +15,8 @@ from trainers.models.finish import LayerOptions
 from trainers.models.gat import GatLayer
 from trainers.models.gcn import GcnLayer
 from trainers.models.gin import GinLayer
-from trainers.models.layer import LayeredModel, StepRandom
+from trainers.models.layer import LayeredModel
+from trainers.models.masks import StepRandom
 from trainers.models.sage import SageLayer
 
 dgl = pytest.importorskip("dgl")

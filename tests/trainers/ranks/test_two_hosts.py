@@ -17,7 +17,7 @@ from assets.pipeline.steps import Versions
 from assets.storage.store import Store
 from tests.recipes import recipe, sbm
 from tests.trainers.ranks.test_faults import ROOT
-from trainers.config import TrainTable
+from trainers.recipe.config import TrainTable
 
 RECIPE = recipe(
     {"name": "two", "trainer": "distributed", "hidden": 8, "epochs": 2, "samplers": 1},

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kernels.errors import InputError
 from tests.trainers.graphs import random_graph
-from trainers.config import TrainExecution
 from trainers.devices.link import Link
+from trainers.recipe.config import TrainExecution
 from trainers.record.ledger import Ledger
 from trainers.rows.linked import LinkedSource
 from trainers.rows.source import MappedSource, RowIds

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from kernels.errors import InputError
 from trainers.batches.batch import MiniBatch
-from trainers.executor import BatchGradient, Done, Run, add_in_order, taken_gradients
-from trainers.techniques import minibatch
+from trainers.loop.executor import BatchGradient, Done, Run, add_in_order, taken_gradients
+from trainers.recipe.techniques import minibatch
 
 
 @dataclass(frozen=True, kw_only=True)

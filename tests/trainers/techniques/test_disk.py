@@ -19,8 +19,8 @@ from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.storage.damage import flip
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import TABLE, content, stored_rows, train_packed
-from trainers.config import TrainTable
 from trainers.devices.protocol import OverBudget
+from trainers.recipe.config import TrainTable
 from trainers.record.memory import WATCHER
 from trainers.rows.chunk_loader import ChunkLoader, Staged
 from trainers.rows.packed import PackedRows

@@ -13,8 +13,8 @@ from torch.nn import functional
 from kernels.sampling.sample import Sampler
 from kernels.types import BatchKey, Stream
 from trainers.batches.batch import attach_weights
-from trainers.executor import Done, Run
-from trainers.models.layer import StepRandom
+from trainers.loop.executor import Done, Run
+from trainers.models.masks import StepRandom
 from trainers.rows.source import RowIds
 
 

@@ -1,0 +1,237 @@
+"""Exact inference equals a dense pass; sampled inference repeats itself; ranges cover the nodes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.graph.read import Graph
+from assets.sampling.config import Neighbours
+from assets.sampling.drawing import Drawing
+from assets.storage.digests import block_digests
+from assets.storage.table import FeatureTable
+from kernels.errors import InputError
+from kernels.types import Block, Topology
+from tests.assets.storage.limits import file_size_limit
+from tests.trainers.graphs import random_graph, random_topology
+from trainers.inference.exact import Bounds, exact_ranges, infer_exact, infer_sampled, row_ranges
+from trainers.inference.windows import MappedRows, SpilledRows
+from trainers.models.build import build_model
+from trainers.models.layer import LayeredModel
+from trainers.models.masks import StepRandom
+from trainers.recipe.config import TrainConfig
+from trainers.record.memory import PeakMemory, anonymous_bytes
+from trainers.rows.source import MappedSource, MemorySource
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    return random_graph(tmp_path_factory.mktemp("home"))
+
+
+def dense_logits(graph: Graph, model: torch.nn.Module, name: str) -> torch.Tensor:
+    """The same model over a dense adjacency matrix, in plain torch."""
+    n = graph.topology.num_nodes
+    adjacency = torch.zeros(n, n)
+    dst = np.repeat(np.arange(n), np.diff(graph.topology.indptr))
+    adjacency[torch.from_numpy(dst), torch.from_numpy(np.array(graph.topology.indices)).long()] = 1
+    h = torch.from_numpy(np.array(graph.features.open()))
+    d_in, d_out = adjacency.sum(1), adjacency.sum(0)
+    assert isinstance(model, LayeredModel)
+    outputs: list[torch.Tensor] = []
+    h = h if model.projection is None else model.projection.linear(h)
+    for index, layer in enumerate(model.layers):
+        below = h
+        if name == "sage":
+            agg = adjacency @ h / d_in.clamp(min=1)[:, None]
+            h = layer.own(h) + layer.neighbours(agg)
+        elif name == "gcn":
+            scaled = (adjacency + torch.eye(n)) / ((d_in + 1)[:, None] * (d_out + 1)[None, :]).sqrt()
+            h = layer.linear(scaled @ h)
+        elif name == "gin":
+            h = layer.mlp((1 + layer.eps) * h + adjacency @ h)
+        else:
+            h = dense_attention(layer, adjacency + torch.eye(n), h)
+        finish = layer.finish
+        if finish.options.residual:
+            h = h + (below if finish.skip is None else finish.skip(below))
+        if model.readout is not None or index + 1 < len(model.layers):
+            h = (h if finish.norm is None else finish.norm(h)).relu()
+        outputs.append(h)
+    if model.readout is None:
+        return h
+    jumped = {
+        "none": h,
+        "sum": torch.stack(outputs).sum(0),
+        "max": torch.stack(outputs).amax(0),
+        "cat": torch.cat(outputs, dim=1),
+    }
+    return model.readout.linear(jumped[model.readout.jk])
+
+
+def dense_attention(layer: Any, linked: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    z = layer.projection(h).view(len(h), layer.heads, layer.depth)
+    score = (z * layer.right).sum(2)[:, None, :] + (z * layer.left).sum(2)[None, :, :]
+    # A self-loop and the own term are two edges: a count k adds log k to the score.
+    score = torch.nn.functional.leaky_relu(score, 0.2) + linked.log()[:, :, None]
+    out = torch.einsum("vuh,uhd->vhd", score.softmax(dim=1), z) + layer.bias.view(layer.heads, layer.depth)
+    return out.mean(1) if layer.average else out.flatten(1)
+
+
+ENDS: list[dict[str, Any]] = [
+    {},
+    {"residual": True},
+    {"input": "linear"},
+    {"head": "linear"},
+    {"input": "linear", "head": "linear", "norm": "layer", "residual": True},
+    *({"input": "linear", "head": "linear", "jk": jk} for jk in ("sum", "max", "cat")),
+]
+
+
+@pytest.mark.parametrize("ends", ENDS, ids=str)
+@pytest.mark.parametrize("workspace_bytes", [1, 40_000, 2**30])
+@pytest.mark.parametrize("name", ["sage", "gcn", "gat", "gin"])
+def test_exact_inference_equals_a_dense_pass(
+    graph: Graph, name: str, workspace_bytes: int, ends: dict[str, Any], tmp_path: Path
+) -> None:
+    """In one range, in a few, and node by node with every layer in a file and the features read by windows."""
+    heads = 2 if name == "gat" else 1
+    config = TrainConfig(model=name, layers=3, hidden=8, heads=heads, dropout=0.5, input_dropout=0.5, **ends)
+    model = build_model(config, graph.features.width, graph.num_classes, seed=0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() < 2:
+                parameter.uniform_(-0.5, 0.5)
+        expected = dense_logits(graph, model, name)
+    features = MappedSource(graph.features)
+    logits = infer_exact(model, graph.topology, features, workspace_bytes, threads=2, folder=tmp_path)
+    assert logits.shape == (400, 4)
+    assert float((logits - expected).norm()) <= 1e-5 * float(expected.norm())
+    some = np.array([17, 3, 399, 3])
+    part = infer_exact(model, graph.topology, features, workspace_bytes, threads=2, node_ids=some)
+    assert torch.equal(part, logits[torch.from_numpy(some)])
+    assert not list(tmp_path.iterdir())
+
+
+def test_ranges_come_in_order_with_the_rows_that_the_last_layer_read(graph: Graph, tmp_path: Path) -> None:
+    config = TrainConfig(layers=2, hidden=8, norm="layer")
+    model = build_model(config, graph.features.width, graph.num_classes, seed=0)
+    bounds = Bounds(workspace_bytes=30_000, threads=1, folder=tmp_path)
+    ranges = list(exact_ranges(model, graph.topology, MemorySource(graph.features), bounds))
+    assert len(ranges) > 3 and [each.low for each in ranges[1:]] == [each.high for each in ranges[:-1]]
+    assert (ranges[0].low, ranges[-1].high) == (0, 400)
+    rows = ranges[0].inputs
+    assert isinstance(rows, SpilledRows) and rows.width == 8
+    assert torch.equal(rows.read(7, 11), rows.gather(np.arange(7, 11), 1))
+    assert float(rows.read(0, 400).min()) == 0 < float(rows.read(0, 400).max())  # after ReLU
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_windows_deliver_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: type) -> None:
+    monkeypatch.setattr("trainers.inference.windows.WINDOW_BYTES", 100_000)
+    table = np.memmap(tmp_path / "x", dtype, mode="w+", shape=(5000, 33))
+    table[:] = np.random.default_rng(0).standard_normal(table.shape)
+    rows, ids = MappedRows(table), np.random.default_rng(1).integers(0, 5000, 9000).astype(np.int32)
+    np.testing.assert_array_equal(rows.gather(ids, 2).numpy(), np.asarray(table[ids], np.float32))
+    assert rows.gather(ids[:0], 1).shape == (0, 33)
+    np.testing.assert_array_equal(rows.read(10, 20).numpy(), np.asarray(table[10:20], np.float32))
+
+
+def test_a_layer_that_the_disk_does_not_take_is_an_error_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="larger than allowed"), file_size_limit(10_000):
+        SpilledRows(1000, 100, tmp_path)
+
+
+def drawing(*fanouts: int) -> Drawing:
+    return Drawing(neighbours=Neighbours(fanouts=fanouts))
+
+
+def test_sampled_inference_repeats_itself_and_follows_the_order_of_ids(graph: Graph) -> None:
+    model = build_model(TrainConfig(layers=2, hidden=8), graph.features.width, graph.num_classes, seed=0)
+    features = MemorySource(graph.features)
+    ids = np.array(graph.valid_ids)
+
+    def infer(batch_size: int, seed: int = 0) -> torch.Tensor:
+        return infer_sampled(
+            model, graph.topology, features, ids, drawing=drawing(2, 2), batch_size=batch_size, seed=seed, threads=1
+        )
+
+    assert torch.equal(infer(30), infer(30))
+    assert not torch.equal(infer(30), infer(30, seed=1))
+    full = infer_sampled(model, graph.topology, features, ids, drawing=drawing(-1, -1), batch_size=7, seed=0, threads=1)
+    exact = infer_exact(model, graph.topology, features, 2**20, threads=1)[torch.from_numpy(ids).long()]
+    torch.testing.assert_close(full, exact)
+
+
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(0, 60), st.integers(1, 3), st.integers(1, 3))
+def test_ranges_cover_all_nodes_within_the_bound(degrees: list[int], budget: int, edge: int, node: int) -> None:
+    indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    ranges = list(row_ranges(indptr, budget, edge, node))
+    assert [n for low, high in ranges for n in range(low, high)] == list(range(len(degrees)))
+
+    def cost(low: int, high: int) -> int:
+        return edge * sum(degrees[low:high]) + node * (high - low)
+
+    for low, high in ranges:
+        assert high - low == 1 or cost(low, high) <= budget
+        assert high == len(degrees) or cost(low, high + 1) > budget
+
+
+def test_paths_do_not_matter(graph: Graph, tmp_path: Path) -> None:
+    """A copied store gives the same logits: nothing depends on where files lie."""
+    other = random_graph(tmp_path)
+    model = build_model(TrainConfig(layers=2, hidden=8), graph.features.width, graph.num_classes, seed=0)
+    one, two = (infer_exact(model, g.topology, MemorySource(g.features), 2**20, threads=2) for g in (graph, other))
+    assert torch.equal(one, two)
+
+
+def wide_graph(folder: Path, num_nodes: int, width: int) -> tuple[Topology, MappedSource]:
+    """A graph of ten edges per node, and wide rows in a file."""
+    topology = random_topology(num_nodes, 10 * num_nodes, seed=3)
+    rows = np.lib.format.open_memmap(folder / "rows.npy", "w+", np.float16, (num_nodes, width))
+    drawn = np.random.default_rng(0)
+    for low in range(0, num_nodes, 1000):
+        rows[low : low + 1000] = drawn.random((min(1000, num_nodes - low), width), np.float32) - 0.5
+    rows.flush()
+    offset = (folder / "rows.npy").stat().st_size - rows.nbytes
+    table = FeatureTable(
+        path=folder / "rows.npy", offset=offset, num_rows=num_nodes, width=width, dtype="float16",
+        row_bytes=2 * width, block_digest=block_digests(folder / "rows.npy"),
+    )  # fmt: skip
+    return topology, MappedSource(table)
+
+
+@pytest.mark.parametrize(
+    ("num_nodes", "width", "workspace"),
+    [
+        (1500, 500, 1 << 20),
+        pytest.param(30_000, 8000, 512 << 20, marks=pytest.mark.slow("30,000 rows of 8,000 columns in 512 MiB")),
+    ],
+)
+def test_wide_rows_are_projected_once_within_the_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_nodes: int, width: int, workspace: int
+) -> None:
+    topology, source = wide_graph(tmp_path, num_nodes, width)
+    model = build_model(TrainConfig(model="gat", layers=2, hidden=64, heads=4), width, 10, seed=0)
+    assert isinstance(model, LayeredModel)
+    mapped, project = [], model.layers[0].project
+    monkeypatch.setattr(model.layers[0], "project", lambda rows: mapped.append(len(rows)) or project(rows))
+    peak, before = PeakMemory(), anonymous_bytes() or 0
+    with peak.watched():
+        logits = infer_exact(model, topology, source, workspace, threads=2, folder=tmp_path)
+    # Besides the workspace: logits, the sampler's map, and what one window of a file takes.
+    assert (peak.bytes or 0) - before <= workspace + num_nodes * 100 + (64 << 20)
+    assert sum(mapped) == num_nodes and len(mapped) > 1
+    monkeypatch.undo()
+    block = Block(
+        num_dst=num_nodes, num_src=num_nodes, start=topology.indptr[:-1].astype(np.int32),
+        end=topology.indptr[1:].astype(np.int32), indices=topology.indices, src_ids=np.arange(num_nodes, dtype=np.int32),
+    )  # fmt: skip
+    with torch.no_grad():
+        x = torch.from_numpy(np.asarray(source.rows, np.float32))
+        expected = model((block, block), x, StepRandom(0, training=False))
+    assert float((logits - expected).norm()) <= 1e-5 * float(expected.norm())

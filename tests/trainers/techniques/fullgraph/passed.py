@@ -1,0 +1,90 @@
+"""A whole pass over chunks of a graph in memory, and the same pass uncut."""
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from kernels.chunks.steps import chunk_steps
+from kernels.sampling.transpose import transpose
+from kernels.types import Block
+from trainers.batches.batch import attach_weights
+from trainers.devices.logical import LogicalDevice
+from trainers.models.build import build_model
+from trainers.models.masks import StepRandom
+from trainers.recipe.config import TrainConfig
+from trainers.record.ledger import Ledger
+from trainers.record.timeline import Timeline
+from trainers.rows.source import TableSource
+from trainers.techniques.fullgraph.blocks import ChunkBlocks
+from trainers.techniques.fullgraph.buffers import Mover, Place
+from trainers.techniques.fullgraph.inputs import InputRows
+from trainers.techniques.fullgraph.lists import walk
+from trainers.techniques.fullgraph.passes import Passes
+from trainers.techniques.fullgraph.whole_pass import WholePass
+
+RANDOM = StepRandom(3, 1, 0)
+
+
+class KernelSteps:
+    """Steps as the `chunks` stage makes them, in memory."""
+
+    def __init__(self, graph, part_of, num_parts, chunks_per_part):
+        self.num_parts, self.chunks_per_part = num_parts, chunks_per_part
+        self.steps = chunk_steps(graph.indptr, graph.indices, part_of, num_parts, chunks_per_part=chunks_per_part)
+
+    def step(self, part, step):
+        return self.steps[step][part]
+
+
+def made_model(width, classes, **options):
+    return build_model(TrainConfig(trainer="minibatch", threads=1, **options), width, classes, seed=5)
+
+
+def gradients(model):
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+def uncut(graph, x, labels, train_ids, model):
+    """Returns the loss and the gradients of a pass that is not cut."""
+    model.zero_grad()
+    block = Block(
+        num_dst=graph.num_nodes, num_src=graph.num_nodes, start=graph.indptr[:-1].astype(np.int32),
+        end=graph.indptr[1:].astype(np.int32), indices=graph.indices.astype(np.int32),
+        src_ids=np.arange(graph.num_nodes, dtype=graph.indices.dtype),
+    )  # fmt: skip
+    block = transpose(block)
+    attach_weights((block,), graph, model.edge_weight)
+    logits = model((block,) * len(model.layers), torch.from_numpy(x).to(model_dtype(model)), RANDOM)
+    loss = functional.cross_entropy(logits[train_ids], torch.from_numpy(labels[train_ids]).long(), reduction="sum")
+    loss.backward()
+    return loss.item(), gradients(model)
+
+
+def model_dtype(model):
+    return next(model.parameters()).dtype
+
+
+def cut(
+    graph, x, labels, train_ids, model, chunks, mode="p2p+reuse", devices=None, hybrid=True, ledger=None,
+    booked=False, overlap=True, timeline=None,
+):  # fmt: skip
+    """Returns the loss and the gradients of a pass over chunks; `booked` counts memory on a single device as well."""
+    model.zero_grad()
+    all_devices = devices or [LogicalDevice(i) for i in range(chunks.num_parts)]
+    count = len(all_devices)
+    places = [
+        Place(part=part, device=all_devices[part * count // chunks.num_parts], several=booked or count > 1)
+        for part in range(chunks.num_parts)
+    ]
+    walked = walk(chunks, mode)
+    kept = str(model_dtype(model)).removeprefix("torch.")
+    passes = Passes(
+        model=model, dst_ids=walked.dst_ids, lists=walked.lists,
+        blocks=ChunkBlocks(chunks, graph, model.edge_weight, 1 << 30), places=places,
+        mover=Mover(places, Ledger() if ledger is None else ledger, timeline or Timeline(), None, 1, overlap),
+        buffer_rows=walked.buffer_rows,
+        num_nodes=graph.num_nodes, dtype=kept, kept=kept, hybrid=hybrid, folder=None, threads=1,
+    )  # fmt: skip
+    inputs = InputRows(TableSource(x, False, 1), model, kept, 1)
+    loss = WholePass(passes, inputs, labels, train_ids, None)(RANDOM)
+    return loss, gradients(model)

@@ -1,0 +1,266 @@
+"""The model stage: what it learns, writes and refuses, and when it stops."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load, load_file
+
+from assets.sampling.config import SamplingConfig
+from assets.storage.store import Store
+from jobs.commands.sql import query
+from kernels.errors import InputError
+from tests.trainers.graphs import random_graph, random_graph_artifacts
+from tests.trainers.runs import SAMPLING, train_small
+from trainers.devices.protocol import OverBudget
+from trainers.loop.loop import Loop
+from trainers.recipe.config import ModelConfig, TrainConfig, TrainTable
+from trainers.run import train_table
+from trainers.training.stage import Training, class_weights
+
+
+def rows_of(model) -> list[dict]:
+    return [json.loads(line) for line in model.file("metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_model_learns_and_says_what_it_did(tmp_path: Path) -> None:
+    model = train_small(tmp_path, epochs=15)
+    rows, numbers = rows_of(model), model.summary["numbers"]
+    assert [row["epoch"] for row in rows] == list(range(1, 16)) and rows[-1]["loss"] < 0.7 * rows[0]["loss"]
+    assert numbers["valid_accuracy"] == max(row["valid"] for row in rows)
+    assert rows[numbers["best_epoch"] - 1]["valid"] == numbers["valid_accuracy"]
+    assert numbers["test_accuracy"] > 0.45 and numbers["train_accuracy"] > 0.45  # chance is 0.25
+    weights = load_file(model.file("weights.safetensors"))
+    assert sum(tensor.numel() for tensor in weights.values()) == numbers["parameters"]
+    counts = {row["name"]: row["n"] for row in json.loads(model.file("ledger.json").read_text())["counts"]}
+    assert counts["seeds"] == 200 * 15 and counts["batches"] == 7 * 15
+    run = model.run_record()
+    assert len(run["epoch_seconds"]["train"]) == 15 and run["execution"]["samplers"] == 0
+    assert model.verify() == []
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"model": "gat", "heads": 2, "eval": "sampled"}, {"class_weights": "balanced"}]
+)
+def test_a_model_in_float64_takes_the_same_steps_with_more_digits(tmp_path: Path, options: dict) -> None:
+    single, double = (train_small(tmp_path, dropout=0.2, dtype=dtype, **options) for dtype in ("float32", "float64"))
+    weights = {name: load_file(model.file("weights.safetensors")) for name, model in (("s", single), ("d", double))}
+    assert {tensor.dtype for tensor in weights["d"].values()} == {torch.float64}
+    for name, tensor in weights["s"].items():
+        torch.testing.assert_close(tensor.double(), weights["d"][name], rtol=1e-3, atol=1e-3)
+    # The parameters really have more digits than float32 holds.
+    assert any(bool((tensor.float().double() != tensor).any()) for tensor in weights["d"].values())
+    for one, other in zip(rows_of(single), rows_of(double), strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4) and one["loss"] != other["loss"]
+    assert "dtype" not in single.config["train"] and double.config["train"]["dtype"] == "float64"
+
+
+def test_exact_inference_in_float64_is_that_of_a_whole_pass_to_the_last_digits(tmp_path: Path) -> None:
+    models = [train_small(tmp_path / name, dtype="float64", eval_workspace=name) for name in ("40KiB", "1GiB")]
+    scores = [[row["valid"] for row in rows_of(model)] for model in models]
+    assert scores[0] == scores[1]
+
+
+def test_the_second_time_it_is_reused(tmp_path: Path) -> None:
+    lines: list[str] = []
+    first = train_small(tmp_path, report=lines.append)
+    again = train_small(tmp_path, report=lines.append)
+    assert (first.reused, again.reused) == (False, True) and first.version == again.version
+    assert [line.split()[1] for line in lines] == ["trained", "reused"]
+    assert not list((tmp_path / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "same"),
+    [
+        ({"samplers": 2, "queue": "10MB", "features": "memory", "workspace": "1GiB", "checkpoint_steps": 2}, True),
+        ({"name": "another"}, True),
+        ({"lr": 0.021}, False),
+        ({"threads": 1}, False),
+        ({"accumulate": 2}, False),
+        ({"seeds": (6,)}, False),
+        ({"eval_workspace": "1MiB"}, False),
+    ],
+)
+def test_only_what_decides_the_result_enters_the_version(tmp_path: Path, options: dict, same: bool) -> None:
+    first = train_small(tmp_path, epochs=1)
+    assert (train_small(tmp_path, **({"epochs": 1} | options)).version == first.version) is same
+
+
+def test_sampling_enters_the_version(tmp_path: Path) -> None:
+    first = train_small(tmp_path, epochs=1)
+    other = train_small(tmp_path, epochs=1, sampling=SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=1))
+    assert other.version != first.version
+
+
+def test_patience_stops_early_and_keeps_the_best(tmp_path: Path) -> None:
+    model = train_small(tmp_path, epochs=60, patience=3, lr=0.1)
+    rows, best = rows_of(model), model.summary["numbers"]["best_epoch"] - 1
+    assert len(rows) == best + 4 < 60
+    assert all(row["valid"] <= rows[best]["valid"] for row in rows)
+    assert model.summary["numbers"]["valid_accuracy"] == rows[best]["valid"]
+
+
+def test_a_model_is_trained_again_and_replaced_when_it_is_asked_for(tmp_path: Path) -> None:
+    lines: list[str] = []
+    first = train_small(tmp_path, report=lines.append)
+    reused = train_small(tmp_path, report=lines.append)
+    assert reused.reused and reused.run_record() == first.run_record()
+    again = train_small(tmp_path, report=lines.append, retrain=True, features="memory")
+    assert not again.reused and again.version == first.version and again.verify() == []
+    assert again.run_record()["execution"]["features"] == "memory"
+    links = {row["link"] for row in json.loads(again.file("ledger.json").read_text())["moves"]}
+    assert links == {"h2d"}, "the ledger is that of the new training"
+    assert ": trained" in lines[0] and lines[0].endswith(" s")
+    assert lines[1].endswith("the same recipe is trained already (--retrain trains it again)")
+    assert lines[2].endswith(", with the same weights to the bit")
+
+
+def test_eval_every_skips_epochs_but_never_the_last(tmp_path: Path) -> None:
+    rows = rows_of(train_small(tmp_path, epochs=5, eval_every=2))
+    assert [row["epoch"] for row in rows if "valid" in row] == [2, 4, 5]
+
+
+def test_sampled_evaluation_scores_the_same_model_alike(tmp_path: Path) -> None:
+    exact = train_small(tmp_path, epochs=10).summary["numbers"]
+    sampled = train_small(tmp_path, epochs=10, eval="sampled").summary["numbers"]
+    assert sampled["loss"] == exact["loss"]
+    assert abs(sampled["test_accuracy"] - exact["test_accuracy"]) < 0.2
+
+
+def test_the_workspace_of_training_is_not_that_of_an_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = train_small(tmp_path, workspace="64MiB").run_record()["peak_bytes"]["total"]
+
+    def evaluated(self: Training) -> float:
+        return float(torch.ones(10_000_000).mean()) / 2
+
+    monkeypatch.setattr(Training, "_valid_score", evaluated)
+    model = train_small(tmp_path, workspace="1MiB", retrain=True)
+    assert model.run_record()["peak_bytes"]["total"] == step < 2**20
+    assert model.summary["numbers"]["epochs_run"] == 3
+
+
+def test_a_workspace_that_is_too_small_names_the_operation(tmp_path: Path) -> None:
+    with pytest.raises(OverBudget, match="raise `workspace`"):
+        train_small(tmp_path, workspace="20kB")
+    assert [artifact.stage for artifact in Store(tmp_path).artifacts()] == ["features", "graph"]
+    model = train_small(tmp_path, workspace="4MiB")
+    peaks = model.run_record()["peak_bytes"]
+    assert 0 < peaks["parameters"] < peaks["total"] <= 4 * 2**20
+
+
+def test_fanouts_must_match_the_depth() -> None:
+    with pytest.raises(InputError, match=r"layers = 3 but \[sampling\] fanouts = \[4, 3\] has 2 entries"):
+        ModelConfig(seed=0, train=TrainConfig(layers=3), sampling=SAMPLING)
+
+
+def test_a_graph_without_training_nodes_is_refused(tmp_path: Path) -> None:
+    graph = random_graph_artifacts(tmp_path, num_train=0)
+    with pytest.raises(InputError, match="has no training nodes"):
+        train_table(Store(tmp_path), graph.inputs, TrainTable(name="x", hidden=4), SAMPLING, 0)
+
+
+def test_a_graph_without_validation_nodes_keeps_the_last_weights(tmp_path: Path) -> None:
+    graph = random_graph_artifacts(tmp_path, num_valid=0)
+    table = TrainTable(name="x", hidden=4, epochs=2)
+    (model,) = train_table(Store(tmp_path), graph.inputs, table, SAMPLING, 0, report=lambda line: None)
+    numbers = model.summary["numbers"]
+    assert numbers["best_epoch"] == 0 and "valid_accuracy" not in numbers and "test_accuracy" in numbers
+
+
+def test_wrong_values_are_reported_together() -> None:
+    with pytest.raises(InputError) as error:
+        TrainTable(name="x", layers=0, hidden=-1, dropout=1.0, lr=0.0)
+    for part in ("layers = 0", "hidden = -1", "dropout = 1.0", "lr = 0.0"):
+        assert part in str(error.value)
+
+
+def test_roc_auc_is_what_validation_maximises_and_accuracy_is_kept(tmp_path: Path) -> None:
+    model = train_small(tmp_path, epochs=6, metric="roc_auc")
+    numbers = model.summary["numbers"]
+    assert numbers["valid_roc_auc"] == max(row["valid"] for row in rows_of(model))
+    assert 0.7 < numbers["test_roc_auc"] <= 1 and 0.3 < numbers["test_accuracy"] < 1
+
+
+def test_class_weights_enter_the_loss_by_class(tmp_path: Path) -> None:
+    graph = random_graph(tmp_path / "g")
+    counts = np.bincount(graph.labels[np.array(graph.train_ids)])
+    balanced = class_weights(TrainConfig(class_weights="balanced"), graph)
+    assert balanced is not None and float((balanced * torch.from_numpy(counts)).sum()) == pytest.approx(200)
+    np.testing.assert_allclose(balanced.numpy() * counts, 50, rtol=1e-6)
+    assert class_weights(TrainConfig(), graph) is None
+    losses = [
+        train_small(tmp_path / str(i), epochs=1, lr=1e-12, dropout=0.0, class_weights=weights).summary["numbers"][
+            "loss"
+        ]
+        for i, weights in enumerate(("none", (2.0, 2.0, 2.0, 2.0), (2.0, 0.0, 0.0, 0.0), (0.0, 2.0, 2.0, 2.0)))
+    ]
+    assert losses[1] == pytest.approx(2 * losses[0]) and losses[2] + losses[3] == pytest.approx(losses[1])
+
+
+def test_settings_that_do_not_fit_the_graph_are_refused_before_training(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"class_weights = \[1.0, 2.0\] has 2 entries\n.*4 classes: a, b, c, d"):
+        train_small(tmp_path, class_weights=(1.0, 2.0))
+    graph = random_graph_artifacts(tmp_path / "one", num_valid=1)
+    with pytest.raises(InputError, match="validation nodes are all of one class"):
+        train_table(Store(tmp_path / "one"), graph.inputs, TrainTable(name="x", metric="roc_auc"), SAMPLING, 0)
+
+
+def test_a_schedule_changes_the_steps_and_survives_a_restart_at_any_epoch(tmp_path: Path) -> None:
+    """The rate is a function of the step: three epochs of a run of three differ from three of a run of six."""
+    finals = [train_small(tmp_path, epochs=epochs, lr_schedule="linear", warmup=1, dropout=0.0) for epochs in (3, 6)]
+    first, second = (rows_of(model) for model in finals)
+    assert first[0]["loss"] == second[0]["loss"] and first[2]["loss"] != second[2]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"heads": 2}, "heads = 2 is for gat, not for sage"),
+        ({"model": "gcn", "attention_dropout": 0.1}, "attention_dropout = 0.1 is for gat, not for gcn"),
+        ({"model": "gat", "hidden": 10, "heads": 4}, "hidden = 10 is not a multiple of heads = 4"),
+        ({"model": "gatt"}, "model = 'gatt' is not one of sage, gcn, gat, gin"),
+        ({"class_weights": (0.0,)}, "class_weights = .* negative weights or only zeros"),
+        ({"warmup": -1}, "warmup = -1 is below 0"),
+    ],
+)
+def test_impossible_settings_are_named(options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        TrainTable(name="x", **options)
+
+
+def test_features_in_memory_are_verified_with_the_rows_that_nodes_have(tmp_path: Path) -> None:
+    artifacts = random_graph_artifacts(tmp_path, featureless=3)
+    path = artifacts.features.file("row_of.npy")
+    path.chmod(0o644)
+    data = bytearray(path.read_bytes())
+    data[5000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"row_of\.npy is damaged"):
+        train_table(Store(tmp_path), artifacts.inputs, TrainTable(name="x", hidden=4, features="memory"), SAMPLING, 5)
+
+
+def test_a_run_that_diverges_after_its_best_epoch_keeps_that_one(tmp_path, monkeypatch):
+    """Its weights are no numbers then, all nodes get one class, and that may score well."""
+    trained = Loop._finish_epoch
+
+    def diverging(loop):
+        if loop.state.epoch == 1:
+            loop.state.loss_sum = float("nan")
+            for parameter in loop.model.parameters():
+                parameter.data.fill_(float("nan"))
+            loop.evaluate = lambda: 1.0
+        trained(loop)
+
+    monkeypatch.setattr(Loop, "_finish_epoch", diverging)
+    model = train_small(tmp_path, epochs=2)
+    numbers = model.summary["numbers"]
+    assert numbers["best_epoch"] == 1 and "loss" not in numbers and numbers["epochs_run"] == 2
+    weights = load(model.file("weights.safetensors").read_bytes())
+    assert all(torch.isfinite(each).all() for each in weights.values())
+    rows = query(Store(tmp_path), "SELECT epoch, loss FROM metrics ORDER BY epoch").rows
+    assert rows[0][1] > 0 and rows[1] == (2, None)

@@ -1,1 +1,0 @@
-"""Executors that sample and executors that train, the queue between them, and what watches over both."""

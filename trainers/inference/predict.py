@@ -1,0 +1,314 @@
+"""Writes what a trained model says about every node to a Parquet file.
+
+    node_id       what the node was called outside: nodes.parquet's original_id
+    class         name of the most probable class
+    probability   f32, of that class
+    label         name of the class that the node has; null where it is not known
+    split         "train", "valid" or "test"; null where the node is in none
+    probabilities array of f32, of all classes in their order, on request
+    embedding     array of f32, what the last layer reads, or the linear head where there is one; the logits where a user's module shows no
+                  layers
+
+Inference is exact and layer by layer (trainers/inference/exact.py); the table is written in row groups as the last layer's ranges come out,
+so neither it nor any layer is ever held whole. Memory: the workspace of exact inference, plus a few row groups that Polars encodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.building.materialize import stage_version
+from assets.building.stage import Progress, Silent
+from assets.features.read import open_features, require_nodes
+from assets.graph.read import Graph, open_graph
+from assets.pipeline.file import Pipeline
+from assets.sampling.drawing import open_drawing
+from assets.sizes import parse_size
+from assets.storage.artifact import Artifact
+from assets.storage.filesystem import full_disk, full_errno
+from assets.storage.store import Store
+from kernels.errors import InputError
+from kernels.types import Array
+from trainers.devices.open import open_device
+from trainers.devices.torch_threads import torch_threads
+from trainers.inference.exact import Bounds, ExactRange, exact_ranges, num_passes
+from trainers.models.build import build_model, send_model
+from trainers.models.own import Model
+from trainers.recipe.config import ModelConfig, TrainTable, model_configs
+from trainers.recipe.inputs import find_model_inputs
+from trainers.recipe.recipe import ModelRecipe
+from trainers.rows.source import MappedSource
+
+if TYPE_CHECKING:
+    import polars
+
+ROW_GROUP = 8192
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What is predicted from, and how.
+
+    Attributes:
+        graph, features: the artifacts that the model was trained on.
+        model: the trained model's artifact; semantic: its recipe.
+        bounds: memory, threads and folder of exact inference.
+        probabilities: whether those of all classes are written.
+    """
+
+    graph: Artifact
+    features: Artifact
+    model: Artifact
+    semantic: ModelConfig
+    bounds: Bounds
+    probabilities: bool = False
+
+
+def predict(prediction: Prediction, out: Path, progress: Progress | None = None) -> int:
+    """Writes the Parquet file and returns its number of rows.
+
+    The file appears whole or not at all: it is written beside its name and renamed.
+
+    Raises:
+        InputError: the model or its code does not fit the graph, or the disk is full.
+    """
+    graph, progress = open_graph(prediction.graph), progress or Silent()
+    num_nodes, features = graph.topology.num_nodes, open_features(prediction.features)
+    require_nodes(features, num_nodes, "the graph")
+    try:
+        with whole_file(out) as part, torch_threads(prediction.bounds.threads):
+            model = load_model(prediction.model, prediction.semantic, graph, features.width)
+            model = send_model(model, prediction.bounds.device)
+            progress.start("predict", num_passes(model) * num_nodes, "rows")
+            bounds = replace(prediction.bounds, progress=progress)
+            ranges = exact_ranges(model, graph.topology, MappedSource(features), bounds)
+            facts = NodeFacts(prediction.graph.file("nodes.parquet"), graph)
+            write_frames(part, _frames(ranges, facts, prediction.probabilities))
+    finally:
+        progress.done()
+    return num_nodes
+
+
+@contextmanager
+def whole_file(out: Path) -> Iterator[Path]:
+    """Yields a path beside `out` to write to; the file gets its name when the block ends, and is gone where it fails.
+
+    Raises:
+        InputError: the disk is full.
+    """
+    part = out.with_name(f".{out.name}.part")
+    try:
+        yield part
+        part.replace(out)
+    except Exception as error:
+        code = full_errno(error)
+        if code is not None and not isinstance(error, InputError):
+            raise full_disk(code, out) from error
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def predict_table(
+    store: Store,
+    pipeline: Pipeline,
+    name: str,
+    out: Path,
+    *,
+    seed: int | None = None,
+    workspace: str = "1GiB",
+    threads: int | None = None,
+    probabilities: bool = False,
+    by_ranks: Callable[[Store, Pipeline, TrainTable, Mapping[str, Artifact], Mapping[str, Any], Path], int]
+    | None = None,
+    progress: Progress | None = None,
+) -> tuple[Artifact, int]:
+    """Predicts with the trained model of a `[[train]]` table.
+
+    Args:
+        store: has the graph and the model.
+        pipeline, name: the table.
+        out: the Parquet file; replaced when it exists.
+        seed: which of the table's models; None for its first.
+        workspace: a size; see trainers/inference/exact.py.
+        threads: of kernels and matrix products; None for the table's.
+        by_ranks: does it with processes that have the rows of their parts each (trainers/techniques/distributed/predict.py); None reads the
+            table mapped.
+        probabilities: whether those of all classes are written, beside the largest.
+        progress: shows the nodes that are done.
+
+    Returns:
+        The model, and the number of rows written.
+
+    Raises:
+        InputError: there is no such table, seed, folder, graph or model, or what `predict` raises.
+    """
+    pipeline.require_one_split()
+    table, semantic = find_recipe(pipeline, name, seed)
+    if by_ranks is not None and not table.technique.by_parts:
+        problem = (
+            f"--ranks is for models that ranks have trained, and trainer = {table.trainer!r} trains in one process"
+        )
+        raise InputError(problem, "leave --ranks out")
+    _require_place(out)
+    threads, workspace_bytes = threads or semantic.train.threads, parse_size(workspace)
+    device = open_device(semantic.train.device)
+    bounds = Bounds(
+        workspace_bytes=workspace_bytes,
+        threads=threads,
+        folder=store.home / "spill",
+        device=device,
+        dtype=semantic.train.dtype,
+    )
+    inputs = find_model_inputs(pipeline, table, store, {})
+    version = stage_version(ModelRecipe(), semantic, inputs)
+    read = [(each.stage, each.version) for each in inputs.values()]
+    with store.lease(*read, (ModelRecipe.name, version)):
+        model = store.find(ModelRecipe.name, version)
+        if model is None:
+            problem = f"{name} (seed {semantic.seed}) is not trained in {store.home}"
+            raise InputError(problem, f"train it: graphmill train {pipeline.reference} {name}")
+        if by_ranks is not None:
+            given = {"seed": semantic.seed, "workspace": workspace, "threads": threads, "model": model.version}
+            given |= {"probabilities": probabilities}
+            return model, by_ranks(store, pipeline, table, inputs, given, out)
+        # Looked for again under the lease: a collector may have been faster.
+        graph, features = (store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features"))
+        bounds = replace(bounds, drawing=open_drawing(semantic.sampling, inputs))
+        prediction = Prediction(
+            graph=graph, features=features, model=model, semantic=semantic, bounds=bounds, probabilities=probabilities
+        )
+        return model, predict(prediction, out, progress)
+
+
+def _require_place(out: Path) -> None:
+    """Refuses a file of another format, or in a folder that is not there."""
+    if out.suffix != ".parquet":
+        raise InputError(
+            f"{out} does not end with .parquet, the format that is written", f"--out {out.with_suffix('.parquet')}"
+        )
+    if not out.absolute().parent.is_dir():
+        raise InputError(f"the folder of {out} does not exist", "make it first")
+
+
+def find_recipe(pipeline: Pipeline, name: str, seed: int | None) -> tuple[TrainTable, ModelConfig]:
+    """Returns a train table and the recipe of its model of a seed, or of its first."""
+    table = next((each for each in pipeline.train if each.name == name), None)
+    if table is None:
+        names = ", ".join(each.name for each in pipeline.train) or "(none)"
+        raise InputError(f"{pipeline.path} has no [[train]] table {name!r}", f"the names are: {names}")
+    configs = {config.seed: config for config in model_configs(table, pipeline.sampling, pipeline.seed)}
+    if seed is not None and seed not in configs:
+        raise InputError(f"{name} has no seed {seed}", f"its seeds are: {', '.join(map(str, configs))}")
+    return table, next(iter(configs.values())) if seed is None else configs[seed]
+
+
+def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, width: int) -> Model:
+    """Builds the model of a recipe and fills it with an artifact's weights.
+
+    Args:
+        artifact, semantic: the trained model and its recipe.
+        graph: names the classes.
+        width: number of feature columns.
+
+    Raises:
+        InputError: the user's own code makes another model than it did.
+    """
+    from safetensors.torch import load
+
+    model = build_model(semantic.train, width, graph.num_classes, semantic.seed)
+    try:
+        model.load_state_dict(load(artifact.file("weights.safetensors").read_bytes()))
+    except RuntimeError as error:
+        problem = f"the weights of {artifact.label} do not fit the model: {error}"
+        raise InputError(problem, "train it again") from error
+    return model
+
+
+def _frames(ranges: Iterator[ExactRange], facts: NodeFacts, every: bool) -> Iterator[polars.DataFrame]:
+    """Yields the table in row groups."""
+    for each in ranges:
+        for low, frame in predicted_frames(each, facts.names, every):
+            yield facts.beside(low, frame)
+
+
+def predicted_frames(
+    each: ExactRange, names: polars.Series, every: bool = False
+) -> Iterator[tuple[int, polars.DataFrame]]:
+    """Yields (place of its first row, class, probability and embedding) of a range, in row groups.
+
+    Args:
+        each: the range.
+        names: of the classes.
+        every: whether the probabilities of all classes come, too.
+    """
+    import polars
+
+    for low in range(each.low, each.high, ROW_GROUP):
+        high = min(low + ROW_GROUP, each.high)
+        found = each.logits[low - each.low : high - each.low].softmax(dim=1)
+        probability, place = found.max(dim=1)
+        more = {"embedding": each.embeddings(low, high)} | ({"probabilities": found} if every else {})
+        arrays = {
+            name: polars.Series(rows.numpy(), dtype=polars.Array(polars.Float32, rows.shape[1]))
+            for name, rows in more.items()
+        }
+        columns = {"class": names.gather(place.numpy()), "probability": probability.float().numpy(), **arrays}
+        yield low, polars.DataFrame(columns)
+
+
+class NodeFacts:
+    """What a graph says of its nodes beside a prediction: original id, label and part of the split.
+
+    Args:
+        nodes: the graph's Parquet file of nodes.
+        graph: has the labels and the split.
+    """
+
+    def __init__(self, nodes: Path, graph: Graph):
+        import polars
+
+        self.names = polars.Series(list(graph.class_names), dtype=polars.String)
+        self._original = polars.scan_parquet(nodes).select(polars.col("original_id").alias("node_id"))
+        self._labels, self._splits = graph.labels, polars.Series(list(SPLITS))
+        self._split_of = np.full(graph.topology.num_nodes, -1, np.int8)
+        for place, ids in enumerate((graph.train_ids, graph.valid_ids, graph.test_ids)):
+            self._split_of[np.asarray(ids)] = place
+
+    def beside(self, low: int, frame: polars.DataFrame) -> polars.DataFrame:
+        """Returns predictions of nodes low, low + 1, ... with what is known of these nodes."""
+        high = low + len(frame)
+        known = self._original.slice(low, len(frame)).collect()
+        label = _named(self.names, self._labels[low:high]).alias("label")
+        split = _named(self._splits, self._split_of[low:high]).alias("split")
+        first = ["class", "probability"]
+        return known.hstack(frame.select(first)).hstack([label, split]).hstack(frame.drop(first))
+
+
+def _named(names: polars.Series, places: Array) -> polars.Series:
+    """Returns the name at each place, null for places below 0."""
+    import polars
+
+    found = polars.Series(np.asarray(places, np.int64))
+    return names.gather(found.set(found < 0, None))
+
+
+def write_frames(path: Path, frames: Iterator[polars.DataFrame]) -> None:
+    """Streams frames of one schema into a Parquet file."""
+    from polars.io.plugins import register_io_source
+
+    first = next(frames)
+
+    def source(*_: Any) -> Iterator[polars.DataFrame]:
+        yield first
+        yield from frames
+
+    table = register_io_source(source, schema=first.schema, is_pure=False)
+    table.sink_parquet(path, row_group_size=ROW_GROUP, compression="zstd", maintain_order=True)

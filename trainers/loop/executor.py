@@ -1,0 +1,237 @@
+"""What stands between the loop and a technique: an `Executor` computes gradients, the loop makes the update.
+
+The loop asks for steps and knows nothing of batches, chunks or replicas. After each `Done` the gradients of the model's parameters hold
+the sums over the seeds so far of the optimiser step; with `last` they are complete. The executor goes on only after the loop has made the
+update. So a technique brings its own way to a gradient and shares everything else: optimiser, groups, learning rate, early stop,
+evaluation, checkpoints, progress.
+
+`BatchExecutor` trains on mini-batches from a `BatchSource`, one after the other. Techniques with replicas add the gradients of batches,
+whoever computed them, by `add_in_order`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernels.sampling.epoch_plan import Plan
+from kernels.types import Array
+from trainers.batches.batch import MiniBatch
+from trainers.batches.source import Batching, BatchSource
+from trainers.models.layer import Between
+from trainers.models.masks import StepRandom
+from trainers.models.own import Model
+from trainers.models.precision import computing, widened
+from trainers.ranks.group import ALONE, Ranks
+from trainers.record.ledger import Ledger
+from trainers.record.timeline import STEP, Timeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from assets.building.stage import Progress
+    from assets.graph.read import Graph
+    from assets.sampling.drawing import Drawing
+    from assets.storage.artifact import Artifact
+    from trainers.recipe.config import ModelConfig, TrainExecution
+    from trainers.rows.features import Features
+
+
+class Done(NamedTuple):
+    """What an executor has finished.
+
+    Attributes:
+        position: of the batch in its epoch.
+        loss_sum: sum of the losses of its seeds; where a device holds it a float64[] there, so that no step waits for the last one.
+        seeds: number of seeds of the whole optimiser step.
+        last: it is the last one of its optimiser step.
+    """
+
+    position: int
+    loss_sum: float | Tensor
+    seeds: int
+    last: bool
+
+
+class Executor(Protocol):
+    """What the loop needs of a technique."""
+
+    def steps(self, epoch: int, start: int) -> Iterator[Done]:
+        """Yields what is done of a training epoch, from a position on, in order."""
+        ...
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Returns what a checkpoint must hold besides the model and the optimiser, by name; all ranks call it, the first one writes."""
+        ...
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from what `state` returned."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """What a run is opened from.
+
+    Attributes:
+        graph: the graph.
+        inputs, reads: the artifacts of the train table, by stage.
+        semantic, execution: the recipe.
+        drawing: how neighbours are drawn; None if nothing is sampled.
+        ranks: this process among those that share the training.
+    """
+
+    graph: Graph
+    inputs: Mapping[str, Artifact]
+    reads: Mapping[str, Artifact]
+    semantic: ModelConfig
+    execution: TrainExecution
+    drawing: Drawing | None = None
+    ranks: Ranks = ALONE
+
+
+class Infer(Protocol):
+    """Computes logits by the train table's way of evaluation."""
+
+    def __call__(self, model: Model, node_ids: Array, folder: Path, progress: Progress) -> Tensor:
+        """Returns float[n, num_classes] on the host; all ranks call it with the same nodes.
+
+        Args:
+            model: the model.
+            node_ids: ids[n], global.
+            folder: of files for layers that do not fit in memory.
+            progress: shows how far it is.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What a run trains on and is evaluated on.
+
+    Attributes:
+        plan: which batch comes when; one batch of all seeds if nothing is sampled.
+        features: where rows come from, and the device.
+        infer: computes logits of any nodes.
+    """
+
+    plan: Plan
+    features: Features
+    infer: Infer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Opening):
+    """What a technique makes its executor from.
+
+    Attributes:
+        plan, features: those of its `Data`.
+        model: what is trained, in place.
+        class_weights: float[num_classes] factors of the seeds' losses, or None.
+        batching: what every source of mini-batches needs.
+    """
+
+    plan: Plan
+    features: Features
+    model: Model
+    class_weights: Tensor | None
+    batching: Batching
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the training moves and counts."""
+        return self.batching.ledger
+
+    @property
+    def timeline(self) -> Timeline:
+        """What every thread of the training does."""
+        return self.batching.timeline
+
+
+class BatchExecutor:
+    """Trains on mini-batches, one after the other.
+
+    Args:
+        run: the run.
+        source: supplies the mini-batches.
+    """
+
+    def __init__(self, run: Run, source: BatchSource):
+        self.source, self.timeline = source, run.timeline
+        self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
+
+    def steps(self, epoch: int, start: int) -> Iterator[Done]:
+        """Yields one `Done` per mini-batch."""
+        for batch in self.source.batches(epoch, start):
+            with self.timeline.span(STEP, "train", batch.position):
+                done = self.gradient(batch)
+            # The batch's bytes are released when the source is asked for the next one, so no reference may outlive this line.
+            del batch
+            yield done
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Every decision is keyed by the batch, so nothing has to be kept."""
+        return {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Nothing was kept."""
+
+
+class BatchGradient:
+    """Adds the gradient of a mini-batch's summed loss to a model's parameters.
+
+    Args:
+        model: whose parameters get it.
+        seed: keys dropout.
+        class_weights: float[num_classes] factors of the seeds' losses, or None.
+        dtype: the key of the train table.
+    """
+
+    def __init__(self, model: Model, seed: int, class_weights: Tensor | None = None, dtype: str = "float32"):
+        self.model, self.seed, self.class_weights, self.dtype = model, seed, class_weights, dtype
+
+    def __call__(self, batch: MiniBatch, between: Between | None = None) -> Done:
+        """Computes forward and backward, and returns what was done.
+
+        Args:
+            batch: with its inputs.
+            between: stands between the layers of a layered model, None for nothing.
+        """
+        more = () if between is None else (between,)
+        random = StepRandom(self.seed, batch.train_epoch, batch.position)
+        with computing(self.dtype, batch.x.device):
+            logits = widened(self.model(batch.blocks, batch.x, random, *more))
+        labels = torch.as_tensor(batch.labels).long()
+        loss = functional.cross_entropy(logits, labels, weight=self.class_weights, reduction="sum")
+        loss.backward()
+        place, size = batch.group
+        loss_sum = loss.item() if loss.device.type == "cpu" else loss.detach().double()
+        return Done(batch.position, loss_sum, batch.group_seeds, place + 1 == size)
+
+
+def taken_gradients(model: Model) -> list[Tensor | None]:
+    """Returns the gradients of a model's parameters, and leaves the model without."""
+    gradients = [parameter.grad for parameter in model.parameters()]
+    for parameter in model.parameters():
+        parameter.grad = None
+    return gradients
+
+
+def add_in_order(model: Model, gradients: Iterable[Sequence[Tensor | None]]) -> None:
+    """Adds the gradients of successive batches to a model's parameters, ((g0 + g1) + g2) + ...: the bits that one model would have.
+
+    Args:
+        model: whose parameters get the sum.
+        gradients: of each batch in the order of batches, one tensor per parameter, None where a batch did not reach it.
+    """
+    parameters = list(model.parameters())
+    for of_batch in gradients:
+        for parameter, gradient in zip(parameters, of_batch, strict=True):
+            if gradient is None:
+                continue
+            parameter.grad = gradient.clone() if parameter.grad is None else parameter.grad.add_(gradient)

@@ -1,0 +1,217 @@
+"""The one training loop: step groups, epochs, early stop, evaluation, checkpoints.
+
+A technique is an `Executor` (trainers/loop/executor.py): it computes gradients and never brings a loop of its own. The gradient of an
+optimiser step is the sum over the seeds of its group, added in batch order and divided once by their number, so a group is exact for
+unequal batches and for any number of trainers that share it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+
+from torch import Tensor
+
+from assets.building.stage import Progress
+from kernels.sampling.epoch_plan import Plan
+from trainers.devices.logical import LogicalDevice
+from trainers.devices.protocol import Device
+from trainers.loop.checkpoint import Checkpoint, RunState, optimiser_state, restore_optimiser, write_checkpoint
+from trainers.loop.executor import Executor
+from trainers.loop.learning_rate import rate_factor
+from trainers.models.optimiser import make_adam
+from trainers.models.own import Model
+from trainers.ranks.group import ALONE, Ranks
+from trainers.recipe.config import TrainConfig
+from trainers.record.epoch_lines import EpochLines
+from trainers.record.ledger import Ledger, Line
+from trainers.record.timeline import STEP, Timeline
+
+TO_HOST, TO_DEVICE, LOSS = Line("d2h", "checkpoint"), Line("h2d", "checkpoint"), Line("d2h", "loss")
+
+
+@dataclass
+class Timing:
+    """Seconds of one process's part of a run; never content."""
+
+    train_seconds: list[float] = field(default_factory=list)
+    evaluate_seconds: list[float] = field(default_factory=list)
+
+
+class Loop:
+    """Trains a model to the end, or goes on from a checkpoint.
+
+    Args:
+        model: what is trained, in place.
+        executor: computes the gradients of the model.
+        config: the hashed half of the train table.
+        plan: number of batches and seeds per epoch.
+        evaluate: returns the validation score of the model as it stands; None where there are no validation nodes.
+        ledger: filled by the executor; saved and restored here.
+        progress: shows epochs.
+        timeline: gets the spans of the update; the executor shares it.
+        lines: says how each epoch went, None for silence.
+        device: holds the model; None for the CPU.
+        bounded: whether what an epoch of training holds on the device is counted and bounded.
+        ranks: this process among those that share the training; each has a loop, and the first one writes checkpoints.
+        checkpoint_path, version, checkpoint_steps: where checkpoints go, whose they are, and how often inside an epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        executor: Executor,
+        config: TrainConfig,
+        plan: Plan,
+        evaluate: Callable[[], float] | None,
+        ledger: Ledger,
+        progress: Progress,
+        checkpoint_path: Path,
+        version: str,
+        checkpoint_steps: int = 0,
+        timeline: Timeline | None = None,
+        lines: EpochLines | None = None,
+        device: Device | None = None,
+        bounded: bool = False,
+        ranks: Ranks = ALONE,
+    ):
+        self.model, self.executor, self.config, self.timeline = model, executor, config, timeline or Timeline()
+        self.plan, self.evaluate, self.ledger, self.progress = plan, evaluate, ledger, progress
+        self.checkpoint_path, self.version, self.checkpoint_steps = checkpoint_path, version, checkpoint_steps
+        self.optimiser = make_adam(model.parameters(), config.lr, config.weight_decay)
+        self.state = RunState()
+        self.best: dict[str, Tensor] = {}
+        self.device, self.bounded, self.ranks = device or LogicalDevice(), bounded, ranks
+        self.timing, self.lines = Timing(), lines or EpochLines(None, "", config.epochs)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Goes on from a checkpoint instead of the beginning."""
+        parts = {part: self._sent(part, tensors) for part, tensors in checkpoint.parts.items()}
+        self.model.load_state_dict(parts["model"])
+        restore_optimiser(self.optimiser, parts["optimiser"])
+        self.executor.restore(parts["executor"])
+        self.best, self.state = parts["best"], checkpoint.state
+        if self.ranks.first:  # the checkpoint has what all ranks counted
+            self.ledger.merge(Ledger.from_rows(checkpoint.ledger))
+
+    def _sent(self, part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the tensors of a part of a checkpoint where the device computes; the optimiser counts its steps on the host."""
+        return {
+            name: tensor
+            if part == "optimiser" and name.endswith("/step")
+            else self.device.send_tensor(tensor, TO_DEVICE, self.device.traffic)
+            for name, tensor in tensors.items()
+        }
+
+    def run(self) -> None:
+        """Trains to the last epoch or the early stop, then leaves the best parameters in the model."""
+        while not self.state.done:
+            started = time.perf_counter()
+            self._train_epoch()
+            self.timing.train_seconds.append(round(time.perf_counter() - started, 4))
+            self._finish_epoch()
+            state = self.state
+            best = None if state.best_score is None else (state.best_score, state.best_epoch)
+            self.lines.epoch(state.history[-1], time.perf_counter() - started, best, last=state.done)
+        if self.best:
+            self.model.load_state_dict(self.best)
+
+    def _train_epoch(self) -> None:
+        state = self.state
+        label = f"epoch {state.epoch + 1}/{self.config.epochs}"
+        self.progress.start(label, self.plan.num_batches, "batches")
+        self.progress.advance(state.position)
+        self.timeline.start(state.epoch + 1)
+        # Evaluations have bounds of their own.
+        with self.device.active() if self.bounded else nullcontext():
+            for done in self.executor.steps(state.epoch, state.position):
+                state.loss_sum += done.loss_sum
+                state.position = done.position + 1
+                if done.last:
+                    with self.timeline.span(STEP, "update", done.position):
+                        self._step(done.seeds)
+                self.progress.advance(1)
+        self.timeline.finish()
+        self.progress.done()
+
+    def _step(self, group_seeds: int) -> None:
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.div_(group_seeds)
+        steps = -(-self.state.position // self.plan.batches_per_step)
+        self._set_rate(self.state.epoch * self.plan.steps_per_epoch + steps - 1)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        if self.checkpoint_steps and steps % self.checkpoint_steps == 0 and self.state.position < self.plan.num_batches:
+            self._save()
+
+    def _set_rate(self, step: int) -> None:
+        """Sets the learning rate of a step of the run, a function of its number alone: a resumed run needs no state for it."""
+        per_epoch, config = self.plan.steps_per_epoch, self.config
+        factor = rate_factor(config.lr_schedule, step, config.warmup * per_epoch, config.epochs * per_epoch)
+        for group in self.optimiser.param_groups:
+            group["lr"] = config.lr * factor
+
+    def _finish_epoch(self) -> None:
+        state, config = self.state, self.config
+        loss = self._settled_loss() / len(self.plan.train_ids)
+        row: dict[str, float | int] = {"epoch": state.epoch + 1, "loss": loss}
+        last = state.epoch + 1 == config.epochs
+        if self.evaluate and (last or (state.epoch + 1) % config.eval_every == 0):
+            started = time.perf_counter()
+            row["valid"] = score = self.evaluate()
+            self.timing.evaluate_seconds.append(round(time.perf_counter() - started, 4))
+            self._note_score(score, isfinite(loss))
+        # A technique may have something to say of an epoch, too.
+        row |= getattr(self.executor, "epoch_numbers", lambda epoch: {})(state.epoch)
+        state.history.append(row)
+        state.done = last or bool(config.patience and state.waited >= config.patience)
+        state.epoch, state.position, state.loss_sum = state.epoch + 1, 0, 0.0
+        self._save()
+
+    def _note_score(self, score: float, finite: bool) -> None:
+        state = self.state
+        # A model that diverged may score by chance, since all its nodes get one class.
+        if state.best_score is None or (score > state.best_score and finite):
+            state.best_score, state.best_epoch, state.waited = score, state.epoch + 1, 0
+            self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+        else:
+            state.waited += 1
+
+    def _settled_loss(self) -> float:
+        """Makes the epoch's sum of losses a number and returns it; waits for the device where it holds the sum."""
+        found = self.state.loss_sum
+        if isinstance(found, Tensor):
+            found = self.device.fetch(found, LOSS, self.device.traffic).item()
+        self.state.loss_sum = found
+        return found
+
+    def whole_ledger(self) -> Ledger:
+        """Returns what all ranks have moved and counted; all ranks call it, and the first one's result is whole."""
+        whole = Ledger()
+        for rows in self.ranks.main.gather_values(self.ledger.rows()):
+            whole.merge(Ledger.from_rows(rows))
+        return whole
+
+    def _save(self) -> None:
+        self._settled_loss()
+        ledger = self.ledger if self.ranks.world == 1 else self.whole_ledger()
+        kept = self.executor.state()
+        if not self.ranks.first:
+            return
+        parts = {
+            "model": self.model.state_dict(),
+            "best": self.best,
+            "optimiser": optimiser_state(self.optimiser),
+            "executor": kept,
+        }
+        parts = {
+            part: {name: self.device.fetch(tensor, TO_HOST, self.device.traffic) for name, tensor in tensors.items()}
+            for part, tensors in parts.items()
+        }
+        write_checkpoint(self.checkpoint_path, Checkpoint(self.version, self.state, ledger.rows(), parts))

@@ -1,0 +1,68 @@
+"""Which masks of dropout a step draws: by run, step, layer and node or edge, so that chunks and the order of rows do not matter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.layers.attention import EdgeMask, edge_mask
+from kernels.rng import absorb
+from kernels.rng import key as rng_key
+from kernels.types import Array, Block, Stream
+from trainers.models.ops import dropout
+
+EDGES = -1
+"""The word that sets the masks of a layer's edges apart from those of its rows."""
+
+FEATURES, PROJECTED = 0, -1
+"""Layer words of the masks of the features and of their projection. That of the output of layer l is l + 1; the head draws no mask."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRandom:
+    """Names the masks of one training step; evaluation draws none.
+
+    Attributes:
+        seed: the run's seed.
+        train_epoch, position: the step's place in the run; never the sampling epoch, so reused samples get new masks.
+        training: False in evaluation, where dropout is the identity.
+    """
+
+    seed: int
+    train_epoch: int = 0
+    position: int = 0
+    training: bool = True
+
+    def layer(self, index: int, node_ids: Array, held: bool = False) -> LayerRandom:
+        """Returns the masks of a layer word for rows that belong to `node_ids` (global); `held` ones leave the rows to who reads them."""
+        key = rng_key(self.seed, Stream.DROPOUT, self.train_epoch, self.position, index)
+        return LayerRandom(key, node_ids, self.training, held)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRandom:
+    """The masks of one layer in one step; rows are keyed by node, so chunking and order do not matter.
+
+    Attributes:
+        key: names run, step and layer.
+        node_ids: ids[n], whose rows they are.
+        training: False in evaluation, where dropout is the identity.
+        held: the rows stay whole, since something stands between this layer and the next; who reads them drops elements by `dropout`.
+    """
+
+    key: int
+    node_ids: Array
+    training: bool
+    held: bool = False
+
+    def dropout(self, x: Tensor, p: float) -> Tensor:
+        """Drops elements of x: float[len(node_ids), F] with probability p while training."""
+        return dropout(x, self.node_ids, self.key, p) if self.training and not self.held else x
+
+    def edge_mask(self, block: Block, num_heads: int, p: float) -> EdgeMask | None:
+        """Draws which attention weights of a block are dropped while training: keyed by edge, so cutting the rows changes nothing."""
+        if not self.training or p == 0:
+            return None
+        return edge_mask(block, num_heads, absorb(self.key, EDGES), p, threads=torch.get_num_threads())

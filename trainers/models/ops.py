@@ -1,0 +1,215 @@
+"""Kernels as differentiable torch operations.
+
+Tensors are float32, float64, float16 or bfloat16; an output has the type of its input, and sums of the last two are kept in float32.
+Outputs are allocated by torch: its allocator aligns to 64 bytes, and matrix products round the same only where alignment is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels.layers.aggregate import Reduce, aggregate_backward
+from kernels.layers.aggregate import aggregate as aggregate_arrays
+from kernels.layers.attention import EdgeMask, attend_backward
+from kernels.layers.attention import attend as attend_arrays
+from kernels.layers.dropout import dropout as dropout_arrays
+from kernels.rows.move_rows import place_rows
+from kernels.types import Array, Block, Splice
+
+
+def _array(tensor: Tensor) -> Any:
+    """Returns the tensor's memory as the kernels take it: on a device the tensor, else an array; bfloat16, which NumPy lacks, as uint16."""
+    tensor = tensor.detach()
+    if tensor.device.type != "cpu":
+        return tensor
+    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+class _Aggregate(torch.autograd.Function):
+    """Sum, mean or weighted sum of a block's sources into its destinations; backward over the block's transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, h_src: Tensor, block: Block, reduce: Reduce) -> Tensor:
+        ctx.block, ctx.reduce = block, reduce
+        h_src = h_src.contiguous()
+        out = torch.empty((block.num_dst, h_src.shape[1]), dtype=h_src.dtype, device=h_src.device)
+        aggregate_arrays(block, _array(h_src), reduce, out=_array(out), threads=torch.get_num_threads())
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return _aggregate_grad(ctx.block, grads[0].contiguous(), ctx.reduce), None, None
+
+
+def _aggregate_grad(block: Block, grad: Tensor, reduce: Reduce) -> Tensor:
+    out = torch.empty((block.num_src, grad.shape[1]), dtype=grad.dtype, device=grad.device)
+    aggregate_backward(block, _array(grad), reduce, out=_array(out), threads=torch.get_num_threads())
+    return out
+
+
+class _Attend(torch.autograd.Function):
+    """Softmax attention of a block's destinations; backward over the block's transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, left: Tensor, right: Tensor, block: Block, mask: EdgeMask | None) -> Tensor:
+        z, left, right = (each.contiguous() for each in (z, left, right))
+        out = torch.empty((block.num_dst, z.shape[1]), dtype=z.dtype, device=z.device)
+        alpha = torch.empty(
+            (len(block.indices) + block.num_dst, left.shape[1]),
+            dtype=torch.promote_types(z.dtype, torch.float32),
+            device=z.device,
+        )
+        attend_arrays(
+            block, _array(z), _array(left), _array(right),
+            mask=mask, out=_array(out), alpha=_array(alpha), threads=torch.get_num_threads(),
+        )  # fmt: skip
+        ctx.block, ctx.mask = block, mask
+        ctx.save_for_backward(z, left, right, alpha)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        z, left, right, alpha = (_array(tensor) for tensor in ctx.saved_tensors)
+        grad, threads = _array(grads[0].contiguous()), torch.get_num_threads()
+        found = [torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3]]
+        out = _array(found[0]), _array(found[1]), _array(found[2])
+        attend_backward(ctx.block, z, left, right, alpha, grad, mask=ctx.mask, out=out, threads=threads)
+        return *found, None, None  # pyright: ignore[reportReturnType]
+
+
+class _Dropout(torch.autograd.Function):
+    """Keyed dropout; the backward pass draws the same mask again instead of keeping it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:
+        ctx.node_ids, ctx.key, ctx.p = node_ids, key, p
+        return _dropped(x, node_ids, key, p)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        return _dropped(grads[0], ctx.node_ids, ctx.key, ctx.p), None, None, None
+
+
+class _Splice(torch.autograd.Function):
+    """Rows of two matrices side by side in the order of a block's sources; backward takes them apart again."""
+
+    @staticmethod
+    def forward(ctx: Any, computed: Tensor, cached: Tensor, splice: Splice) -> Tensor:
+        ctx.splice, ctx.dtype = splice, cached.dtype
+        num_src = len(splice.computed) + len(splice.hist_pos)
+        out = torch.empty((num_src, computed.shape[1]), dtype=computed.dtype, device=computed.device)
+        _place(computed, None, out, splice.computed)
+        _place(cached.to(computed.dtype), None, out, splice.hist_pos)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        grad, splice = grads[0].contiguous(), ctx.splice
+        found = []
+        for rows in (splice.computed, splice.hist_pos):
+            found.append(torch.empty((len(rows), grad.shape[1]), dtype=grad.dtype, device=grad.device))
+            _place(grad, rows, found[-1], None)
+        return found[0], found[1].to(ctx.dtype), None
+
+
+def _place(source: Tensor, source_rows: Any, out: Tensor, out_rows: Any) -> None:
+    """Writes out[out_rows[k]] = source[source_rows[k]]; None stands for all rows in order."""
+    if source.dtype in (torch.float32, torch.float64):
+        place_rows(_array(source.contiguous()), source_rows, _array(out), out_rows, threads=torch.get_num_threads())
+    elif out_rows is None:
+        out[...] = source[torch.as_tensor(source_rows).long()]
+    else:
+        out[torch.as_tensor(out_rows).long()] = source
+
+
+def _dropped(x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:
+    if x.dtype in (torch.float16, torch.bfloat16):
+        return _dropped(x.float(), node_ids, key, p).to(x.dtype)  # the scaled value is rounded once
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    dropout_arrays(_array(x), node_ids, key, p, out=_array(out), threads=torch.get_num_threads())
+    return out
+
+
+def aggregate(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
+    """Aggregates a block's source rows into its destinations, with gradient.
+
+    Args:
+        block: the edges; needs its transpose where `h_src` requires a gradient.
+        h_src: float[num_src, F].
+        reduce: "sum", "mean" or "weighted" (`block.weight`, and `block.self_weight` for the own row).
+
+    Returns:
+        float[num_dst, F]; rows without edges are 0, but for their own weighted row.
+    """
+    return _Aggregate.apply(h_src, block, reduce)  # pyright: ignore[reportReturnType]
+
+
+def shared_mean(block: Block, rows: Tensor) -> tuple[Block, Tensor, Reduce]:
+    """Returns the arguments of the mean of a block's rows: of equal shares, or of those that its sampler gave the edges.
+
+    Args:
+        block: the edges.
+        rows: handed through.
+    """
+    if block.share is None:
+        return block, rows, "mean"
+    return replace(block, weight=block.share, self_weight=None), rows, "weighted"
+
+
+def aggregate_grad(block: Block, grad: Tensor, reduce: Reduce) -> Tensor:
+    """Returns the gradient of an aggregation's source rows from that of its result, without a forward pass.
+
+    Args:
+        block: the edges, with their transpose.
+        grad: float[num_dst, F].
+        reduce: of the aggregation.
+
+    Returns:
+        float[num_src, F].
+    """
+    return _aggregate_grad(block, grad.contiguous(), reduce)
+
+
+def attend(block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None = None) -> Tensor:
+    """Attends from every destination to its sources and itself, with gradient; see `kernels.layers.attention`.
+
+    Args:
+        block: the edges; needs its transpose where a gradient is wanted.
+        z: float[num_src, H D], head after head.
+        left: float[num_src, H] and right: float[num_dst, H], the two halves of the scores.
+        mask: attention dropout, or None.
+
+    Returns:
+        float[num_dst, H D].
+    """
+    return _Attend.apply(z, left, right, block, mask)  # pyright: ignore[reportReturnType]
+
+
+def splice(computed: Tensor, cached: Tensor, places: Splice) -> Tensor:
+    """Puts computed rows and rows of the history where a pruned block reads them, with gradient to both.
+
+    Args:
+        computed: float[c, F], output of the block below.
+        cached: float[h, F], rows of the history, in the order of `places.hist_slot`; converted to the type of the computed ones.
+        places: `Block.splice` of the block that reads the rows.
+
+    Returns:
+        float[c + h, F] in the order of the block's sources.
+    """
+    return _Splice.apply(computed, cached, places)  # pyright: ignore[reportReturnType]
+
+
+def dropout(x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:
+    """Drops elements of x by a mask that is a pure function of (key, node, column), with gradient.
+
+    Args:
+        x: float[n, F], row i belongs to node_ids[i] (global).
+        key: names step and layer, from `kernels.rng.key`.
+        p: probability in [0, 1); what is kept is scaled by 1 / (1 - p).
+    """
+    return x if p == 0 else _Dropout.apply(x, node_ids, key, p)  # pyright: ignore[reportReturnType]

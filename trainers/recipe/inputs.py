@@ -1,0 +1,170 @@
+"""What a train table reads, found in the store: the artifacts that decide its weights, and those that only change how it runs.
+
+Versions are given (by the step that launched the training, or on the command line) or computed from the recipe, as the steps of a pipeline
+compute them. A given artifact names what it was made from, so packed chunks are enough to find their samples and their cache plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from assets.building.materialize import materialize, stage_version
+from assets.pipeline.data_steps import preprocessing_steps
+from assets.pipeline.file import Pipeline
+from assets.pipeline.steps import OUTDATED, is_outdated
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from assets.storage.version import short
+from kernels.errors import InputError
+from trainers.recipe.config import TrainTable, model_configs
+from trainers.recipe.recipe import ModelRecipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableInputs:
+    """Artifacts of one train table, by role.
+
+    Attributes:
+        inputs: those whose versions enter the model's; `graph` and `features` are among them.
+        reads: those that are read besides.
+    """
+
+    inputs: Mapping[str, Artifact]
+    reads: Mapping[str, Artifact] = field(default_factory=dict)
+
+
+def find_table_inputs(
+    pipeline: Pipeline, table: TrainTable, store: Store, given: Mapping[str, str], *, whole: bool = True
+) -> TableInputs:
+    """Returns the artifacts that a table reads.
+
+    Args:
+        pipeline, table: the recipe.
+        store: has them; only missing budgets are resolved here.
+        given: stage -> version, or its beginning.
+        whole: whether everything has to be there. A rank that does not write the model needs neither features nor the shards of others.
+
+    Raises:
+        InputError: an artifact is not there, or the pipeline has no table that asks for it.
+    """
+    finder = _Finder(pipeline, store, given, table.feature_table, whole)
+    deciding = [role for role in _deciding(pipeline, table) if whole or role != "features"]
+    reads = [name for name in table.reads if finder.knows(name)]
+    found = finder.find_all([*deciding, *reads])
+    return TableInputs(inputs={role: found[role] for role in deciding}, reads={role: found[role] for role in reads})
+
+
+def find_model_inputs(
+    pipeline: Pipeline, table: TrainTable, store: Store, given: Mapping[str, str]
+) -> dict[str, Artifact]:
+    """Returns role -> artifact of what decides the weights of a table's models; what training only reads need not be there.
+
+    Args and errors are those of `find_table_inputs`.
+    """
+    return _Finder(pipeline, store, given, table.feature_table).find_all(_deciding(pipeline, table))
+
+
+def _deciding(pipeline: Pipeline, table: TrainTable) -> list[str]:
+    """Returns the roles of the artifacts whose versions enter a model's."""
+    config, *_ = model_configs(table, pipeline.sampling, pipeline.seed)
+    return list(ModelRecipe().inputs(config))
+
+
+class _Missing(InputError):
+    """An artifact is not in the store.
+
+    Attributes:
+        label, command: the artifact, and what builds it.
+        outdated: what the store has of the stage was built by an older version of graphmill.
+    """
+
+    def __init__(self, store: Store, label: str, command: str, outdated: bool):
+        self.label, self.command, self.outdated = label, command, outdated
+        super().__init__(*_say_missing(store, [self]))
+
+
+def _say_missing(store: Store, missing: Sequence[_Missing]) -> tuple[str, str]:
+    """Returns the problem and the remedy of artifacts that are not there."""
+    labels, commands = (list(dict.fromkeys(getattr(each, of) for each in missing)) for of in ("label", "command"))
+    it, are = ("it", "is") if len(labels) == 1 else ("them", "are")
+    older = OUTDATED if any(each.outdated for each in missing) else ""
+    problem = f"{' and '.join(labels)} {are} not in {store.root}{older}"
+    return problem, f"build {it}: {' and '.join(commands)}; or copy {it} from a home that has {it}"
+
+
+class _Finder:
+    """Finds the artifacts of a pipeline's steps, each once.
+
+    Args:
+        pipeline: the recipe.
+        store: has the artifacts.
+        given: stage -> version, or its beginning.
+        feature_table: name of the feature table that is trained on, "" for the main one.
+        whole: whether all parts of an artifact have to be there.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, store: Store, given: Mapping[str, str], feature_table: str, whole: bool = True
+    ):
+        self.pipeline, self.store, self.feature_table, self.whole = pipeline, store, feature_table, whole
+        self.steps = {step.name: step for step in preprocessing_steps(pipeline, store.home)}
+        self._found = {
+            self.step_of(stage): store.resolve(f"{stage}/{version}", parts=whole) for stage, version in given.items()
+        }
+        self._named = {
+            pipeline.step_of(each["stage"]): (each["stage"], each["version"])
+            for made in self._found.values()
+            for each in made.inputs.values()
+        }
+
+    def step_of(self, stage: str) -> str:
+        """Returns the name of the step that the training reads under the name of a stage."""
+        return self.pipeline.step_of(stage, self.feature_table)
+
+    def knows(self, name: str) -> bool:
+        """Tells whether a step's artifact was given, is named by what was given, or is one of the pipeline's."""
+        return name in self._found or name in self._named or name in self.steps
+
+    def find_all(self, roles: Sequence[str]) -> dict[str, Artifact]:
+        """Returns role -> artifact.
+
+        Raises:
+            InputError: names every artifact that is not there.
+        """
+        found, missing = {}, []
+        for role in roles:
+            try:
+                found[role] = self.find(self.step_of(role))
+            except _Missing as error:
+                missing.append(error)
+        if missing:
+            raise InputError(*_say_missing(self.store, missing))
+        return found
+
+    def find(self, name: str) -> Artifact:
+        """Returns the artifact of a step."""
+        if name not in self._found:
+            self._found[name] = self._find(name)
+        return self._found[name]
+
+    def _find(self, name: str) -> Artifact:
+        if name in self._named:
+            return self._open(*self._named[name])
+        if name not in self.steps:
+            problem = f"{self.pipeline.path} has no table that asks for {name}, which this training reads"
+            raise InputError(problem, "docs/pipelines.md says which tables a trainer needs")
+        step = self.steps[name]
+        inputs = {role: self.find(source.name) for role, source in step.inputs.items()}
+        stage, (config,) = step.recipe, step.configs
+        if name == "budgets":  # seconds of arithmetic; another machine has other measured numbers
+            return materialize(self.store, stage, config, stage.Execution(), inputs)  # pyright: ignore
+        return self._open(stage.name, stage_version(stage, config, inputs))  # pyright: ignore
+
+    def _open(self, stage: str, version: str) -> Artifact:
+        """Returns an artifact; the error of a missing one names the command that builds it."""
+        if (self.store.root / stage / version).exists():
+            return self.store.open(stage, version, parts=self.whole)  # it may be damaged
+        label, command = f"{stage}/{short(version)}", f"graphmill build {self.pipeline.reference}"
+        recipes = [step.recipe for step in self.steps.values() if step.recipe.name == stage]
+        raise _Missing(self.store, label, command, any(is_outdated(self.store, each) for each in recipes))

@@ -1,0 +1,120 @@
+"""What the page of a train table's models says; without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from statistics import fmean, stdev
+from types import MappingProxyType
+
+from assets.building.page import Page
+from assets.storage.artifact import Artifact
+from trainers.record.checks import TIERS
+
+ON_DEVICE = ("hits_device", "hits_arena")
+"""Tiers of rows that the device holds."""
+
+
+def headline(artifacts: Sequence[Artifact]) -> str:
+    """Returns score, epochs with their time, the share of rows that the device held, and the peak memory where it was recorded."""
+    parts = [_score(artifacts), _epochs(artifacts)]
+    share = device_share(artifacts[-1])
+    if share is not None:
+        parts.append(f"{100 * share:.0f} % of the rows from the device")
+    peak = artifacts[-1].run_record().get("peak_memory_bytes")
+    if peak:
+        parts.append(f"peak memory {peak / (1 << 20):,.0f} MiB")
+    return ", ".join(part for part in parts if part)
+
+
+def _score(models: Sequence[Artifact]) -> str:
+    """Returns the metric of the table on test nodes, or on those of the validation where there are no test nodes."""
+    config, numbers = models[0].config["train"], models[0].summary["numbers"]
+    metric = config.get("metric", "accuracy")
+    for split in ("test", "valid", "train"):
+        if (name := f"{split}_{metric}") in numbers:
+            values = [100 * model.summary["numbers"][name] for model in models]
+            spread, seeds = (f" ± {stdev(values):.1f}", f" ({_of(models)})") if len(values) > 1 else ("", "")
+            words = metric.replace("roc_auc", "ROC AUC").replace("_", " ")
+            return f"**{fmean(values):.1f}{spread} % {split} {words}**{seeds}"
+    return ""
+
+
+def _of(models: Sequence[Artifact]) -> str:
+    """Returns what a mean is over: seeds, splits, or models of several splits with several seeds each."""
+    seeds, graphs = ({model.config["seed"] for model in models}, {model.inputs["graph"]["version"] for model in models})
+    if len(graphs) == 1:
+        return f"{len(seeds)} seeds"
+    return f"{len(graphs)} splits" + (f" of {len(seeds)} seeds" if len(seeds) > 1 else "")
+
+
+def _epochs(models: Sequence[Artifact]) -> str:
+    seconds = [each for model in models for each in model.run_record().get("epoch_seconds", {}).get("train", [])]
+    runs = sorted({model.summary["numbers"]["epochs_run"] for model in models})
+    epochs = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
+    return f"{epochs} epochs" + (f" of {fmean(seconds):.2g} s" if seconds else "")
+
+
+def device_share(model: Artifact) -> float | None:
+    """Returns the share of a model's input rows that its device held, cached or in the arena; None where it held none for later."""
+    counts = json.loads(model.file("ledger.json").read_text())["counts"]
+    rows = {row["name"]: row["n"] for row in counts if row["layer"] == 0}
+    if not rows.get("inputs") or not any(name in rows for name in ON_DEVICE):
+        return None
+    return sum(rows.get(name, 0) for name in ON_DEVICE) / rows["inputs"]
+
+
+MODEL_PAGE = Page(
+    about="The trained models of one `[[train]]` table, one per seed and split: the weights that were best on validation, the "
+    "metrics of each epoch and a ledger of what moved. "
+    "Everything upstream is there for this, and equal weights mean an equal training, bit by bit. "
+    "Look at the test score and the learning curve first, then at the seconds per epoch and at the bytes by link, which say what it cost.",
+    docs="docs/stages/model.md",
+    headline=headline,
+    first=(
+        "test_accuracy",
+        "valid_accuracy",
+        "train_accuracy",
+        "test_roc_auc",
+        "valid_roc_auc",
+        "epochs_run",
+        "best_epoch",
+        "loss",
+        "parameters",
+    ),
+    labels=MappingProxyType(
+        {
+            "loss": "loss of the last epoch",
+            "disk_bytes": "read from disk (MiB)",
+            "mapped_bytes": "asked of mapped files (MiB)",
+            "h2d_bytes": "moved from host to device (MiB)",
+            "d2h_bytes": "moved from device to host (MiB)",
+            "d2d_bytes": "moved within the device (MiB)",
+            "rank_bytes": "moved from rank to rank (MiB)",
+            **{name: f"rows from the {place}" for name, place in TIERS.items()},
+            "device_hit_ratio": "rows from the device (%)",
+            "cache_device_rows": "rows kept on the device",
+            "cache_host_rows": "rows kept on the host",
+        }
+    ),
+    written=MappingProxyType(
+        {
+            "node_id": ("original_id", "what the source calls the node"),
+            "class": ("string", "name of the most probable class"),
+            "probability": ("float32", "of that class"),
+            "label": ("string", "name of the class that the node has; empty where it is not known"),
+            "split": ("string", "train, valid or test; empty where the node is in none"),
+            "embedding": ("float32[hidden]", "what the last layer reads"),
+        }
+    ),
+    columns_from=MappingProxyType(
+        {
+            "node_id": (("graph", "original_id"),),
+            "class": (("features", "rows"), ("graph", "class")),
+            "probability": (("features", "rows"), ("graph", "labels")),
+            "label": (("graph", "class"),),
+            "embedding": (("features", "rows"),),
+        }
+    ),
+    kinds=frozenset({"pytorch"}),
+)

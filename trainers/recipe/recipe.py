@@ -1,0 +1,69 @@
+"""What decides the version of a trained model, apart from the code that trains it.
+
+Whoever only needs to know which model a recipe means (the code server that lists assets, the leaderboard) imports this and not the
+trainer, which imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from assets.building.page import Page
+from assets.building.stage import Stage
+from assets.storage.user_code import code_digests
+from trainers.recipe.config import ModelConfig
+from trainers.recipe.page import MODEL_PAGE
+from trainers.recipe.techniques import find_technique
+from trainers.record.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS
+
+REUSED = ": the same recipe is trained already (--retrain trains it again)"
+"""Why nothing was trained, after the name of a model."""
+
+
+class ModelRecipe(Stage):
+    """The half of the `model` stage that decides versions."""
+
+    page: Page | None = MODEL_PAGE
+    name = "model"
+    code_version = 4
+    Semantic = ModelConfig
+    checks = MODEL_CHECKS
+    warnings = MODEL_WARNINGS
+    says = MappingProxyType(
+        {
+            "weights are finite": "No weight of the model is NaN or infinite; such a model is not published.",
+            "score above chance": "The kept weights score better on the validation nodes than an answer that does not look at the "
+            "node.",
+            "loss fell": "The mean loss of the last epoch is below that of the first one, and all are finite.",
+            "ledger equals plan": "What the training counted and moved is what the recipe, the stored samples and the cache plan "
+            "predict, to the last byte.",
+        }
+    )
+
+    def inputs(self, semantic: ModelConfig) -> Mapping[str, str]:
+        """Training reads a graph and its features, and what decides the weights of its technique."""
+        own = find_technique(semantic.train.trainer).inputs
+        return {
+            name: name for name in ("graph", "features", *own, *(semantic.sampling.inputs if semantic.sampling else ()))
+        }
+
+    def expected_checks(self, semantic: ModelConfig) -> tuple[str, ...]:
+        """The ledger is tested where the technique predicts it."""
+        predicts = find_technique(semantic.train.trainer).predicts
+        return (*self.checks, LEDGER_EQUALS_PLAN) if predicts else self.checks
+
+    def raw(self, semantic: ModelConfig) -> Mapping[str, str]:
+        """The user's own code enters besides artifacts; see `model_code`."""
+        return model_code(semantic)
+
+
+def model_code(semantic: ModelConfig) -> Mapping[str, str]:
+    """Returns role -> SHA-256 of the source file of the user's own model and sampling function, where the recipe names them.
+
+    Raises:
+        InputError: there is no such module.
+    """
+    return code_digests(
+        {"model": semantic.train.model, "sampling": semantic.sampling.method if semantic.sampling else ""}
+    )

@@ -1,0 +1,178 @@
+"""The table of techniques: what each trainer needs of a pipeline, and which file carries it out.
+
+A technique is a file or a folder in trainers/techniques/ and one row here. The row is read wherever a train table is: it says which tables
+the pipeline file must have, which artifacts the training reads, and which of them decide the model's version. Rows name code as text, which
+is imported when it is asked for: executors need torch, and who lists the tables of a pipeline has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from kernels.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Technique:
+    """One value of the key `trainer`.
+
+    Attributes:
+        name: the value.
+        module: the file that carries it out; its function `open_executor(run)` returns an `Executor` (trainers/loop/executor.py).
+        needs: tables that the pipeline file must have besides [graph].
+        inputs: stages besides the graph and its features whose versions enter the model's, because they can change its weights.
+        reads: stages that the training reads besides, where the pipeline has them; they change how it runs and none of its weights.
+        asks: table -> key -> value that the technique needs in a stage's table, whatever the file says there.
+        stored: the mini-batches come from the `samples` stage, whatever the key `samples` says.
+        on_device: it trains on devices with memory of their own, too (`device`).
+        predicts: its file has a function `predicted(run, epochs)`: numbers that the ledger has after so many epochs, name -> number
+            (trainers/record/checks.py). A check compares them.
+        settings: "module:name" of the dataclass of the sub-table `[train.NAME]` with the technique's own keys, "" without one.
+        data: "module:name" of the function that opens what a run trains on, `open_data(opening) -> Data` (trainers/loop/executor.py).
+        samples_on_device: a device with memory of its own may sample the batches (`topology`).
+        books_topology: devices sample, so `topology = "device"` has a meaning on the CPU: its bytes are booked on each of them.
+        by_parts: several processes may share a training, each with the rows of its parts.
+        whole_graph: every optimiser step is a pass over all nodes, in pieces: there are no mini-batches, no groups of them, and no
+            statistics of one.
+        approximate: it trains on less than what the batches ask for, so its weights are those of no other technique.
+    """
+
+    name: str
+    module: str
+    needs: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    asks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    stored: bool = False
+    on_device: bool = False
+    predicts: bool = False
+    settings: str = ""
+    data: str = "trainers.training.open_rows:open_data"
+    samples_on_device: bool = False
+    books_topology: bool = False
+    by_parts: bool = False
+    whole_graph: bool = False
+    approximate: bool = False
+
+    def load(self) -> ModuleType:
+        """Imports the file that carries the technique out."""
+        return import_module(self.module)
+
+    def settings_type(self) -> type | None:
+        """Imports the dataclass of the technique's own keys; returns None if it has no keys."""
+        return _named(self.settings) if self.settings else None
+
+    def open_data(self, opening: Any) -> Any:
+        """Returns the `Data` of a run from its `Opening` (trainers/loop/executor.py)."""
+        return _named(self.data)(opening)
+
+
+def _named(reference: str) -> Any:
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
+
+
+DEFAULT = "minibatch"
+"""The technique of a train table that names none."""
+
+TECHNIQUES: dict[str, Technique] = {
+    row.name: row
+    for row in (
+        Technique(
+            name=DEFAULT,
+            module="trainers.techniques.minibatch",
+            needs=("sampling",),
+            reads=("hotness", "budgets"),
+            on_device=True,
+            predicts=True,
+            samples_on_device=True,
+        ),
+        Technique(
+            name="disk",
+            module="trainers.techniques.disk",
+            needs=("sampling", "samples", "memory", "cache_plan"),
+            reads=("samples", "cache_plan", "packed_chunks"),
+            stored=True,
+            on_device=True,
+            predicts=True,
+        ),
+        Technique(
+            name="factored",
+            module="trainers.techniques.factored.executor",
+            needs=("sampling",),
+            reads=("hotness", "budgets"),
+            on_device=True,
+            predicts=True,
+            settings="trainers.techniques.factored.settings:FactoredSettings",
+            books_topology=True,
+        ),
+        Technique(
+            name="fresh",
+            module="trainers.techniques.fresh.executor",
+            needs=("sampling",),
+            inputs=("hotness",),
+            reads=("budgets", "samples", "cache_plan", "packed_chunks"),
+            asks={"hotness": {"layers": "inputs"}},
+            on_device=True,
+            predicts=True,
+            settings="trainers.techniques.fresh.settings:FreshSettings",
+            approximate=True,
+        ),
+        Technique(
+            name="fullgraph",
+            module="trainers.techniques.fullgraph.executor",
+            needs=("partitions", "chunks"),
+            inputs=("chunks",),
+            on_device=True,
+            predicts=True,
+            settings="trainers.techniques.fullgraph.settings:FullGraphSettings",
+            whole_graph=True,
+        ),
+        Technique(
+            name="distributed",
+            module="trainers.techniques.distributed.executor",
+            needs=("sampling", "partitions"),
+            inputs=("partitions",),
+            reads=("shards", "hotness", "budgets"),
+            on_device=True,
+            predicts=True,
+            settings="trainers.techniques.distributed.settings:DistributedSettings",
+            data="trainers.techniques.distributed.open_parts:open_data",
+            by_parts=True,
+        ),
+        Technique(
+            name="fresh-distributed",
+            module="trainers.techniques.fresh_distributed.executor",
+            needs=("sampling", "partitions"),
+            inputs=("partitions", "hotness"),
+            reads=("shards", "budgets"),
+            asks={"hotness": {"layers": "inputs"}},
+            on_device=True,
+            predicts=True,
+            settings="trainers.techniques.fresh_distributed.settings:FreshDistributedSettings",
+            data="trainers.techniques.distributed.open_parts:open_data",
+            by_parts=True,
+            approximate=True,
+        ),
+    )
+}
+
+
+def technique_names() -> tuple[str, ...]:
+    """Returns the values that the key `trainer` may have."""
+    return tuple(TECHNIQUES)
+
+
+def find_technique(name: str) -> Technique:
+    """Returns the row of a technique.
+
+    Raises:
+        InputError: there is no technique of that name.
+    """
+    if name not in TECHNIQUES:
+        raise InputError(f"trainer = {name!r} is not one of {', '.join(TECHNIQUES)}", "give one of these names")
+    return TECHNIQUES[name]

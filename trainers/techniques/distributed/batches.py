@@ -1,0 +1,209 @@
+"""The mini-batches of one rank: sampled here from the whole topology, with rows that are exchanged by one thread in order.
+
+    sampler threads: sample, mark, request  -->  exchanger: request and reply, gather  -->  step
+
+Hybrid partitioning (FastSample, section 3.3) copies the topology to every rank, so sampling needs no other rank. The exchange of batch n
++ 1 runs while batch n is trained on. Its reply carries how much its rank will ask for next, so the exchanger waits until the following
+batch is sampled as well; a sampler thread samples a batch before it asks for space in the queue, so this wait ends.
+
+A batch may be empty where a part has fewer seeds than there are rounds. It still takes part in the exchange.
+
+Memory: as online, with the fetched rows of one batch beside it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+import numpy as np
+
+from kernels.rows.aligned import BufferPool
+from kernels.sampling.epoch_plan import PlannedBatch
+from kernels.sampling.own_sampling import AnySampler
+from kernels.types import Array, Block
+from trainers.batches.batch import MiniBatch, attach_weights, batch_bytes, block_bytes, count_batch, planned_batch
+from trainers.batches.flow import Task, Work
+from trainers.batches.online import SAMPLER
+from trainers.batches.queue import Closed
+from trainers.batches.send import send_batch
+from trainers.batches.source import Batching
+from trainers.devices.malloc import input_space
+from trainers.record.ledger import Ledger
+from trainers.techniques.distributed.exchange import Request
+from trainers.techniques.distributed.sharded import ShardedSource
+from trainers.techniques.distributed.vanilla import VanillaSampler
+
+EXCHANGER = "exchanger"
+
+
+class _Drawn(NamedTuple):
+    """A sampled batch and what it wants of other ranks."""
+
+    batch: MiniBatch
+    request: Request
+
+
+class RankSource:
+    """Samples, exchanges and gathers the batches of this rank's parts.
+
+    Args:
+        batching: of the run; its plan lists the batches of all parts.
+        features: the rows.
+        samplers: what draws the batches on each thread; or one that draws with the other ranks, on the exchanging thread.
+        num_parts: P.
+    """
+
+    def __init__(
+        self,
+        batching: Batching,
+        features: ShardedSource,
+        samplers: Sequence[AnySampler] | VanillaSampler,
+        num_parts: int,
+    ):
+        self.batching, self.features, self.samplers, self.num_parts = batching, features, samplers, num_parts
+        self._inputs = BufferPool(batching.queue_bytes // 2)
+
+    def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
+        """Yields this rank's batches of a training epoch in step order, from a position on; their positions are those of the plan."""
+        batching, parts = self.batching, set(self.features.owned.parts)
+        planned = [
+            item for item in batching.plan.batches(epoch, start_position) if item.key.step % self.num_parts in parts
+        ]
+        # A flow wants successive positions; the batch gets its own back.
+        local = [item._replace(position=place) for place, item in enumerate(planned)]
+        ahead = _Ahead()
+        with closing(batching.flow(local, self._tasks(planned, epoch, ahead))) as prepared, closing(ahead):
+            for _, ((batch, moved),) in prepared:
+                batching.ledger.merge(moved)
+                yield batch
+                del batch, moved
+
+    def _tasks(self, planned: Sequence[PlannedBatch], epoch: int, ahead: _Ahead) -> list[Task]:
+        if isinstance(self.samplers, VanillaSampler):
+            return [self._alone(self.samplers, planned, epoch)]
+        samplers, transpose = list(self.samplers), self.batching.transpose
+
+        def sampled(lane: int, item: PlannedBatch, _: None) -> _Drawn:
+            place = item.position
+            with ahead.failing():
+                item = planned[item.position]
+                drawn = self._drawn(samplers[lane].sample(item.key, item.seeds, transpose=transpose), item, epoch)
+            ahead.put(place, drawn.request.counts)
+            return drawn
+
+        def exchanged(lane: int, item: PlannedBatch, drawn: _Drawn) -> tuple[MiniBatch, Ledger]:
+            last = item.position + 1 == len(planned)
+            return self._fetched(drawn, None if last else ahead.get(item.position + 1))
+
+        return [
+            Task(
+                name=SAMPLER,
+                lanes=len(samplers),
+                prepare=Work("sample", sampled),
+                num_bytes=lambda item, drawn: block_bytes(drawn.batch.blocks) + 16 * len(drawn.batch.input_ids),
+            ),
+            Task(
+                name=EXCHANGER,
+                after=(SAMPLER,),
+                prepare=Work("exchange", exchanged),
+                num_bytes=lambda item, found: batch_bytes(found[0], self.features.width, self.batching.dtype),
+                work=Work("gather", lambda lane, item, found: self._gathered(*found)),
+            ),
+        ]
+
+    def _alone(self, sampler: VanillaSampler, planned: Sequence[PlannedBatch], epoch: int) -> Task:
+        """Returns the one task where sampling needs the other ranks, too: all calls are made by one thread in order."""
+
+        def exchanged(lane: int, item: PlannedBatch, _: None) -> tuple[MiniBatch, Ledger]:
+            item, moved = planned[item.position], Ledger()
+            blocks = sampler.sample(item.key, item.seeds, self.batching.transpose, moved)
+            batch, rest = self._fetched(self._drawn(blocks, item, epoch), None)
+            rest.merge(moved)
+            return batch, rest
+
+        return Task(
+            name=EXCHANGER,
+            prepare=Work("exchange", exchanged),
+            num_bytes=lambda item, found: batch_bytes(found[0], self.features.width, self.batching.dtype),
+            work=Work("gather", lambda lane, item, found: self._gathered(*found)),
+        )
+
+    def _drawn(self, blocks: tuple[Block, ...], item: PlannedBatch, epoch: int) -> _Drawn:
+        batching = self.batching
+        attach_weights(blocks, batching.topology, batching.edge_weight)
+        slots = np.empty(blocks[0].num_src, np.int32)
+        self.features.mark(blocks[0].src_ids, slots)
+        batch = planned_batch(item, epoch, batching.labels, blocks, slots=slots)
+        return _Drawn(batch, self.features.request(blocks[0].src_ids, slots))
+
+    def _fetched(self, drawn: _Drawn, following: Array | None) -> tuple[MiniBatch, Ledger]:
+        moved, batch = Ledger(), drawn.batch
+        assert batch.slots is not None
+        batch.staged = self.features.fetch(batch.slots, drawn.request, following, moved)
+        return batch, moved
+
+    def _gathered(self, batch: MiniBatch, moved: Ledger) -> tuple[MiniBatch, Ledger]:
+        device = self.batching.device
+        with device.preparing():
+            rows = len(batch.input_ids)
+            batch.x = input_space(device, self._inputs, rows, self.features.width, self.batching.dtype)
+            self.features.gather(batch, batch.x, moved)
+            batch.staged = None
+            count_batch(batch, moved)
+            return send_batch(batch, device, moved), moved
+
+
+class _Ahead:
+    """What the batches that are sampled will ask of other ranks, by position."""
+
+    def __init__(self):
+        self._counts: dict[int, Array] = {}
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+
+    def put(self, position: int, counts: Array) -> None:
+        """Tells the counts of a batch."""
+        with self._changed:
+            self._counts[position] = counts
+            self._changed.notify_all()
+
+    def get(self, position: int) -> Array:
+        """Returns the counts of a batch when it is sampled, and forgets them.
+
+        Raises:
+            BaseException: what sampling failed with; `Closed` where nobody samples any more.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: position in self._counts or self._error is not None)
+            if self._error is not None:
+                raise self._error
+            return self._counts.pop(position)
+
+    def failing(self) -> _Failing:
+        """Returns a context whose error reaches who waits here."""
+        return _Failing(self)
+
+    def fail(self, error: BaseException) -> None:
+        """Ends every wait with an error."""
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Ends every wait."""
+        self.fail(Closed())
+
+
+class _Failing:
+    def __init__(self, ahead: _Ahead):
+        self.ahead = ahead
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self.ahead.fail(error)

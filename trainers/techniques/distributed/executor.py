@@ -1,0 +1,297 @@
+"""The technique `distributed`: ranks share a training, each with the feature rows of its own parts (FastSample, section 3.3).
+
+Every rank holds the whole topology and samples by itself. Per batch it fetches the distinct rows that other ranks hold, by one request and
+one reply (exchange.py), while the batch before is trained on. The paper's vanilla baseline cuts the topology, too, and takes 2 (L - 1)
+rounds more per batch of L layers; `scheme` chooses it (vanilla.py).
+
+A step is a group of `accumulate` rounds of all parts. With `gradients = "ordered"` the gradients of all its batches are gathered and
+added in batch order at every rank, so all ranks make the same update, and its bits are those of one rank with all parts. Models are a few
+MB here, so a step moves (ranks - 1) x batches x bytes of the model to each rank; `all-reduce` moves the sums alone and adds them in
+another order.
+
+Which rank computes a batch decides nothing: seeds are listed by part (kernels/sampling/part_plan.py) and keys know no rank. So a run goes
+on from a checkpoint on another number of ranks. With one part it is `minibatch`, to the bit.
+
+Not for several parts: batch normalisation, whose running statistics follow the order of batches in one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kernels.errors import InputError
+from kernels.sampling.own_sampling import AnySampler
+from kernels.sampling.part_plan import PartPlan
+from kernels.sampling.two_step import TwoStepSampler
+from kernels.types import Array
+from trainers.batches.batch import MiniBatch
+from trainers.batches.source import BatchSource
+from trainers.loop.executor import BatchGradient, Done, Run, add_in_order, taken_gradients
+from trainers.models.layer import Between
+from trainers.ranks.group import Lane, PeerError
+from trainers.record.checks import INPUTS, TO_DEVICE, count_name, ledger_numbers, move_name
+from trainers.record.ledger import Line
+from trainers.record.timeline import STEP
+from trainers.techniques.distributed.batches import RankSource
+from trainers.techniques.distributed.settings import DistributedSettings
+from trainers.techniques.distributed.sharded import ShardedSource
+from trainers.techniques.distributed.vanilla import Owners, VanillaSampler
+from trainers.techniques.minibatch import drawing_samplers, num_threads, scheduled
+
+GRADIENTS, LOSS = Line("rank", "gradient", "backward"), Line("d2h", "loss")
+TO_HOST, TO_DEVICE_AGAIN = Line("d2h", "gradient", "backward"), Line("h2d", "gradient", "backward")
+
+
+def open_executor(run: Run) -> Distributed:
+    """Returns what trains the run's model with the other ranks.
+
+    Raises:
+        InputError: the model keeps statistics of batches, or the sampler does not go with the scheme.
+    """
+    settings = run.semantic.train.settings or DistributedSettings()
+    plan, source = run.plan, run.features.source
+    assert isinstance(plan, PartPlan) and isinstance(source, ShardedSource)
+    require_shareable(run, plan.num_parts)
+    batches = RankSource(run.batching, source, open_samplers(run, settings, source), plan.num_parts)
+    return Distributed(run, batches, plan.num_parts, run.ranks.main, settings.gradients == "ordered")
+
+
+def require_shareable(run: Run, num_parts: int) -> None:
+    """Checks that ranks can share the training of a run.
+
+    Raises:
+        InputError: the model keeps statistics of batches.
+    """
+    if num_parts > 1 and any(True for _ in run.model.buffers()):
+        problem = f"the model has running statistics (norm = {run.semantic.train.norm!r}), which {num_parts} parts cannot share"
+        raise InputError(problem, 'set norm = "layer" or "none", or [partitions] parts = 1')
+
+
+def open_samplers(
+    run: Run, settings: DistributedSettings, source: ShardedSource
+) -> Sequence[AnySampler] | VanillaSampler:
+    """Returns one sampler per thread, fused or in two steps, or the one that samples with the other ranks.
+
+    Raises:
+        InputError: the sampling function is the user's own, which needs the whole topology.
+    """
+    sampling = run.semantic.sampling
+    assert sampling is not None
+    if settings.scheme == "hybrid":
+        return drawing_samplers(run)
+    if sampling.method != "uniform":
+        problem = f'scheme = "{settings.scheme}" is for method = "uniform", not {sampling.method!r}'
+        raise InputError(problem, "remove the key")
+    if settings.scheme == "vanilla":
+        if sampling.schedule:
+            raise InputError('scheme = "vanilla" knows no schedule of fan-outs', "remove one of them")
+        owned = source.owned
+        owners = Owners(rank=owned.rank, rank_of=owned.ranks_of(np.arange(len(owned.part_of))))
+        return VanillaSampler(run.graph.topology, owners, sampling, run.semantic.seed, source.exchange.lane)
+
+    def make(fanouts: tuple[int, ...]) -> AnySampler:
+        return TwoStepSampler(run.graph.topology, fanouts, seed=run.semantic.seed, replace=sampling.replace)
+
+    return scheduled(sampling, make, num_threads(run))
+
+
+class Member(NamedTuple):
+    """A batch of a step, computed.
+
+    Attributes:
+        position: of the batch in its epoch.
+        loss_sum: sum of the losses of its seeds.
+        gradients: one tensor per parameter, None where the batch did not reach it.
+    """
+
+    position: int
+    loss_sum: float
+    gradients: list[Tensor | None]
+
+
+class Distributed:
+    """Computes the batches of this rank's parts, and joins the other ranks once per step.
+
+    Args:
+        run: the run.
+        source: supplies the batches of this rank.
+        num_parts: P.
+        lane: of the thread that trains.
+        ordered: whether gradients are added in batch order.
+    """
+
+    def __init__(self, run: Run, source: BatchSource, num_parts: int, lane: Lane, ordered: bool):
+        self.run, self.source, self.num_parts, self.lane, self.ordered = run, source, num_parts, lane, ordered
+        self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
+
+    def steps(self, epoch: int, start: int) -> Iterator[Done]:
+        """Yields one `Done` per batch of all ranks; an error ends this process where there are others (trainers/ranks/leave.py)."""
+        try:
+            yield from self._steps(epoch, start)
+        except (GeneratorExit, PeerError):
+            raise
+        except BaseException as error:
+            if self.lane.world > 1:
+                self.run.ranks.leave(error)
+            raise
+
+    def _steps(self, epoch: int, start: int) -> Iterator[Done]:
+        # Batches of an unfinished step are computed again: their gradients were in no checkpoint.
+        first, members = start - start % self.run.plan.batches_per_step, []
+        for batch in self.source.batches(epoch, first):
+            (_, size), seeds = batch.group, batch.group_seeds
+            with self.run.timeline.span(STEP, "train", batch.position):
+                members.append(self._member(batch))
+            del batch
+            if len(members) == size // self.lane.world:
+                yield from self._joined(members, seeds)
+                members = []
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Every decision is keyed by the batch, so nothing has to be kept."""
+        return {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Nothing was kept."""
+
+    def _member(self, batch: MiniBatch) -> Member:
+        return self._computed(batch)
+
+    def _computed(self, batch: MiniBatch, between: Between | None = None) -> Member:
+        """Returns a batch with its loss and gradients, which leave the model.
+
+        Args:
+            batch: with its inputs; may have no seeds.
+            between: stands between the layers, None for nothing.
+        """
+        if not len(batch.seeds):
+            return Member(batch.position, 0.0, [None for _ in self.run.model.parameters()])
+        done, device = self.gradient(batch, between), self.run.features.device
+        loss, gradients = done.loss_sum, taken_gradients(self.run.model)
+        if isinstance(loss, Tensor):
+            loss = device.fetch(loss, LOSS, device.traffic).item()
+        if self.lane.world > 1:  # ranks exchange through the host
+            gradients = [each if each is None else device.fetch(each, TO_HOST, device.traffic) for each in gradients]
+        return Member(batch.position, loss, gradients)
+
+    def _joined(self, members: list[Member], seeds: int) -> Iterator[Done]:
+        """Yields the batches of a step; the model has the sum of all their gradients then."""
+        with self.run.timeline.span(STEP, "gradients", members[-1].position):
+            losses = self._ordered_sum(members) if self.ordered else self._sum(members)
+        for place, (position, loss_sum) in enumerate(losses):
+            yield Done(position, loss_sum, seeds, place + 1 == len(losses))
+
+    def _ordered_sum(self, members: list[Member]) -> list[tuple[int, float]]:
+        model = self.run.model
+        if self.lane.world > 1:
+            kinds = [torch.empty(each.shape, dtype=each.dtype) for each in model.parameters()]
+            packed = pack(members, kinds)
+            pieces = self.lane.gather(packed)
+            self._book(len(packed) * (self.lane.world - 1))
+            members = sorted((each for piece in pieces for each in unpack(piece, kinds, len(members))), key=_place)
+        add_in_order(model, (self._sent(each.gradients) for each in members))
+        return [(each.position, each.loss_sum) for each in members]
+
+    def _sent(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
+        """Returns gradients where the model is."""
+        device = self.run.features.device
+        if self.lane.world == 1 or not device.remote:
+            return gradients
+        return [
+            each if each is None else device.send_tensor(each, TO_DEVICE_AGAIN, device.traffic) for each in gradients
+        ]
+
+    def _sum(self, members: list[Member]) -> list[tuple[int, float]]:
+        model, found = self.run.model, []
+        device = self.run.features.device
+        add_in_order(model, (self._sent(each.gradients) for each in members))
+        for parameter in model.parameters():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        own = torch.cat([parameter.grad.reshape(-1) for parameter in model.parameters()])  # pyright: ignore
+        flat = device.fetch(own, TO_HOST, device.traffic)
+        self.lane.add(flat)
+        self._book(2 * flat.nbytes * (self.lane.world - 1) // self.lane.world)
+        first, flat = 0, device.send_tensor(flat, TO_DEVICE_AGAIN, device.traffic)
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            parameter.grad.copy_(flat[first : first + parameter.numel()].reshape(parameter.shape))
+            first += parameter.numel()
+        losses = np.array([(each.position, each.loss_sum) for each in members], np.float64)
+        for piece in self.lane.gather(losses.reshape(-1).view(np.uint8)):
+            found += [(int(position), loss) for position, loss in piece.view(np.float64).reshape(-1, 2).tolist()]
+        return sorted(found)
+
+    def _book(self, num_bytes: int) -> None:
+        self.run.ledger.move(GRADIENTS, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+
+
+def _place(member: Member) -> int:
+    return member.position
+
+
+def pack(members: list[Member], parameters: list[Tensor]) -> Array:
+    """Returns u8[n]: position, loss, which parameters were reached, and all gradients of each member.
+
+    Args:
+        members: batches of one rank.
+        parameters: shapes and types of the model's, on the host.
+    """
+    pieces = []
+    for member in members:
+        head = np.array([member.position, member.loss_sum], np.float64)
+        reached = np.array([gradient is not None for gradient in member.gradients], np.uint8)
+        pieces += [head.view(np.uint8), reached]
+        for gradient, parameter in zip(member.gradients, parameters, strict=True):
+            values = torch.zeros_like(parameter) if gradient is None else gradient.detach()
+            pieces.append(values.contiguous().numpy().reshape(-1).view(np.uint8))
+    return np.concatenate(pieces)
+
+
+def unpack(piece: Array, parameters: list[Tensor], count: int) -> list[Member]:
+    """Returns the members that `pack` packed.
+
+    Args:
+        piece: u8[n].
+        parameters: as in `pack`.
+        count: number of members.
+    """
+    members, first = [], 0
+
+    def take(num_bytes: int) -> Array:
+        nonlocal first
+        first += num_bytes
+        return piece[first - num_bytes : first].copy()
+
+    for _ in range(count):
+        position, loss = take(16).view(np.float64).tolist()
+        reached = take(len(parameters)).tolist()
+        # NumPy views a matrix without elements as another type, too; torch does not.
+        arrays = [take(each.nbytes).view(each.detach().numpy().dtype).reshape(each.shape) for each in parameters]
+        values = [torch.from_numpy(array) for array in arrays]
+        gradients = [value if there else None for value, there in zip(values, reached, strict=True)]
+        members.append(Member(int(position), loss, gradients))
+    return members
+
+
+def predicted(run: Run, epochs: int) -> dict[str, int]:
+    """Returns numbers that the ledger of all ranks has after so many epochs (trainers/record/checks.py).
+
+    Args:
+        run: the run; its ledger is complete.
+        epochs: number of training epochs.
+    """
+    counted, row_bytes = ledger_numbers(run.ledger.rows()), run.features.source.row_bytes
+    rows = counted.get(INPUTS, 0) - counted.get(count_name("without_features", 0), 0)
+    planned = {
+        "batches": epochs * run.plan.num_batches,
+        "seeds": epochs * len(run.plan.train_ids),
+        TO_DEVICE: rows * row_bytes,
+    }
+    remote = counted.get(count_name("hits_remote", 0), 0)
+    return planned | ({move_name("rank", "feature"): remote * row_bytes} if remote else {})

@@ -1,0 +1,137 @@
+"""What a rank trains on: its parts, their rows, and how logits are computed where no rank has all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor
+
+from assets.budgets.read import open_budgets
+from assets.building.stage import Progress
+from assets.hotness.read import open_hotness
+from assets.partitions.read import open_partitions
+from assets.shards.read import Shards, open_shards
+from assets.sizes import format_bytes, parse_size
+from assets.storage.require import require
+from kernels.errors import InputError
+from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.part_plan import PartPlan
+from kernels.types import Array, Stream
+from trainers.devices.open import open_device
+from trainers.devices.protocol import Device
+from trainers.inference.exact import Bounds
+from trainers.loop.executor import Data, Infer, Opening
+from trainers.models.own import Model
+from trainers.ranks.group import LinkModel
+from trainers.rows.features import Features
+from trainers.techniques.distributed.inference import infer_exact_by_parts, infer_sampled_by_parts
+from trainers.techniques.distributed.settings import DistributedSettings
+from trainers.techniques.distributed.sharded import Ownership, ShardedSource, hottest_elsewhere, open_ownership
+
+if TYPE_CHECKING:
+    from assets.storage.artifact import Artifact
+    from trainers.recipe.config import TrainExecution
+
+
+def open_data(opening: Opening) -> Data:
+    """Opens the shards of a rank and fills its cache; all ranks call it.
+
+    Args:
+        opening: the run; its artifacts are `partitions`, `shards`, and for a cache `hotness` and `budgets`.
+
+    Raises:
+        InputError: an artifact is of another graph, the parts cannot be shared evenly, or a shard is missing.
+    """
+    graph, semantic, execution, ranks = opening.graph, opening.semantic, opening.execution, opening.ranks
+    shards, owned = _open_shards(opening)
+    settings, sampling = semantic.train.settings, semantic.sampling
+    assert isinstance(settings, DistributedSettings | None)
+    settings = settings or DistributedSettings()
+    assert sampling is not None and opening.drawing is not None
+    work_bytes = parse_size(execution.workspace) if execution.workspace else None
+    device = open_device(semantic.train.device, work_bytes, execution.link_gbps)
+    link = LinkModel(latency_seconds=settings.latency_us * 1e-6, gbps=settings.rank_gbps)
+    lane = ranks.lane(link if settings.latency_us or settings.rank_gbps else None)
+    source = ShardedSource(shards, owned, lane, device, execution.features)
+    train_ids = np.array(graph.train_ids)
+    plan = PartPlan(
+        train_ids,
+        owned.part_of[train_ids],
+        owned.num_parts,
+        sampling.batch_size,
+        seed=semantic.seed,
+        reuse=sampling.reuse,
+        accumulate=semantic.train.accumulate,
+    )
+    given = {**opening.inputs, **opening.reads}
+    record = _fill_cache(source, shards, owned, given, execution) if {"hotness", "budgets"} <= given.keys() else {}
+    stored = shards.tables(owned.parts)[0]
+    # No rank reads the table as a whole: evaluation goes through the source.
+    features = Features(stored=stored, table=source, source=source, device=device, record=record)
+    return Data(plan=plan, features=features, infer=_inference(opening, source, device))
+
+
+def _open_shards(opening: Opening) -> tuple[Shards, Ownership]:
+    """Returns the shards of all parts, and which of them this rank holds.
+
+    Raises:
+        InputError: as `open_data`.
+    """
+    graph, inputs, reads, ranks = opening.graph, opening.inputs, opening.reads, opening.ranks
+    if "shards" not in reads:
+        problem = f'trainer = "{opening.semantic.train.trainer}", but no shards were given'
+        raise InputError(problem, "graphmill build PIPELINE builds them")
+    partitions, shards = open_partitions(inputs["partitions"]), open_shards(reads["shards"])
+    made_of = {role: inputs[role] for role in ("partitions", "features") if role in inputs}
+    require(reads["shards"], {"inputs": made_of})
+    if len(partitions.part_of) != graph.topology.num_nodes:
+        problem = f"{len(partitions.part_of)} nodes have a part, the graph has {graph.topology.num_nodes}"
+        raise InputError(problem, "build both from one source: graphmill build PIPELINE")
+    return shards, open_ownership(partitions, ranks.rank, ranks.world)
+
+
+def _inference(opening: Opening, source: ShardedSource, device: Device) -> Infer:
+    """Returns inference by parts, through the exchange of the ranks."""
+    semantic, topology, drawing = opening.semantic, opening.graph.topology, opening.drawing
+    train, sampling = semantic.train, semantic.sampling
+    assert sampling is not None and drawing is not None
+
+    def infer(model: Model, node_ids: Array, folder: Path, progress: Progress) -> Tensor:
+        bounds = Bounds(
+            workspace_bytes=parse_size(train.eval_workspace),
+            threads=train.threads,
+            folder=folder,
+            progress=progress,
+            device=device,
+            dtype=train.dtype,
+            drawing=drawing,
+        )
+        if train.eval == "exact":
+            return infer_exact_by_parts(model, topology, source, bounds, node_ids)
+        sampler = drawing.sampler(topology, seed=semantic.seed, threads=train.threads)
+        plan = EpochPlan(np.arange(len(node_ids)), sampling.batch_size, seed=semantic.seed, stream=Stream.EVAL)
+        return infer_sampled_by_parts(model, topology, source, bounds, node_ids, sampler, plan)
+
+    return infer
+
+
+def _fill_cache(
+    source: ShardedSource,
+    shards: Shards,
+    owned: Ownership,
+    given: Mapping[str, Artifact],
+    execution: TrainExecution,
+) -> dict[str, int]:
+    """Copies the hottest rows of other ranks within [memory] host, and returns what the cache is."""
+    budgets, hotness = open_budgets(given["budgets"]), given["hotness"]
+    require(hotness, {"arrays": {"order": {"shape": (len(owned.part_of),)}}})
+    held = source.held_bytes if execution.features == "memory" else 0
+    if held > budgets.host_bytes and "host" not in budgets.automatic:
+        problem = f'features = "memory" holds {format_bytes(held)} of shards where [memory] host allows {budgets.host_bytes:,} bytes'
+        raise InputError(problem, 'raise host, or set features = "mapped"')
+    num_rows = max(0, budgets.host_bytes - held) // max(1, source.row_bytes)
+    source.fill(hottest_elsewhere(open_hotness(hotness).order, owned, shards.row_of, num_rows))
+    return {"host_budget_bytes": budgets.host_bytes, "host_rows": source.cached_rows}

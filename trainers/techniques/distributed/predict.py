@@ -1,0 +1,173 @@
+"""Predictions by ranks, each with the rows of its own parts: what trainers/inference/predict.py does where no process may read all rows.
+
+Each rank computes its nodes (inference.py) and writes the predictions of each of its parts to a file of its own, in the order of the nodes.
+The launcher then merges the files in the order of all nodes, a range at a time, so nothing is held whole here either.
+
+A rank is `python -m trainers.techniques.distributed.predict`, with its order on standard input. How sums round depends on the parts and not
+on the ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.building.child import end_with_parent
+from assets.building.stage import Silent
+from assets.graph.read import open_graph
+from assets.partitions.read import open_partitions
+from assets.pipeline.file import Pipeline, parse_pipeline
+from assets.sampling.drawing import open_drawing
+from assets.sizes import parse_size
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from kernels.types import Array
+from trainers.devices.torch_threads import torch_threads
+from trainers.inference.exact import Bounds, ExactRange, exact_ranges
+from trainers.inference.predict import NodeFacts, find_recipe, load_model, predicted_frames, whole_file, write_frames
+from trainers.loop.executor import Opening
+from trainers.models.build import send_model
+from trainers.ranks.group import PeerError, Ranks, joined
+from trainers.ranks.launch import EXIT_PEER, PARENT, run_ranks
+from trainers.ranks.leave import leave
+from trainers.recipe.config import TrainTable
+from trainers.recipe.inputs import find_table_inputs
+from trainers.techniques.distributed.inference import PartNodes
+from trainers.techniques.distributed.open_parts import open_data
+
+if TYPE_CHECKING:
+    import polars
+
+MERGED_NODES = 65_536
+"""Nodes that the merge holds at once."""
+
+
+def predict_by_ranks(
+    store: Store,
+    pipeline: Pipeline,
+    table: TrainTable,
+    inputs: Mapping[str, Artifact],
+    given: Mapping[str, Any],
+    out: Path,
+    ranks: int,
+) -> int:
+    """Writes the Parquet file of all nodes and returns their number.
+
+    Args:
+        store: has graph, partitions, shards and the model.
+        pipeline, table: the recipe.
+        inputs: role -> artifact of what decides the weights.
+        given: seed, workspace, threads and the version of the model.
+        out: the file; it appears whole or not at all.
+        ranks: number of processes.
+
+    Raises:
+        InputError: the ranks cannot share the parts, an artifact is missing, or a rank failed.
+    """
+    folder = out.with_name(f".{out.name}.parts")
+    order = {"path": str(pipeline.path), "text": pipeline.text, "table": table.name, "home": str(store.home)}
+    folder.mkdir(exist_ok=True)
+    try:
+        run_ranks(
+            [sys.executable, "-m", "trainers.techniques.distributed.predict"],
+            {**order, **given, "folder": str(folder)},
+            ranks,
+        )
+        part_of = open_partitions(inputs["partitions"]).part_of
+        facts = NodeFacts(inputs["graph"].file("nodes.parquet"), open_graph(inputs["graph"]))
+        with whole_file(out) as part:
+            write_frames(part, _merged(folder, facts, part_of))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return len(part_of)
+
+
+def main() -> int:
+    """Predicts the nodes of this rank, and returns the exit code."""
+    end_with_parent(int(os.environ[PARENT]))
+    order = json.load(sys.stdin)
+    try:
+        pipeline = parse_pipeline(Path(order["path"]), order["text"].encode(), TrainTable)
+        _, semantic = find_recipe(pipeline, order["table"], order["seed"])
+        with joined(getattr(semantic.train.settings, "timeout", 45.0)) as ranks, torch_threads(order["threads"]):
+            _predict(order, pipeline, ranks)
+    except PeerError as error:
+        print(f"predict: {error}", file=sys.stderr, flush=True)
+        os._exit(EXIT_PEER)
+    except Exception as error:
+        leave(error)
+    return 0
+
+
+def _predict(order: Mapping[str, Any], pipeline: Pipeline, ranks: Ranks) -> None:
+    """Writes the file of each part of this rank."""
+    import polars
+
+    store = Store(order["home"])
+    table, semantic = find_recipe(pipeline, order["table"], order["seed"])
+    found = find_table_inputs(pipeline, table, store, {}, whole=False)
+    graph = open_graph(found.inputs["graph"])
+    drawing = open_drawing(semantic.sampling, found.inputs)
+    opening = Opening(
+        graph=graph,
+        inputs=found.inputs,
+        reads=found.reads,
+        semantic=semantic,
+        execution=table.execution,
+        drawing=drawing,
+        ranks=ranks,
+    )
+    features = open_data(opening).features
+    source, device = features.source, features.device
+    model = load_model(store.open("model", order["model"]), semantic, graph, source.width)
+    bounds = Bounds(
+        workspace_bytes=parse_size(order["workspace"]), threads=order["threads"], folder=store.home / "spill",
+        progress=Silent(), device=device, dtype=semantic.train.dtype, drawing=drawing,
+    )  # fmt: skip
+    ends = bounds.ends(graph.topology)
+    nodes = PartNodes(graph.topology, source.owned, source.exchange.lane, ends)  # pyright: ignore[reportAttributeAccessIssue]
+    names = polars.Series(list(graph.class_names), dtype=polars.String)
+    ranges = exact_ranges(send_model(model, device), graph.topology, source, bounds, nodes)
+    # Empty ranges only take part in the exchange of the others.
+    own = (each for each in ranges if each.high > each.low)
+    for part, of_part in groupby(own, key=lambda each: nodes.part_of(each.low)):
+        write_frames(_piece(Path(order["folder"]), part), _of_part(of_part, names, order["probabilities"]))
+
+
+def _of_part(ranges: Iterator[ExactRange], names: polars.Series, every: bool) -> Iterator[polars.DataFrame]:
+    for each in ranges:
+        for _, frame in predicted_frames(each, names, every):
+            yield frame
+
+
+def _piece(folder: Path, part: int) -> Path:
+    return folder / f"{part:04d}.parquet"
+
+
+def _merged(folder: Path, facts: NodeFacts, part_of: Array) -> Iterator[polars.DataFrame]:
+    """Yields the predictions of all nodes in their order, range by range."""
+    import polars
+
+    done = np.zeros(int(part_of.max(initial=0)) + 1, np.int64)
+    for low in range(0, len(part_of), MERGED_NODES):
+        parts = part_of[low : low + MERGED_NODES]
+        counts, frames, places = np.bincount(parts, minlength=len(done)), [], []
+        for part in np.flatnonzero(counts).tolist():
+            piece = polars.scan_parquet(_piece(folder, part))
+            frames.append(piece.slice(int(done[part]), int(counts[part])).collect())
+            places.append(np.flatnonzero(parts == part))
+        done += counts
+        order = np.argsort(np.concatenate(places), kind="stable")
+        yield facts.beside(low, polars.concat(frames)[order])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

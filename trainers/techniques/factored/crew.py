@@ -1,0 +1,164 @@
+"""The executors of a run: how many sample and train, on which devices, and whether one of them should switch."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from kernels.errors import InputError
+from trainers.loop.executor import Run
+from trainers.record.timeline import TRAIN
+from trainers.rows.source import FeatureSource
+from trainers.techniques.factored.places import Place, num_devices, sampling_place, training_place
+from trainers.techniques.factored.probe import StageSeconds, measured_stages
+from trainers.techniques.factored.replica import Replica
+from trainers.techniques.factored.roles import EXTRACT, Drawing, Sampler, TimeShared, Trainer, Training
+from trainers.techniques.factored.simulator.allocation import search
+from trainers.techniques.factored.simulator.formula import profit
+from trainers.techniques.factored.simulator.workload import Workload
+from trainers.techniques.factored.watch import Activity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernels.sampling.own_sampling import AnySampler
+    from trainers.techniques.factored.settings import FactoredSettings
+
+
+class Crew:
+    """The executors of a run.
+
+    Args:
+        run: the run.
+        settings: of the technique.
+        new_sampler: makes a sampler for each executor that samples.
+        features: where rows come from, without a link.
+
+    Attributes:
+        executors: samplers and trainers, or devices that are shared in time.
+        places: name -> device and rows of each.
+        record: how they came to be, for run.json.
+
+    Raises:
+        InputError: the settings do not go with the device or with each other.
+    """
+
+    def __init__(
+        self, run: Run, settings: FactoredSettings, new_sampler: Callable[[], AnySampler], features: FeatureSource
+    ):
+        self.run, self.settings, self._new_sampler = run, settings, new_sampler
+        self.places: dict[str, Place] = {}
+        self.record: dict[str, Any] = {}
+        self._own_code = threading.Lock()
+        self._measured: StageSeconds | None = None
+        self._split: tuple[int, int] | None = None
+        self.read_from(features)
+
+    @property
+    def activities(self) -> list[Activity]:
+        """Of all threads."""
+        return [activity for each in self.executors for activity, _ in each.loops()]
+
+    def read_from(self, features: FeatureSource) -> None:
+        """Makes the executors anew, on another source of rows; their numbers stay."""
+        self.features = features
+        self.executors = self._time_shared() if self.settings.sharing == "time" else self._factored()
+
+    def _factored(self) -> list[Any]:
+        if self.run.features.device.remote and self.run.execution.topology != "host":
+            problem = f"topology = {self.run.execution.topology!r}, but samplers run on the CPU"
+            raise InputError(problem, 'remove the key, or set trainer = "minibatch", which samples on the device')
+        samplers, trainers = self._split = self._split or self._counts()
+        if not trainers and not self.settings.switching:
+            problem = f"samplers = {samplers} are all devices, and with switching = false nobody trains"
+            raise InputError(problem, "set switching = true, or give a trainer")
+        remote, timeline = self.run.features.device.remote, self.run.timeline
+        found: list[Any] = []
+        for i in range(samplers):
+            place = self.places[f"sampler {i}"] = sampling_place(self.run, i, self.features)
+            switches = self.settings.switching and not remote
+            standby = self._training(place) if switches else None
+            found.append(Sampler(Activity(f"sampler {i}", timeline), self._drawing(place), standby, self._worthwhile))
+        for i in range(trainers):
+            activities = Activity(f"trainer {i}", timeline), Activity(f"trainer {i} extract", timeline)
+            place = self.places[f"trainer {i}"] = training_place(self.run, samplers + i, self.features)
+            found.append(Trainer(*activities, self._training(place)))
+        self.record |= {"sharing": "space", "samplers": samplers, "trainers": trainers}
+        return found
+
+    def _time_shared(self) -> list[Any]:
+        if self.run.features.device.remote:
+            problem = f'sharing = "time", but device = "{self.run.features.device.kind}"'
+            raise InputError(problem, 'remove the key: trainer = "minibatch" shares such a device in time')
+        count = self.settings.trainers or num_devices(self.settings.devices)
+        self.record |= {"sharing": "time", "samplers": 0, "trainers": count}
+        self.places = {f"device {i}": sampling_place(self.run, i, self.features) for i in range(count)}
+        return [
+            TimeShared(Activity(name, self.run.timeline), self._drawing(place), self._training(place))
+            for name, place in self.places.items()
+        ]
+
+    def _drawing(self, place: Place | None = None) -> Drawing:
+        parts = place.parts if place else None
+        return Drawing(self.run.batching, self._new_sampler(), self.features, parts)
+
+    def _training(self, place: Place) -> Training:
+        replica = Replica(self.run, place.device, self._own_code)
+        return Training(self.run.batching, replica, place.features, remark=place.narrower)
+
+    def _counts(self) -> tuple[int, int]:
+        """Returns the numbers of samplers and trainers."""
+        settings, total = self.settings, num_devices(self.settings.devices)
+        if self.run.features.device.remote:
+            if settings.trainers > 1:
+                problem = (
+                    f"trainers = {settings.trainers}, but one process drives one {self.run.features.device.kind} device"
+                )
+                raise InputError(problem, "leave the key out")
+            return settings.samplers or max(1, num_devices(0) - 1), 1
+        if settings.samplers and settings.trainers:
+            return settings.samplers, settings.trainers
+        if settings.samplers:
+            return settings.samplers, max(total - settings.samplers, 0 if settings.devices else 1)
+        if settings.trainers:
+            return max(1, total - settings.trainers), settings.trainers
+        return self._chosen(total)
+
+    def _chosen(self, total: int) -> tuple[int, int]:
+        place = training_place(self.run, total, self.features)
+        found = self._measured = measured_stages(self.run, self._drawing(), self._training(place))
+        workload = Workload(
+            batches=self.run.plan.num_batches,
+            **found._asdict(),
+            group=self.run.plan.batches_per_step,
+            staleness=self.settings.staleness,
+        )
+        allocation = search(workload, total)
+        samplers = allocation.best if self.settings.switching else allocation.best_static
+        self.record |= {
+            "devices": total,
+            "measured_seconds": {name: round(seconds, 6) for name, seconds in found._asdict().items()},
+            "formula_samplers": allocation.formula,
+            "simulated_seconds": {str(count): round(seconds, 4) for count, seconds in allocation.seconds.items()},
+        }
+        return samplers, total - samplers
+
+    def _worthwhile(self, waiting: int, trainers: int) -> bool:
+        """Says whether a standby trainer finishes a batch before the trainers finish all (FGNN, 5.3)."""
+        if not trainers:
+            return True
+        extract, train = self._mean(Trainer, EXTRACT), self._mean(Trainer, TRAIN)
+        if not (extract or train):
+            return waiting > trainers  # the profit where all take equally long, which is all that is known
+        standby = self._mean(Sampler, EXTRACT, extract) + self._mean(Sampler, TRAIN, train)
+        return profit(waiting, trainers, max(extract, train), standby) > 0
+
+    def _mean(self, kind: type, phase: str, unknown: float | None = None) -> float:
+        """Returns the mean seconds of a phase in this epoch, of all executors of a kind; before any `unknown`, or what was measured."""
+        activities = [activity for each in self.executors if isinstance(each, kind) for activity, _ in each.loops()]
+        tasks = sum(activity.tasks.get(phase, 0) for activity in activities)
+        if tasks:
+            return sum(activity.seconds.get(phase, 0.0) for activity in activities) / tasks
+        if unknown is not None:
+            return unknown
+        return getattr(self._measured, phase) if self._measured else 0.0

@@ -1,0 +1,269 @@
+"""The technique `factored`: some devices sample, others train, and a queue in the host's memory links them (FGNN, section 5).
+
+    samplers --sample, mark--> global queue --> trainers: extract | train --gradients--> update
+
+Trainers are replicas of the model. The gradients of a step group are added in the order of batches, whoever computed them and whenever, and
+the loop makes one update of the sum: weights and losses are those of `minibatch` with the same `accumulate`, to the bit, at any number of
+samplers and trainers and whoever switched. So is the ledger, but for `topology = "device"`: a standby trainer has a smaller cache there,
+and what it moves depends on which batches it takes. The price is a barrier per update: with `accumulate = 1` only one trainer has work, so
+recipes with T trainers take `accumulate` = T or a multiple. `staleness` = k lets a gradient lack up to k updates (FGNN 5.2); then the
+result depends on timing.
+
+A device is an executor and its threads, on the CPU. Which devices sample is given, or chosen from measured stages (simulator/).
+With `topology = "device"` the graph is booked on the devices that sample, and the cache of their standby trainers is the prefix of the hot
+rows that it leaves room for; a graph that is larger than a device is loaded by parts. A device with memory of its own is the one trainer,
+and the CPU samples for it.
+
+Memory: the bound of `queue` for sampled batches; for each trainer the input rows of two batches, gradients of those that the update waits
+for, and activations of one. Known limits: one process; a standby trainer extracts and trains in
+turn, not side by side; trainers on one machine share one image of the cached rows, which every device books.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kernels.errors import InputError
+from kernels.hotness.ranking import rank
+from kernels.sampling.own_sampling import AnySampler
+from kernels.types import Array
+from trainers.batches.queue import Closed
+from trainers.devices.torch_threads import prompt_turns
+from trainers.loop.executor import Done, Run, add_in_order
+from trainers.recipe.techniques import minibatch
+from trainers.record.checks import TIER_ROWS
+from trainers.record.timeline import TRAIN
+from trainers.techniques.factored.crew import Crew
+from trainers.techniques.factored.places import unlinked
+from trainers.techniques.factored.queue import GlobalQueue
+from trainers.techniques.factored.replica import move_statistics, require_replicable, weights_of
+from trainers.techniques.factored.roles import (
+    COPY,
+    EXTRACT,
+    MARK,
+    SAMPLE,
+    Epoch,
+    Trainer,
+)
+from trainers.techniques.factored.settings import FactoredSettings
+from trainers.techniques.factored.updates import Updates
+from trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of
+
+GRACE_SECONDS = 5.0
+"""How long an epoch that a fault ended waits for threads that are still at work."""
+
+
+def predicted(run: Run, epochs: int) -> dict[str, int]:
+    """Returns numbers that the run's ledger has after so many epochs, as `minibatch` does.
+
+    Args:
+        run: the run; its ledger is complete.
+        epochs: number of training epochs.
+    """
+    planned = minibatch.predicted(run, epochs)
+    if (run.semantic.train.settings or FactoredSettings()).presample:
+        planned.pop(TIER_ROWS, None)  # epochs before the cache count no tiers
+    return planned
+
+
+def open_executor(run: Run) -> FactoredExecutor:
+    """Returns what trains the run's model on batches of the queue.
+
+    Raises:
+        InputError: the settings do not go with the device, the model cannot be replicated, or batches are not to be had.
+    """
+    if run.execution.samplers:
+        problem = (
+            f"samplers = {run.execution.samplers} stands in [[train]], where it means threads that prepare batches"
+        )
+        raise InputError(problem, "write it below [train.factored]: it means devices that sample")
+    require_replicable(run)
+    return FactoredExecutor(run)
+
+
+class FactoredExecutor:
+    """Samplers, trainers and the order of their gradients.
+
+    Args:
+        run: the run.
+
+    Attributes:
+        record: how the work was shared, for run.json.
+        repeatable: the same recipe gives the same bits.
+    """
+
+    def __init__(self, run: Run):
+        self.run, self.settings = run, run.semantic.train.settings or FactoredSettings()
+        self.repeatable = self.settings.staleness == 0
+        self.watch = Watch(self.settings.timeout)
+        self.features = unlinked(run.features.source)
+        # Online presampling: visits i32[N], until the cache is filled and to fill it again after a restart.
+        self._visits = self._counting() if self.settings.presample else None
+        self.crew = Crew(run, self.settings, sampler_maker(run), self.features)
+        self.record: dict[str, Any] = {}
+        self._publish()
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Returns the visits of online presampling; every other decision is keyed by the batch."""
+        return {} if self._visits is None else {"visits": torch.from_numpy(self._visits.copy())}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Takes the restored weights, and visits."""
+        if self._visits is not None and "visits" in state:
+            self._visits[:] = state["visits"].cpu().numpy()
+        self._publish()
+
+    def steps(self, epoch: int, start: int) -> Iterator[Done]:
+        """Yields one `Done` per mini-batch, in order.
+
+        Raises:
+            ExecutorFault: an executor failed, or took longer than `timeout` for a task.
+        """
+        if self._visits is not None and epoch >= self.settings.presample and self.features is self.run.features.table:
+            assert self.run.features.fill is not None
+            self.features = self.run.features.fill(rank(self._visits))
+            self.crew.read_from(self.features)
+        with prompt_turns():
+            yield from self._epoch(epoch, start)
+
+    def _epoch(self, epoch: int, start: int) -> Iterator[Done]:
+        shared = self._open_epoch(epoch, start)
+        threads = self._begin(shared)
+        grace = self.settings.timeout
+        try:
+            for position in shared.planned:
+                result = shared.updates.take(position)
+                self.run.ledger.merge(result.moved)
+                self._behind[result.behind] += 1
+                if self._visits is not None and self.features is self.run.features.table:
+                    self._visits[result.input_ids] += 1
+                move_statistics(self.run.model, result.norm_inputs)
+                add_in_order(self.run.model, [result.gradients])
+                done, last = result.done, result.done.last
+                del result
+                yield done
+                if last:
+                    self._publish()
+                    shared.updates.update_made()
+        except ExecutorFault:
+            grace = GRACE_SECONDS
+            raise
+        finally:
+            self._end(shared, threads, grace)
+
+    def _open_epoch(self, epoch: int, start: int) -> Epoch:
+        plan, batching = self.run.plan, self.run.batching
+        planned = {item.position: item for item in plan.batches(epoch, start)}
+        changed = threading.Condition()
+        self._behind: Counter[int] = Counter()
+        return Epoch(
+            number=epoch,
+            planned=planned,
+            queue=GlobalQueue(
+                start,
+                plan.num_batches,
+                plan.batches_per_step,
+                batching.queue_bytes,
+                batching.most_queue_bytes or batching.queue_bytes,
+                changed,
+            ),
+            updates=Updates(
+                start // plan.batches_per_step, plan.batches_per_step, self.settings.staleness, changed, self.watch
+            ),
+            changed=changed,
+            weights=lambda: self._weights,
+        )
+
+    def _begin(self, epoch: Epoch) -> list[threading.Thread]:
+        threads = []
+        self.watch.activities = self.crew.activities
+        for executor in self.crew.executors:
+            if isinstance(executor, Trainer):
+                executor.begin(epoch)
+            for activity, loop in executor.loops():
+                thread = threading.Thread(
+                    target=self._guarded, args=(activity, loop, epoch), name=activity.name, daemon=True
+                )
+                activity.thread, activity.ended, activity.doing = thread, False, None
+                activity.seconds.clear()
+                activity.tasks.clear()
+                threads.append(thread)
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def _guarded(self, activity: Activity, loop: Callable[[Epoch], None], epoch: Epoch) -> None:
+        try:
+            torch.set_num_threads(self.run.semantic.train.threads)
+            loop(epoch)
+        except Closed:
+            pass
+        except BaseException as error:  # it belongs to the thread that makes the updates
+            epoch.updates.fail(fault_of(activity, error))
+        finally:
+            activity.ended = True
+
+    def _end(self, epoch: Epoch, threads: list[threading.Thread], grace: float) -> None:
+        epoch.queue.close()
+        epoch.updates.close()
+        ends = time.monotonic() + grace
+        for thread in threads:
+            thread.join(max(0.0, ends - time.monotonic()))
+        self._note(epoch)
+
+    def _publish(self) -> None:
+        """Makes the model's weights those that replicas compute with."""
+        self._weights = weights_of(self.run.model, copied=not self.repeatable)
+
+    def _counting(self) -> Array:
+        """Returns i32[N] of zeros.
+
+        Raises:
+            InputError: there is a cache already, or no budget for one.
+        """
+        asked = f"presample = {self.settings.presample} fills a cache after so many epochs"
+        if self.features is not self.run.features.table:
+            raise InputError(f"{asked}, but [hotness] fills it before the first", "remove the key, or [hotness]")
+        if self.run.features.fill is None:
+            raise InputError(f"{asked}, but there is no budget for one", "add a table [memory]")
+        return np.zeros(self.run.graph.topology.num_nodes, np.int32)
+
+    def _note(self, epoch: Epoch) -> None:
+        """Keeps what the last epoch was like."""
+        activities, places = self.watch.activities, self.crew.places
+        seconds = {
+            phase: round(sum(activity.seconds.get(phase, 0.0) for activity in activities), 6)
+            for phase in (SAMPLE, MARK, COPY, EXTRACT, TRAIN)
+        }
+        self.record |= self.crew.record | {
+            "batches": self.run.plan.num_batches,
+            "stage_seconds": seconds,
+            "trained_by": {a.name: a.tasks[TRAIN] for a in activities if a.tasks.get(TRAIN)},
+            "sampled_by": {a.name: a.tasks[SAMPLE] for a in activities if a.tasks.get(SAMPLE)},
+            "queue_peak_bytes": epoch.queue.peak_bytes,
+            "updates_behind": {str(k): n for k, n in sorted(self._behind.items())},
+            "topology_loaded_bytes": {
+                name: place.device.traffic.moved_bytes("h2d") for name, place in places.items() if place.parts
+            },
+            "peak_bytes": {name: dict(place.device.peak) for name, place in places.items()},
+        }
+
+
+def sampler_maker(run: Run) -> Callable[[], AnySampler]:
+    """Returns what makes a sampler for each executor that samples: it draws, or reads stored batches.
+
+    Raises:
+        InputError: no samples were given, or they are of another graph, drawn otherwise or too few.
+    """
+    if run.execution.samples == "stored":
+        stored = minibatch.open_stored(run)
+        return lambda: stored
+    return lambda: minibatch.open_sampler(run)

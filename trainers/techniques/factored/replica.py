@@ -1,0 +1,135 @@
+"""A replica of the model: computes the gradients of whole batches on the weights that the last update left.
+
+Parameters are those of the model itself while updates are synchronous: nobody computes while an update is made. Asynchronous replicas get
+a copy of every update.
+
+Running statistics of batch normalisation follow from the order of batches. A replica has its own and hands on what each normalisation
+read; the main thread normalises it once more, in the order of batches, which moves the model's statistics as one model would have moved
+them. One case differs: a normalisation of a single row uses the running statistics, here those of the last update, and not those of the
+batch before within the same step group.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from assets.storage.user_code import is_reference
+from kernels.errors import InputError
+from trainers.batches.batch import MiniBatch
+from trainers.devices.protocol import Device
+from trainers.loop.executor import BatchGradient, Done, Run, taken_gradients
+from trainers.models.finish import BatchNorm
+from trainers.models.own import Model
+
+
+class Weights(NamedTuple):
+    """What replicas compute with: parameters and buffers of the model after an update."""
+
+    parameters: Sequence[Tensor]
+    buffers: Sequence[Tensor]
+
+
+def weights_of(model: Model, *, copied: bool) -> Weights:
+    """Returns the weights of a model as they are.
+
+    Args:
+        model: the model.
+        copied: the parameters are copies; else they are the model's own, and change with them.
+    """
+    parameters = [parameter.detach() for parameter in model.parameters()]
+    return Weights(
+        [each.clone() for each in parameters] if copied else parameters,
+        [buffer.detach().clone() for buffer in model.buffers()],
+    )
+
+
+class Replica:
+    """Computes gradients on one device.
+
+    Args:
+        run: the run.
+        device: where it computes.
+        own_code: held while a user's own model computes: what it draws from torch's generator is seeded for one batch at a time.
+    """
+
+    def __init__(self, run: Run, device: Device, own_code: threading.Lock):
+        self.model = copy.deepcopy(run.model)
+        self.device, self._weights = device, None
+        self._gradient = BatchGradient(self.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
+        self._alone: AbstractContextManager[Any] = own_code if is_reference(run.semantic.train.model) else nullcontext()
+        # Counting every storage takes time, so it is done where there is a bound.
+        self._counted = run.execution.workspace is not None and not device.remote
+        self._norm_inputs: list[Tensor] = []
+        for norm in norms(self.model):
+            norm.register_forward_pre_hook(lambda _, read: self._norm_inputs.append(read[0].detach()))
+
+    def follow(self, weights: Weights) -> None:
+        """Computes with these weights from now on."""
+        for buffer, value in zip(self.model.buffers(), weights.buffers, strict=True):
+            buffer.copy_(value)
+        if weights is self._weights:
+            return
+        for parameter, value in zip(self.model.parameters(), weights.parameters, strict=True):
+            parameter.data = value
+        if self._counted:
+            self.device.adopt(weights.parameters, "parameters")
+        self._weights = weights
+
+    def __call__(self, batch: MiniBatch) -> tuple[Done, list[Tensor | None], Sequence[Tensor]]:
+        """Returns what was done, the batch's gradients and the rows that each batch normalisation read."""
+        self._norm_inputs = []
+        with self._alone, self.device.active() if self._counted else nullcontext():
+            done = self._gradient(batch)
+        return done, taken_gradients(self.model), self._norm_inputs
+
+
+def norms(model: Model) -> list[BatchNorm]:
+    """Returns the batch normalisations of a model, in the order in which it calls them."""
+    return [module for module in model.modules() if isinstance(module, BatchNorm)]
+
+
+def move_statistics(model: Model, norm_inputs: Sequence[Tensor]) -> None:
+    """Moves the running statistics of a model as the batch would have that a replica computed.
+
+    Args:
+        model: whose statistics move.
+        norm_inputs: float[n, F], what each normalisation read.
+    """
+    with torch.no_grad():
+        for norm, rows in zip(norms(model), norm_inputs, strict=False):
+            if len(rows) > 1:
+                functional.batch_norm(
+                    rows,
+                    norm.running_mean,
+                    norm.running_var,
+                    norm.weight,
+                    norm.bias,
+                    True,
+                    norm.momentum or 0.1,
+                    norm.eps,
+                )
+
+
+def require_replicable(run: Run) -> None:
+    """Refuses models whose batches leave something behind besides gradients.
+
+    Raises:
+        InputError: a user's own model has buffers, which each batch might change.
+    """
+    if not is_reference(run.semantic.train.model):
+        return
+    buffers = [name for name, _ in run.model.named_buffers()]
+    if buffers:
+        problem = (
+            f"model = {run.semantic.train.model!r} has buffers ({', '.join(buffers[:3])}), which a batch may change, and "
+            f'trainer = "{run.semantic.train.trainer}" computes batches on replicas'
+        )
+        raise InputError(problem, "use a model without running statistics, or a trainer with one model")

@@ -1,0 +1,253 @@
+"""Samplers and trainers (FGNN, section 5.2, Figures 8 and 9), and devices that are both in turn.
+
+    Sampler      while a batch is left: draw, mark which rows are cached, put into the global queue; then help as a standby trainer
+    Trainer      one thread takes a batch and extracts its rows, another trains on it: extraction is hidden behind training
+    TimeShared   draws, marks, extracts and trains, one after the other: the baseline of FGNN, section 3
+
+Each loop is run by a thread and ends when nothing is left, or with `Closed` when the epoch ends before that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kernels.rows.aligned import BufferPool
+from kernels.sampling.epoch_plan import PlannedBatch
+from kernels.sampling.own_sampling import AnySampler
+from kernels.types import Array
+from trainers.batches.batch import MiniBatch, batch_bytes
+from trainers.batches.online import draw_batch, extract_batch, mark_batch
+from trainers.batches.queue import Closed
+from trainers.batches.source import Batching
+from trainers.record.ledger import Ledger
+from trainers.record.timeline import SYNCHRONISE, TRAIN, WAIT
+from trainers.rows.source import FeatureSource
+from trainers.techniques.factored.partitions import TopologyParts
+from trainers.techniques.factored.queue import GlobalQueue
+from trainers.techniques.factored.replica import Replica, Weights
+from trainers.techniques.factored.updates import Result, Updates
+from trainers.techniques.factored.watch import Activity
+
+SAMPLE, MARK, COPY, EXTRACT = "sample", "mark", "copy", "extract"
+"""Phases besides training: S, M and C of FGNN's Table 5, and E."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epoch:
+    """What the executors of one epoch share.
+
+    Attributes:
+        number: the training epoch.
+        planned: position -> batch.
+        queue, updates: what they hand on.
+        changed: told of every change.
+        weights: returns what the last update left.
+    """
+
+    number: int
+    planned: dict[int, PlannedBatch]
+    queue: GlobalQueue
+    updates: Updates
+    changed: threading.Condition
+    weights: Callable[[], Weights]
+
+
+class Drawing:
+    """Draws and marks batches.
+
+    Args:
+        batching: of the run.
+        sampler: draws, or reads stored batches.
+        features: says which rows are cached.
+        parts: of a topology that is larger than the device; None where it is not.
+    """
+
+    def __init__(
+        self, batching: Batching, sampler: AnySampler, features: FeatureSource, parts: TopologyParts | None = None
+    ):
+        self.batching, self.sampler, self.features, self.parts = batching, sampler, features, parts
+
+    def __call__(self, activity: Activity, item: PlannedBatch, epoch: int) -> MiniBatch:
+        """Returns a batch without rows."""
+        with activity.at(SAMPLE, item.position):
+            batch = draw_batch(self.batching, self.sampler, item, epoch)
+            if self.parts is not None:
+                self.parts.load(batch.blocks)
+        with activity.at(MARK, item.position):
+            mark_batch(batch, self.features)
+        return batch
+
+
+class Ready(NamedTuple):
+    """A batch with its rows on the device, what was moved for it, and ids[n], the nodes of the rows."""
+
+    batch: MiniBatch
+    moved: Ledger
+    input_ids: Array
+
+
+class Training:
+    """Extracts the rows of batches and computes their gradients.
+
+    Args:
+        batching: of the run.
+        replica: computes, on its device.
+        features: where the device's rows come from.
+        remark: the marks of the samplers are those of another cache; rows are found anew.
+    """
+
+    def __init__(self, batching: Batching, replica: Replica, features: FeatureSource, *, remark: bool = False):
+        self.batching, self.replica, self.features, self.remark = batching, replica, features, remark
+        self._inputs = BufferPool(batching.queue_bytes // 2)
+
+    def extract(self, activity: Activity, batch: MiniBatch) -> Ready:
+        """Gathers a batch's rows on the device."""
+        with activity.at(EXTRACT, batch.position):
+            if self.remark:
+                batch.slots = None
+            input_ids = batch.input_ids  # of the host; the batch's own are sent to a device with memory of its own
+            batch, moved = extract_batch(self.batching, self.features, self.replica.device, self._inputs, batch)
+            if not self.replica.device.remote:
+                self.replica.device.adopt([batch.x], "inputs")
+            return Ready(batch, moved, input_ids)
+
+    def train(self, activity: Activity, epoch: Epoch, ready: Ready) -> None:
+        """Waits until the batch may be trained on, and hands its gradients to the main thread."""
+        batch = ready.batch
+        with activity.timeline.span(activity.name, SYNCHRONISE, batch.position):
+            behind = epoch.updates.wait_for_weights(batch.position)
+        with activity.at(TRAIN, batch.position):
+            self.replica.follow(epoch.weights())
+            done, gradients, norm_inputs = self.replica(batch)
+        epoch.updates.report(batch.position, Result(done, gradients, ready.input_ids, ready.moved, norm_inputs, behind))
+
+
+class Sampler:
+    """Draws batches into the queue, and trains when there is nothing left to draw.
+
+    Args:
+        activity: of its thread.
+        drawing: draws.
+        standby: trains in its place; None where it does not switch.
+        worthwhile: (batches that wait, running trainers) -> whether switching is worth its while.
+    """
+
+    def __init__(
+        self, activity: Activity, drawing: Drawing, standby: Training | None, worthwhile: Callable[[int, int], bool]
+    ):
+        self.activity, self.drawing, self.standby, self.worthwhile = activity, drawing, standby, worthwhile
+
+    def loops(self) -> Iterator[tuple[Activity, Callable[[Epoch], None]]]:
+        """Yields its thread."""
+        yield self.activity, self.run
+
+    def run(self, epoch: Epoch) -> None:
+        """Draws as long as a batch is left; then trains as long as that is worth its while."""
+        queue = epoch.queue
+        while (position := queue.next_task()) is not None:
+            batch = self.drawing(self.activity, epoch.planned[position], epoch.number)
+            num_bytes = batch_bytes(batch, 0)
+            while not self._admitted(queue, position, num_bytes):
+                # The queue is full and nobody trains: this device has to.
+                self._train(epoch, queue.take_now(self))
+            with self.activity.at(COPY, position):
+                queue.put(position, batch, num_bytes)
+            del batch
+        while self.standby is not None and (taken := queue.take_worthwhile(self, self.worthwhile)) is not None:
+            self._train(epoch, taken)
+            del taken
+
+    def _admitted(self, queue: GlobalQueue, position: int, num_bytes: int) -> bool:
+        with self.activity.timeline.span(self.activity.name, WAIT, position):
+            return queue.admit(position, num_bytes, may_switch=self.standby is not None)
+
+    def _train(self, epoch: Epoch, taken: tuple[int, Any, int] | None) -> None:
+        if taken is None:
+            return
+        assert self.standby is not None
+        ready, num_bytes = self.standby.extract(self.activity, taken[1]), taken[2]
+        del taken
+        self.standby.train(self.activity, epoch, ready)
+        del ready
+        epoch.queue.finished(self, num_bytes)
+
+
+class Trainer:
+    """Takes batches from the queue and trains on them, while the rows of the next are extracted.
+
+    Args:
+        activity, extracting: of its two threads.
+        training: extracts and trains.
+    """
+
+    def __init__(self, activity: Activity, extracting: Activity, training: Training):
+        self.activity, self.extracting, self.training = activity, extracting, training
+        self._ready: deque[Any] = deque()
+
+    def begin(self, epoch: Epoch) -> None:
+        """Takes batches from the epoch's queue from now on."""
+        self._ready.clear()  # an epoch that was ended early may have left some
+        epoch.queue.join(self)
+
+    def loops(self) -> Iterator[tuple[Activity, Callable[[Epoch], None]]]:
+        """Yields its threads."""
+        yield self.extracting, self.extract
+        yield self.activity, self.train
+
+    def extract(self, epoch: Epoch) -> None:
+        """Extracts the rows of batch after batch."""
+        taken = True
+        while taken is not None:
+            with self.extracting.timeline.span(self.extracting.name, WAIT, epoch.queue.handed):
+                taken = epoch.queue.take(self)
+            ready = None
+            if taken is not None:
+                ready = self.training.extract(self.extracting, taken[1]), taken[2]
+            with epoch.changed:
+                self._ready.append(ready)
+                epoch.changed.notify_all()
+            del ready
+
+    def train(self, epoch: Epoch) -> None:
+        """Trains on batch after batch."""
+        while True:
+            with self.activity.timeline.span(self.activity.name, WAIT, epoch.queue.handed), epoch.changed:
+                epoch.changed.wait_for(lambda: self._ready or epoch.queue.closed)
+                if epoch.queue.closed:
+                    raise Closed
+                taken = self._ready.popleft()
+            if taken is None:
+                return
+            ready, num_bytes = taken
+            del taken
+            self.training.train(self.activity, epoch, ready)
+            del ready
+            epoch.queue.finished(self, num_bytes)
+
+
+class TimeShared:
+    """Does everything for each of its batches on one device, one after the other.
+
+    Args:
+        activity: of its thread.
+        drawing: draws.
+        training: extracts and trains.
+    """
+
+    def __init__(self, activity: Activity, drawing: Drawing, training: Training):
+        self.activity, self.drawing, self.training = activity, drawing, training
+
+    def loops(self) -> Iterator[tuple[Activity, Callable[[Epoch], None]]]:
+        """Yields its thread."""
+        yield self.activity, self.run
+
+    def run(self, epoch: Epoch) -> None:
+        """Draws, extracts and trains as long as a batch is left."""
+        while (position := epoch.queue.next_task()) is not None:
+            batch = self.drawing(self.activity, epoch.planned[position], epoch.number)
+            self.training.train(self.activity, epoch, self.training.extract(self.activity, batch))
+            del batch

@@ -1,0 +1,257 @@
+"""A discrete-event simulation of factored training: which event comes next, and who does what then.
+
+The simulated executors follow the rules of the real ones (trainers/techniques/factored): batches are handed out in order on both sides; a
+trainer holds at most `DEPTH`, and who has the fewest, and took the fewest of the step group, takes the next; a batch of group g waits for
+update g - k; a sampler without work trains where the profit is above 0, or where the queue is full and nobody trains. What is not
+simulated: time that threads lose to one another on shared cores, and the handing over itself.
+
+Cost: about three events per batch, each O(trainers).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainers.techniques.factored.simulator.formula import profit
+from trainers.techniques.factored.simulator.workload import Workload
+
+DEPTH = 2
+"""Batches that a trainer holds: one in training, one in extraction."""
+
+
+@dataclass
+class Outcome:
+    """What a simulated epoch was like.
+
+    Attributes:
+        seconds: from its begin to its last update.
+        switched: batches that standby trainers trained on.
+        busy: seconds of all executors by stage.
+        spans: (executor, stage, position, begin, end) of every task.
+    """
+
+    seconds: float = 0.0
+    switched: int = 0
+    busy: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("sample", "extract", "train"), 0.0))
+    spans: list[tuple[str, str, int, float, float]] = field(default_factory=list)
+
+
+def simulate(workload: Workload, samplers: int, trainers: int, *, switching: bool = True) -> Outcome:
+    """Returns what an epoch is like.
+
+    Args:
+        workload: the epoch.
+        samplers, trainers: number of devices; without trainers `switching` has to be on.
+        switching: samplers may train.
+    """
+    assert samplers >= 1 and trainers >= 0 and (trainers or switching)
+    return _Run(workload, samplers, trainers, switching).run()
+
+
+def time_shared(workload: Workload, devices: int) -> float:
+    """Returns the seconds of an epoch whose devices each sample, extract and train in turn, with a standby trainer's cache."""
+    free, group, end, made = [0.0] * devices, 0.0, 0.0, 0.0
+    heapq.heapify(free)
+    for position in range(workload.batches):
+        if workload.group and position and position % workload.group == 0:
+            made, group = max(group, made) + workload.update, 0.0
+        ready = (
+            heapq.heappop(free) + workload.seconds("sample", position) + workload.seconds("standby_extract", position)
+        )
+        finished = max(ready, made) + workload.seconds("train", position)
+        heapq.heappush(free, finished)
+        group, end = max(group, finished), max(end, finished)
+    return end + workload.update
+
+
+class _Trainer:
+    """What a trainer has: batches in all, how many of the last step group, the one whose rows are extracted, those that are ready."""
+
+    def __init__(self, name: str):
+        self.name, self.held, self.took, self.extracting, self.training = name, 0, 0, False, False
+        self.ready: deque[int] = deque()
+
+
+class _Run:
+    def __init__(self, workload: Workload, samplers: int, trainers: int, switching: bool):
+        self.work, self.switching = workload, switching
+        self.now, self.outcome = 0.0, Outcome()
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        self.samplers = [f"sampler {i}" for i in range(samplers)]
+        self.trainers = [_Trainer(f"trainer {i}") for i in range(trainers)]
+        self.task = self.turn = self.handed = self.used = 0
+        self.blocked: dict[int, str] = {}  # position -> sampler that waits with it
+        self.busy_blocked: set[str] = set()  # samplers that wait with a batch and train meanwhile
+        self.items: set[int] = set()
+        self.seeking: list[str] = []  # samplers without work that may train
+        self.standing: list[tuple[str, int]] = []  # standby trainers that wait for an update
+        self.finished: set[int] = set()
+        self.taken, self.made, self.updating = 0, 0, False
+
+    def run(self) -> Outcome:
+        for name in self.samplers:
+            self._draw(name)
+        while self._events:
+            self.now, _, happen = heapq.heappop(self._events)
+            happen()
+            while self._settle():
+                pass
+        assert self.taken == self.work.batches, "every batch is trained on"
+        self.outcome.seconds = self.now
+        return self.outcome
+
+    def _after(self, seconds: float, happen: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (self.now + seconds, self._count, happen))
+
+    def _do(self, who: str, stage: str, position: int, happen: Callable[[], None]) -> None:
+        seconds = self.work.seconds(stage, position)
+        kind = stage.removeprefix("standby_")
+        self.outcome.busy[kind] += seconds
+        self.outcome.spans.append((who, kind, position, self.now, self.now + seconds))
+        self._after(seconds, happen)
+
+    # What executors do; `_settle` decides who may.
+
+    def _draw(self, sampler: str) -> None:
+        if self.task == self.work.batches:
+            if self.switching:
+                self.seeking.append(sampler)
+            return
+        position, self.task = self.task, self.task + 1
+
+        def drawn() -> None:
+            self.blocked[position] = sampler
+
+        self._do(sampler, "sample", position, drawn)
+
+    def _take(self) -> int:
+        position, self.handed = self.handed, self.handed + 1
+        self.items.discard(position)
+        return position
+
+    def _extract(self, trainer: _Trainer) -> None:
+        position = self._take()
+        if self.work.group and position % self.work.group == 0:
+            for each in self.trainers:
+                each.took = 0
+        trainer.held, trainer.took, trainer.extracting = trainer.held + 1, trainer.took + 1, True
+
+        def extracted() -> None:
+            trainer.extracting = False
+            trainer.ready.append(position)
+
+        self._do(trainer.name, "extract", position, extracted)
+
+    def _train(self, trainer: _Trainer) -> None:
+        position = trainer.ready.popleft()
+        trainer.training = True
+
+        def trained() -> None:
+            trainer.training, trainer.held = False, trainer.held - 1
+            self._finish(position)
+
+        self._do(trainer.name, "train", position, trained)
+
+    def _stand_in(self, sampler: str) -> None:
+        position = self._take()
+        self._do(sampler, "standby_extract", position, lambda: self.standing.append((sampler, position)))
+
+    def _train_standby(self, sampler: str, position: int) -> None:
+        self.outcome.switched += 1
+
+        def trained() -> None:
+            self._finish(position)
+            if sampler in self.busy_blocked:
+                self.busy_blocked.discard(sampler)
+            else:
+                self.seeking.append(sampler)
+
+        self._do(sampler, "train", position, trained)
+
+    def _finish(self, position: int) -> None:
+        self.used -= 1
+        self.finished.add(position)
+
+    # What may happen next.
+
+    def _settle(self) -> bool:
+        return self._collect() or self._admit() or self._hand_out() or self._begin_training() or self._relieve()
+
+    def _collect(self) -> bool:
+        """The main thread takes results in order; after the last one of a group it makes an update."""
+        if self.updating or self.taken not in self.finished:
+            return False
+        self.taken += 1
+        group = self.work.group
+        if self.taken == self.work.batches or (group and self.taken % group == 0):
+            self.updating = True
+
+            def updated() -> None:
+                self.updating, self.made = False, self.made + 1
+
+            self._after(self.work.update, updated)
+        return True
+
+    def _admit(self) -> bool:
+        sampler = self.blocked.get(self.turn)
+        full = self.work.queue and self.used >= self.work.queue
+        if sampler is None or full or sampler in self.busy_blocked:
+            return False
+        del self.blocked[self.turn]
+        self.items.add(self.turn)
+        self.used, self.turn = self.used + 1, self.turn + 1
+        self._draw(sampler)
+        return True
+
+    def _hand_out(self) -> bool:
+        if self.handed not in self.items:
+            return False
+        if self.trainers:
+            ranks = [
+                (each.held, each.took if self.work.group and self.handed % self.work.group else 0)
+                for each in self.trainers
+            ]
+            least = min(ranks)
+            if least[0] < DEPTH:
+                for trainer, rank in zip(self.trainers, ranks, strict=True):
+                    if rank == least and not trainer.extracting:
+                        self._extract(trainer)
+                        return True
+        if self.seeking:
+            work = self.work
+            gain = profit(len(self.items), len(self.trainers), work.trainer_seconds, work.standby_seconds)
+            if gain > 0:
+                self._stand_in(self.seeking.pop(0))
+                return True
+        return False
+
+    def _may_train(self, position: int) -> bool:
+        return not self.work.group or self.made >= position // self.work.group - self.work.staleness
+
+    def _begin_training(self) -> bool:
+        for trainer in self.trainers:
+            if trainer.ready and not trainer.training and self._may_train(trainer.ready[0]):
+                self._train(trainer)
+                return True
+        for entry in self.standing:
+            if self._may_train(entry[1]):
+                self.standing.remove(entry)
+                self._train_standby(*entry)
+                return True
+        return False
+
+    def _relieve(self) -> bool:
+        """The queue is full and there is no trainer: a sampler that waits with a batch trains."""
+        if self.trainers or not self.switching or self.handed not in self.items:
+            return False
+        sampler = next((each for each in self.blocked.values() if each not in self.busy_blocked), None)
+        if sampler is None:
+            return False
+        self.busy_blocked.add(sampler)
+        self._stand_in(sampler)
+        return True

@@ -1,0 +1,110 @@
+"""Gradients on their way to the update, and updates on their way back to the replicas.
+
+A replica begins a batch of step group g when at least g - k updates of the epoch are made, where k is the bound on staleness: with
+k = 0 it sees the weights that one model would have, with more its gradient may lack the last k updates and never more. The main thread
+takes gradients in the order of batches, whoever computed them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from kernels.types import Array
+from trainers.batches.queue import Closed
+from trainers.loop.executor import Done
+from trainers.record.ledger import Ledger
+from trainers.techniques.factored.watch import Watch
+
+
+class Result(NamedTuple):
+    """What a replica made of a batch.
+
+    Attributes:
+        done: of the batch.
+        gradients: one tensor per parameter, None where the batch did not reach it.
+        input_ids: ids[n], the nodes whose rows it read.
+        moved: what its preparation moved and counted.
+        norm_inputs: the input rows of each batch normalisation, in the order of the model's modules.
+        behind: updates that the weights lacked.
+    """
+
+    done: Done
+    gradients: list[Tensor | None]
+    input_ids: Array
+    moved: Ledger
+    norm_inputs: Sequence[Tensor]
+    behind: int
+
+
+class Updates:
+    """Results and updates of one epoch.
+
+    Args:
+        made: updates of the epoch that are made already.
+        group: batches per update.
+        staleness: k.
+        changed: told of every change; the epoch's.
+        watch: looks at the executors while the main thread waits.
+    """
+
+    def __init__(self, made: int, group: int, staleness: int, changed: threading.Condition, watch: Watch):
+        self.made, self.group, self.staleness, self._changed, self._watch = made, group, staleness, changed, watch
+        self._results: dict[int, Result] = {}
+        self._error: BaseException | None = None
+        self._closed = False
+
+    def wait_for_weights(self, position: int) -> int:
+        """Waits until a batch may be trained on; returns how many updates the weights lack.
+
+        Raises:
+            Closed: the epoch has ended.
+        """
+        group = position // self.group
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self.made >= group - self.staleness)
+            if self._closed:
+                raise Closed
+            return group - self.made
+
+    def report(self, position: int, result: Result) -> None:
+        """Hands the result of a batch to the main thread."""
+        with self._changed:
+            self._results[position] = result
+            self._changed.notify_all()
+
+    def take(self, position: int) -> Result:
+        """Waits for the result of a batch.
+
+        Raises:
+            ExecutorFault: an executor is at fault.
+            BaseException: what ended an executor.
+        """
+        with self._changed:
+            while position not in self._results:
+                if self._error is not None:
+                    raise self._error
+                self._watch.check()
+                self._changed.wait(self._watch.tick)
+            return self._results.pop(position)
+
+    def update_made(self) -> None:
+        """The main thread has made an update."""
+        with self._changed:
+            self.made += 1
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Tells the main thread what an executor failed with."""
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Tells everybody who waits that the epoch has ended."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

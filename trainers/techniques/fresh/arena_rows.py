@@ -1,0 +1,116 @@
+"""Feature rows that lie in the arena of the history, in front of any other source (FreshGNN, section 4.2).
+
+The right half of the arena holds the hottest rows. Embeddings displace them from the coldest on, and a displaced row comes from the source
+below, as one that was never there. So where a row is can change with every update of the history, and is looked up when the batch's rows
+are gathered, after the update before it; nothing is marked ahead.
+
+A row from the arena is a copy on the device: booked as d2d, in the bytes that it has there, those of the type that is computed in. Rows of
+the source below are gathered to space of their own and put between them, one more copy of a row; where the arena has none of a batch's
+rows, the source below writes them itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernels.history.arena import History
+from kernels.rows.move_rows import place_rows
+from trainers.devices.protocol import Device, kernel_array
+from trainers.record.ledger import Ledger
+from trainers.rows.source import COUNTS, D2D, FeatureSource, FindsRows
+
+HITS = "hits_arena"
+"""Name of the ledger's count of rows that the arena gave."""
+
+
+@dataclass(kw_only=True)
+class Rest:
+    """The rows of a batch that the arena has not, as a batch of its own for the source below.
+
+    Attributes:
+        key: of the mini-batch.
+        input_ids: ids[m], their nodes; origin: i32[m], their places before the batch was pruned, or None.
+        slots, staged: None, and what the source below staged for them.
+    """
+
+    key: Any
+    input_ids: Any
+    origin: Any
+    slots: None = None
+    staged: Any = None
+
+
+class ArenaRows:
+    """Rows of the arena, and those of another source for all other nodes.
+
+    Args:
+        below: has every row; where it is collective it is asked for every batch, for no row as well.
+        history: the arena; its feature rows were filled. None for no arena: then every row comes from below.
+        device: holds the arena, the ids of a batch, and its inputs.
+        stages: the source below reads by the places that inputs had before the batch was pruned.
+        threads: of the copies.
+    """
+
+    def __init__(
+        self, below: FeatureSource, history: History | None, device: Device, stages: bool = False, threads: int = 1
+    ):
+        self.below, self.history, self.device, self.stages, self.threads = below, history, device, stages, threads
+        self.width, self.dtype, self.row_bytes = below.width, below.dtype, below.row_bytes
+
+    def gather(self, key: Any, input_ids: Any, origin: Any, out: torch.Tensor, ledger: Ledger) -> None:
+        """Writes row i of out: float[n, F] from input_ids[i], and books the bytes and the arena's hits.
+
+        Args:
+            key: of the mini-batch.
+            input_ids: ids[n], where the device computes.
+            origin: i32[n], their places before the batch was pruned.
+            out: of the type that is computed in.
+            ledger: gets what was moved.
+
+        Raises:
+            InputError: a read failed, or what was read does not match its digest.
+        """
+        if self.history is None:
+            self._from_below(Rest(key=key, input_ids=input_ids, origin=origin), out, ledger)
+            return
+        places = self.history.lookup_features(input_ids)
+        hits, missing = self._parted(places, ledger)
+        ledger.count(HITS, 0, len(hits))
+        if len(hits):
+            place_rows(self.history.features, places[hits], kernel_array(out), hits, self.threads)
+            num_bytes = len(hits) * self.width * self.history.dtype.itemsize
+            ledger.move(D2D, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+        if len(missing) or self.below.collective:
+            rest = Rest(key=key, input_ids=input_ids[missing], origin=origin[missing])
+            others = torch.empty((len(missing), self.width), dtype=out.dtype, device=out.device) if len(hits) else out
+            self._from_below(rest, others, ledger)
+            if len(hits):
+                place_rows(kernel_array(others), None, kernel_array(out), missing, self.threads)
+
+    def _parted(self, places: Any, ledger: Ledger) -> tuple[Any, Any]:
+        """Returns i64[h], i64[m]: the rows that the arena has, and the others; a device tells how many there are."""
+        if not self.device.remote:
+            return np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
+        absent = places < 0
+        num_hits = len(places) - int(self.device.fetch(absent.sum(), COUNTS, ledger))
+        order = torch.sort(absent, stable=True).indices
+        return order[:num_hits], order[num_hits:]
+
+    def _from_below(self, rest: Rest, out: torch.Tensor, ledger: Ledger) -> None:
+        if self.device.remote:
+            if isinstance(self.below, FindsRows) and self.below.finds_on(self.device):
+                self.below.gather_found(rest.input_ids, out, ledger, self.device)
+                return
+            rest.input_ids = self.device.fetch(rest.input_ids, COUNTS, ledger).numpy()
+            if self.stages:
+                rest.origin = self.device.fetch(rest.origin, COUNTS, ledger).numpy()
+        rest.staged = self.below.stage(rest)
+        try:
+            self.below.gather(rest, out, ledger)
+        finally:
+            if rest.staged is not None:
+                rest.staged.release()

@@ -1,0 +1,199 @@
+"""Mini-batches that the history of embeddings makes smaller: sampled ahead, pruned and gathered behind the update (FreshGNN, section 5).
+
+    sampler 0..k    blocks and weights of later batches, drawn or read from stored samples
+    pruner          lookup, pruning, transposes, then the rows of the inputs that are left; begins when its batch is asked for
+
+On a device with memory of its own, sampled blocks are sent, and all that follows is done there: lookup, pruning, transposes, and finding
+the rows that the arena has. The sizes of what is left come back, and the ids of rows that the device does not find by itself.
+
+What a batch may leave out depends on the update before it, so only sampling runs ahead of the step. The optimiser step that a batch belongs
+to decides what it finds: all batches of a step group look up before the group's one update, since the history changes nowhere else.
+
+Memory: half of the queue's bound for sampled blocks, half for the batch that is trained on; as online besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from kernels.history.csr2 import prune
+from kernels.history.csr2_cuda import SIZE_BYTES
+from kernels.rows.aligned import BufferPool
+from kernels.sampling.epoch_plan import PlannedBatch
+from kernels.sampling.own_sampling import AnySampler
+from kernels.types import BatchKey, Block
+from trainers.batches.batch import (
+    MiniBatch,
+    attach_weights,
+    batch_bytes,
+    block_bytes,
+    count_inputs,
+    planned_batch,
+    tensors_of,
+)
+from trainers.batches.flow import Task, Work
+from trainers.batches.send import LABELS, send_blocks
+from trainers.batches.source import Batching
+from trainers.devices.malloc import input_space
+from trainers.record.ledger import Ledger, Line
+from trainers.rows.packed import PackedRows
+from trainers.techniques.fresh.arena_rows import ArenaRows
+
+SAMPLER, PRUNER = "sampler", "pruner"
+SIZES = Line("d2h", "ids")
+
+
+class Lookup(Protocol):
+    """What pruning asks of the history."""
+
+    def slots(self, blocks: Sequence[Block], step: int) -> list[Any]:
+        """Returns i32[num_src] for each of blocks[1:]: where the history has the row of each source, negative where it has none.
+
+        Args:
+            blocks: of a mini-batch, on the device that computes.
+            step: the optimiser step of the run that the batch belongs to.
+        """
+        ...
+
+
+class Kept(NamedTuple):
+    """What is kept for the batches of a part: where their rows come from, and what need not be computed."""
+
+    features: ArenaRows
+    history: Lookup
+
+
+@dataclass(kw_only=True)
+class PruneCounts:
+    """What pruning left out of a batch, by layer.
+
+    Attributes:
+        hits: rows of each layer's input that come from the history; the features' layer has none.
+        nodes, edges: sources and edges of each block that are gone.
+    """
+
+    hits: list[int]
+    nodes: list[int]
+    edges: list[int]
+
+    def book(self, ledger: Ledger) -> None:
+        """Adds the counts to a ledger."""
+        for name, numbers in (("history_hits", self.hits), ("pruned_nodes", self.nodes), ("pruned_edges", self.edges)):
+            for layer, number in enumerate(numbers):
+                if name != "history_hits" or layer:
+                    ledger.count(name, layer, number)
+
+
+class PrunedSource:
+    """Samples ahead on threads; prunes and gathers a batch when it is asked for.
+
+    Args:
+        batching: of the run.
+        kept: what is kept for each part of the plan's batches; None for the parts of other ranks, whose batches are not yielded. One
+            where there are no parts.
+        samplers: what draws the batches on each thread; stored samples stand here as well.
+        packed: loads rows from disk for the features, None where they come from a table; its files are closed at the end of an epoch.
+    """
+
+    def __init__(
+        self,
+        batching: Batching,
+        kept: Sequence[Kept | None],
+        samplers: Sequence[AnySampler],
+        packed: PackedRows | None = None,
+    ):
+        self.batching, self.kept, self.samplers, self.packed = batching, list(kept), list(samplers), packed
+        self._inputs = BufferPool(batching.queue_bytes // 2)
+
+    def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
+        """Yields the batches of a training epoch in step order, from a position on.
+
+        The next one is pruned when it is asked for; until then the history may be updated. A batch's bytes are released then.
+        """
+        batching = self.batching
+        planned = [item for item in batching.plan.batches(epoch, start_position) if self._part(item.key) is not None]
+        # A flow wants successive positions; the batch has its own.
+        local = [item._replace(position=place) for place, item in enumerate(planned)]
+        # The flow ends before the files close: its threads read them.
+        files = nullcontext() if self.packed is None else closing(self.packed)
+        with files, closing(batching.flow(local, self._tasks(planned, epoch))) as prepared:
+            for _, ((batch, moved),) in prepared:
+                batching.ledger.merge(moved)
+                yield batch
+                del batch, moved
+
+    def _part(self, key: BatchKey) -> Kept | None:
+        return self.kept[key.step % len(self.kept)]
+
+    def _of(self, key: BatchKey) -> Kept:
+        found = self._part(key)
+        assert found is not None, "the batches of other ranks were left out"
+        return found
+
+    def _tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
+        return [
+            Task(
+                name=SAMPLER,
+                lanes=len(self.samplers),
+                prepare=Work("sample", lambda lane, item, _: self._sampled(self.samplers[lane], item)),
+                num_bytes=lambda item, blocks: block_bytes(blocks),
+            ),
+            Task(
+                name=PRUNER,
+                after=(SAMPLER,),
+                ahead=0,
+                prepare=Work("prune", lambda lane, item, blocks: self._pruned(planned[item.position], blocks, epoch)),
+                num_bytes=lambda item, made: self._num_bytes(made[0]),
+                work=Work("gather", lambda lane, item, made: self._gathered(*made)),
+            ),
+        ]
+
+    def _num_bytes(self, batch: MiniBatch) -> int:
+        staged = 0 if self.packed is None else self.packed.some_bytes(len(batch.input_ids))
+        return staged + batch_bytes(batch, self._of(batch.key).features.width, self.batching.dtype)
+
+    def _sampled(self, sampler: AnySampler, item: PlannedBatch) -> tuple[Block, ...]:
+        batching = self.batching
+        # Weights are those of the sampled block; transposes are of what pruning leaves.
+        blocks = sampler.sample(item.key, item.seeds, transpose="none")
+        attach_weights(blocks, batching.topology, batching.edge_weight)
+        return blocks
+
+    def _pruned(self, item: PlannedBatch, blocks: tuple[Block, ...], epoch: int) -> tuple[MiniBatch, Ledger]:
+        plan, device, moved = self.batching.plan, self.batching.device, Ledger()
+        with device.preparing():
+            there = send_blocks(blocks, device, moved)
+            slots = self._of(item.key).history.slots(
+                there, epoch * plan.steps_per_epoch + item.position // plan.batches_per_step
+            )
+            pruned = prune(there, slots, self.batching.transpose)
+        if device.remote:
+            sizes = SIZE_BYTES * len(blocks)
+            moved.move(SIZES, requests=1, asked_bytes=sizes, moved_bytes=sizes)
+        _counts(blocks, pruned.blocks).book(moved)
+        return planned_batch(item, epoch, self.batching.labels, pruned.blocks, origin=pruned.origin), moved
+
+    def _gathered(self, batch: MiniBatch, moved: Ledger) -> tuple[MiniBatch, Ledger]:
+        device, rows, features = self.batching.device, len(batch.input_ids), self._of(batch.key).features
+        with device.preparing():
+            batch.x = input_space(device, self._inputs, rows, features.width, self.batching.dtype)
+            features.gather(batch.key, batch.input_ids, batch.origin, batch.x, moved)
+            edges = [len(block.indices) for block in batch.blocks]
+            count_inputs(len(batch.seeds), [block.num_src for block in batch.blocks], edges, moved)
+            if device.remote:
+                (batch.labels,) = device.send([batch.labels.astype(np.int64)], LABELS, moved)
+                device.hand_over(tensors_of(batch))
+        return batch, moved
+
+
+def _counts(before: Sequence[Block], after: Sequence[Block]) -> PruneCounts:
+    return PruneCounts(
+        hits=[0 if block.splice is None else len(block.splice.hist_pos) for block in after],
+        nodes=[old.num_src - new.num_src for old, new in zip(before, after, strict=True)],
+        edges=[old.num_edges - len(new.indices) for old, new in zip(before, after, strict=True)],
+    )

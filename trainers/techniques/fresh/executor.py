@@ -1,0 +1,165 @@
+"""The technique `fresh`: stable and young embeddings of earlier steps take the place of computed ones (FreshGNN, Algorithm 1).
+
+    lookup    which nodes of layers 1..L-1 the history holds, for the step that asks       ->  slots
+    prune     what they make unnecessary leaves the batch (batches.py)                      ->  fewer inputs, by the factor of a subtree
+    train     forward with their rows spliced between the layers, backward                  ->  a gradient in every row
+    update    rows of the smallest gradients enter, those of the largest leave              ->  the next step's history
+
+The history is bounded by an age (`t_stale`), by the gradients (`p_grad`) and by the bytes of its arena, which it shares with the hottest
+feature rows (kernels/history/arena.py). With p_grad = 0 or t_stale = 0 it stays empty, and losses are bit-equal to `minibatch`; with
+p_grad = 1 and t_stale = "forever" it is that of GAS and VR-GCN, whose rows drift away.
+
+A row is kept as the layer leaves it before its dropout; the step that reads it draws its own mask. So what is kept carries no mask of an
+earlier step, and the probe compares embeddings and not masks.
+
+Known limits: a layer that goes on behind its dropout (`pinsage`) is kept with the mask of the step that computed it. The statistics of
+norm = "batch" are those of the rows that are computed. Weights depend on the size of the arena. A model of one layer has nothing to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from torch import Tensor
+
+from kernels.errors import InputError
+from trainers.batches.stored import planned_counts
+from trainers.loop.executor import BatchGradient, Done, Run
+from trainers.models.own import require_layers
+from trainers.models.precision import kept_dtype
+from trainers.record.checks import INPUTS, TIER_ROWS, TO_DEVICE, count_name, ledger_numbers
+from trainers.record.timeline import STEP
+from trainers.rows.linked import LinkedSource
+from trainers.rows.packed import PackedRows
+from trainers.rows.source import FeatureSource
+from trainers.techniques.disk import open_packed
+from trainers.techniques.fresh.arena_rows import HITS, ArenaRows
+from trainers.techniques.fresh.batches import Kept, PrunedSource
+from trainers.techniques.fresh.history import BatchCounts, SteppedHistory, TableFill, epoch_numbers
+from trainers.techniques.fresh.probe import Probe
+from trainers.techniques.fresh.settings import FreshSettings
+from trainers.techniques.minibatch import drawing_samplers, open_stored, stored_samplers
+
+
+def open_executor(run: Run) -> FreshExecutor:
+    """Returns what trains the run's model on pruned batches.
+
+    Raises:
+        InputError: the model is one module, hotness counts no layers, stored batches or packed rows are asked for and missing, or the
+            arena does not fit.
+    """
+    require_layers(run.model, run.semantic.train.trainer)
+    settings = settings_of(run)
+    fill = TableFill(run.features.stored, run.graph.topology.num_nodes, run.semantic.train.threads)
+    counts = BatchCounts(per_step=run.plan.batches_per_step, presampled=run.plan.num_batches)
+    history = SteppedHistory(run, settings, fill, counts)
+    stored = run.execution.samples == "stored"
+    samplers = stored_samplers(run) if stored else drawing_samplers(run)
+    packed = _packed(run) if settings.rows == "packed" else None
+    rows: FeatureSource = run.features.source if packed is None else packed
+    link = run.features.device.link("h2d")
+    if packed is not None and link is not None:
+        rows = LinkedSource(packed, link)
+    device = run.features.device
+    arena = history.arena if settings.features else None
+    found = ArenaRows(rows, arena, device, stages=packed is not None, threads=run.semantic.train.threads)
+    probe = Probe(run, history.arena, settings.probe) if settings.probe else None
+    return FreshExecutor(run, PrunedSource(run.batching, [Kept(found, history)], samplers, packed), history, probe)
+
+
+def _packed(run: Run) -> PackedRows:
+    """Returns the run's packed rows.
+
+    Raises:
+        InputError: the batches are sampled, or nothing is packed.
+    """
+    if run.execution.samples != "stored":
+        problem = f'rows = "packed", but samples = "{run.execution.samples}": rows are packed for stored batches'
+        raise InputError(
+            problem, 'add samples = "stored" to the train table, and tables [samples], [memory] and [cache_plan]'
+        )
+    return open_packed(run, run.batching.queue_bytes // 2)
+
+
+def settings_of(run: Run) -> FreshSettings:
+    """Returns the settings of a run."""
+    return run.semantic.train.settings or FreshSettings()
+
+
+class FreshExecutor:
+    """Trains on pruned batches, one after the other, and updates the history after each optimiser step.
+
+    Args:
+        run: the run.
+        source: supplies the mini-batches.
+        history: what they leave out.
+        probe: compares cached embeddings with authentic ones, or None.
+    """
+
+    def __init__(self, run: Run, source: PrunedSource, history: SteppedHistory, probe: Probe | None = None):
+        self.run, self.source, self.history, self.probe = run, source, history, probe
+        self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
+
+    def steps(self, epoch: int, start: int) -> Iterator[Done]:
+        """Yields one `Done` per mini-batch; the history is updated before the last one of an optimiser step is told."""
+        plan = self.run.plan
+        for batch in self.source.batches(epoch, start):
+            step = epoch * plan.steps_per_epoch + batch.position // plan.batches_per_step
+            with self.run.timeline.span(STEP, "train", batch.position):
+                self.history.book(batch, self.run.ledger)
+                done = self.gradient(batch, self.history)
+            with self.run.timeline.span(STEP, "history", batch.position):
+                self.history.collect(self.history.keeps(step))
+                if done.last:
+                    # Before the loop's update: a checkpoint that is written after it must hold what the next batch will see.
+                    self.history.update(step, self.run.ledger)
+            # The batch's bytes are released when the source is asked for the next one, so no reference may outlive this line.
+            del batch
+            yield done
+
+    def epoch_numbers(self, epoch: int) -> dict[str, float | int]:
+        """Returns what an epoch's row of metrics says of the history.
+
+        Args:
+            epoch: of training, from 0; it has just ended.
+        """
+        numbers = epoch_numbers(self.history.held(epoch), ledger_numbers(self.run.ledger.rows()))
+        return numbers | (self.probe(epoch) if self.probe else {})
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Returns the history's index and rows."""
+        return self.history.state()
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on with the history of the run that was stopped."""
+        self.history.restore(state)
+
+
+def predicted(run: Run, epochs: int) -> dict[str, int]:
+    """Returns numbers that the run's ledger has after so many epochs (trainers/record/checks.py).
+
+    What is pruned is only known when a step has looked up. So planned is what holds whatever was pruned: inputs and edges that are left
+    and those that are gone are together those of the stored batches, and every row that is left came once, from the arena or from below.
+
+    Args:
+        run: the run; its ledger is complete.
+        epochs: number of training epochs.
+    """
+    stored = run.execution.samples == "stored"
+    planned = planned_counts(run.plan, epochs, open_stored(run).samples if stored else None)
+    counted = ledger_numbers(run.ledger.rows())
+    for layer in range(run.semantic.train.layers):
+        for left, gone in (("inputs", "pruned_nodes"), ("edges", "pruned_edges")):
+            name = count_name(left, layer)
+            if name in planned:
+                planned[name] -= counted.get(count_name(gone, layer), 0)
+    hits = counted.get(count_name(HITS, 0), 0)
+    rows = planned.get(INPUTS, counted.get(INPUTS, 0)) - counted.get(count_name("without_features", 0), 0)
+    arena_row = run.features.stored.width * np.dtype(kept_dtype(run.semantic.train.dtype)).itemsize
+    planned[TO_DEVICE] = (rows - hits) * run.features.stored.row_bytes + hits * arena_row
+    tiered = (
+        run.features.record or settings_of(run).rows == "packed"
+    )  # what is below the arena counts its rows by tier, too
+    planned[TIER_ROWS] = rows if tiered else hits
+    return planned

@@ -1,0 +1,333 @@
+"""The history of embeddings as the steps of a training see it: what they look up, splice in and hand over (FreshGNN, Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from assets.hotness.read import Hotness, open_hotness
+from assets.sizes import parse_size
+from assets.storage.read_verified import read_rows
+from assets.storage.require import require
+from assets.storage.table import FeatureTable
+from kernels.cuda.device import device_of
+from kernels.history.admit import LayerRows
+from kernels.history.admit_cuda import DONE_BYTES
+from kernels.history.arena import FOREVER, FeatureSide, History
+from kernels.history.row_norms import row_norms
+from kernels.rows.gather import gather
+from kernels.types import Array, Block
+from trainers.batches.batch import MiniBatch
+from trainers.devices.protocol import CACHE, Device, kernel_array
+from trainers.loop.executor import Run
+from trainers.models.ops import splice
+from trainers.models.precision import kept_dtype
+from trainers.record.checks import INPUTS, count_name
+from trainers.record.ledger import Ledger, Line
+from trainers.rows.source import fill_rows
+from trainers.techniques.fresh.arena_rows import HITS
+from trainers.techniques.fresh.ranking import Counted, Share, Stay, share_arena
+from trainers.techniques.fresh.settings import FreshSettings
+
+SENT, DONE = Line("h2d", "ids"), Line("d2h", "ids")
+TO_HOST, TO_DEVICE = Line("d2h", "checkpoint"), Line("h2d", "checkpoint")
+FILLED_ROWS = 1 << 16
+"""Feature rows that are converted at a time while the arena is filled."""
+PLAIN = (INPUTS, count_name("pruned_nodes", 0), count_name(HITS, 0))
+"""Numbers of the ledger that say how many rows were not loaded."""
+
+
+class ArenaFill(Protocol):
+    """The feature rows that an arena may hold.
+
+    Attributes:
+        allowed: bool[N], the nodes whose rows it may hold.
+        num_bytes: of which the key `arena` is a share.
+        width: columns of a row.
+    """
+
+    allowed: Array
+    num_bytes: int
+    width: int
+
+    def pieces(self, node_ids: Array, dtype: str) -> Iterator[tuple[int, Array | Tensor]]:
+        """Yields the rows of nodes, converted, in pieces, each with the place of its first."""
+        ...
+
+
+class TableFill:
+    """The rows of a table, read in one verified pass.
+
+    Args:
+        table: has them.
+        num_nodes: N.
+        threads: of the conversion.
+    """
+
+    def __init__(self, table: FeatureTable, num_nodes: int, threads: int):
+        self.table, self.threads = table, threads
+        self.allowed = table.rows_of(np.arange(num_nodes)) >= 0
+        self.num_bytes, self.width = table.num_bytes, table.width
+
+    def pieces(self, node_ids: Array, dtype: str) -> Iterator[tuple[int, Array]]:
+        """Yields the rows of nodes; see `ArenaFill`."""
+        if not len(node_ids):
+            return
+        read = np.empty((len(node_ids), self.width), self.table.dtype)
+        read_rows(self.table, [(self.table.rows_of(node_ids), read)])
+        for first in range(0, len(node_ids), FILLED_ROWS):
+            last = min(first + FILLED_ROWS, len(node_ids))
+            rows = np.empty((last - first, self.width), dtype)
+            gather(read, np.arange(first, last), rows, threads=self.threads)
+            yield first, rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchCounts:
+    """The batches that a history sees.
+
+    Attributes:
+        per_step: batches per optimiser step.
+        presampled: batches of one presampled epoch, by which hotness is counted.
+    """
+
+    per_step: int
+    presampled: int
+
+
+class SteppedHistory:
+    """The history as the steps of a run see it: what they look up, splice in and hand over.
+
+    Args:
+        run: the run.
+        settings: its settings.
+        fill: the feature rows that the arena may hold, and of what it is a share.
+        counts: the batches that it sees.
+
+    Attributes:
+        arena: the kernels' history.
+        first_step, t_stale: the first optimiser step whose rows are kept, and their oldest age; None for no bound.
+
+    Raises:
+        InputError: hotness is of another graph or counts no layers, or the arena does not fit.
+    """
+
+    def __init__(self, run: Run, settings: FreshSettings, fill: ArenaFill, counts: BatchCounts):
+        self.run, self.settings, self.fill, self.counts = run, settings, fill, counts
+        per_epoch, train = run.plan.steps_per_epoch, run.semantic.train
+        self.t_stale, self.first_step = settings.stale_steps(per_epoch), settings.first_step(per_epoch)
+        self.dtype = kept_dtype(train.dtype)
+        hotness, num_nodes = run.inputs["hotness"], run.graph.topology.num_nodes
+        shape = {"layer_inputs": {"shape": (train.layers, num_nodes)}}
+        require(hotness, {"inputs": {"graph": run.inputs["graph"]}, "arrays": shape})
+        device = run.features.device
+        side, size = None, parse_size(settings.arena, fill.num_bytes) // 8 * 8
+        if settings.features:
+            order = np.asarray(open_hotness(hotness).order)
+            side = FeatureSide(order[fill.allowed[order]], fill.width)
+        share = self._share(open_hotness(hotness), size) if settings.ranked else None
+        self._score: Any = None if share is None else share.score
+        self.memory = _allocate(device, size)
+        self.arena = History(
+            memory=kernel_array(self.memory),
+            num_layers=train.layers - 1,
+            num_nodes=num_nodes,
+            width=train.hidden,
+            dtype=self.dtype,
+            t_stale=FOREVER if self.t_stale is None else self.t_stale,
+            p_grad=str(settings.p_grad),
+            features=side,
+            max_slots=None if share is None else share.max_slots,
+            least=0.0 if share is None else share.least,
+            reuse=settings.ranked,
+            threads=train.threads,
+            device=device_of(self.memory) if device.remote else None,
+        )
+        if device.remote:
+            self.book_index(device.traffic)
+            if share is not None:
+                (self._score,) = device.send([share.score], SENT, device.traffic)
+        self._fill()
+        self._rows: list[LayerRows] = []
+        self._between: list[tuple[int, Block, Tensor]] = []
+
+    def _share(self, hotness: Hotness, size: int) -> Share:
+        """Returns how embeddings and feature rows share the arena."""
+        run, layers = self.run, self.run.semantic.train.layers - 1
+        assert hotness.layer_inputs is not None and hotness.layer_visits is not None
+        # A policy that counts nothing by node ranks the features; how often they are asked for is then taken from their embeddings.
+        visits = np.asarray(hotness.layer_visits[0] if hotness.visits is None else hotness.visits).astype(np.float64)
+        itemsize = np.dtype(self.dtype).itemsize
+        visits[~self.fill.allowed] = 0
+        rounds = run.inputs["hotness"].config["hotness"]["rounds"]
+        counted = Counted(
+            num_batches=rounds * self.counts.presampled,
+            visits=visits,
+            layer_visits=np.asarray(hotness.layer_visits[:layers]),
+            layer_inputs=np.asarray(hotness.layer_inputs[:layers]),
+        )
+        stay = Stay(
+            p_grad=self.settings.p_grad,
+            batches=None if self.t_stale is None else self.t_stale * self.counts.per_step,
+        )
+        return share_arena(counted, stay, run.semantic.train.hidden * itemsize, self.fill.width * itemsize, size)
+
+    def _fill(self) -> None:
+        """Writes the feature rows of the arena."""
+        for first, rows in self.fill.pieces(self.arena.feature_ids, self.dtype):
+            filled = self.arena.features[first : first + len(rows)]
+            if self.run.features.device.remote:
+                fill_rows(filled, np.asarray(rows), self.run.features.device)
+            else:
+                filled[:] = rows
+
+    def book_index(self, ledger: Ledger) -> None:
+        """Books what goes to a device to make the arena's index: slots of nodes, owners and ages of slots, places of features."""
+        index, layers = self.arena.index, self.arena.num_layers
+        num_bytes = 4 * layers * index.num_nodes + 16 * self.arena.num_slots
+        num_bytes += 4 * index.num_nodes * (len(self.arena.feature_ids) > 0)
+        ledger.move(SENT, requests=4, asked_bytes=num_bytes, moved_bytes=num_bytes)
+
+    def held(self, epoch: int) -> dict[str, float]:
+        """Returns rows and bytes of embeddings, and bytes of feature rows, that it holds at the end of a training epoch, from 0."""
+        arena, device = self.arena, self.run.features.device
+        embeddings, features = arena.held((epoch + 1) * self.run.plan.steps_per_epoch)
+        if device.remote:
+            num_bytes = arena.index.owner.nbytes + arena.index.born.nbytes
+            device.traffic.move(DONE, requests=2, asked_bytes=num_bytes, moved_bytes=num_bytes)
+        return {
+            "history_rows": embeddings,
+            "history_bytes": embeddings * arena.width * arena.dtype.itemsize,
+            "arena_feature_bytes": features * self.fill.width * arena.dtype.itemsize,
+        }
+
+    def state(self) -> dict[str, Tensor]:
+        """Returns index and rows, on the host."""
+        state, device = self.arena.state(), self.run.features.device
+        if device.remote:
+            num_bytes = sum(array.nbytes for name, array in state.items() if name != "ring")
+            device.traffic.move(TO_HOST, requests=3, asked_bytes=num_bytes, moved_bytes=num_bytes)
+        return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in state.items()}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on with what `state` returned."""
+        device, arena = self.run.features.device, self.arena
+        arena.restore({name: device.fetch(tensor, TO_HOST, device.traffic).numpy() for name, tensor in state.items()})
+        if device.remote:
+            self.book_index(device.traffic)
+            num_bytes = state["rows"].numel() * arena.dtype.itemsize
+            device.traffic.move(TO_DEVICE, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+
+    def slots(self, blocks: Sequence[Block], step: int) -> list[Any]:
+        """Returns i32[num_src] for each of blocks[1:], where the arena has the row of each source; see `Lookup`.
+
+        A head that reads all layers needs the seeds' rows of each. So their rows above the first hidden layer are computed; else those
+        below would be gone. Seeds are the first sources of every sampled block.
+        """
+        found = [self.arena.lookup(layer, blocks[layer].src_ids, step) for layer in range(1, len(blocks))]
+        if self.run.model.jumps:
+            for slots in found[1:]:
+                slots[: blocks[-1].num_dst] = -1
+        return found
+
+    def keeps(self, step: int) -> bool:
+        """Whether rows of an optimiser step may be kept."""
+        return self.t_stale != 0 and self.settings.p_grad > 0 and step >= self.first_step
+
+    def __call__(self, layer: int, block: Block, h: Tensor) -> Tensor:
+        """Puts cached rows between computed ones, and remembers all of them until their gradients are there."""
+        if block.splice is not None:
+            slots = block.splice.hist_slot
+            cached = torch.as_tensor(self.arena.embeddings[slots.long() if isinstance(slots, Tensor) else slots])
+            h = splice(h, cached, block.splice)
+        h.retain_grad()
+        self._between.append((layer, block, h))
+        return h
+
+    def collect(self, keep: bool) -> None:
+        """Takes rows and gradients of a batch whose backward pass is done; without `keep` they are dropped."""
+        for layer, block, h in self._between if keep else ():
+            assert h.grad is not None, "every row is read by a layer that a seed reads"
+            ids = block.src_ids
+            rows = LayerRows(
+                layer=layer,
+                ids=ids,
+                rows=self._kept(h.detach()),
+                norms=row_norms(self._kept(h.grad)),
+                cached=None if block.splice is None else block.splice.hist_pos,
+                saved=self._saved_access(layer, ids),
+            )
+            self._rows.append(rows)
+        self._between.clear()
+
+    def _kept(self, rows: Tensor) -> Any:
+        """Returns rows in the type of the arena, as kernels take them."""
+        return kernel_array(rows.to(getattr(torch, self.dtype)).contiguous())
+
+    def _saved_access(self, layer: int, ids: Any) -> Any:
+        if self._score is None:
+            return None
+        found = self._score[layer - 1]
+        return found[ids.long()] if isinstance(ids, Tensor) else found[ids]
+
+    def update(self, step: int, ledger: Ledger) -> None:
+        """Evicts and admits after the backward passes of an optimiser step, and counts it."""
+        rows, self._rows = self._rows, []
+        if not rows:
+            return
+        if self.run.features.device.remote:
+            # Its sizes: candidates, ends of the lists (which go there as well, twice), what was done in each layer.
+            back, there = DONE_BYTES * (1 + len(rows) + 2 * self.arena.num_layers), 2 * DONE_BYTES * len(rows)
+            if (
+                self.arena.reuse and self.arena.num_slots
+            ):  # besides, the number of free slots, and the last one that is taken
+                back += DONE_BYTES
+            ledger.move(DONE, requests=3, asked_bytes=back, moved_bytes=back)
+            ledger.move(SENT, requests=2, asked_bytes=there, moved_bytes=there)
+        done, row_bytes = self.arena.update(step, rows), self.arena.width * self.arena.dtype.itemsize
+        if self.run.features.device.remote and self.arena.reuse and len(done.slots):
+            ledger.move(DONE, requests=1, asked_bytes=DONE_BYTES, moved_bytes=DONE_BYTES)
+        for layer, (entered, left) in enumerate(zip(done.admitted.tolist(), done.evicted.tolist(), strict=True), 1):
+            ledger.count("history_admitted", layer, entered)
+            ledger.count("history_evicted", layer, left)
+            if entered:
+                line = Line("d2d", "embedding", "backward", layer)
+                ledger.move(line, requests=1, asked_bytes=entered * row_bytes, moved_bytes=entered * row_bytes)
+        ledger.count("history_overflow", 0, done.overflow)
+
+    def book(self, batch: MiniBatch, ledger: Ledger) -> None:
+        """Books the rows that a batch reads from the arena."""
+        row_bytes = self.arena.width * self.arena.dtype.itemsize
+        for layer, block in enumerate(batch.blocks):
+            if block.splice is not None:
+                num_bytes = len(block.splice.hist_pos) * row_bytes
+                ledger.move(
+                    Line("d2d", "embedding", "forward", layer), requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes
+                )
+
+
+def epoch_numbers(held: Mapping[str, float], counted: Mapping[str, int]) -> dict[str, float | int]:
+    """Returns what an epoch's row of metrics says of the history: bytes that it holds, and the share of rows that was not loaded.
+
+    Args:
+        held: of `SteppedHistory.held`, summed where there are several.
+        counted: the numbers PLAIN of the ledger.
+    """
+    inputs, pruned, hits = (counted.get(name, 0) for name in PLAIN)
+    return {**held, "io_saving": 1 - (inputs - hits) / (inputs + pruned)}
+
+
+def _allocate(device: Device, size: int) -> Tensor:
+    """Returns u8[size] of the device; the arena is asked for, so it has a budget of its own beside that of cached features.
+
+    Raises:
+        InputError: the device has memory of its own, or not so much.
+    """
+    if device.cache_bytes is not None:
+        device.cache_bytes += size
+    return device.alloc((size,), torch.uint8, CACHE)

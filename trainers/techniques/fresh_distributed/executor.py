@@ -1,0 +1,195 @@
+"""The technique `fresh-distributed`: each part keeps a history of embeddings, and ranks exchange the rows that are left (FastSample with
+FreshGNN).
+
+    sample    ahead, on threads, from the whole topology                        as `distributed`
+    prune     what the history of the batch's part makes unnecessary leaves it  as `fresh`
+    exchange  distinct rows of other ranks that neither the history's arena nor the cache has: sizes, request, reply
+    train     the gradients of all batches of a step are added in batch order   as `distributed`
+    update    each history gets the rows and gradients of the step's batches of its part
+
+A history belongs to a PART and not to a rank, since which rank computes a batch must decide nothing: one rank with four parts, two with
+two and four with one hold the same four histories. So weights are the same bits, and a run goes on from a checkpoint on any number of
+ranks. The parts share the bytes of `arena` evenly. The feature rows in an arena are hot rows of other parts, whose way is the long one;
+with one part they are those of `fresh`, and so is every bit.
+
+What a batch asks of other ranks is known when it is pruned, after the update before it. So the exchange does not overlap training, and
+since no earlier reply could tell its sizes, a round of sizes precedes the two rounds of each batch.
+
+Known limits: hotness counts what the batches of all parts ask for, not those of one. Every history has an index of all nodes, 4 bytes per
+node and layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from assets.shards.read import open_shards
+from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.part_plan import PartPlan
+from kernels.types import Array
+from trainers.batches.batch import MiniBatch
+from trainers.loop.executor import Done, Run
+from trainers.models.own import require_layers
+from trainers.models.precision import kept_dtype
+from trainers.record.checks import INPUTS, TO_DEVICE, count_name, ledger_numbers, move_name
+from trainers.record.timeline import STEP
+from trainers.rows.source import RowIds
+from trainers.techniques.distributed.executor import Distributed, Member, open_samplers, require_shareable
+from trainers.techniques.distributed.sharded import FILL_ROWS, ShardedSource
+from trainers.techniques.distributed.vanilla import VanillaSampler
+from trainers.techniques.fresh.arena_rows import HITS, ArenaRows
+from trainers.techniques.fresh.batches import Kept, PrunedSource
+from trainers.techniques.fresh.history import PLAIN, ArenaFill, BatchCounts, SteppedHistory, epoch_numbers
+from trainers.techniques.fresh_distributed.settings import FreshDistributedSettings
+
+
+def open_executor(run: Run) -> FreshDistributed:
+    """Returns what trains the run's model on pruned batches with the other ranks; all ranks call it.
+
+    Raises:
+        InputError: the model is one module or keeps statistics of batches, the batches are stored, hotness counts no layers, or the
+            arenas do not fit.
+    """
+    require_layers(run.model, run.semantic.train.trainer)
+    settings, plan, source = run.semantic.train.settings or FreshDistributedSettings(), run.plan, run.features.source
+    assert isinstance(plan, PartPlan) and isinstance(source, ShardedSource)
+    require_shareable(run, plan.num_parts)
+    histories = {part: SteppedHistory(run, settings, *_of_part(run, source, part)) for part in source.owned.parts}
+    kept: list[Kept | None] = [None] * plan.num_parts
+    for part, history in histories.items():
+        arena = history.arena if settings.features else None
+        rows = ArenaRows(source, arena, run.features.device, threads=run.semantic.train.threads)
+        kept[part] = Kept(rows, history)
+    samplers = open_samplers(run, settings, source)
+    assert not isinstance(samplers, VanillaSampler), "the settings refuse a sampler that needs the other ranks"
+    batches = PrunedSource(run.batching, kept, samplers)
+    return FreshDistributed(run, batches, histories, settings)
+
+
+def _of_part(run: Run, source: ShardedSource, part: int) -> tuple[ArenaFill, BatchCounts]:
+    """Returns the rows that the arena of a part may hold, and what its batches are counted by."""
+    owned, plan, sampling = source.owned, run.plan, run.semantic.sampling
+    assert isinstance(plan, PartPlan) and sampling is not None
+    shards = open_shards(run.reads["shards"])
+    allowed = np.asarray(shards.row_of) >= 0
+    if owned.num_parts > 1:
+        allowed &= owned.part_of != part
+    presampled = EpochPlan(plan.train_ids, sampling.batch_size, seed=plan.seed, reuse=plan.reuse).num_batches
+    return (
+        ExchangedFill(source, allowed, int(shards.num_rows.sum()) * shards.row_bytes // owned.num_parts),
+        BatchCounts(per_step=plan.accumulate, presampled=presampled),
+    )
+
+
+class ExchangedFill:
+    """The rows that the arena of a part is filled with: own ones, and through the exchange those of other ranks.
+
+    Args:
+        source: has them.
+        allowed: bool[N], nodes whose rows the arena may hold.
+        num_bytes: of which `arena` is a share: all features, divided by the number of parts.
+    """
+
+    def __init__(self, source: ShardedSource, allowed: Array, num_bytes: int):
+        self.source, self.allowed, self.num_bytes, self.width = source, allowed, num_bytes, source.width
+
+    def pieces(self, node_ids: Array, dtype: str) -> Iterator[tuple[int, Tensor]]:
+        """Yields the first place of each piece of the nodes, and its rows; all ranks go through theirs together."""
+        for first in range(0, self.source.exchange.lane.most(len(node_ids)), FILL_ROWS):
+            ids = node_ids[first : first + FILL_ROWS]
+            rows = torch.empty((len(ids), self.width), dtype=getattr(torch, dtype))
+            self.source.gather(RowIds(ids), rows, self.source.device.traffic)
+            if len(ids):
+                yield first, rows
+
+
+class FreshDistributed(Distributed):
+    """Computes the pruned batches of this rank's parts, and updates their histories once per step.
+
+    Args:
+        run: the run.
+        source: supplies the pruned batches of this rank.
+        histories: part -> history, for the parts of this rank.
+        settings: of the technique.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        source: PrunedSource,
+        histories: Mapping[int, SteppedHistory],
+        settings: FreshDistributedSettings,
+    ):
+        super().__init__(run, source, len(source.kept), run.ranks.main, settings.gradients == "ordered")
+        self.histories, self._step = histories, 0
+
+    def _member(self, batch: MiniBatch) -> Member:
+        plan, history = self.run.plan, self.histories[batch.key.step % self.num_parts]
+        self._step = batch.train_epoch * plan.steps_per_epoch + batch.position // plan.batches_per_step
+        history.book(batch, self.run.ledger)
+        member = self._computed(batch, history)
+        history.collect(history.keeps(self._step))
+        return member
+
+    def _joined(self, members: list[Member], seeds: int) -> Iterator[Done]:
+        with self.run.timeline.span(STEP, "history", members[-1].position):
+            # Before the loop's update: a checkpoint that is written after it must hold what the next batch will see.
+            for history in self.histories.values():
+                history.update(self._step, self.run.ledger)
+        yield from super()._joined(members, seeds)
+
+    def epoch_numbers(self, epoch: int) -> dict[str, float | int]:
+        """Returns what an epoch's row of metrics says of all histories; all ranks call it.
+
+        Args:
+            epoch: of training, from 0; it has just ended.
+        """
+        found = [history.held(epoch) for history in self.histories.values()]
+        held = {name: sum(each[name] for each in found) for name in found[0]}
+        counted = ledger_numbers(self.run.ledger.rows())
+        told = self.lane.gather_values([held, {name: counted.get(name, 0) for name in PLAIN}])
+        held, counted = ({name: sum(rank[i][name] for rank in told) for name in told[0][i]} for i in (0, 1))
+        return epoch_numbers(held, counted)
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Returns index and rows of the histories of all parts at the first rank; all ranks call it."""
+        own = {
+            f"{part}/{name}": tensor
+            for part, history in self.histories.items()
+            for name, tensor in history.state().items()
+        }
+        if self.lane.world == 1:
+            return own
+        found = self.lane.gather_at_first(save(own))
+        return {name: tensor for data in found for name, tensor in load(data).items()}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on with the histories of this rank's parts, whatever rank had them."""
+        for part, history in self.histories.items():
+            begin = f"{part}/"
+            history.restore({name.removeprefix(begin): each for name, each in state.items() if name.startswith(begin)})
+
+
+def predicted(run: Run, epochs: int) -> dict[str, int]:
+    """Returns numbers that the ledger of all ranks has after so many epochs (trainers/record/checks.py).
+
+    Args:
+        run: the run; its ledger is complete.
+        epochs: number of training epochs.
+    """
+    counted, row_bytes = ledger_numbers(run.ledger.rows()), run.features.source.row_bytes
+    hits = counted.get(count_name(HITS, 0), 0)
+    rows = counted.get(INPUTS, 0) - counted.get(count_name("without_features", 0), 0)
+    arena_row = run.features.source.width * np.dtype(kept_dtype(run.semantic.train.dtype)).itemsize
+    planned = {
+        "batches": epochs * run.plan.num_batches,
+        "seeds": epochs * len(run.plan.train_ids),
+        TO_DEVICE: (rows - hits) * row_bytes + hits * arena_row,
+    }
+    remote = counted.get(count_name("hits_remote", 0), 0)
+    return planned | ({move_name("rank", "feature"): remote * row_bytes} if remote else {})

@@ -1,0 +1,103 @@
+"""Whether a full-graph pass fits on a device, asked before the training: its prediction against `workspace`.
+
+The prediction takes what the chunks artifact counts (memory.py). If it does not fit, the parts are cut anew into more chunks, scheduled and
+counted as the stage would do it: so the answer names a number of chunks that does. Where nodes were put in order by METIS, each number of
+chunks has an order of its own, and the number is an estimate.
+
+Nothing is predicted for layers of a user's own, whose widths and intermediate results nobody knows; the device's bound ends a pass that
+exceeds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from assets.chunks.read import StoredChunks
+from assets.sizes import format_bytes
+from assets.storage.user_code import is_reference
+from kernels.chunks.counts import StepCounts, count_step
+from kernels.chunks.cut import MOST, MOST_CHUNKS
+from kernels.chunks.schedule import Schedule
+from kernels.chunks.steps import chunk_steps
+from kernels.errors import InputError
+from trainers.loop.executor import Run
+from trainers.techniques.fullgraph.lists import Mode
+from trainers.techniques.fullgraph.memory import ChunkCounts, Way, device_bytes, largest
+
+
+def require_memory(run: Run, chunks: StoredChunks, settings: Any, way: Way) -> None:
+    """Compares what a pass will hold on a device with `workspace`.
+
+    Args:
+        run: the run.
+        chunks: the chunk steps.
+        settings: `[train.fullgraph]`.
+        way: of carrying the passes out.
+
+    Raises:
+        InputError: it does not fit; says how many chunks would do, where any number does.
+    """
+    bound = run.features.device.work_bytes
+    if bound is None or is_reference(run.semantic.train.model):
+        return
+    counts = largest(chunks.counts, settings.mode)
+    needed = needed_bytes(run, counts, way)
+    if needed <= bound:
+        return
+    problem = (
+        f"a pass over chunks of up to {counts.nodes:,} nodes and {counts.edges:,} edges holds {format_bytes(needed)} on a "
+        f"device, and workspace allows {format_bytes(bound)}"
+    )
+    more, remedies = chunks_that_fit(run, chunks, settings.mode, way, bound), []
+    if more is not None:
+        remedies.append(f"set chunks_per_part = {more} in [chunks]")
+    if way.overlap and needed_bytes(run, counts, replace(way, overlap=False)) <= bound:
+        remedies.append("set overlap = false in [train.fullgraph]")
+    raise InputError(problem, ", or ".join([*remedies, "raise `workspace`"]))
+
+
+def needed_bytes(run: Run, counts: ChunkCounts, way: Way) -> int:
+    """Returns the most bytes that a device holds at once when the run's model passes over chunks."""
+    num_parameters = sum(parameter.numel() for parameter in run.model.parameters())
+    width, classes = run.features.table.width, run.graph.num_classes
+    return device_bytes(run.semantic.train, width, classes, num_parameters, counts, way)
+
+
+def chunks_that_fit(run: Run, chunks: StoredChunks, mode: Mode, way: Way, bound: int) -> int | None:
+    """Returns a number of chunks per part with which a pass fits, None where none of up to 4,096 does, or 65,536 in all."""
+    cutting, more = _Cutting(run, chunks), 2 * chunks.chunks_per_part
+    while more <= min(MOST, MOST_CHUNKS // chunks.num_parts):
+        # Most numbers are told by the schedule that costs nothing; one that passes is counted with the one that the stage would take.
+        schedules: tuple[Schedule, ...] = ("identity", chunks.asked_schedule)
+        if all(needed_bytes(run, largest(cutting.counts(more, each), mode), way) <= bound for each in schedules):
+            return more
+        more *= 2
+    return None
+
+
+class _Cutting:
+    """The parts of a chunks artifact, to be cut into other numbers of chunks."""
+
+    def __init__(self, run: Run, chunks: StoredChunks):
+        self.topology, self.chunks, self.threads = run.graph.topology, chunks, run.semantic.train.threads
+        self.part_of = np.empty(self.topology.num_nodes, np.int32)
+        for part in range(chunks.num_parts):
+            self.part_of[chunks.nodes_of(part)] = part
+
+    def counts(self, chunks_per_part: int, schedule: Schedule) -> StepCounts:
+        """Returns what every step would hold and move."""
+        steps = chunk_steps(
+            self.topology.indptr,
+            self.topology.indices,
+            self.part_of,
+            self.chunks.num_parts,
+            chunks_per_part=chunks_per_part,
+            order=self.chunks.node_ids,
+            schedule=schedule,
+            self_term=self.chunks.self_term,
+            threads=self.threads,
+        )
+        return StepCounts.of(np.array([[count_step(each) for each in devices] for devices in steps], np.int64))

@@ -1,0 +1,277 @@
+"""The technique `fullgraph`: every step is a pass over the whole graph, with all neighbours, chunk by chunk (HongTu, Algorithm 1).
+
+    features -> layer 1 over all chunks -> rows on the host -> ... -> layer L -> loss of the training nodes
+    parameters' gradients <- layer 1 <- gradients on the host <- ... <- layer L <-
+
+A device holds one chunk of one layer. Output rows, gradients and cached aggregates are on the host, and in files where memory is short:
+
+    host     N x (sum of the widths of all outputs and cached aggregates + the two widest layers' gradients)
+    device   buffer of neighbour rows, twice in a backward pass, and one chunk's block, inputs and activations (memory.py)
+
+An epoch is one optimiser step. Dropout is keyed by node, so masks are those of a pass that is not cut, and losses equal such a pass but
+for the order in which sums are rounded. That order is fixed by the chunks and the mode: two runs end with the same bits, whichever number
+of devices shares the parts and whether aggregates are cached or computed again.
+
+`mode = "device"` cuts nothing: the pass runs on the device as a whole. It is the baseline that chunks are compared with.
+
+Not checked by the losses: that rows were moved as few times as the mode promises. The ledger is (`predicted`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from assets.chunks.read import StoredChunks, open_chunks
+from assets.storage.user_code import is_reference
+from kernels.errors import InputError
+from kernels.sampling.transpose import transpose
+from kernels.types import Block
+from trainers.batches.batch import attach_weights
+from trainers.batches.send import LABELS, send_blocks
+from trainers.devices.logical import LogicalDevice
+from trainers.devices.protocol import Device
+from trainers.loop.executor import Done, Executor, Run
+from trainers.models.layer import LayeredModel
+from trainers.models.masks import StepRandom
+from trainers.models.own import require_layers
+from trainers.models.precision import computing, kept_dtype, widened
+from trainers.record.checks import count_name, move_name
+from trainers.record.timeline import STEP
+from trainers.rows.source import RowIds
+from trainers.techniques.fullgraph.blocks import ChunkBlocks
+from trainers.techniques.fullgraph.budget import require_memory
+from trainers.techniques.fullgraph.buffers import Mover, Place
+from trainers.techniques.fullgraph.host_rows import available_bytes, host_folder
+from trainers.techniques.fullgraph.inputs import InputRows
+from trainers.techniques.fullgraph.lists import walk
+from trainers.techniques.fullgraph.memory import Way
+from trainers.techniques.fullgraph.passes import Passes
+from trainers.techniques.fullgraph.settings import FullGraphSettings
+from trainers.techniques.fullgraph.whole_pass import WholePass
+
+KEPT_BLOCKS_SHARE = 4
+"""Blocks that are ready stay in memory up to this part of what is free."""
+
+
+def open_executor(run: Run) -> Executor:
+    """Returns what trains the run's model on the whole graph.
+
+    Raises:
+        InputError: the model cannot be cut, the chunks lack the nodes' own rows, or the number of devices does not fit.
+    """
+    settings = run.semantic.train.settings or FullGraphSettings()
+    model = require_layers(run.model, "fullgraph")
+    if settings.mode == "device":
+        return Uncut(run, model)
+    if buffers := [name for name, _ in model.named_buffers()]:
+        problem = (
+            f"the model has buffers ({', '.join(buffers[:3])}), which a pass in chunks would change once per chunk"
+        )
+        raise InputError(problem, 'use a model without running statistics, or trainer = "minibatch"')
+    chunks = open_chunks(run.inputs["chunks"])
+    if not chunks.self_term:
+        problem = "[chunks] self_term = false, so the steps lack the rows of the nodes that they compute"
+        raise InputError(problem, "set self_term = true, which is the default")
+    return FullGraph(run, model, chunks, settings)
+
+
+class OneStep:
+    """What both ways share: an epoch is one optimiser step over all training nodes, and nothing is kept between two."""
+
+    def __init__(self, run: Run):
+        self.run = run
+
+    def total_loss(self, random: StepRandom) -> float | Tensor:
+        """Adds the gradients of the model's parameters, and returns the sum of the losses."""
+        raise NotImplementedError
+
+    def steps(self, epoch: int, start: int) -> Iterator[Done]:
+        """Yields the one `Done` of an epoch."""
+        if start == 0:
+            loss = self.total_loss(StepRandom(self.run.semantic.seed, epoch, 0))
+            self.run.ledger.count("seeds", 0, len(self.run.graph.train_ids))
+            yield Done(0, loss, len(self.run.graph.train_ids), True)
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Every decision is keyed by the epoch, so nothing has to be kept."""
+        return {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Nothing was kept."""
+
+
+class FullGraph(OneStep):
+    """Walks over the chunks of all layers, forwards and backwards.
+
+    Args:
+        run: the run.
+        model: its model, as layers.
+        chunks: the chunk steps.
+        settings: of the technique; not `mode = "device"`.
+    """
+
+    def __init__(self, run: Run, model: LayeredModel, chunks: StoredChunks, settings: FullGraphSettings):
+        super().__init__(run)
+        assert settings.mode != "device"
+        train, device = run.semantic.train, run.features.device
+        threads, kept = train.threads, kept_dtype(train.dtype)
+        places = open_places(device, chunks.num_parts, settings.devices)
+        mover = Mover(places, run.ledger, run.timeline, settings.peer_gbps, threads, settings.overlap)
+        shared = chunks.num_parts // len({place.device.index for place in places})
+        require_memory(run, chunks, settings, Way(hybrid=settings.hybrid, parts=shared, overlap=mover.overlaps))
+        walked = walk(chunks, settings.mode)
+        passes = Passes(
+            model=model,
+            dst_ids=walked.dst_ids,
+            lists=walked.lists,
+            blocks=ChunkBlocks(chunks, run.graph.topology, model.edge_weight, available_bytes() // KEPT_BLOCKS_SHARE),
+            places=places,
+            mover=mover,
+            buffer_rows=walked.buffer_rows,
+            num_nodes=run.graph.topology.num_nodes,
+            dtype=train.dtype,
+            kept=kept,
+            hybrid=settings.hybrid,
+            folder=self._folder(np.dtype(kept).itemsize),
+            threads=threads,
+        )
+        inputs = InputRows(run.features.table, model, kept, threads)
+        train_ids = np.array(run.graph.train_ids)
+        self.total_loss = WholePass(passes, inputs, run.graph.labels, train_ids, run.class_weights)
+
+    def _folder(self, itemsize: int):
+        """Returns where the rows between two passes go, None for memory."""
+        train, execution = self.run.semantic.train, self.run.execution
+        # Per layer an output and a cached aggregate, and two layers' gradients.
+        widths = [max(train.hidden, self.run.graph.num_classes)] * (2 * train.layers + 2)
+        spill = execution.checkpoints.parent / "spill"  # pyright: ignore[reportAttributeAccessIssue]
+        return host_folder(self.run.graph.topology.num_nodes, widths, itemsize, spill)
+
+
+class Uncut(OneStep):
+    """Runs each pass as a whole on the device; the block of the whole graph stays there.
+
+    Args:
+        run: the run.
+        model: its model.
+    """
+
+    def __init__(self, run: Run, model: LayeredModel):
+        super().__init__(run)
+        self.model, graph, device = model, run.graph, run.features.device
+        block = whole_block(run)
+        (self.block,) = send_blocks((block,), device, device.traffic)
+        device.adopt([array for array in vars(block).values() if isinstance(array, np.ndarray)], "topology")
+        train = run.semantic.train
+        self.x = torch.empty(
+            (graph.topology.num_nodes, run.features.table.width),
+            dtype=getattr(torch, kept_dtype(train.dtype)),
+            device=device.torch_device,
+        )
+        run.features.table.gather(RowIds(np.arange(len(self.x))), self.x, device.traffic)
+        device.adopt([self.x], "inputs")
+        ids = np.array(graph.train_ids)
+        labels = graph.labels[ids].astype(np.int64)
+        self.seeds, self.labels = (
+            torch.as_tensor(each) for each in device.send([ids.astype(np.int64), labels], LABELS, device.traffic)
+        )
+
+    def total_loss(self, random: StepRandom) -> float | Tensor:
+        """Runs the model on the whole graph and back."""
+        run, dtype = self.run, self.run.semantic.train.dtype
+        with run.timeline.span(STEP, "train", 0):
+            with computing(dtype, self.x.device):
+                logits = widened(self.model((self.block,) * len(self.model.layers), self.x, random))
+            loss = functional.cross_entropy(logits[self.seeds], self.labels, weight=run.class_weights, reduction="sum")
+            loss.backward()
+        return loss.item() if loss.device.type == "cpu" else loss.detach().double()
+
+
+def whole_block(run: Run) -> Block:
+    """Returns the whole graph as one block, with weights and transpose.
+
+    Raises:
+        InputError: it has more edges than a block can number.
+    """
+    topology = run.graph.topology
+    if topology.num_edges >= 1 << 31 or topology.num_nodes >= 1 << 31:
+        problem = f'mode = "device" makes one block of {topology.num_edges:,} edges, more than 2,147,483,647'
+        raise InputError(problem, 'leave the key out, or set mode = "p2p+reuse"')
+    indptr = np.asarray(topology.indptr)
+    block = Block(
+        num_dst=topology.num_nodes,
+        num_src=topology.num_nodes,
+        start=indptr[:-1].astype(np.int32),
+        end=indptr[1:].astype(np.int32),
+        indices=np.asarray(topology.indices).astype(np.int32),
+        src_ids=np.arange(topology.num_nodes, dtype=topology.indices.dtype),
+    )
+    block = transpose(block)
+    attach_weights((block,), topology, run.model.edge_weight)
+    return block
+
+
+def predicted(run: Run, epochs: int) -> dict[str, int]:
+    """Returns numbers that the run's ledger has after so many epochs (trainers/record/checks.py): volumes x bytes of rows x layers.
+
+    Args:
+        run: the run.
+        epochs: number of training epochs.
+    """
+    settings, train, model = run.semantic.train.settings or FullGraphSettings(), run.semantic.train, run.model
+    planned = {count_name("seeds", 0): epochs * len(run.graph.train_ids)}
+    # How wide a user's own layers are is not known beforehand.
+    if settings.mode == "device" or run.features.stored.row_of is not None or is_reference(train.model):
+        return planned
+    assert isinstance(model, LayeredModel)
+    counts, value = open_chunks(run.inputs["chunks"]).counts, np.dtype(kept_dtype(train.dtype)).itemsize
+    volume = {"vanilla": counts.v_ori, "p2p": counts.v_p2p, "p2p+reuse": counts.v_ru}[settings.mode]
+    projected = model.projection is not None
+    first = (
+        value * model.projection.linear.out_features if model.projection is not None else run.features.stored.row_bytes
+    )
+    # Bytes of the rows that each layer reads.
+    row_bytes = [first] + [value * train.hidden] * (train.layers - 1)
+    again = [
+        not (settings.hybrid and layer.cacheable and hasattr(layer, "aggregate_backward")) for layer in model.layers
+    ]
+    loads = sum(row_bytes) + sum(each for each, twice in zip(row_bytes, again, strict=True) if twice)
+    leaving = sum(row_bytes) if projected else sum(row_bytes[1:])
+    return planned | {
+        move_name("h2d", "neighbour"): epochs * volume * loads,
+        move_name("d2h", "gradient"): epochs * volume * leaving,
+    }
+
+
+def open_places(first: Device, num_parts: int, devices: int) -> list[Place]:
+    """Returns where each part computes.
+
+    Args:
+        first: the run's device.
+        num_parts: m.
+        devices: number of devices; 0 for one per part on the CPU, and one on a device with memory of its own.
+
+    Raises:
+        InputError: the parts cannot be shared evenly, or a device with memory of its own has no siblings here.
+    """
+    count = devices or (1 if first.remote else num_parts)
+    if num_parts % count:
+        problem = f"devices = {count} does not divide [partitions] parts = {num_parts}"
+        raise InputError(problem, "give a divisor, so that each device has as many parts")
+    if count > 1 and not isinstance(first, LogicalDevice):
+        problem = f"devices = {count}, but one process drives one {first.kind} device"
+        raise InputError(problem, "leave the key out: the parts share the device")
+    all_devices = [first]
+    while len(all_devices) < count:
+        assert isinstance(first, LogicalDevice)
+        all_devices.append(
+            LogicalDevice(len(all_devices), first.work_bytes, first.cache_bytes, link_gbps=first.link_gbps)
+        )
+    return [
+        Place(part=part, device=all_devices[part * count // num_parts], several=count > 1) for part in range(num_parts)
+    ]

@@ -1,0 +1,125 @@
+"""Rows of all nodes on the host that a full-graph pass reads and writes in any order: outputs of layers, cached aggregates, gradients.
+
+They are in memory, which a device with memory of its own reads over the bus, or in an unnamed file that is mapped where memory is short;
+the file is gone when the process is.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from assets.storage.filesystem import reporting_full_disk
+from kernels.cuda.device import device_of
+from kernels.rows.gather import gather
+from kernels.rows.move_rows import add_rows, place_rows
+from kernels.types import Array
+from trainers.devices.protocol import Device, kernel_array
+from trainers.record.ledger import Ledger, Line
+
+IDS = Line("h2d", "ids")
+
+
+class HostRows:
+    """Rows of all nodes.
+
+    Args:
+        num_rows, width, dtype: N, F and the NumPy type.
+        device: reads and writes them.
+        folder: of the file; None for memory.
+        threads: of the kernels.
+
+    Raises:
+        InputError: the disk has no space.
+    """
+
+    def __init__(self, num_rows: int, width: int, dtype: Any, device: Device, folder: Path | None, threads: int):
+        self.width, self.device, self.threads = width, device, threads
+        self.row_bytes = width * np.dtype(dtype).itemsize
+        self.mapped = folder is not None
+        if folder is None:
+            self.values: Array = device.host_array((num_rows, width), dtype)
+            return
+        num_bytes = max(1, num_rows * self.row_bytes)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        with reporting_full_disk(folder, num_bytes):
+            os.posix_fallocate(self.file.fileno(), 0, num_bytes)
+        self.values = np.memmap(self.file, dtype, mode="r+", shape=(num_rows, width))
+
+    def clear(self) -> None:
+        """Makes all rows zero."""
+        self.values[...] = 0
+
+    def load(self, ids: Array, out: Tensor, rows: Array | None, ledger: Ledger) -> None:
+        """Writes the rows of nodes to rows of a tensor of the device.
+
+        Args:
+            ids: ids[c], the nodes.
+            out: float[R, F] on the device.
+            rows: i32[c], rows of `out`; None for all in order.
+            ledger: gets the lists' transfer; the rows' is booked by the caller, who knows what they are for.
+        """
+        if not len(ids):
+            return
+        if not self.device.remote:
+            place_rows(self.values, ids, kernel_array(out), rows, self.threads)
+            return
+        lists = [ids] if rows is None else [ids, rows]
+        if not self.mapped:
+            sent = self.device.send(lists, IDS, ledger)
+            place_rows(self.values, sent[0], out, None if rows is None else sent[1])
+            return
+        # A device cannot read the pages of a file: they go through memory that it can read.
+        staged = self.device.staging((len(ids), self.width), self.values.dtype)
+        gather(self.values, ids, staged, threads=self.threads)
+        places = None if rows is None else self.device.send([rows], IDS, ledger)[0]
+        place_rows(staged, None, out, places)
+        device_of(out).synchronize()  # the staged rows are lent again when this ends
+
+    def load_into(self, ids: Array, out: Tensor, rows: Array | None, device: Device, ledger: Ledger) -> tuple[int, int]:
+        """Does what `load` does; returns (rows, bytes) that crossed the link for it."""
+        self.load(ids, out, rows, ledger)
+        return len(ids), len(ids) * self.row_bytes
+
+    def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int, int]:
+        """Returns float[c, F], the rows of nodes, in memory of their own on a device; then (rows, bytes) that crossed the link for it."""
+        out = device.alloc((len(ids), self.width), self.values.dtype, "staged")
+        self.load(ids, out, None, ledger)
+        return out, len(ids), len(ids) * self.row_bytes
+
+    def finish(self, staged: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
+        """Returns staged rows as they are used, which is as they are."""
+        return staged
+
+    def store(self, ids: Array, rows: Tensor) -> None:
+        """Writes rows, float[c, F] on the host, as those of nodes."""
+        if len(ids):
+            place_rows(rows.contiguous().numpy(), None, self.values, ids, self.threads)
+
+    def add(self, ids: Array, rows: Tensor) -> None:
+        """Adds rows, float[c, F] on the host, to those of nodes, which are distinct."""
+        if len(ids):
+            add_rows(rows.contiguous().numpy(), None, self.values, ids, self.threads)
+
+    def read(self, ids: Array) -> Tensor:
+        """Returns float[c, F], a copy of the rows of nodes on the host."""
+        return torch.from_numpy(gather(self.values, ids, np.empty((len(ids), self.width), self.values.dtype)))
+
+
+def available_bytes() -> int:
+    """Returns the bytes of memory that the system would still give, as it says itself."""
+    with open("/proc/meminfo") as lines:
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+
+
+def host_folder(num_rows: int, widths: Sequence[int], itemsize: int, folder: Path) -> Path | None:
+    """Returns where rows of so many widths go: None for memory, the folder where they would take more than half of what is free."""
+    return folder if 2 * num_rows * sum(widths) * itemsize > available_bytes() else None

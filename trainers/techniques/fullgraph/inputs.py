@@ -1,0 +1,69 @@
+"""What the first layer of a full-graph pass reads: features, dropped and projected on the device that has the chunk."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kernels.rows.move_rows import place_rows
+from kernels.types import Array
+from trainers.devices.protocol import Device, kernel_array
+from trainers.models.layer import LayeredModel
+from trainers.models.masks import StepRandom
+from trainers.models.precision import widened
+from trainers.record.ledger import Ledger, Line
+from trainers.rows.source import H2D, RowIds, TableSource
+from trainers.techniques.fullgraph.host_rows import IDS
+
+
+class InputRows:
+    """What the first layer reads of nodes: their features, dropped and projected on the device.
+
+    Args:
+        table: the features.
+        model: has the row-wise beginning.
+        dtype: NumPy's name of the type of gathered rows.
+        threads: of the kernels.
+    """
+
+    def __init__(self, table: TableSource, model: LayeredModel, dtype: str, threads: int):
+        self.table, self.model, self.dtype, self.threads = table, model, getattr(torch, dtype), threads
+        self.width = table.width if model.projection is None else model.projection.linear.out_features
+        self.random = StepRandom(0)
+
+    def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int, int]:
+        """Returns float[c, F], features of nodes on a device; then (rows, bytes) of them that crossed the link, which the caller books."""
+        x = device.alloc((len(ids), self.table.width), self.dtype, "staged")
+        moved, num_bytes = Ledger(), 0
+        self.table.gather(RowIds(ids), x, moved)
+        for row in moved.rows()["moves"]:
+            line = Line(row["link"], row["kind"], row["phase"], row["layer"])
+            if line == H2D:
+                num_bytes = row["moved_bytes"]
+            else:
+                ledger.move(line, **{name: row[name] for name in ("requests", "asked_bytes", "moved_bytes")})
+        return x, len(ids), num_bytes
+
+    def features_of(self, ids: Array, device: Device, ledger: Ledger) -> Tensor:
+        """Returns float[c, F] of nodes on the device, and books them as features."""
+        x, num_rows, num_bytes = self.stage(ids, device, ledger)
+        ledger.move(Line("h2d", "feature", "backward"), requests=num_rows, asked_bytes=num_bytes, moved_bytes=num_bytes)
+        return x
+
+    def transformed(self, x: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
+        """Returns what the first layer reads of nodes: float[c, H] from their features x on the device."""
+        drops = self.model.input_dropout or self.model.projection is not None
+        return widened(self.model.input(x, device.send([ids], IDS, ledger)[0] if drops else ids, self.random))
+
+    def finish(self, staged: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
+        """Returns what the first layer reads of nodes from their features on the device, without a gradient."""
+        with torch.no_grad():
+            return self.transformed(staged, ids, device, ledger).contiguous()
+
+    def load_into(self, ids: Array, out: Tensor, rows: Array | None, device: Device, ledger: Ledger) -> tuple[int, int]:
+        """Writes what the first layer reads of nodes to rows of a buffer; returns (rows, bytes) that crossed the link for it."""
+        x, num_rows, num_bytes = self.stage(ids, device, ledger)
+        x = self.finish(x, ids, device, ledger)
+        places = None if rows is None else device.send([rows], IDS, ledger)[0]
+        place_rows(kernel_array(x), None, kernel_array(out), places, self.threads)
+        return num_rows, num_bytes

@@ -1,0 +1,166 @@
+"""How much device memory a full-graph pass takes: counts of chunks and a train table in, bytes out (HongTu, section 4.3, Figure 10).
+
+Trainer and planner share this formula. For a chunk of v nodes and e edges whose buffer has r rows, and a layer that reads F columns,
+aggregates into A and gives H, the backward pass holds, in values of the model's type,
+
+    r F            the buffer of neighbour rows, where the layer is computed again
+    2 r F          the buffer of their gradients, and what the chunk adds to it
+    v (H + 2 A + 2 F)     gradients of its output; aggregate and own rows, each with its gradient
+    v H (c + 3)    what the update keeps for its gradients, c results, and three that come and go
+    attention      3 r A for projected rows, their products with the attention vectors and their gradients;
+                   2 heads (e + v) for weights and their gradients
+    pinsage        3 r A for projected rows, what is above zero of them, and their gradients
+
+(a first layer without the gradients, unless the features are projected). Besides come 4 times the parameters (values, gradients, Adam's
+two moments) and the chunk's block: 24 bytes per edge with its transpose and weights, 24 per node and per buffer row. A forward pass holds
+the buffer, for features once more the rows that come, and at most three results of the update.
+
+Where transfers overlap computing, a device also holds what two steps bring: c rows of F columns for the buffer, or a backward pass's rows
+of v nodes, and two blocks. And it holds what the step before made until that has arrived on the host: v rows of H and A columns forwards,
+c rows of F backwards. All of it for each part that the device has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernels.chunks.counts import StepCounts
+from trainers.models.precision import kept_dtype
+
+if TYPE_CHECKING:
+    from trainers.recipe.config import TrainConfig
+    from trainers.techniques.fullgraph.lists import Mode
+
+CONVOLUTION = {"gcn": 0, "sage": 0, "gin": 2, "gat": 1, "pinsage": 2}
+"""Results of v rows that a layer's own operations keep for their gradients."""
+PASSING = 3
+"""Rows of the output's width that come and go while a gradient passes one operation."""
+EDGE_BYTES, NODE_BYTES, ROW_BYTES = 24, 24, 24
+PARAMETER_COPIES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkCounts:
+    """What the largest chunk has.
+
+    Attributes:
+        nodes, edges: v and e.
+        rows: r, rows of the buffer.
+        loaded: c, rows that a step brings into it from the host.
+    """
+
+    nodes: int
+    edges: int
+    rows: int
+    loaded: int
+
+
+def largest(counts: StepCounts, mode: Mode) -> ChunkCounts:
+    """Returns the largest of each count over all chunks of an artifact, for a mode."""
+    loaded = {"vanilla": counts.neighbours, "p2p": counts.transition}.get(mode)
+    if loaded is None:
+        # On the way down a step brings the transition rows that the step above, which came before it, had not.
+        above, brought = counts.transition[1:], counts.loaded[1:]
+        down = counts.transition.copy()
+        down[:-1] -= above - brought
+        loaded = np.maximum(counts.loaded, down)
+    found = {"nodes": counts.destinations, "edges": counts.edges, "rows": counts.buffer_rows, "loaded": loaded}
+    return ChunkCounts(**{name: int(array.max(initial=0)) for name, array in found.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How passes are carried out.
+
+    Attributes:
+        hybrid: aggregates are cached where layers allow it.
+        parts: that share the device; each has buffers of its own.
+        overlap: transfers overlap computing.
+    """
+
+    hybrid: bool
+    parts: int = 1
+    overlap: bool = False
+
+
+def device_bytes(
+    config: TrainConfig, in_width: int, num_classes: int, num_parameters: int, chunk: ChunkCounts, way: Way
+) -> int:
+    """Returns the most bytes that a device holds at once.
+
+    Args:
+        config: the train table.
+        in_width, num_classes: columns of the features and of the logits.
+        num_parameters: of the model.
+        chunk: the largest chunk.
+        way: of carrying the passes out.
+    """
+    value = np.dtype(kept_dtype(config.dtype)).itemsize
+    linear_head, widths = config.head == "linear", [in_width]
+    if config.input == "linear":
+        widths = [config.hidden]
+    widths += [config.hidden] * (config.layers - 1) + [config.hidden if linear_head else num_classes]
+    peak = 0
+    for index in range(config.layers):
+        last = index + 1 == config.layers and not linear_head
+        shape = _Shape(config, widths[index], widths[index + 1], last, index)
+        peak = max(peak, _forward_values(shape, chunk, way), _backward_values(shape, chunk, way))
+    if config.input == "linear":
+        peak = max(peak, chunk.nodes * (2 * in_width + 6 * config.hidden))
+    # The head and the loss: rows of all layers that it reads, side by side, with their gradients.
+    read = config.hidden * (config.layers if config.jk != "none" else 1) if linear_head else 0
+    peak = max(peak, chunk.nodes * (4 * read + 6 * num_classes))
+    block = EDGE_BYTES * chunk.edges + NODE_BYTES * chunk.nodes + ROW_BYTES * chunk.rows
+    blocks = 2 * way.parts if way.overlap else 1
+    return value * peak + blocks * block + PARAMETER_COPIES * value * num_parameters
+
+
+class _Shape:
+    """Widths of a layer: columns that it reads, aggregates and gives."""
+
+    def __init__(self, config: TrainConfig, width: int, out: int, last: bool, index: int):
+        self.config, self.width, self.out, self.first = config, width, out, index == 0
+        self.attends, self.pools = config.model == "gat", config.model == "pinsage"
+        self.depth = out * config.heads if self.attends and last else out
+        # PinSAGE pools in the width of its input where it gives logits, else in that of its output.
+        pooled = width if last else out
+        self.aggregate = self.depth if self.attends else pooled if self.pools else width
+        self.needed = index > 0 or config.input == "linear"
+        self.chain = CONVOLUTION[config.model] + (0 if last else 2 + (config.norm != "none"))
+
+    def again(self, way: Way) -> bool:
+        """The layer is computed again in the backward pass."""
+        return self.attends or self.pools or not way.hybrid
+
+    def projected(self, chunk: ChunkCounts) -> int:
+        """Values of one intermediate result of a layer that maps rows before it aggregates them."""
+        if self.attends:
+            return chunk.rows * self.depth + self.config.heads * (chunk.edges + chunk.nodes)
+        return chunk.rows * self.aggregate if self.pools else 0
+
+
+def _forward_values(shape: _Shape, chunk: ChunkCounts, way: Way) -> int:
+    buffer = chunk.rows * shape.width
+    # Features pass through a tensor of their own before they are placed.
+    held = buffer * (way.parts + shape.first) + 2 * shape.projected(chunk)
+    held += chunk.nodes * (shape.width + shape.aggregate + PASSING * shape.out)
+    if way.overlap:
+        leaving = chunk.nodes * (shape.out + (0 if shape.again(way) else shape.aggregate))
+        held += way.parts * (2 * chunk.loaded * shape.width + leaving)
+    return held
+
+
+def _backward_values(shape: _Shape, chunk: ChunkCounts, way: Way) -> int:
+    config, again, needed = shape.config, shape.again(way), shape.needed
+    own = shape.width if config.model in ("sage", "gin", "pinsage") or config.residual or again else 0
+    buffer = chunk.rows * shape.width
+    held = buffer * (way.parts * (again + needed) + needed) + 3 * shape.projected(chunk)
+    held += chunk.nodes * (shape.out * (1 + shape.chain + PASSING) + (shape.aggregate + own) * (1 + needed))
+    if way.overlap:
+        coming = chunk.loaded * shape.width if again else chunk.nodes * (shape.aggregate + own)
+        leaving = needed * chunk.loaded * shape.width
+        held += way.parts * (2 * (coming + chunk.nodes * shape.out) + leaving)
+    return held

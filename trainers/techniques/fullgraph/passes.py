@@ -1,0 +1,271 @@
+"""Forward and backward passes of one layer over all chunks (HongTu, Algorithm 1 and section 4.2).
+
+Between two passes everything is on the host: the output rows of every layer, the gradients of the layer that was done last, and the
+aggregates of layers that are cached. A device holds one chunk of one layer: a buffer of neighbour rows, in the backward pass a buffer of
+their gradients, and what the layer computes of them.
+
+The backward pass of a chunk starts from the gradients of its output rows. Where the layer's aggregate has no parameters (`cacheable`) it
+is loaded, or with `hybrid = false` computed again from the neighbours' rows, and only the update is differentiated by autograd; the
+gradient of the aggregate then goes back to the neighbours by the kernel, without a forward pass. Both ways give the same bits, since the
+aggregate has. Where it has parameters (attention) the whole layer is computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels.types import Array, Block
+from trainers.models.layer import LayeredModel
+from trainers.models.masks import StepRandom
+from trainers.models.own import OwnLayers, seeded
+from trainers.models.precision import computing, widened
+from trainers.record.ledger import Line
+from trainers.record.timeline import COMPUTE
+from trainers.techniques.fullgraph.blocks import ChunkBlocks
+from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
+from trainers.techniques.fullgraph.host_rows import HostRows
+from trainers.techniques.fullgraph.lists import Incoming, StepLists
+from trainers.techniques.fullgraph.supply import Supply, Wanted, supplies
+
+BUFFER, ABOVE, AGGREGATE, OWN = "neighbours", "gradients", "aggregates", "own rows"
+"""What a step needs from the host: rows of the buffer; of its own nodes the gradients of outputs, cached aggregates and inputs."""
+
+
+@dataclass(kw_only=True)
+class Passes:
+    """What the passes of all layers share.
+
+    Attributes:
+        model: in place on the devices.
+        dst_ids: of each part's chunk in each step, the ids of its nodes.
+        lists, blocks: which rows the steps move, and their blocks.
+        places: of the parts.
+        mover: moves rows.
+        buffer_rows: rows of each part's buffer.
+        num_nodes: N.
+        dtype: the key of the train table; kept: NumPy's name of the type of rows.
+        hybrid: aggregates are cached where layers allow it.
+        folder: of rows that do not fit into memory, None for memory.
+        threads: of the kernels.
+    """
+
+    model: LayeredModel
+    dst_ids: Sequence[Sequence[Array]]
+    lists: Sequence[Sequence[StepLists]]
+    blocks: ChunkBlocks
+    places: Sequence[Place]
+    mover: Mover
+    buffer_rows: Sequence[int]
+    num_nodes: int
+    dtype: str
+    kept: str
+    hybrid: bool
+    folder: Path | None
+    threads: int
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of a pass."""
+        return len(self.dst_ids[0])
+
+    def host_rows(self, width: int) -> HostRows:
+        """Returns rows of all nodes on the host, not yet written."""
+        device = self.places[0].device
+        return HostRows(self.num_nodes, width, self.kept, device, self.folder, self.threads)
+
+    def splits(self, index: int) -> bool:
+        """Says whether the gradient of a layer's aggregate needs no forward pass, so that the update alone is differentiated."""
+        layer: Any = self.model.layers[index]
+        return layer.cacheable and hasattr(layer, "aggregate_backward")
+
+    def caches(self, index: int) -> bool:
+        """Says whether a layer's aggregates are kept on the host between its two passes."""
+        return self.hybrid and self.splits(index)
+
+    @contextmanager
+    def computing(self, index: int, place: Place, j: int, random: StepRandom) -> Iterator[None]:
+        """Returns the context in which a chunk of a layer is computed, in both passes alike.
+
+        What a user's layers draw from torch's generator is drawn anew for each chunk, and again the same in its backward pass.
+        """
+        with self.mover.span(place.part, COMPUTE, j), computing(self.dtype, place.device.torch_device):
+            if not isinstance(self.model, OwnLayers):
+                yield
+                return
+            chunk = (index * len(self.places) + place.part) * self.num_steps + j
+            with seeded(replace(random, position=chunk + 1)):
+                yield
+
+    def forward(self, index: int, rows: Loadable, random: StepRandom) -> tuple[HostRows, HostRows | None]:
+        """Computes a layer for all nodes.
+
+        Args:
+            index: of the layer.
+            rows: what it reads.
+            random: names the masks.
+
+        Returns:
+            Its output rows, and its aggregates where they are cached.
+        """
+        layer: Any = self.model.layers[index]
+        buffers = self._buffers(rows.width)
+        neighbours, outputs = Line("h2d", "neighbour", "forward", index), Line("d2h", "output", "forward", index)
+        kept: list[HostRows | None] = [None, None]
+
+        def keep(which: int, found: Tensor, ids: Array, line: Line, part: int, j: int) -> None:
+            made = kept[which]
+            if made is None:
+                kept[which] = made = self.host_rows(found.shape[1])
+            self.mover.store(found, ids, made, line, part, j)
+
+        def wanted(part: int, j: int) -> dict[str, Wanted]:
+            return {BUFFER: Wanted(rows, self.lists[part][j].up.ids, neighbours)}
+
+        for j, found in self._supplied(range(self.num_steps), wanted):
+            self._bring(buffers, found, [each[j].up for each in self.lists], neighbours, j)
+            for place, supply in zip(self.places, found, strict=True):
+                part, ids = place.part, self.dst_ids[place.part][j]
+                if not len(ids):
+                    continue
+                with place.active(), torch.no_grad(), supply.block() as block:
+                    masks = random.layer(index + 1, block.dst_ids)
+                    with self.computing(index, place, j, random):
+                        h_src = buffers[part][: block.num_src]
+                        agg = layer.aggregate(block, h_src, masks)
+                        out = widened(layer.update(agg, _own(h_src, block), masks))
+                    keep(0, out, ids, outputs, part, j)
+                    if self.caches(index):
+                        keep(1, widened(agg), ids, Line("d2h", "checkpoint", "forward", index), part, j)
+                    del agg, out, h_src
+        self.mover.settle()
+        assert kept[0] is not None
+        return kept[0], kept[1]
+
+    def backward(
+        self,
+        index: int,
+        rows: Loadable,
+        aggregates: HostRows | None,
+        gradients: HostRows,
+        sums: HostRows | None,
+        random: StepRandom,
+    ) -> None:
+        """Adds the gradients of a layer's parameters to the model, and those of its input rows to the host's.
+
+        Args:
+            index: of the layer.
+            rows, random: those of its forward pass.
+            aggregates: that were cached, or None.
+            gradients: of its output rows.
+            sums: gets the gradients of the rows that it reads; None where nobody needs them.
+        """
+        reload = aggregates is None
+        buffers = self._buffers(rows.width) if reload else []
+        grads = self._buffers(rows.width) if sums is not None else []
+        neighbours, leaving = Line("h2d", "neighbour", "backward", index), Line("d2h", "gradient", "backward", index)
+
+        def wanted(part: int, j: int) -> dict[str, Wanted]:
+            ids = self.dst_ids[part][j]
+            found = {ABOVE: Wanted(gradients, ids, Line("h2d", "gradient", "backward", index))}
+            if aggregates is None:
+                return found | {BUFFER: Wanted(rows, self.lists[part][j].down.ids, neighbours)}
+            found[AGGREGATE] = Wanted(aggregates, ids, Line("h2d", "checkpoint", "backward", index))
+            if self.model.layers[index].reads_own:  # pyright: ignore[reportAttributeAccessIssue]
+                found[OWN] = Wanted(rows, ids, Line("h2d", "output", "backward", index))
+            return found
+
+        for j, found in self._supplied(reversed(range(self.num_steps)), wanted):
+            if reload:
+                self._bring(buffers, found, [each[j].down for each in self.lists], neighbours, j)
+            for place, supply in zip(self.places, found, strict=True):
+                if len(self.dst_ids[place.part][j]):
+                    held = buffers[place.part] if reload else None
+                    grad = grads[place.part] if grads else None
+                    with place.active(), supply.block() as block:
+                        self._chunk_backward(index, j, place, block, held, supply, grad, random)
+            if sums is not None:
+                up = [each[j].up for each in self.lists]
+                self.mover.pull(grads, up, Line("d2d", "gradient", "backward", index), j)
+                for place in self.places:
+                    self.mover.flush(grads[place.part], up[place.part], sums, leaving, place.part, j)
+        self.mover.settle()
+
+    def _chunk_backward(
+        self,
+        index: int,
+        j: int,
+        place: Place,
+        block: Block,
+        held: Tensor | None,
+        supply: Supply,
+        grads: Tensor | None,
+        random: StepRandom,
+    ) -> None:
+        layer: Any = self.model.layers[index]
+        wanted, masks = grads is not None, random.layer(index + 1, block.dst_ids)
+        above, agg, own, source = supply.take(ABOVE), None, None, None
+        if held is None:
+            agg = supply.take(AGGREGATE)
+            if layer.reads_own:
+                own = supply.take(OWN)
+        else:
+            own = _own(held[: block.num_src], block)
+        with torch.enable_grad():
+            with self.computing(index, place, j, random):
+                own = None if own is None else own.detach().requires_grad_(wanted)
+                if self.splits(index):
+                    if agg is None:
+                        assert held is not None
+                        with torch.no_grad():
+                            agg = layer.aggregate(block, held[: block.num_src], masks)
+                    agg = agg.detach().requires_grad_(wanted)
+                    out = layer.update(agg, own, masks)
+                else:
+                    assert held is not None
+                    source = held[: block.num_src].detach().requires_grad_(wanted)
+                    out = layer.update(layer.aggregate(block, source, masks), own, masks)
+            widened(out).backward(above)
+            if grads is None:
+                return
+            if self.splits(index):
+                assert agg is not None and agg.grad is not None
+                grads[: block.num_src] += layer.aggregate_backward(block, agg.grad)
+            elif source is not None and source.grad is not None:
+                grads[: block.num_src] += source.grad
+            if own is not None and own.grad is not None:
+                grads[torch.as_tensor(block.dst_pos, device=grads.device).long()] += own.grad
+
+    def _supplied(
+        self, order: Iterable[int], wanted: Callable[[int, int], Mapping[str, Wanted]]
+    ) -> Iterator[tuple[int, list[Supply]]]:
+        """Yields the steps of a pass in an order, with what each part needs in them."""
+        has_block = lambda part, j: len(self.dst_ids[part][j]) > 0  # noqa: E731
+        return supplies(self.mover, self.blocks, self.places, list(order), wanted, has_block)
+
+    def _bring(
+        self, buffers: Sequence[Tensor], found: Sequence[Supply], lists: Sequence[Incoming], line: Line, j: int
+    ) -> None:
+        """Fills the buffers for a step (Algorithm 2)."""
+        for place, supply, incoming in zip(self.places, found, lists, strict=True):
+            with place.active():
+                supply.fill(BUFFER, buffers[place.part], incoming.rows)
+        self.mover.fetch(buffers, lists, Line("d2d", line.kind, line.phase, line.layer), j)
+
+    def _buffers(self, width: int) -> list[Tensor]:
+        """Returns a buffer of zeros per part: rows that nobody uses must not hold what is no number."""
+        made = []
+        for place, count in zip(self.places, self.buffer_rows, strict=True):
+            with place.active():
+                made.append(place.device.alloc((count, width), getattr(torch, self.kept), "buffer").zero_())
+        return made
+
+
+def _own(h_src: Tensor, block: Block) -> Tensor:
+    return h_src[torch.as_tensor(block.dst_pos, device=h_src.device).long()]

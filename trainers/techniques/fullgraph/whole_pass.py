@@ -1,0 +1,141 @@
+"""One pass over the whole graph, forwards and backwards: the body of an epoch (HongTu, Algorithm 1, lines 6 to 21).
+
+The row-wise ends of a model are computed chunk by chunk as well: a projection of the features before the first layer, and the head with
+the loss behind the last one, on the training nodes of each chunk alone. A head that reads the outputs of all layers gives each of them a
+gradient, which waits on the host, for the training nodes alone, until the backward pass comes to that layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernels.types import Array
+from trainers.models.masks import StepRandom
+from trainers.models.precision import computing, widened
+from trainers.record.ledger import Line
+from trainers.record.timeline import COMPUTE
+from trainers.techniques.fullgraph.buffers import Loadable, Place
+from trainers.techniques.fullgraph.host_rows import HostRows
+from trainers.techniques.fullgraph.inputs import InputRows
+from trainers.techniques.fullgraph.passes import Passes
+
+FromHead = list[tuple[Array, Array]]
+"""Gradients that the head gives to rows of a layer's output: (ids, float[c, F]) per chunk."""
+
+
+class WholePass:
+    """Computes the gradients of a model's parameters, and the loss, over all training nodes.
+
+    Args:
+        passes: of the layers.
+        inputs: what the first layer reads.
+        labels: i32[N].
+        train_ids: ids[n].
+        class_weights: float[num_classes] on the first device, or None.
+    """
+
+    def __init__(
+        self, passes: Passes, inputs: InputRows, labels: Array, train_ids: Array, class_weights: Tensor | None
+    ):
+        self.passes, self.inputs, self.labels, self.class_weights = passes, inputs, labels, class_weights
+        self.model, self.mover = passes.model, passes.mover
+        trained = torch.zeros(passes.num_nodes, dtype=torch.bool).numpy()
+        trained[train_ids] = True
+        self._seeds = [(place, j, ids[trained[ids]]) for place, j, ids in self._chunks() if trained[ids].any()]
+
+    def __call__(self, random: StepRandom) -> float | Tensor:
+        """Adds the gradients to the model's parameters and returns the sum of the losses; float64[] where a device holds it."""
+        self.inputs.random = random
+        # Of a user's modules, the ends before and after the layers included; an evaluation between two passes has its own.
+        self.model.train(random.training)
+        model, passes = self.model, self.passes
+        rows: list[Loadable] = [self.inputs if model.projection is None else self._projected()]
+        aggregates: list[HostRows | None] = []
+        for index in range(len(model.layers)):
+            out, kept = passes.forward(index, rows[index], random)
+            rows.append(out)
+            aggregates.append(kept)
+        loss, from_head = self._loss(rows[1:])
+        gradients: HostRows | None = None
+        for index in reversed(range(len(model.layers))):
+            above = self._added(gradients, from_head[index], rows.pop().width)
+            gradients = None
+            if index > 0 or model.projection is not None:
+                gradients = passes.host_rows(rows[index].width)
+                gradients.clear()
+            passes.backward(index, rows[index], aggregates.pop(), above, gradients, random)
+        if model.projection is not None:
+            assert gradients is not None
+            self._project_backward(gradients)
+        return loss
+
+    def _chunks(self) -> list[tuple[Place, int, Array]]:
+        """Returns every part's place, the step, and the ids of the chunk's nodes, in the order of batches."""
+        passes = self.passes
+        return [(place, j, passes.dst_ids[place.part][j]) for j in range(passes.num_steps) for place in passes.places]
+
+    def _added(self, gradients: HostRows | None, from_head: FromHead, width: int) -> HostRows:
+        """Returns the gradients of a layer's output, those of the head added."""
+        if gradients is None:
+            gradients = self.passes.host_rows(width)
+            gradients.clear()
+        for ids, rows in from_head:
+            gradients.add(ids, torch.from_numpy(rows))
+        return gradients
+
+    def _loss(self, outputs: Sequence[Loadable]) -> tuple[float | Tensor, list[FromHead]]:
+        """Returns the sum of the losses, and per layer what the head gives its output."""
+        total: float | Tensor = 0.0
+        layers = range(len(outputs)) if self.model.jumps else [len(outputs) - 1]
+        from_head: list[FromHead] = [[] for _ in outputs]
+        down, up = Line("h2d", "logit", "forward", len(outputs)), Line("d2h", "logit", "backward", len(outputs))
+        for place, j, ids in self._seeds:
+            with place.active(), torch.enable_grad():
+                leaves = [self._read(outputs[layer], ids, down, place, j).requires_grad_() for layer in layers]
+                with self.mover.span(place.part, COMPUTE, j):
+                    with computing(self.passes.dtype, place.device.torch_device):
+                        logits = widened(self.model.head(leaves))
+                    labels = torch.from_numpy(self.labels[ids]).long()
+                    if place.device.remote:
+                        (labels,) = place.device.send([labels.numpy()], Line("h2d", "label"), self.mover.ledger)
+                    loss = functional.cross_entropy(logits, labels, weight=self.class_weights, reduction="sum")
+                    loss.backward()
+                total = total + (loss.detach().double() if place.device.remote else loss.item())
+                for layer, leaf in zip(layers, leaves, strict=True):
+                    assert leaf.grad is not None
+                    # A copy, for on the CPU the device's memory is the host's.
+                    from_head[layer].append((ids, self.mover.to_host(leaf.grad, up, place.part).numpy().copy()))
+        return total, from_head
+
+    def _read(self, rows: Loadable, ids: Array, line: Line, place: Place, j: int) -> Tensor:
+        return self.mover.loaded(rows, ids, line, place.part, j)
+
+    def _projected(self) -> HostRows:
+        """Computes what the first layer reads of all nodes."""
+        kept = self.passes.host_rows(self.inputs.width)
+        for place, j, ids in self._chunks():
+            if len(ids):
+                with place.active(), torch.no_grad():
+                    rows = self._read(self.inputs, ids, Line("h2d", "feature"), place, j)
+                    self.mover.store(rows, ids, kept, Line("d2h", "output"), place.part, j)
+        self.mover.settle()
+        return kept
+
+    def _project_backward(self, gradients: HostRows) -> None:
+        """Adds the gradients of the projection's parameters."""
+        for place, j, ids in reversed(self._chunks()):
+            if not len(ids):
+                continue
+            with place.active(), torch.enable_grad():
+                above = self._read(gradients, ids, Line("h2d", "gradient", "backward"), place, j)
+                with self.mover.span(place.part, "h2d", j):
+                    x = self.inputs.features_of(ids, place.device, self.mover.ledger)
+                with self.mover.span(place.part, COMPUTE, j):
+                    with computing(self.passes.dtype, place.device.torch_device):
+                        rows: Any = self.inputs.transformed(x, ids, place.device, self.mover.ledger)
+                    rows.backward(above)

@@ -1,0 +1,213 @@
+"""What a run reads its rows from: the table, a cache in front of it, a link before the device.
+
+None of the three changes a row. So which rows are cached is execution, like `features` and `samplers`: it is recorded with the run, and
+the model's version, weights and metrics do not depend on it. Only the ledger tells the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from assets.budgets.read import Budgets, open_budgets
+from assets.building.stage import Progress
+from assets.features.read import open_features, require_nodes
+from assets.graph.read import Graph
+from assets.hotness.read import open_hotness
+from assets.sampling.drawing import Drawing
+from assets.sizes import format_bytes, parse_size
+from assets.storage.artifact import Artifact
+from assets.storage.require import require
+from assets.storage.table import FeatureTable
+from kernels.errors import InputError
+from kernels.rows.placement import place_bytes
+from kernels.sampling.epoch_plan import EpochPlan, Plan
+from kernels.types import Array
+from trainers.batches.queue import queue_bounds
+from trainers.devices.open import open_device
+from trainers.devices.protocol import Device
+from trainers.inference.exact import infer_exact, infer_sampled
+from trainers.loop.executor import Data, Infer, Opening
+from trainers.models.own import Model
+from trainers.recipe.config import ModelConfig, TrainExecution
+from trainers.recipe.techniques import find_technique
+from trainers.rows.cache import CachedSource
+from trainers.rows.features import Features
+from trainers.rows.linked import LinkedSource
+from trainers.rows.source import TableSource, open_source
+from trainers.training.probe_step import automatic_device_bytes, free_device_bytes, simulated_peak
+
+DEGREES_BYTES, MAP_BYTES = 8, 8
+"""Per node, where a device samples: its two degrees, and its entry in the sampler's map."""
+
+
+def open_data(opening: Opening) -> Data:
+    """Opens the rows of all nodes, for a technique of one process; errors are those of `open_rows`."""
+    graph, semantic, execution = opening.graph, opening.semantic, opening.execution
+    stored = open_features(opening.inputs["features"], verified=execution.features == "memory")
+    plan = epoch_plan(np.array(graph.train_ids), semantic)
+    given = {**opening.inputs, **opening.reads}
+    features = open_rows(graph, stored, semantic, execution, plan, given, opening.drawing)
+    return Data(plan=plan, features=features, infer=_inference(opening, features))
+
+
+def _inference(opening: Opening, features: Features) -> Infer:
+    """Returns inference over all rows, in this process."""
+    semantic, topology, drawing = opening.semantic, opening.graph.topology, opening.drawing
+    train, sampling = semantic.train, semantic.sampling
+
+    def infer(model: Model, node_ids: Array, folder: Path, progress: Progress) -> Tensor:
+        if train.eval == "exact":
+            return infer_exact(
+                model,
+                topology,
+                features.table,
+                parse_size(train.eval_workspace),
+                train.threads,
+                node_ids=node_ids,
+                folder=folder,
+                progress=progress,
+                device=features.device,
+                dtype=train.dtype,
+                drawing=drawing,
+            )
+        assert sampling is not None and drawing is not None
+        return infer_sampled(
+            model,
+            topology,
+            features.table,
+            node_ids,
+            drawing=drawing,
+            batch_size=sampling.batch_size,
+            seed=semantic.seed,
+            threads=train.threads,
+            progress=progress,
+            device=features.device,
+            dtype=train.dtype,
+        )
+
+    return infer
+
+
+def epoch_plan(train_ids: np.ndarray, semantic: ModelConfig) -> EpochPlan:
+    """Returns which seeds form which batch: as [sampling] says, or all seeds in one batch where nothing is sampled."""
+    sampling, accumulate = semantic.sampling, semantic.train.accumulate
+    if sampling is None or find_technique(semantic.train.trainer).whole_graph:
+        return EpochPlan(train_ids, len(train_ids), seed=semantic.seed, accumulate=accumulate)
+    return EpochPlan(train_ids, sampling.batch_size, seed=semantic.seed, reuse=sampling.reuse, accumulate=accumulate)
+
+
+def open_rows(
+    graph: Graph,
+    stored: FeatureTable,
+    semantic: ModelConfig,
+    execution: TrainExecution,
+    plan: Plan,
+    reads: Mapping[str, Artifact],
+    drawing: Drawing | None = None,
+) -> Features:
+    """Opens the table and fills the cache.
+
+    Args:
+        graph, semantic, plan, drawing: what is trained, for the simulated step.
+        stored: the features of its nodes.
+        execution: says where the table is, and how fast the link.
+        reads: stage -> artifact; rows are cached where hotness and budgets are among them.
+
+    Raises:
+        InputError: the inputs are of other stages or of a graph with other nodes, a block of the table is damaged, or the budgets
+            contradict `features`.
+    """
+    require_nodes(stored, graph.topology.num_nodes, "the graph")
+    work_bytes = parse_size(execution.workspace) if execution.workspace else None
+    device = open_device(semantic.train.device, work_bytes, execution.link_gbps)
+    table = open_source(stored, execution.features)
+    if device.remote and execution.features == "memory":
+        table.pin(device)
+    source, record, fill = table, {}, None
+    if "budgets" in reads:
+        budgets = open_budgets(reads["budgets"])
+        fill = _filler(graph, stored, semantic, execution, plan, drawing, table, device, budgets, record)
+    if "hotness" in reads and fill is not None:
+        hotness = reads["hotness"]
+        require(hotness, {"arrays": {"order": {"shape": (stored.num_nodes,)}}})
+        source, fill = fill(open_hotness(hotness).order), None
+    link = device.link("h2d")
+    if link is not None:
+        source = LinkedSource(source, link)
+    return Features(stored=stored, table=table, source=source, device=device, record=record, fill=fill)
+
+
+def _filler(
+    graph: Graph,
+    stored: FeatureTable,
+    semantic: ModelConfig,
+    execution: TrainExecution,
+    plan: Plan,
+    drawing: Drawing | None,
+    table: TableSource,
+    device: Device,
+    budgets: Budgets,
+    record: dict[str, Any],
+) -> Callable[[Array], CachedSource]:
+    """Returns what fills a cache from an order of hotness; args as of `open_rows`, and the record that tells of it."""
+
+    host_bytes = _host_bytes(budgets, execution, stored)
+
+    def fill(order: Array) -> CachedSource:
+        peak_bytes, device_bytes = None, budgets.device_bytes
+        if "device" in budgets.automatic:
+            work_bytes = parse_size(execution.workspace) if execution.workspace else None
+            peak_bytes = simulated_peak(graph, semantic, plan, table, work_bytes, drawing)
+            free_bytes = device.free_bytes()
+            if free_bytes is None:
+                device_bytes = automatic_device_bytes(budgets, peak_bytes)
+            else:
+                others = _other_bytes(graph, semantic, execution, drawing)
+                device_bytes = free_device_bytes(free_bytes, peak_bytes, *others)
+        placement = place_bytes(order, stored.row_bytes, device_bytes, host_bytes, stored.row_of)
+        device.cache_bytes = device_bytes
+        record.update(
+            simulated_peak_bytes=peak_bytes,
+            device_budget_bytes=device_bytes,
+            host_budget_bytes=host_bytes,
+            device_rows=len(placement.device_ids),
+            host_rows=len(placement.host_ids),
+        )
+        return CachedSource(stored, table, placement, device)
+
+    return fill
+
+
+def _other_bytes(
+    graph: Graph, semantic: ModelConfig, execution: TrainExecution, drawing: Drawing | None
+) -> tuple[int, int, int]:
+    """Returns what else a device with memory of its own holds: batches that wait, an evaluation, and the graph where it samples there."""
+    queue_bytes, _ = queue_bounds(execution.queue)
+    graph_bytes, topology = 0, graph.topology
+    if execution.topology != "host":
+        graph_bytes = (DEGREES_BYTES + MAP_BYTES) * topology.num_nodes
+    if execution.topology == "device":
+        names = ("indptr", "indices", "weights", "edge_types")
+        held = [array for name in names if (array := getattr(topology, name)) is not None]
+        if drawing is not None and drawing.tables is not None:
+            held.append(drawing.tables.table)
+        graph_bytes += sum(array.nbytes for array in held)
+    return queue_bytes, parse_size(semantic.train.eval_workspace), graph_bytes
+
+
+def _host_bytes(budgets: Budgets, execution: TrainExecution, stored: FeatureTable) -> int:
+    """Returns the bytes of the host tier; a table in memory needs none, for all its rows are on the host."""
+    if execution.features != "memory":
+        return budgets.host_bytes
+    held = stored.num_bytes
+    if "host" not in budgets.automatic and held > budgets.host_bytes:
+        problem = (
+            f'features = "memory" holds {format_bytes(held)} where [memory] host allows {budgets.host_bytes:,} bytes'
+        )
+        raise InputError(problem, 'raise host, or set features = "mapped"')
+    return 0

@@ -1,0 +1,304 @@
+"""One run of a training: graph, rows, model and loop, put together from a recipe, and the artifact that it writes."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+
+from assets.building.stage import Check, Progress, Summary
+from assets.graph.read import Graph, open_graph
+from assets.sampling.drawing import open_drawing
+from assets.storage.artifact import Artifact
+from assets.storage.machine import processor_name
+from assets.storage.version import canonical
+from assets.storage.writer import Writer
+from kernels.errors import InputError
+from trainers.batches.queue import queue_bounds
+from trainers.batches.source import Batching
+from trainers.inference.scores import score
+from trainers.loop.checkpoint import apart, checkpoint_bytes, parse_checkpoint
+from trainers.loop.executor import Opening, Run
+from trainers.loop.loop import Loop
+from trainers.models.build import PARAMETERS, build_model, send_model
+from trainers.models.precision import kept_dtype
+from trainers.ranks.group import ALONE, Ranks
+from trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
+from trainers.recipe.techniques import find_technique
+from trainers.record.checks import chance_check, ledger_check, ledger_numbers, loss_check, weights_check
+from trainers.record.epoch_lines import EpochLines, Lines
+from trainers.record.ledger import Ledger, Line
+from trainers.record.metrics import Label, MetricWriter, open_writers
+from trainers.record.timeline import Timeline
+
+WEIGHTS = Line("d2h", "parameter")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunExecution(TrainExecution):
+    """How one run is carried out, with what only the launcher knows."""
+
+    # Goes on from the checkpoint of this version, where there is one.
+    resume: bool = False
+    # Folder of checkpoints.
+    checkpoints: Path
+    # Which epochs a line is printed about.
+    epoch_lines: Lines = "some"
+    # PIPELINE/TABLE that asked for the model first; "" where nobody did by name.
+    asked_by: str = ""
+
+
+class Training:
+    """One run: the graph, the model and the loop, put together from a recipe."""
+
+    def __init__(
+        self,
+        inputs: Mapping[str, Artifact],
+        reads: Mapping[str, Artifact],
+        semantic: ModelConfig,
+        execution: RunExecution,
+        version: str,
+        progress: Progress,
+        ranks: Ranks = ALONE,
+    ):
+        self.semantic, self.execution, self.progress, self.ranks = semantic, execution, progress, ranks
+        self.inputs, self.reads, self.graph = inputs, reads, open_graph(inputs["graph"])
+        if len(self.graph.train_ids) == 0:
+            problem = f"graph {inputs['graph'].version[:12]} has no training nodes"
+            raise InputError(problem, "give its source a training split")
+        self.ledger, self.timeline = Ledger(), Timeline()
+        self.drawing = open_drawing(semantic.sampling, inputs)
+        opening = Opening(
+            graph=self.graph,
+            inputs=inputs,
+            reads=reads,
+            semantic=semantic,
+            execution=execution,
+            drawing=self.drawing,
+            ranks=ranks,
+        )
+        self.data = find_technique(semantic.train.trainer).open_data(opening)
+        self.features = self.data.features
+        model = build_model(semantic.train, self.features.source.width, self.graph.num_classes, semantic.seed)
+        self.model = send_model(model, self.features.device)
+        self.class_weights = class_weights(semantic.train, self.graph)
+        if self.class_weights is not None:
+            device = self.features.device
+            self.class_weights = device.send_tensor(self.class_weights, PARAMETERS, device.traffic)
+        self._require_scores()
+        path = checkpoint_path(execution.checkpoints, version)
+        self.run = self._build_run()
+        self.loop = self._build_loop(path, version, progress)
+        # The first rank has the checkpoint; the others may be on other machines.
+        stored = checkpoint_bytes(path) if execution.resume and ranks.first else None
+        found, data = ranks.tell_bytes(b"" if stored is None else b"found", stored or b"")
+        if found:
+            self.loop.restore(parse_checkpoint(data, path, version))
+
+    def train(self) -> None:
+        """Runs the loop."""
+        if self.loop.bounded:
+            self.features.device.adopt(self.model.parameters(), "parameters")
+        self.loop.run()
+
+    def finish(self) -> dict[str, tuple[torch.Tensor, np.ndarray]]:
+        """Returns logits and labels of every split by the final model, and makes the ledger that of all ranks; all ranks call it."""
+        logits = self._logits(("train", "valid", "test"))
+        if self.ranks.world > 1:
+            whole = self.loop.whole_ledger()
+            if self.ranks.first:
+                self.ledger.clear()
+                self.ledger.merge(whole)
+        return logits
+
+    def rank_records(self, peak_bytes: int | None) -> list[dict[str, Any]]:
+        """Returns what each rank had and needed: its host and processor, its peak memory and the bytes of its shards; all ranks call it."""
+        source = self.features.source
+        record = {"rank": self.ranks.rank, "host": platform.node(), "processor": processor_name()}
+        record |= {"peak_memory_bytes": peak_bytes}
+        record |= {"shard_bytes": getattr(source, "held_bytes", 0), "cached_rows": getattr(source, "cached_rows", 0)}
+        return self.ranks.main.gather_values(record)
+
+    def write(self, writer: Writer, logits: Mapping[str, tuple[torch.Tensor, np.ndarray]]) -> Summary:
+        """Writes the artifact's files, and scores logits and labels of every split."""
+        device = self.features.device
+        weights = {
+            name: device.fetch(tensor, WEIGHTS, device.traffic) for name, tensor in self.model.state_dict().items()
+        }
+        writer.path("weights.safetensors").write_bytes(save(apart(weights)))
+        rows = "".join(json.dumps(row, sort_keys=True) + "\n" for row in self.loop.state.history)
+        writer.path("metrics.jsonl").write_text(rows)
+        writer.path("ledger.json").write_text(json.dumps(self.ledger.rows(), indent=1, sort_keys=True) + "\n")
+        timing = {"train": self.loop.timing.train_seconds, "evaluate": self.loop.timing.evaluate_seconds}
+        writer.note(epoch_seconds=timing, peak_bytes=dict(self.features.device.peak), cache=self.features.record)
+        writer.note(timeline=self.timeline.record)
+        if record := getattr(self.loop.executor, "record", None):
+            writer.note(executors=record)
+        if device.remote:
+            writer.note(device=str(device.torch_device), traffic_besides_batches=device.traffic.rows()["moves"])
+        state = self.loop.state
+        numbers: dict[str, Any] = {}
+        for metric in dict.fromkeys(("accuracy", self.semantic.train.metric)):
+            values = {f"{split}_{metric}": score(metric, *each) for split, each in logits.items()}
+            numbers |= {name: value for name, value in values.items() if value is not None}
+        numbers |= {"epochs_run": state.epoch, "best_epoch": state.best_epoch}
+        if isfinite(loss := state.history[-1]["loss"]):  # a run may diverge after the epoch that is kept
+            numbers["loss"] = loss
+        if not getattr(self.loop.executor, "repeatable", True):
+            numbers["repeatable"] = False
+        numbers |= {"parameters": sum(parameter.numel() for parameter in self.model.parameters())}
+        return Summary(numbers=numbers, checks=self._checks(numbers, weights))
+
+    def _checks(self, numbers: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> list[Check]:
+        """Tests the trained model."""
+        metric, graph = self.semantic.train.metric, self.graph
+        # Without validation nodes the training nodes are what there is.
+        split, words, ids = ("valid", "validation", graph.valid_ids)
+        if not len(ids):
+            split, words, ids = ("train", "training", graph.train_ids)
+        checks = [
+            weights_check(weights),
+            chance_check(
+                metric, words, numbers.get(f"{split}_{metric}"), graph.labels[np.array(ids)], graph.class_names
+            ),
+            loss_check(self.loop.state.history),
+        ]
+        technique = find_technique(self.semantic.train.trainer)
+        if technique.predicts:
+            planned = technique.load().predicted(self.run, self.loop.state.epoch)
+            checks.append(ledger_check(ledger_numbers(self.ledger.rows()), planned))
+        return checks
+
+    def _build_run(self) -> Run:
+        train, graph = self.semantic.train, self.graph
+        queue_bytes, most_queue_bytes = queue_bounds(self.execution.queue)
+        batching = Batching(
+            topology=graph.topology,
+            labels=graph.labels,
+            plan=self.data.plan,
+            edge_weight=self.model.edge_weight,
+            transpose=self.model.transpose,
+            ledger=self.ledger,
+            timeline=self.timeline,
+            queue_bytes=queue_bytes,
+            most_queue_bytes=most_queue_bytes,
+            dtype=kept_dtype(train.dtype),
+            device=self.features.device,
+        )
+        return Run(
+            graph=graph,
+            inputs=self.inputs,
+            reads=self.reads,
+            semantic=self.semantic,
+            execution=self.execution,
+            plan=self.data.plan,
+            features=self.features,
+            model=self.model,
+            class_weights=self.class_weights,
+            batching=batching,
+            drawing=self.drawing,
+            ranks=self.ranks,
+        )
+
+    def _build_loop(self, path: Path, version: str, progress: Progress) -> Loop:
+        train = self.semantic.train
+        return Loop(
+            model=self.model,
+            executor=find_technique(train.trainer).load().open_executor(self.run),
+            config=train,
+            plan=self.data.plan,
+            evaluate=self._valid_score if len(self.graph.valid_ids) else None,
+            ledger=self.ledger,
+            progress=progress,
+            checkpoint_path=path,
+            version=version,
+            checkpoint_steps=self.execution.checkpoint_steps,
+            timeline=self.timeline,
+            device=self.features.device,
+            # Counting takes time, so it is done where there is a bound, or the device has memory of its own.
+            bounded=self.execution.workspace is not None or self.features.device.remote,
+            ranks=self.ranks,
+            lines=EpochLines(
+                getattr(progress, "tell", None),
+                f"seed {self.semantic.seed}, ",
+                train.epochs,
+                self.execution.epoch_lines,
+                getattr(progress, "note", None),
+                self._open_writers(version),
+            ),
+        )
+
+    def _open_writers(self, version: str) -> list[MetricWriter]:
+        """Opens what draws the epochs elsewhere, in the first rank alone."""
+        pipeline, _, name = self.execution.asked_by.partition("/")
+        label = Label(
+            home=self.execution.checkpoints.parent,
+            pipeline=pipeline or "graphmill",
+            name=name or self.semantic.train.model,
+            seed=self.semantic.seed,
+            version=version,
+            recipe=canonical(self.semantic.train),
+        )
+        return open_writers(self.execution.metrics_to if self.ranks.first else (), label)
+
+    def _require_scores(self) -> None:
+        """Refuses a metric that the validation nodes do not define, before any training."""
+        labels = self.graph.labels[np.array(self.graph.valid_ids)]
+        if self.semantic.train.metric == "roc_auc" and len(labels) and len(np.unique(labels)) < 2:
+            problem = "metric = 'roc_auc', but the validation nodes are all of one class"
+            raise InputError(problem, "give a split with both, or metric = 'accuracy'")
+
+    def _valid_score(self) -> float:
+        value = score(self.semantic.train.metric, *self._logits(("valid",))["valid"])
+        assert value is not None
+        return value
+
+    def _logits(self, splits: tuple[str, ...]) -> dict[str, tuple[torch.Tensor, np.ndarray]]:
+        """Logits and labels of each split that has nodes, by the table's way of evaluation."""
+        ids = {split: np.array(getattr(self.graph, f"{split}_ids")) for split in splits}
+        ids = {split: node_ids for split, node_ids in ids.items() if len(node_ids)}
+        if not ids:
+            return {}
+        # One pass serves all splits.
+        logits = self._infer(np.concatenate(list(ids.values()))) if self.semantic.train.eval == "exact" else None
+        found, first = {}, 0
+        for split, node_ids in ids.items():
+            part = self._infer(node_ids) if logits is None else logits[first : first + len(node_ids)]
+            found[split] = part, self.graph.labels[node_ids]
+            first += len(node_ids)
+        return found
+
+    def _infer(self, node_ids: np.ndarray) -> torch.Tensor:
+        return self.data.infer(self.model, node_ids, self.execution.checkpoints.parent / "spill", self.progress)
+
+
+def checkpoint_path(folder: Path, version: str) -> Path:
+    """Returns where the checkpoint of a model version is."""
+    return folder / f"{version}.safetensors"
+
+
+def class_weights(train: TrainConfig, graph: Graph) -> torch.Tensor | None:
+    """Returns float[num_classes], the factors of the seeds' losses, or None.
+
+    Raises:
+        InputError: the table's list has not one weight per class.
+    """
+    dtype = getattr(torch, kept_dtype(train.dtype))
+    if train.class_weights == "none":
+        return None
+    if train.class_weights == "balanced":
+        counts = np.bincount(graph.labels[np.array(graph.train_ids)], minlength=graph.num_classes)
+        # A class without seeds takes part in no loss, whatever its weight.
+        return torch.from_numpy(counts.sum() / (graph.num_classes * np.maximum(counts, 1))).to(dtype)
+    if len(train.class_weights) != graph.num_classes:
+        problem = f"class_weights = {list(train.class_weights)} has {len(train.class_weights)} entries"
+        raise InputError(problem, f"the graph has {graph.num_classes} classes: {', '.join(graph.class_names)}")
+    return torch.tensor(train.class_weights, dtype=dtype)
