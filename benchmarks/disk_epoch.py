@@ -109,7 +109,7 @@ def one_after_the_other(source: DiskSource, sleep: float, start: int) -> Run:
         marks = [time.perf_counter()]
         graph = source.load_graph(item)
         marks.append(time.perf_counter())
-        staged = source.rows.stage(item)
+        staged = source.rows.stage(item.key)
         marks.append(time.perf_counter())
         x = source.assemble(staged)
         marks.append(time.perf_counter())

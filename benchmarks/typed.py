@@ -13,7 +13,6 @@ import gzip
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -177,7 +176,7 @@ def compare_rows(artifacts: dict[str, Artifact], papers: np.ndarray, size: dict[
         expected[ids >= first] = papers[ids[ids >= first] - first]
         for source in (mapped, CachedSource(table, mapped, placement, LogicalDevice()), packed):
             out, ledger = torch.full((len(ids), table.width), torch.nan), Ledger()
-            staged = source.stage(Keyed(BatchKey(Stream.TRAIN, epoch, step))) if source is packed else None
+            staged = source.stage(BatchKey(Stream.TRAIN, epoch, step)) if source is packed else None
             source.gather(RowIds(ids, staged=staged), out, ledger)
             assert out.numpy().tobytes() == expected.tobytes(), (
                 f"rows of batch {number} differ in {type(source).__name__}"
@@ -188,12 +187,6 @@ def compare_rows(artifacts: dict[str, Artifact], papers: np.ndarray, size: dict[
                 staged.release()
     packed.close()
     return counts
-
-
-class Keyed(NamedTuple):
-    """A planned batch, as far as loading its rows needs it."""
-
-    key: BatchKey
 
 
 def open_packed(artifacts: dict[str, Artifact], table: FeatureTable, num_batches: int) -> PackedRows:

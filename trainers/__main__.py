@@ -137,7 +137,7 @@ def _train_split(order: Order) -> Sequence[Artifact]:
         names = ", ".join(each.name for each in pipeline.train) or "(none)"
         raise InputError(f"{pipeline.path} has no [[train]] table {order.table!r}", f"the names are: {names}")
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    asked = order.ranks or getattr(table.settings, "ranks", 1)
+    asked = order.ranks or table.own_settings.ranks
     if not table.technique.by_parts and max(asked, world) > 1:
         problem = f"{max(asked, world)} ranks, but trainer = {table.trainer!r} trains in one process"
         raise InputError(problem, 'leave --ranks out, or set trainer = "distributed"')
@@ -148,12 +148,12 @@ def _train_split(order: Order) -> Sequence[Artifact]:
 
 def _train_here(order: Order, table: TrainTable, store: Store, *, first: bool) -> Sequence[Artifact]:
     """Trains in this process, which may be one of several ranks; the first one writes the models."""
-    from trainers.ranks.group import DEFAULT_TIMEOUT, coming, joined
+    from trainers.ranks.group import coming, joined
     from trainers.recipe.inputs import find_table_inputs
     from trainers.record.progress import open_progress
     from trainers.run import train_table
 
-    pipeline, timeout = order.pipeline, getattr(table.settings, "timeout", DEFAULT_TIMEOUT)
+    pipeline, timeout = order.pipeline, table.own_settings.timeout
     with coming() as meeting:
         # Before the ranks meet: digests of raw files may take longer on one machine than on another.
         found = find_table_inputs(pipeline, table, store, order.inputs, whole=first)

@@ -274,7 +274,7 @@ class naming:  # noqa: N801
             raise InputError(f"{self.words}: {error.problem}", error.remedy) from error
 
 
-class Advancing:
+class Advancing(Progress):
     """Passes only the advance on: the phases of parts are one phase of the whole."""
 
     def __init__(self, progress: Progress):

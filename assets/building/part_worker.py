@@ -17,6 +17,9 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
+from assets.building.stage import ChecksFailedError, Progress
+from assets.storage.refused import refusal
+
 
 def main() -> None:
     """Builds parts until the connection ends."""
@@ -32,9 +35,6 @@ def main() -> None:
 
 
 def _answer(build: Any, part: str, pipe: Connection) -> tuple[Any, ...]:
-    from assets.building.stage import ChecksFailedError
-    from assets.storage.refused import refusal
-
     try:
         build.publish(_Sent(pipe), part=part)
         return ("done",)
@@ -47,7 +47,7 @@ def _answer(build: Any, part: str, pipe: Connection) -> tuple[Any, ...]:
         return ("error", traceback.format_exc())
 
 
-class _Sent:
+class _Sent(Progress):
     """A `Progress` whose steps go to the parent."""
 
     def __init__(self, pipe: Connection):

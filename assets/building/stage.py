@@ -52,7 +52,7 @@ class ChecksFailedError(InputError):
 
 
 class Progress(Protocol):
-    """Listens to a long operation."""
+    """Listens to a long operation; a class that inherits from it has to take phases, and may take lines and notes."""
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """A phase begins: what, how many units (None when unknown), of what."""
@@ -66,8 +66,16 @@ class Progress(Protocol):
         """The phase is over."""
         ...
 
+    def tell(self, line: str) -> None:
+        """Gets a line to print."""
+        return
 
-class Silent:
+    def note(self, text: str) -> None:
+        """Gets a few words to show until the next ones come, as a bar does."""
+        return
+
+
+class Silent(Progress):
     """The `Progress` that says nothing."""
 
     def start(self, label: str, total: int | None, unit: str) -> None:

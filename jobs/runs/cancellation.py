@@ -18,7 +18,7 @@ def is_canceled(context: dg.AssetExecutionContext) -> bool:
     return run is not None and run.status in (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
 
 
-class CancelableProgress:
+class CancelableProgress(Progress):
     """Passes progress on, and ends the stage when its run was cancelled."""
 
     def __init__(self, progress: Progress, context: dg.AssetExecutionContext):

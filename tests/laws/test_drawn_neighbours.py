@@ -22,7 +22,7 @@ from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.sampling_tables.tables import with_tables
 from tests.assets.storage.damage import flip
 from tests.laws.test_resume_exact import model_content, run_child
-from tests.laws.test_rows_exactly_once import Keyed, expected_rows
+from tests.laws.test_rows_exactly_once import expected_rows
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.recipe.test_techniques import Stop, Stopping
 from tests.trainers.runs import DRAWN, content, train_fresh, train_packed, train_parts, train_small
@@ -102,7 +102,7 @@ def test_rows_of_drawn_batches_come_once(tmp_path: Path, drawn: tuple[SamplingCo
         epoch, step = divmod(number, samples.num_batches)
         ids, ledger = np.asarray(samples.batch(epoch, step)[1][0].src_ids), Ledger()
         out = torch.full((len(ids), table.width), torch.nan)
-        staged = rows.stage(Keyed(BatchKey(0, epoch, step)))
+        staged = rows.stage(BatchKey(0, epoch, step))
         rows.gather(RowIds(ids, staged=staged), out, ledger)
         assert out.numpy().tobytes() == expected_rows(table, ids).tobytes()
         assert sum(row["n"] for row in ledger.rows()["counts"]) == len(ids) == len(np.unique(ids))

@@ -1,7 +1,6 @@
 """Laws 3 and 4 for cached rows: each needed row comes once, from one tier, byte-equal; no tier holds more than its budget, 0 included."""
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -148,7 +147,7 @@ def test_packed_rows_come_once_from_four_levels(tmp_path: Path, kind: dict, orde
         blocks, ledger = samples.batch(epoch, step)[1], Ledger()
         ids = np.asarray(blocks[0].src_ids)
         out = torch.full((len(ids), table.width), torch.nan)
-        staged = rows.stage(Keyed(BatchKey(0, epoch, step)))
+        staged = rows.stage(BatchKey(0, epoch, step))
         rows.gather(RowIds(ids, staged=staged), out, ledger)
         assert out.numpy().tobytes() == expected_rows(table, ids).tobytes()
         counted = {row["name"]: row["n"] for row in ledger.rows()["counts"]}
@@ -183,11 +182,11 @@ def test_rows_of_pruned_batches_come_once_and_whole_pages_are_booked(tmp_path: P
         ids, ledger = np.asarray(samples.batch(0, step)[1][0].src_ids), Ledger()
         origin = np.flatnonzero(rng.random(len(ids)) < share).astype(np.int32)
         out = torch.full((len(origin), table.width), torch.nan)
-        staged = rows.stage(Keyed(BatchKey(0, 0, step), origin))
+        staged = rows.stage(BatchKey(0, 0, step), origin)
         rows.gather(RowIds(ids[origin], staged=staged), out, ledger)
         assert out.numpy().tobytes() == expected_rows(table, ids[origin]).tobytes()
         assert sum(row["n"] for row in ledger.rows()["counts"]) == len(origin)
-        place, whole = chunks.place(step), rows.stage(Keyed(BatchKey(0, 0, step)))
+        place, whole = chunks.place(step), rows.stage(BatchKey(0, 0, step))
         tier, row = split_slots(whole.slots[origin])
         packed_rows = row[(tier == STAGED) & (row < place.num_packed)]
         least = PAGE_BYTES * (pages(origin, 4) + pages(packed_rows, table.row_bytes))
@@ -211,13 +210,6 @@ def pages(rows: np.ndarray, row_bytes: int) -> int:
             for page in range(row * row_bytes // PAGE_BYTES, -(-(row + 1) * row_bytes // PAGE_BYTES))
         }
     )
-
-
-class Keyed(NamedTuple):
-    """A planned batch, as far as loading needs it; after pruning, what is left of it."""
-
-    key: BatchKey
-    origin: np.ndarray | None = None
 
 
 @pytest.mark.parametrize(

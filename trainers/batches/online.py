@@ -113,7 +113,7 @@ def extract_batch(
     """
     moved = Ledger()
     with device.preparing():
-        batch.staged = features.stage(batch)
+        batch.staged = features.stage(batch.key)
         batch.x = input_space(device, pool, len(batch.input_ids), features.width, batching.dtype)
         features.gather(batch, batch.x, moved)
         count_batch(batch, moved)

@@ -11,9 +11,11 @@ whoever computed them, by `add_in_order`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -58,20 +60,40 @@ class Done(NamedTuple):
     last: bool
 
 
-class Executor(Protocol):
-    """What the loop needs of a technique."""
+class Executor(ABC):
+    """Computes the gradients of a training; the part that a technique brings.
 
+    Attributes:
+        record: facts about how the work was shared, for run.json.
+        repeatable: whether the same recipe gives the same bits.
+    """
+
+    record: Mapping[str, Any] = MappingProxyType({})
+    repeatable: bool = True
+
+    @abstractmethod
     def steps(self, epoch: int, start: int) -> Iterator[Done]:
         """Yields what is done of a training epoch, from a position on, in order."""
         ...
 
+    def epoch_numbers(self, epoch: int) -> Mapping[str, float | int]:
+        """Returns numbers to add to the metrics row of an epoch that has just ended; all ranks call it.
+
+        Args:
+            epoch: of training, from 0.
+        """
+        return {}
+
     def state(self) -> Mapping[str, Tensor]:
-        """Returns what a checkpoint must hold besides the model and the optimiser, by name; all ranks call it, the first one writes."""
-        ...
+        """Returns the tensors that a checkpoint holds besides the model and the optimiser, by name; all ranks call it, the first writes.
+
+        By default there are none: random decisions are keyed by the batch.
+        """
+        return {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Goes on from what `state` returned."""
-        ...
+        return
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +175,7 @@ class Run(Opening):
         return self.batching.timeline
 
 
-class BatchExecutor:
+class BatchExecutor(Executor):
     """Trains on mini-batches, one after the other.
 
     Args:
@@ -173,13 +195,6 @@ class BatchExecutor:
             # The batch's bytes are released when the source is asked for the next one, so no reference may outlive this line.
             del batch
             yield done
-
-    def state(self) -> Mapping[str, Tensor]:
-        """Every decision is keyed by the batch, so nothing has to be kept."""
-        return {}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Nothing was kept."""
 
 
 class BatchGradient:

@@ -87,7 +87,7 @@ class Loop:
         self.state = RunState()
         self.best: dict[str, Tensor] = {}
         self.device, self.bounded, self.ranks = device or LogicalDevice(), bounded, ranks
-        self.timing, self.lines = Timing(), lines or EpochLines(None, "", config.epochs)
+        self.timing, self.lines = Timing(), lines or EpochLines(progress, "", config.epochs, "none")
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Goes on from a checkpoint instead of the beginning."""
@@ -167,8 +167,7 @@ class Loop:
             row["valid"] = score = self.evaluate()
             self.timing.evaluate_seconds.append(round(time.perf_counter() - started, 4))
             self._note_score(score, isfinite(loss))
-        # A technique may have something to say of an epoch, too.
-        row |= getattr(self.executor, "epoch_numbers", lambda epoch: {})(state.epoch)
+        row |= self.executor.epoch_numbers(state.epoch)
         state.history.append(row)
         state.done = last or bool(config.patience and state.waited >= config.patience)
         state.epoch, state.position, state.loss_sum = state.epoch + 1, 0, 0.0

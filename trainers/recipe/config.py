@@ -15,6 +15,7 @@ from assets.sizes import parse_size
 from assets.storage.user_code import is_reference
 from kernels.cuda.driver import num_gpus
 from kernels.errors import InputError
+from trainers.recipe.settings import Settings
 from trainers.recipe.techniques import DEFAULT, TECHNIQUES, Technique, find_technique, technique_names
 from trainers.record.metrics import PROGRAMS
 
@@ -130,11 +131,14 @@ class TrainConfig(Architecture):
     eval_workspace: str = "512MiB"
     # A word of your choice that makes this model one of its own: trained and measured apart from equal recipes, with equal weights.
     trial: str = field(default="", metadata={"hashed": "unless default"})
-    # The technique's own settings, from the sub-table [train.NAME]; None where the table has none.
+    # The technique's own settings, from the sub-table [train.NAME]; None if the technique has no settings.
     settings: Any = field(default=None, metadata={"key": False, "hashed": "unless default"})
 
     def __post_init__(self):
-        """Checks every value against its range and reports all that fail."""
+        """Checks every value against its range and reports all that fail; settings that are left out get their defaults."""
+        settings = find_technique(self.trainer).settings_type()
+        if self.settings is None and settings is not None:
+            object.__setattr__(self, "settings", settings())
         problems = self.problems()
         least = {"epochs": 1, "accumulate": 1, "threads": 1, "eval_every": 1, "patience": 0, "weight_decay": 0}
         problems += _below(self, least | {"warmup": 0})
@@ -156,6 +160,11 @@ class TrainConfig(Architecture):
             problems += self._uncut_problems()
         if problems:
             raise InputError("; ".join(problems), "give values in these ranges")
+
+    @property
+    def own_settings(self) -> Settings:
+        """The technique's own settings, or those of a technique without any."""
+        return self.settings or Settings()
 
     def _uncut_problems(self) -> list[str]:
         """Returns what does not go with passes over the whole graph, which are computed in pieces."""
@@ -292,18 +301,15 @@ class TrainTable(TrainConfig, TrainExecution):
     def reads(self) -> tuple[str, ...]:
         """Stages that the training reads where the pipeline has them, and that change none of its weights."""
         # Packed rows bring a cache of their own, which takes the same bytes.
-        packed = self.technique.stored or getattr(self.settings, "rows", "table") == "packed"
+        packed = self.technique.stored or self.own_settings.rows == "packed"
         unread = {*(CACHE_STAGES if packed or self.cache == "none" else ()), *(() if packed else PACKED_STAGES)}
         own = tuple(name for name in self.technique.reads if name not in unread)
         return tuple(dict.fromkeys((*own, *(("samples",) if self.stored else ()))))
 
     @property
     def config(self) -> TrainConfig:
-        """The half that is hashed; a device of "auto" is what this machine has, and settings that are left out have their defaults."""
+        """The half that is hashed; a device of "auto" is what this machine has."""
         config = _part(TrainConfig, self)
-        settings = self.technique.settings_type()
-        if config.settings is None and settings is not None:
-            config = replace(config, settings=settings())
         return replace(config, device="cuda" if num_gpus() else "cpu") if self.device == "auto" else config
 
     @property

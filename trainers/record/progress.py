@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from assets.building.stage import Progress
+
 SECONDS_BETWEEN_LINES = 10.0
 
 
-class LineProgress:
+class LineProgress(Progress):
     """Prints a line when a phase has taken a while, and then every few seconds; for logs and pipes."""
 
     def __init__(
@@ -55,7 +57,7 @@ class LineProgress:
         return f", about {seconds:.0f} s left" if seconds < 120 else f", about {seconds / 60:.0f} min left"
 
 
-class BarProgress:
+class BarProgress(Progress):
     """A bar that is redrawn in place and removed when its phase ends; for terminals."""
 
     def __init__(self, stream: TextIO | None = None, title: str = "", also: Callable[[str], None] | None = None):

@@ -31,10 +31,10 @@ from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, MAX_ROWS, NO_FEATURES, R
 from kernels.types import Array
 from trainers.devices.protocol import CACHE, Device, kernel_array
 from trainers.record.ledger import Ledger
-from trainers.rows.source import D2D, H2D, SLOTS, Keyed, TableSource, Wanted, fill_rows, tier_counts
+from trainers.rows.source import D2D, H2D, SLOTS, FeatureSource, TableSource, Wanted, fill_rows, tier_counts
 
 
-class CachedSource:
+class CachedSource(FeatureSource):
     """Rows by slot from a device image, a host image and the table behind them.
 
     Args:
@@ -48,7 +48,7 @@ class CachedSource:
         host_bytes: of the host image.
     """
 
-    collective, slotted = False, True
+    slotted = True
 
     def __init__(
         self,
@@ -94,9 +94,6 @@ class CachedSource:
     def mark(self, node_ids: Array, out: Array) -> None:
         """Writes slot i of out: i32[n] for node_ids[i] (global)."""
         np.take(self._slot, node_ids, out=out)
-
-    def stage(self, batch: Keyed) -> None:
-        """Has nothing to load."""
 
     def gather(self, batch: Wanted, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes row i of out: float[n, F] from batch.input_ids[i], each from its tier, and books bytes and hits by tier."""

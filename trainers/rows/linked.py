@@ -9,7 +9,7 @@ from trainers.record.ledger import Ledger
 from trainers.rows.source import FeatureSource, Wanted
 
 
-class LinkedSource:
+class LinkedSource(FeatureSource):
     """A source whose rows reach the device over a link.
 
     Args:

@@ -17,14 +17,14 @@ from kernels.rows.aligned import BufferPool, space_for
 from kernels.rows.direct_io import ReadExecution
 from kernels.rows.gather import gather_tiered
 from kernels.rows.slots import DEVICE, HOST, NO_FEATURES, ROW_BITS, Tiers
-from kernels.types import Array
+from kernels.types import Array, BatchKey
 from trainers.devices.protocol import CACHE, Device, kernel_array
 from trainers.record.ledger import Ledger
 from trainers.rows.chunk_loader import ChunkLoader, Staged, some_capacity
-from trainers.rows.source import D2D, H2D, SLOTS, Keyed, Wanted, fill_rows
+from trainers.rows.source import D2D, H2D, SLOTS, FeatureSource, Wanted, fill_rows
 
 
-class PackedRows:
+class PackedRows(FeatureSource):
     """Rows of stored batches, from packed chunks and from the static tiers of their cache plan.
 
     Args:
@@ -36,8 +36,6 @@ class PackedRows:
         reading: how files are read.
         threads: of the gather.
     """
-
-    collective, slotted = False, False
 
     def __init__(
         self,
@@ -63,23 +61,20 @@ class PackedRows:
         self._host_rows = read_table(chunks.host_image)
         device.pin(self._host_rows)
 
-    def mark(self, node_ids: Array, out: Array) -> None:
-        """Has no slots for nodes: a chunk says where the rows of its own batch are."""
-        raise AssertionError("packed rows are found by their batch, not by node ids")
-
-    def num_bytes(self, batch: Keyed) -> int:
+    def num_bytes(self, key: BatchKey) -> int:
         """Returns the bytes that staging a batch takes."""
-        return space_for(staging_capacity(self.chunks.place(self._number(batch)), self.row_bytes))
+        return space_for(staging_capacity(self.chunks.place(self._number(key)), self.row_bytes))
 
     def some_bytes(self, count: int) -> int:
         """Returns the bytes that staging so many surviving inputs of a pruned batch takes at most."""
         return space_for(some_capacity(count, self.row_bytes))
 
-    def stage(self, batch: Keyed) -> Staged:
+    def stage(self, key: BatchKey, origin: Array | None = None) -> Staged:
         """Loads the rows of a batch that lie on disk; any number of threads may stage different batches.
 
         Args:
-            batch: names the batch; where it has an `origin` i32[s], ascending, the rows of these inputs alone are read.
+            key: of the mini-batch.
+            origin: i32[s], ascending, the places of the inputs whose rows are read; None for all of them.
 
         Raises:
             InputError: a read failed or ended early, or what was read does not match its digest.
@@ -89,8 +84,7 @@ class PackedRows:
         except IndexError:  # all are in use
             loader = ChunkLoader(self.chunks, self.width, self.dtype, self.row_bytes, self._pool, self._reading)
         try:
-            origin = getattr(batch, "origin", None)
-            number = self._number(batch)
+            number = self._number(key)
             return loader.load(number) if origin is None else loader.load_some(number, origin)
         finally:
             self._free.append(loader)
@@ -121,6 +115,6 @@ class PackedRows:
         while self._free:
             self._free.pop().close()
 
-    def _number(self, batch: Keyed) -> int:
+    def _number(self, key: BatchKey) -> int:
         """Returns a batch's number among all stored ones."""
-        return batch.key.epoch * self.num_batches + batch.key.step
+        return key.epoch * self.num_batches + key.step

@@ -45,13 +45,6 @@ class Wanted(Protocol):
     def staged(self) -> Any: ...  # noqa: D102
 
 
-class Keyed(Protocol):
-    """Something that names a mini-batch: a `PlannedBatch` or a `MiniBatch`."""
-
-    @property
-    def key(self) -> BatchKey: ...  # noqa: D102
-
-
 class RowIds(NamedTuple):
     """Rows of nodes that form no mini-batch."""
 
@@ -67,21 +60,30 @@ class FeatureSource(Protocol):
         width, dtype, row_bytes: columns, stored NumPy dtype and stored bytes of a row.
         collective: every rank must call for every batch, in order, from one thread.
         slotted: rows are found by the slots that `mark` writes; otherwise by node id, and nothing has to be marked.
+        held_bytes: of rows that this process holds for all ranks.
+        cached_rows: rows of other ranks that are kept here.
     """
 
     width: int
     dtype: str
     row_bytes: int
-    collective: bool
-    slotted: bool
+    collective: bool = False
+    slotted: bool = False
+    held_bytes: int = 0
+    cached_rows: int = 0
 
     def mark(self, node_ids: Array, out: Array) -> None:
         """Writes slot i of out: i32[n] for node_ids[i] (global). Pure, so any thread may call it."""
-        ...
+        raise NotImplementedError("rows of this source are not found by slots")
 
-    def stage(self, batch: Keyed) -> Any:
-        """Loads what a batch needs from slow storage, on any thread; returns None where a source has nothing to load."""
-        ...
+    def stage(self, key: BatchKey, origin: Array | None = None) -> Any:
+        """Loads the rows of a batch from slow storage, on any thread; returns None if there is nothing to load.
+
+        Args:
+            key: of the mini-batch.
+            origin: i32[s], ascending, the places of the inputs that are wanted; None for all of them.
+        """
+        return None
 
     def gather(self, batch: Wanted, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes row i of out: float[n, F] from batch.input_ids[i], converted to out's dtype, and books the bytes.
@@ -107,7 +109,7 @@ class FindsRows(Protocol):
         ...
 
 
-class TableSource:
+class TableSource(FeatureSource):
     """Rows of one array, wherever its pages are; zeros for nodes without features, which no byte is moved for.
 
     Args:
@@ -117,8 +119,6 @@ class TableSource:
         row_of: ids[N], row of each node, -1 for one without features; None where nodes are rows.
         verified: compares blocks of the file before their first row is read; None where all were compared.
     """
-
-    collective = slotted = False
 
     def __init__(
         self,
@@ -143,13 +143,6 @@ class TableSource:
         if len(self.rows) <= MAX_ROWS:  # more than a slot can name
             device.pin(self.rows)
             self.pinned = True
-
-    def mark(self, node_ids: Array, out: Array) -> None:
-        """Writes the node ids: a row's place is its node."""
-        out[...] = node_ids
-
-    def stage(self, batch: Keyed) -> None:
-        """Has nothing to load."""
 
     def require(self, node_ids: Array) -> None:
         """Compares the blocks that hold rows of nodes with their digests, where that has not been done.

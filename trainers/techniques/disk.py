@@ -184,7 +184,7 @@ class DiskSource:
             Task(
                 name=FEATURE,
                 lanes=NUM_LOADERS,
-                num_bytes=lambda item, _: self.rows.num_bytes(item),
+                num_bytes=lambda item, _: self.rows.num_bytes(item.key),
                 work=Work("load rows", lambda lane, item, _: self._staged(item)),
                 most_waiting=MOST_WAITING + NUM_LOADERS,
             ),
@@ -221,7 +221,7 @@ class DiskSource:
     def _staged(self, item: PlannedBatch) -> Staged:
         # Asked for now, the batch's graph does not wait behind the rows of later batches.
         self.sampler.samples.will_read(item.key.epoch, item.key.step)
-        return self.features.stage(item)
+        return self.features.stage(item.key)
 
     def assemble(self, staged: Staged) -> tuple[torch.Tensor, Ledger]:
         """Returns float[n, F], the inputs of a batch from all tiers, and what was moved for them; gives the staged rows back."""

@@ -124,7 +124,7 @@ class Training:
         source = self.features.source
         record = {"rank": self.ranks.rank, "host": platform.node(), "processor": processor_name()}
         record |= {"peak_memory_bytes": peak_bytes}
-        record |= {"shard_bytes": getattr(source, "held_bytes", 0), "cached_rows": getattr(source, "cached_rows", 0)}
+        record |= {"shard_bytes": source.held_bytes, "cached_rows": source.cached_rows}
         return self.ranks.main.gather_values(record)
 
     def write(self, writer: Writer, logits: Mapping[str, tuple[torch.Tensor, np.ndarray]]) -> Summary:
@@ -140,8 +140,8 @@ class Training:
         timing = {"train": self.loop.timing.train_seconds, "evaluate": self.loop.timing.evaluate_seconds}
         writer.note(epoch_seconds=timing, peak_bytes=dict(self.features.device.peak), cache=self.features.record)
         writer.note(timeline=self.timeline.record)
-        if record := getattr(self.loop.executor, "record", None):
-            writer.note(executors=record)
+        if self.loop.executor.record:
+            writer.note(executors=dict(self.loop.executor.record))
         if device.remote:
             writer.note(device=str(device.torch_device), traffic_besides_batches=device.traffic.rows()["moves"])
         state = self.loop.state
@@ -152,7 +152,7 @@ class Training:
         numbers |= {"epochs_run": state.epoch, "best_epoch": state.best_epoch}
         if isfinite(loss := state.history[-1]["loss"]):  # a run may diverge after the epoch that is kept
             numbers["loss"] = loss
-        if not getattr(self.loop.executor, "repeatable", True):
+        if not self.loop.executor.repeatable:
             numbers["repeatable"] = False
         numbers |= {"parameters": sum(parameter.numel() for parameter in self.model.parameters())}
         return Summary(numbers=numbers, checks=self._checks(numbers, weights))
@@ -227,11 +227,10 @@ class Training:
             bounded=self.execution.workspace is not None or self.features.device.remote,
             ranks=self.ranks,
             lines=EpochLines(
-                getattr(progress, "tell", None),
+                progress,
                 f"seed {self.semantic.seed}, ",
                 train.epochs,
                 self.execution.epoch_lines,
-                getattr(progress, "note", None),
                 self._open_writers(version),
             ),
         )

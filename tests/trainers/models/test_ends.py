@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from assets.building.stage import Silent
 from assets.storage.version import canonical
 from kernels.errors import InputError
 from tests.assets.packed_chunks.packed import Packed, build_packed
@@ -137,12 +138,8 @@ def test_an_interrupted_training_ends_with_the_same_bits(tmp_path: Path) -> None
     class Stop(Exception):
         pass
 
-    class Stopping:
+    class Stopping(Silent):
         left = 9
-
-        def start(self, label: str, total: int | None, unit: str) -> None: ...
-
-        def done(self) -> None: ...
 
         def advance(self, n: int) -> None:
             self.left -= n

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from assets.building.stage import Silent
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import parse_pipeline
 from assets.storage.artifact import Artifact
@@ -29,7 +30,7 @@ TOYS = {
         name="replicas",
         module="tests.trainers.techniques.replicas",
         needs=("sampling",),
-        settings="tests.trainers.techniques.replicas:Settings",
+        settings="tests.trainers.techniques.replicas:ReplicaSettings",
     ),
     "pruning": Technique(
         name="pruning",
@@ -51,15 +52,11 @@ class Stop(Exception):
     pass
 
 
-class Stopping:
+class Stopping(Silent):
     """Ends the training after so many batches."""
 
     def __init__(self, after: int):
         self.left = after
-
-    def start(self, label: str, total: int | None, unit: str) -> None: ...
-
-    def done(self) -> None: ...
 
     def advance(self, n: int) -> None:
         self.left -= n
@@ -148,9 +145,11 @@ def recipe(tmp_path: Path, tail: str, trainer: str = "replicas") -> TrainTable:
 
 def test_the_settings_of_a_technique_stand_in_a_sub_table_and_are_hashed(tmp_path: Path) -> None:
     plain, three = recipe(tmp_path, ""), recipe(tmp_path, "[train.replicas]\ncount = 3\n")
-    assert plain.config.settings == replicas.Settings() and three.config.settings == replicas.Settings(count=3)
+    assert plain.config.settings == replicas.ReplicaSettings() and three.config.settings == replicas.ReplicaSettings(
+        count=3
+    )
     assert canonical(three.config)["settings"] == {"count": 3}
-    assert plain.config == recipe(tmp_path, f"[train.replicas]\ncount = {replicas.Settings().count}\n").config
+    assert plain.config == recipe(tmp_path, f"[train.replicas]\ncount = {replicas.ReplicaSettings().count}\n").config
     assert "settings" not in canonical(recipe(tmp_path, "", "minibatch").config)
     for tail, problem in (
         ("[train.replicas]\ncount = 0\n", "18: count = 0 is below 1"),

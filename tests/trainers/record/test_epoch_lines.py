@@ -7,18 +7,31 @@ from pathlib import Path
 
 import pytest
 
+from assets.building.stage import Silent
 from tests.trainers.runs import train_small
 from trainers.record.epoch_lines import EpochLines
 from trainers.record.progress import BarProgress, LineProgress, open_progress
 
 
+class Told(Silent):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.words: list[str] = []
+
+    def tell(self, line: str) -> None:
+        self.lines.append(line)
+
+    def note(self, text: str) -> None:
+        self.words.append(text)
+
+
 def said(epochs: int, lines: str = "some", stop: int | None = None) -> list[str]:
-    found: list[str] = []
-    listener = EpochLines(found.append, "", epochs, lines)  # pyright: ignore[reportArgumentType]
+    told = Told()
+    listener = EpochLines(told, "", epochs, lines)  # pyright: ignore[reportArgumentType]
     for epoch in range(stop or epochs):
         last = epoch + 1 == (stop or epochs)
         listener.epoch({"epoch": epoch + 1, "loss": 1.0}, 0.5, None, last=last)
-    return [line.split(":")[0] for line in found]
+    return [line.split(":")[0] for line in told.lines]
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 99, 100, 101, 250, 3000])
@@ -34,10 +47,10 @@ def test_an_early_stop_is_said() -> None:
 
 
 def test_a_line_has_loss_score_and_the_best_so_far() -> None:
-    found: list[str] = []
-    listener = EpochLines(found.append, "seed 3, ", 20)
+    told = Told()
+    listener = EpochLines(told, "seed 3, ", 20)
     listener.epoch({"epoch": 5, "loss": 0.125, "valid": 0.8765}, 1.25, (0.9, 2), last=False)
-    assert found == ["seed 3, epoch 5/20: loss 0.1250, valid 87.65 (best 90.00 in epoch 2), 1.25 s"]
+    assert told.lines == ["seed 3, epoch 5/20: loss 0.1250, valid 87.65 (best 90.00 in epoch 2), 1.25 s"]
 
 
 def test_lines_come_in_a_pipe_and_beside_a_bar(tmp_path: Path) -> None:
@@ -88,7 +101,7 @@ def test_a_bar_on_a_terminal_shows_loss_and_score_of_every_epoch(
 
 
 def test_the_words_of_a_bar_come_though_no_line_does() -> None:
-    noted: list[str] = []
-    listener = EpochLines(None, "", 20, "none", noted.append)
+    told = Told()
+    listener = EpochLines(told, "", 20, "none")
     listener.epoch({"epoch": 5, "loss": 0.125, "valid": 0.8765}, 1.25, (0.9, 2), last=False)
-    assert noted == ["loss 0.1250, valid 87.65 (best 90.00 in epoch 2)"]
+    assert told.lines == [] and told.words == ["loss 0.1250, valid 87.65 (best 90.00 in epoch 2)"]

@@ -16,8 +16,8 @@ from kernels.types import Array, Block
 from trainers.batches.batch import MiniBatch, block_bytes, count_batch, planned_batch
 from trainers.batches.flow import Task, Work, flow
 from trainers.loop.executor import BatchExecutor, Done, Run
-from trainers.recipe.techniques import minibatch
 from trainers.record.ledger import Ledger
+from trainers.techniques import minibatch
 
 
 def prune(block: Block, computed: Array) -> tuple[Block, Array]:

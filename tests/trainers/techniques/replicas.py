@@ -1,19 +1,18 @@
 """A toy technique with two replicas of the model: they share the batches of a step, and their gradients are added in batch order."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-
-from torch import Tensor
 
 from kernels.errors import InputError
 from trainers.batches.batch import MiniBatch
-from trainers.loop.executor import BatchGradient, Done, Run, add_in_order, taken_gradients
-from trainers.recipe.techniques import minibatch
+from trainers.loop.executor import BatchGradient, Done, Executor, Run, add_in_order, taken_gradients
+from trainers.recipe.settings import Settings
+from trainers.techniques import minibatch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ReplicaSettings(Settings):
     # Number of replicas.
     count: int = 2
 
@@ -22,10 +21,10 @@ class Settings:
             raise InputError(f"count = {self.count} is below 1", "give a number of replicas")
 
 
-class Replicas:
+class Replicas(Executor):
     def __init__(self, run: Run):
         self.run, self.source = run, minibatch.open_executor(run).source
-        self.count = (run.semantic.train.settings or Settings()).count
+        self.count = run.semantic.train.settings.count
         self.replicas = [copy.deepcopy(run.model) for _ in range(self.count)]
 
     def steps(self, epoch: int, start: int) -> Iterator[Done]:
@@ -48,12 +47,6 @@ class Replicas:
         add_in_order(self.run.model, (gradients[position] for position in sorted(gradients)))
         for position in sorted(done):
             yield done[position]
-
-    def state(self) -> Mapping[str, Tensor]:
-        return {}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        pass
 
 
 def open_executor(run: Run) -> Replicas:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from assets.building.stage import Silent
 from assets.features.read import open_features
 from assets.samples.read import Samples, open_samples
 from assets.sampling.config import SamplingConfig
@@ -117,12 +118,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(packed: Packed, tmp_pat
     class Stop(Exception):
         pass
 
-    class Stopping:
+    class Stopping(Silent):
         steps = 0
-
-        def start(self, label: str, total: int | None, unit: str) -> None: ...
-
-        def done(self) -> None: ...
 
         def advance(self, n: int) -> None:
             self.steps += n

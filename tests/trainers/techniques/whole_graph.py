@@ -13,12 +13,12 @@ from torch.nn import functional
 from kernels.sampling.sample import Sampler
 from kernels.types import BatchKey, Stream
 from trainers.batches.batch import attach_weights
-from trainers.loop.executor import Done, Run
+from trainers.loop.executor import Done, Executor, Run
 from trainers.models.masks import StepRandom
 from trainers.rows.source import RowIds
 
 
-class WholeGraph:
+class WholeGraph(Executor):
     def __init__(self, run: Run):
         self.run, self.mean = run, torch.ones(())
         nodes = np.arange(run.graph.topology.num_nodes, dtype=np.int32)

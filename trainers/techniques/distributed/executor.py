@@ -17,7 +17,7 @@ Not for several parts: batch normalisation, whose running statistics follow the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +31,7 @@ from kernels.sampling.two_step import TwoStepSampler
 from kernels.types import Array
 from trainers.batches.batch import MiniBatch
 from trainers.batches.source import BatchSource
-from trainers.loop.executor import BatchGradient, Done, Run, add_in_order, taken_gradients
+from trainers.loop.executor import BatchGradient, Done, Executor, Run, add_in_order, taken_gradients
 from trainers.models.layer import Between
 from trainers.ranks.group import Lane, PeerError
 from trainers.record.checks import INPUTS, TO_DEVICE, count_name, ledger_numbers, move_name
@@ -53,7 +53,7 @@ def open_executor(run: Run) -> Distributed:
     Raises:
         InputError: the model keeps statistics of batches, or the sampler does not go with the scheme.
     """
-    settings = run.semantic.train.settings or DistributedSettings()
+    settings = run.semantic.train.settings
     plan, source = run.plan, run.features.source
     assert isinstance(plan, PartPlan) and isinstance(source, ShardedSource)
     require_shareable(run, plan.num_parts)
@@ -114,7 +114,7 @@ class Member(NamedTuple):
     gradients: list[Tensor | None]
 
 
-class Distributed:
+class Distributed(Executor):
     """Computes the batches of this rank's parts, and joins the other ranks once per step.
 
     Args:
@@ -151,13 +151,6 @@ class Distributed:
             if len(members) == size // self.lane.world:
                 yield from self._joined(members, seeds)
                 members = []
-
-    def state(self) -> Mapping[str, Tensor]:
-        """Every decision is keyed by the batch, so nothing has to be kept."""
-        return {}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Nothing was kept."""
 
     def _member(self, batch: MiniBatch) -> Member:
         return self._computed(batch)

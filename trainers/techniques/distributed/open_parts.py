@@ -48,8 +48,7 @@ def open_data(opening: Opening) -> Data:
     graph, semantic, execution, ranks = opening.graph, opening.semantic, opening.execution, opening.ranks
     shards, owned = _open_shards(opening)
     settings, sampling = semantic.train.settings, semantic.sampling
-    assert isinstance(settings, DistributedSettings | None)
-    settings = settings or DistributedSettings()
+    assert isinstance(settings, DistributedSettings)
     assert sampling is not None and opening.drawing is not None
     work_bytes = parse_size(execution.workspace) if execution.workspace else None
     device = open_device(semantic.train.device, work_bytes, execution.link_gbps)

@@ -97,7 +97,7 @@ def main() -> int:
     try:
         pipeline = parse_pipeline(Path(order["path"]), order["text"].encode(), TrainTable)
         _, semantic = find_recipe(pipeline, order["table"], order["seed"])
-        with joined(getattr(semantic.train.settings, "timeout", 45.0)) as ranks, torch_threads(order["threads"]):
+        with joined(semantic.train.own_settings.timeout) as ranks, torch_threads(order["threads"]):
             _predict(order, pipeline, ranks)
     except PeerError as error:
         print(f"predict: {error}", file=sys.stderr, flush=True)

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kernels.errors import InputError
+from trainers.recipe.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistributedSettings:
+class DistributedSettings(Settings):
     """How ranks share a training; the parts are those of [partitions]."""
 
     # Processes on this machine that graphmill train starts; a divisor of [partitions] parts. --ranks and torchrun override it.

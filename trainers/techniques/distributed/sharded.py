@@ -32,7 +32,7 @@ from kernels.types import Array
 from trainers.devices.protocol import Device, kernel_array
 from trainers.ranks.group import Lane
 from trainers.record.ledger import Ledger
-from trainers.rows.source import H2D, MAPPED, Keyed, Wanted
+from trainers.rows.source import H2D, MAPPED, FeatureSource, Wanted
 from trainers.techniques.distributed.exchange import Exchange, Request, make_request
 
 FILL_ROWS = 1 << 16
@@ -78,7 +78,7 @@ def open_ownership(partitions: Partitions, rank: int, world: int) -> Ownership:
     return Ownership(rank=rank, world=world, num_parts=partitions.num_parts, part_of=partitions.part_of)
 
 
-class ShardedSource:
+class ShardedSource(FeatureSource):
     """Rows of this rank's shards, of its cache, and of the other ranks.
 
     Args:
@@ -156,9 +156,6 @@ class ShardedSource:
 
     def _request(self, node_ids: Array, places: Array) -> Request:
         return make_request(self.owned.ranks_of(node_ids), self._number[node_ids], places, self.owned.world)
-
-    def stage(self, batch: Keyed) -> None:
-        """Has nothing to load: the exchange needs the request of the batch that follows, see `fetch`."""
 
     def fetch(self, slots: Array, request: Request, following: Array | None, ledger: Ledger) -> tuple[Array, Array]:
         """Fetches the rows of a request; collective.

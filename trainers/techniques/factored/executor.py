@@ -37,10 +37,10 @@ from kernels.sampling.own_sampling import AnySampler
 from kernels.types import Array
 from trainers.batches.queue import Closed
 from trainers.devices.torch_threads import prompt_turns
-from trainers.loop.executor import Done, Run, add_in_order
-from trainers.recipe.techniques import minibatch
+from trainers.loop.executor import Done, Executor, Run, add_in_order
 from trainers.record.checks import TIER_ROWS
 from trainers.record.timeline import TRAIN
+from trainers.techniques import minibatch
 from trainers.techniques.factored.crew import Crew
 from trainers.techniques.factored.places import unlinked
 from trainers.techniques.factored.queue import GlobalQueue
@@ -53,7 +53,6 @@ from trainers.techniques.factored.roles import (
     Epoch,
     Trainer,
 )
-from trainers.techniques.factored.settings import FactoredSettings
 from trainers.techniques.factored.updates import Updates
 from trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of
 
@@ -69,7 +68,7 @@ def predicted(run: Run, epochs: int) -> dict[str, int]:
         epochs: number of training epochs.
     """
     planned = minibatch.predicted(run, epochs)
-    if (run.semantic.train.settings or FactoredSettings()).presample:
+    if run.semantic.train.settings.presample:
         planned.pop(TIER_ROWS, None)  # epochs before the cache count no tiers
     return planned
 
@@ -89,19 +88,15 @@ def open_executor(run: Run) -> FactoredExecutor:
     return FactoredExecutor(run)
 
 
-class FactoredExecutor:
+class FactoredExecutor(Executor):
     """Samplers, trainers and the order of their gradients.
 
     Args:
         run: the run.
-
-    Attributes:
-        record: how the work was shared, for run.json.
-        repeatable: the same recipe gives the same bits.
     """
 
     def __init__(self, run: Run):
-        self.run, self.settings = run, run.semantic.train.settings or FactoredSettings()
+        self.run, self.settings = run, run.semantic.train.settings
         self.repeatable = self.settings.staleness == 0
         self.watch = Watch(self.settings.timeout)
         self.features = unlinked(run.features.source)

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kernels.errors import InputError
+from trainers.recipe.settings import Settings
 
 MOST_DEVICES, MOST_SECONDS = 4096, 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class FactoredSettings:
+class FactoredSettings(Settings):
     """How devices share sampling and training."""
 
     # Devices that sample; 0 = chosen by a simulation of measured stages (simulator/).

@@ -11,7 +11,6 @@ rows, the source below writes them itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,29 +18,13 @@ import torch
 
 from kernels.history.arena import History
 from kernels.rows.move_rows import place_rows
+from kernels.types import BatchKey
 from trainers.devices.protocol import Device, kernel_array
 from trainers.record.ledger import Ledger
-from trainers.rows.source import COUNTS, D2D, FeatureSource, FindsRows
+from trainers.rows.source import COUNTS, D2D, FeatureSource, FindsRows, RowIds
 
 HITS = "hits_arena"
 """Name of the ledger's count of rows that the arena gave."""
-
-
-@dataclass(kw_only=True)
-class Rest:
-    """The rows of a batch that the arena has not, as a batch of its own for the source below.
-
-    Attributes:
-        key: of the mini-batch.
-        input_ids: ids[m], their nodes; origin: i32[m], their places before the batch was pruned, or None.
-        slots, staged: None, and what the source below staged for them.
-    """
-
-    key: Any
-    input_ids: Any
-    origin: Any
-    slots: None = None
-    staged: Any = None
 
 
 class ArenaRows:
@@ -61,7 +44,7 @@ class ArenaRows:
         self.below, self.history, self.device, self.stages, self.threads = below, history, device, stages, threads
         self.width, self.dtype, self.row_bytes = below.width, below.dtype, below.row_bytes
 
-    def gather(self, key: Any, input_ids: Any, origin: Any, out: torch.Tensor, ledger: Ledger) -> None:
+    def gather(self, key: BatchKey, input_ids: Any, origin: Any, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes row i of out: float[n, F] from input_ids[i], and books the bytes and the arena's hits.
 
         Args:
@@ -75,7 +58,7 @@ class ArenaRows:
             InputError: a read failed, or what was read does not match its digest.
         """
         if self.history is None:
-            self._from_below(Rest(key=key, input_ids=input_ids, origin=origin), out, ledger)
+            self._from_below(key, input_ids, origin, out, ledger)
             return
         places = self.history.lookup_features(input_ids)
         hits, missing = self._parted(places, ledger)
@@ -85,9 +68,8 @@ class ArenaRows:
             num_bytes = len(hits) * self.width * self.history.dtype.itemsize
             ledger.move(D2D, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
         if len(missing) or self.below.collective:
-            rest = Rest(key=key, input_ids=input_ids[missing], origin=origin[missing])
             others = torch.empty((len(missing), self.width), dtype=out.dtype, device=out.device) if len(hits) else out
-            self._from_below(rest, others, ledger)
+            self._from_below(key, input_ids[missing], origin[missing], others, ledger)
             if len(hits):
                 place_rows(kernel_array(others), None, kernel_array(out), missing, self.threads)
 
@@ -100,17 +82,18 @@ class ArenaRows:
         order = torch.sort(absent, stable=True).indices
         return order[:num_hits], order[num_hits:]
 
-    def _from_below(self, rest: Rest, out: torch.Tensor, ledger: Ledger) -> None:
+    def _from_below(self, key: BatchKey, input_ids: Any, origin: Any, out: torch.Tensor, ledger: Ledger) -> None:
+        """Gathers rows from the source below; args as of `gather`."""
         if self.device.remote:
             if isinstance(self.below, FindsRows) and self.below.finds_on(self.device):
-                self.below.gather_found(rest.input_ids, out, ledger, self.device)
+                self.below.gather_found(input_ids, out, ledger, self.device)
                 return
-            rest.input_ids = self.device.fetch(rest.input_ids, COUNTS, ledger).numpy()
+            input_ids = self.device.fetch(input_ids, COUNTS, ledger).numpy()
             if self.stages:
-                rest.origin = self.device.fetch(rest.origin, COUNTS, ledger).numpy()
-        rest.staged = self.below.stage(rest)
+                origin = self.device.fetch(origin, COUNTS, ledger).numpy()
+        staged = self.below.stage(key, origin)
         try:
-            self.below.gather(rest, out, ledger)
+            self.below.gather(RowIds(input_ids, staged=staged), out, ledger)
         finally:
-            if rest.staged is not None:
-                rest.staged.release()
+            if staged is not None:
+                staged.release()

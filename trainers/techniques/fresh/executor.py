@@ -25,7 +25,7 @@ from torch import Tensor
 
 from kernels.errors import InputError
 from trainers.batches.stored import planned_counts
-from trainers.loop.executor import BatchGradient, Done, Run
+from trainers.loop.executor import BatchGradient, Done, Executor, Run
 from trainers.models.own import require_layers
 from trainers.models.precision import kept_dtype
 from trainers.record.checks import INPUTS, TIER_ROWS, TO_DEVICE, count_name, ledger_numbers
@@ -38,7 +38,6 @@ from trainers.techniques.fresh.arena_rows import HITS, ArenaRows
 from trainers.techniques.fresh.batches import Kept, PrunedSource
 from trainers.techniques.fresh.history import BatchCounts, SteppedHistory, TableFill, epoch_numbers
 from trainers.techniques.fresh.probe import Probe
-from trainers.techniques.fresh.settings import FreshSettings
 from trainers.techniques.minibatch import drawing_samplers, open_stored, stored_samplers
 
 
@@ -50,7 +49,7 @@ def open_executor(run: Run) -> FreshExecutor:
             arena does not fit.
     """
     require_layers(run.model, run.semantic.train.trainer)
-    settings = settings_of(run)
+    settings = run.semantic.train.settings
     fill = TableFill(run.features.stored, run.graph.topology.num_nodes, run.semantic.train.threads)
     counts = BatchCounts(per_step=run.plan.batches_per_step, presampled=run.plan.num_batches)
     history = SteppedHistory(run, settings, fill, counts)
@@ -82,12 +81,7 @@ def _packed(run: Run) -> PackedRows:
     return open_packed(run, run.batching.queue_bytes // 2)
 
 
-def settings_of(run: Run) -> FreshSettings:
-    """Returns the settings of a run."""
-    return run.semantic.train.settings or FreshSettings()
-
-
-class FreshExecutor:
+class FreshExecutor(Executor):
     """Trains on pruned batches, one after the other, and updates the history after each optimiser step.
 
     Args:
@@ -159,7 +153,7 @@ def predicted(run: Run, epochs: int) -> dict[str, int]:
     arena_row = run.features.stored.width * np.dtype(kept_dtype(run.semantic.train.dtype)).itemsize
     planned[TO_DEVICE] = (rows - hits) * run.features.stored.row_bytes + hits * arena_row
     tiered = (
-        run.features.record or settings_of(run).rows == "packed"
+        run.features.record or run.semantic.train.settings.rows == "packed"
     )  # what is below the arena counts its rows by tier, too
     planned[TIER_ROWS] = rows if tiered else hits
     return planned

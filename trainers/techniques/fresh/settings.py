@@ -8,6 +8,7 @@ from typing import Literal
 
 from assets.sizes import parse_size
 from kernels.errors import InputError
+from trainers.recipe.settings import Settings
 
 SHARE_OF_EPOCH = re.compile(r"epoch\s*/\s*([1-9]\d*)")
 MOST_STALE = 200
@@ -20,7 +21,7 @@ Policy = Literal["accuracy", "accuracy+features", "performance+features"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FreshSettings:
+class FreshSettings(Settings):
     """How embeddings of earlier steps take the place of computed ones."""
 
     # Share of each layer's nodes, those of the smallest gradients, whose embeddings count as stable: 0 caches none.

@@ -56,7 +56,7 @@ def open_executor(run: Run) -> FreshDistributed:
             arenas do not fit.
     """
     require_layers(run.model, run.semantic.train.trainer)
-    settings, plan, source = run.semantic.train.settings or FreshDistributedSettings(), run.plan, run.features.source
+    settings, plan, source = run.semantic.train.settings, run.plan, run.features.source
     assert isinstance(plan, PartPlan) and isinstance(source, ShardedSource)
     require_shareable(run, plan.num_parts)
     histories = {part: SteppedHistory(run, settings, *_of_part(run, source, part)) for part in source.owned.parts}

@@ -19,7 +19,7 @@ Not checked by the losses: that rows were moved as few times as the mode promise
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -64,7 +64,7 @@ def open_executor(run: Run) -> Executor:
     Raises:
         InputError: the model cannot be cut, the chunks lack the nodes' own rows, or the number of devices does not fit.
     """
-    settings = run.semantic.train.settings or FullGraphSettings()
+    settings = run.semantic.train.settings
     model = require_layers(run.model, "fullgraph")
     if settings.mode == "device":
         return Uncut(run, model)
@@ -80,7 +80,7 @@ def open_executor(run: Run) -> Executor:
     return FullGraph(run, model, chunks, settings)
 
 
-class OneStep:
+class OneStep(Executor):
     """What both ways share: an epoch is one optimiser step over all training nodes, and nothing is kept between two."""
 
     def __init__(self, run: Run):
@@ -96,13 +96,6 @@ class OneStep:
             loss = self.total_loss(StepRandom(self.run.semantic.seed, epoch, 0))
             self.run.ledger.count("seeds", 0, len(self.run.graph.train_ids))
             yield Done(0, loss, len(self.run.graph.train_ids), True)
-
-    def state(self) -> Mapping[str, Tensor]:
-        """Every decision is keyed by the epoch, so nothing has to be kept."""
-        return {}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Nothing was kept."""
 
 
 class FullGraph(OneStep):
@@ -223,7 +216,7 @@ def predicted(run: Run, epochs: int) -> dict[str, int]:
         run: the run.
         epochs: number of training epochs.
     """
-    settings, train, model = run.semantic.train.settings or FullGraphSettings(), run.semantic.train, run.model
+    settings, train, model = run.semantic.train.settings, run.semantic.train, run.model
     planned = {count_name("seeds", 0): epochs * len(run.graph.train_ids)}
     # How wide a user's own layers are is not known beforehand.
     if settings.mode == "device" or run.features.stored.row_of is not None or is_reference(train.model):

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kernels.errors import InputError
+from trainers.recipe.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullGraphSettings:
+class FullGraphSettings(Settings):
     """How a full-graph training moves rows."""
 
     # vanilla = every chunk loads all its neighbours; p2p = each row of a step is loaded once and fetched from the device that has it;

@@ -1,0 +1,17 @@
+"""What every technique's settings answer, for code that knows no technique."""
+
+from __future__ import annotations
+
+
+class Settings:
+    """Settings of a technique: a dataclass that inherits from this adds its keys. These are the values of techniques without the key.
+
+    Attributes:
+        ranks: processes that share the training, if the command line names no number.
+        timeout: seconds that a process waits for another one.
+        rows: where feature rows come from, "table" or "packed".
+    """
+
+    ranks = 1
+    timeout = 45.0
+    rows = "table"
