@@ -73,6 +73,10 @@ class Plan(Protocol):
         """Yields the batches of a training epoch from position `start` on."""
         ...
 
+    def step_of(self, train_epoch: int, position: int) -> int:
+        """Returns the number, in the whole run, of the optimiser step that a batch belongs to."""
+        ...
+
 
 class ReusedEpochs:
     """What plans have in common: training epochs go through K sampling epochs in rotation, each in an order of its own."""
@@ -85,6 +89,20 @@ class ReusedEpochs:
     def num_batches(self) -> int:
         """Batches in an epoch."""
         raise NotImplementedError
+
+    @property
+    def batches_per_step(self) -> int:
+        """Batches of a whole optimiser step."""
+        raise NotImplementedError
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimiser steps in an epoch."""
+        raise NotImplementedError
+
+    def step_of(self, train_epoch: int, position: int) -> int:
+        """Returns the number, in the whole run, of the optimiser step that a batch belongs to."""
+        return train_epoch * self.steps_per_epoch + position // self.batches_per_step
 
     def batches(self, train_epoch: int, start: int = 0) -> Iterator[PlannedBatch]:
         """Yields the batches of a training epoch, those of all parts where there are some, from position `start` on.

@@ -78,7 +78,7 @@ def flow(
     ends all threads and waits for them; whoever may stop early does so before what the threads use goes away.
 
     Args:
-        planned: batches at successive positions.
+        planned: batches in the order of the steps; positions may be left out.
         tasks: each after those that it names.
         queue_bytes: bound on all results that wait or are being used.
         timeline: gets the spans of all lanes, and of the step while it waits.
@@ -101,14 +101,14 @@ class _Flow:
         most_bytes: int | None,
     ):
         self.planned, self.tasks, self.timeline = planned, tasks, timeline
-        first = planned[0].position
+        # Queues and tasks count the batches of the flow from 0; the time-line names each by its position in the epoch.
         self.queues: dict[str, OrderedByteQueue[Any]] = {
             task.name: OrderedByteQueue(
-                queue_bytes, first=first, most_items=task.most_waiting, share=len(tasks), most_bytes=most_bytes
+                queue_bytes, most_items=task.most_waiting, share=len(tasks), most_bytes=most_bytes
             )
             for task in tasks
         }
-        self.asked = _Asked(first - 1)
+        self.asked = _Asked()
         taken = {name for task in tasks for name in task.after}
         self.ends = [self.queues[task.name] for task in tasks if task.name not in taken]
 
@@ -118,10 +118,10 @@ class _Flow:
         for thread in threads:
             thread.start()
         try:
-            for item in self.planned:
+            for place, item in enumerate(self.planned):
                 with self.timeline.span(STEP, WAIT, item.position):
-                    self.asked.ask(item.position)
-                    taken = [queue.take(item.position) for queue in self.ends]
+                    self.asked.ask(place)
+                    taken = [queue.take(place) for queue in self.ends]
                 sizes = [num_bytes for _, num_bytes in taken]
                 results = tuple(result for result, _ in taken)
                 del taken
@@ -148,12 +148,13 @@ class _Flow:
     def _lane(self, task: Task, lane: int) -> None:
         span, name = self.timeline.span, f"{task.name} {lane}" if task.lanes else task.name
         queue, sources = self.queues[task.name], [self.queues[each] for each in task.after]
-        for item in self.planned[lane :: max(1, task.lanes)]:
+        for place in range(lane, len(self.planned), max(1, task.lanes)):
+            item = self.planned[place]
             if task.ahead is not None or sources:
                 with span(name, WAIT, item.position):
                     if task.ahead is not None:
-                        self.asked.wait_for(item.position - task.ahead)
-                    taken = [source.take(item.position) for source in sources]
+                        self.asked.wait_for(place - task.ahead)
+                    taken = [source.take(place) for source in sources]
             else:
                 taken = []
             value = tuple(each for each, _ in taken) if len(taken) > 1 else taken[0][0] if taken else None
@@ -164,30 +165,30 @@ class _Flow:
                     value = task.prepare.call(lane, item, value)
             num_bytes = task.num_bytes(item, value)
             with span(name, WAIT, item.position):
-                queue.admit(item.position, num_bytes)
+                queue.admit(place, num_bytes)
             if task.work is not None:
                 with span(name, task.work.phase, item.position):
                     value = task.work.call(lane, item, value)
             for source, size in zip(sources, sizes, strict=True):
                 source.release(size)
-            queue.put(item.position, value, num_bytes)
+            queue.put(place, value, num_bytes)
             del value
 
 
 class _Asked:
-    """The position of the batch that the step asked for last."""
+    """The place in the flow of the batch that the step asked for last."""
 
-    def __init__(self, position: int):
-        self._position, self._closed, self._changed = position, False, threading.Condition()
+    def __init__(self):
+        self._place, self._closed, self._changed = -1, False, threading.Condition()
 
-    def ask(self, position: int) -> None:
+    def ask(self, place: int) -> None:
         with self._changed:
-            self._position = position
+            self._place = place
             self._changed.notify_all()
 
-    def wait_for(self, position: int) -> None:
+    def wait_for(self, place: int) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._position >= position)
+            self._changed.wait_for(lambda: self._closed or self._place >= place)
             if self._closed:
                 raise Closed
 

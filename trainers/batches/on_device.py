@@ -10,8 +10,7 @@ Memory on the device: 8 bytes per node for the sampler's map, the topology where
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -25,10 +24,10 @@ from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.sample_cuda import SIZES as NUM_SIZES
 from kernels.sampling.sample_cuda import WAIT_BYTES, CudaSampler
 from kernels.types import Array, Block, Topology
-from trainers.batches.batch import MiniBatch, batch_bytes, count_inputs, planned_batch, tensors_of
+from trainers.batches.batch import MiniBatch, batch_bytes, count_inputs, tensors_of
 from trainers.batches.flow import Task, Work
 from trainers.batches.send import LABELS
-from trainers.batches.source import Batching
+from trainers.batches.source import Batching, PreparedSource
 from trainers.devices.protocol import Device
 from trainers.record.ledger import Ledger, Line
 from trainers.rows.source import FeatureSource, FindsRows, RowIds
@@ -85,7 +84,7 @@ def _host_copy(array: Array, device: Device) -> Array:
     return copied
 
 
-class OnDeviceSource:
+class OnDeviceSource(PreparedSource):
     """Samples and gathers the batches of an epoch on a device, on one thread beside the training step.
 
     Args:
@@ -99,23 +98,14 @@ class OnDeviceSource:
     def __init__(
         self, batching: Batching, features: FeatureSource, sampler: CudaSampler, kernels: KernelDevice, uva: bool
     ):
-        self.batching, self.features, self.sampler, self.kernels, self.uva = batching, features, sampler, kernels, uva
+        super().__init__(batching)
+        self.features, self.sampler, self.kernels, self.uva = features, sampler, kernels, uva
 
-    def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
-        """Yields the batches of a training epoch in step order, from a position on.
-
-        A batch's bytes are released when the next one is asked for.
-        """
-        batching = self.batching
-        planned = list(batching.plan.batches(epoch, start_position))
+    def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
+        """Returns the one task of the thread that samples and gathers."""
         sample = Work("sample", lambda lane, item, _: self._sampled(item, epoch))
         gather = Work("gather", lambda lane, item, drawn: self._gathered(*drawn))
-        task = Task(name=SAMPLER, prepare=sample, num_bytes=self._num_bytes, work=gather)
-        with closing(batching.flow(planned, [task])) as prepared:
-            for _, ((batch, moved),) in prepared:
-                batching.ledger.merge(moved)
-                yield batch
-                del batch, moved
+        return [Task(name=SAMPLER, prepare=sample, num_bytes=self._num_bytes, work=gather)]
 
     def _num_bytes(self, item: PlannedBatch, drawn: tuple[MiniBatch, Ledger]) -> int:
         return batch_bytes(drawn[0], self.features.width, self.batching.dtype)
@@ -132,7 +122,7 @@ class OnDeviceSource:
         if self.uva:
             read = self.sampler.topology_bytes(blocks)
             moved.move(TOPOLOGY, requests=len(blocks), asked_bytes=read, moved_bytes=read)
-        return planned_batch(item, epoch, batching.labels, blocks), moved
+        return batching.batch(item, epoch, blocks), moved
 
     def _weighted(self, block: Block) -> Block:
         """Returns the block with what the model wants on its edges."""

@@ -11,18 +11,17 @@ queue's bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 
 import numpy as np
 
 from kernels.rows.aligned import BufferPool
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.own_sampling import AnySampler
-from trainers.batches.batch import MiniBatch, attach_weights, batch_bytes, block_bytes, count_batch, planned_batch
+from trainers.batches.batch import MiniBatch, batch_bytes, block_bytes, count_batch
 from trainers.batches.flow import Task, Work
 from trainers.batches.send import send_batch
-from trainers.batches.source import Batching
+from trainers.batches.source import Batching, PreparedSource
 from trainers.devices.malloc import input_space
 from trainers.devices.protocol import Device
 from trainers.record.ledger import Ledger
@@ -31,7 +30,7 @@ from trainers.rows.source import FeatureSource
 SAMPLER, GATHERER = "sampler", "gatherer"
 
 
-class OnlineSource:
+class OnlineSource(PreparedSource):
     """Samples and gathers the batches of an epoch on threads.
 
     Args:
@@ -41,23 +40,11 @@ class OnlineSource:
     """
 
     def __init__(self, batching: Batching, features: FeatureSource, samplers: Sequence[AnySampler]):
-        self.batching, self.features, self.samplers = batching, features, list(samplers)
-        self._inputs = BufferPool(batching.queue_bytes // 2)
+        super().__init__(batching)
+        self.features, self.samplers = features, list(samplers)
 
-    def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
-        """Yields the batches of a training epoch in step order, from a position on.
-
-        A batch's bytes are released when the next one is asked for.
-        """
-        batching = self.batching
-        planned = list(batching.plan.batches(epoch, start_position))
-        with closing(batching.flow(planned, self._tasks(epoch))) as prepared:
-            for _, ((batch, moved),) in prepared:
-                batching.ledger.merge(moved)
-                yield batch
-                del batch, moved
-
-    def _tasks(self, epoch: int) -> list[Task]:
+    def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
+        """Returns one task, or two where rows are gathered on a thread of their own."""
         sample = Work("sample", lambda lane, item, _: self._sampled(lane, item, epoch))
         gather = Work("gather", lambda lane, item, batch: self._gathered(batch))
         lanes = len(self.samplers)
@@ -75,7 +62,7 @@ class OnlineSource:
         return batch
 
     def _gathered(self, batch: MiniBatch) -> tuple[MiniBatch, Ledger]:
-        return extract_batch(self.batching, self.features, self.batching.device, self._inputs, batch)
+        return extract_batch(self.batching, self.features, self.batching.device, self.inputs, batch)
 
 
 def draw_batch(batching: Batching, sampler: AnySampler, item: PlannedBatch, epoch: int) -> MiniBatch:
@@ -87,9 +74,7 @@ def draw_batch(batching: Batching, sampler: AnySampler, item: PlannedBatch, epoc
         item: names it.
         epoch: of training.
     """
-    blocks = sampler.sample(item.key, item.seeds, transpose=batching.transpose)
-    attach_weights(blocks, batching.topology, batching.edge_weight)
-    return planned_batch(item, epoch, batching.labels, blocks)
+    return batching.batch(item, epoch, batching.draw(sampler, item))
 
 
 def mark_batch(batch: MiniBatch, features: FeatureSource) -> None:

@@ -40,11 +40,10 @@ class Closed(Exception):
 
 
 class OrderedByteQueue(Generic[Item]):
-    """Items numbered first, first + 1, ... that are delivered in that order.
+    """Items numbered 0, 1, ... that are delivered in that order.
 
     Args:
         capacity_bytes: bound on the sum of all admitted and not yet released items, of all queues that share it.
-        first: number of the first item.
         most_items: bound on the number of items that were admitted and not yet taken, None for none.
         share: so many queues share the capacity, each an equal part.
         most_bytes: bound up to which the capacity grows, for two items of the largest size; None for the capacity itself.
@@ -53,7 +52,6 @@ class OrderedByteQueue(Generic[Item]):
     def __init__(
         self,
         capacity_bytes: int,
-        first: int = 0,
         most_items: int | None = None,
         share: int = 1,
         most_bytes: int | None = None,
@@ -63,7 +61,7 @@ class OrderedByteQueue(Generic[Item]):
         self._num_waiting = 0
         self.used_bytes = 0
         self.peak_bytes = 0
-        self._turn = first
+        self._turn = 0
         self._items: dict[int, tuple[Item, int]] = {}
         self._error: BaseException | None = None
         self._closed = False
@@ -79,7 +77,7 @@ class OrderedByteQueue(Generic[Item]):
         if num_bytes > self._most_bytes:
             least = num_bytes * self._share
             remedy = f"set `queue` to {least:,} bytes or more, or lower `batch_size` or `fanouts`"
-            raise OverBudget(num_bytes, self._most_bytes, f"batch {number} in the queue", remedy)
+            raise OverBudget(num_bytes, self._most_bytes, "a batch in the queue", remedy)
         with self._changed:
             if num_bytes > self.capacity_bytes:
                 self.capacity_bytes = min(2 * num_bytes, self._most_bytes)

@@ -19,8 +19,9 @@ their queue; for each loader space for `io_depth` ranges of 256 KiB.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,14 +30,14 @@ from assets.packed_chunks.read import Chunks
 from assets.sizes import parse_size
 from assets.storage.require import require
 from kernels.errors import InputError
-from kernels.rows.aligned import BufferPool, space_for
+from kernels.rows.aligned import space_for
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.types import Block
-from trainers.batches.batch import MiniBatch, attach_weights, block_bytes, count_batch, planned_batch
+from trainers.batches.batch import MiniBatch, block_bytes, count_batch
 from trainers.batches.flow import Task, Work
 from trainers.batches.send import send_batch
-from trainers.batches.source import Batching
+from trainers.batches.source import Batching, PreparedSource
 from trainers.batches.stored import StoredSampler, batch_uses, planned_counts
 from trainers.devices.malloc import input_space
 from trainers.loop.executor import BatchExecutor, Run
@@ -137,7 +138,7 @@ def predicted(run: Run, epochs: int) -> dict[str, int]:
     }
 
 
-class DiskSource:
+class DiskSource(PreparedSource):
     """Supplies the batches of an epoch from disk.
 
     Args:
@@ -147,33 +148,26 @@ class DiskSource:
     """
 
     def __init__(self, batching: Batching, rows: PackedRows, sampler: StoredSampler):
-        self.batching, self.rows, self.sampler = batching, rows, sampler
+        super().__init__(batching, batching.queue_bytes // NUM_QUEUES)
+        self.rows, self.sampler = rows, sampler
         link = rows.device.link("h2d")
         self.features = rows if link is None else LinkedSource(rows, link)
         self._x_row_bytes = rows.width * np.dtype(batching.dtype).itemsize
-        self._inputs = BufferPool(batching.queue_bytes // NUM_QUEUES)
 
-    def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
-        """Yields the batches of a training epoch in step order, from a position on.
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Holds the files of packed rows open."""
+        with closing(self.rows):
+            yield
 
-        A batch's bytes are released when the next one is asked for.
-        """
-        batching = self.batching
-        planned = list(batching.plan.batches(epoch, start_position))
-        # The flow ends before the files close: its threads read them.
-        with (
-            closing(self.rows),
-            closing(batching.flow(planned, self._tasks(epoch))) as prepared,
-        ):
-            for _, (graph, ready) in prepared:
-                batch, read = graph
-                batch.x, moved = ready
-                batching.ledger.merge(read)
-                batching.ledger.merge(moved)
-                yield batch
-                del batch, graph, ready
+    def joined(self, *results: Any) -> tuple[MiniBatch, Ledger]:
+        """Returns a batch from its graph and its rows."""
+        (batch, read), (batch.x, moved) = results
+        read.merge(moved)
+        return batch, read
 
-    def _tasks(self, epoch: int) -> list[Task]:
+    def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
+        """Returns the loader of graphs, and beside it those of rows with the assembler behind them."""
         return [
             Task(
                 name=GRAPH,
@@ -203,9 +197,7 @@ class DiskSource:
         Raises:
             InputError: the batch is damaged, or another run's.
         """
-        ledger, batching = Ledger(), self.batching
-        blocks = self.sampler.sample(item.key, item.seeds, transpose=batching.transpose)
-        attach_weights(blocks, batching.topology, batching.edge_weight)
+        ledger, blocks = Ledger(), self.batching.draw(self.sampler, item)
         num_read = self.sampler.samples.record_bytes(item.key.epoch, item.key.step)
         ledger.move(TOPOLOGY, requests=1, asked_bytes=num_read, moved_bytes=num_read)
         return blocks, ledger
@@ -213,7 +205,7 @@ class DiskSource:
     def _graph(self, item: PlannedBatch, epoch: int) -> tuple[MiniBatch, Ledger]:
         blocks, ledger = self.load_graph(item)
         # Labels and counts here: between two steps each of these small operations may wait for the interpreter's lock.
-        batch = planned_batch(item, epoch, self.batching.labels, blocks)
+        batch = self.batching.batch(item, epoch, blocks)
         count_batch(batch, ledger)
         with self.batching.device.preparing():
             return send_batch(batch, self.batching.device, ledger), ledger
@@ -228,7 +220,7 @@ class DiskSource:
         ledger = Ledger()
         device = self.batching.device
         with device.preparing():
-            x = input_space(device, self._inputs, len(staged.slots), self.rows.width, self.batching.dtype)
+            x = input_space(device, self.inputs, len(staged.slots), self.rows.width, self.batching.dtype)
             self.features.gather(RowIds(None, staged=staged), x, ledger)
             device.hand_over([x])
         staged.release()

@@ -10,20 +10,20 @@ from trainers.batches.queue import Closed, OrderedByteQueue, queue_bounds
 from trainers.devices.protocol import OverBudget
 
 
-def run_queue(sizes: list[int], workers: int, capacity: int, first: int = 0) -> tuple[list[int], int]:
-    queue: OrderedByteQueue[int] = OrderedByteQueue(capacity, first=first)
+def run_queue(sizes: list[int], workers: int, capacity: int) -> tuple[list[int], int]:
+    queue: OrderedByteQueue[int] = OrderedByteQueue(capacity)
 
     def work(start: int) -> None:
         for number in range(start, len(sizes), workers):
-            queue.admit(first + number, sizes[number])
-            queue.put(first + number, number, sizes[number])
+            queue.admit(number, sizes[number])
+            queue.put(number, number, sizes[number])
 
     threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(workers)]
     for thread in threads:
         thread.start()
     taken = []
     for number in range(len(sizes)):
-        item, num_bytes = queue.take(first + number)
+        item, num_bytes = queue.take(number)
         assert num_bytes == sizes[number]
         assert queue.used_bytes <= capacity
         taken.append(item)
@@ -40,11 +40,10 @@ def run_queue(sizes: list[int], workers: int, capacity: int, first: int = 0) -> 
     sizes=st.lists(st.integers(0, 100), max_size=30),
     workers=st.integers(1, 5),
     slack=st.integers(0, 150),
-    first=st.integers(0, 9),
 )
-def test_order_and_bound_hold(sizes: list[int], workers: int, slack: int, first: int) -> None:
+def test_order_and_bound_hold(sizes: list[int], workers: int, slack: int) -> None:
     capacity = max(sizes, default=0) + slack
-    taken, peak = run_queue(sizes, workers, capacity, first)
+    taken, peak = run_queue(sizes, workers, capacity)
     assert taken == list(range(len(sizes)))
     assert peak <= capacity
 

@@ -14,22 +14,21 @@ Memory: as online, with the fetched rows of one batch beside it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from kernels.rows.aligned import BufferPool
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.own_sampling import AnySampler
-from kernels.types import Array, Block
-from trainers.batches.batch import MiniBatch, attach_weights, batch_bytes, block_bytes, count_batch, planned_batch
+from kernels.types import Array, BatchKey, Block
+from trainers.batches.batch import MiniBatch, attach_weights, batch_bytes, block_bytes, count_batch
 from trainers.batches.flow import Task, Work
 from trainers.batches.online import SAMPLER
 from trainers.batches.queue import Closed
 from trainers.batches.send import send_batch
-from trainers.batches.source import Batching
+from trainers.batches.source import Batching, PreparedSource
 from trainers.devices.malloc import input_space
 from trainers.record.ledger import Ledger
 from trainers.techniques.distributed.exchange import Request
@@ -46,7 +45,7 @@ class _Drawn(NamedTuple):
     request: Request
 
 
-class RankSource:
+class RankSource(PreparedSource):
     """Samples, exchanges and gathers the batches of this rank's parts.
 
     Args:
@@ -63,40 +62,35 @@ class RankSource:
         samplers: Sequence[AnySampler] | VanillaSampler,
         num_parts: int,
     ):
-        self.batching, self.features, self.samplers, self.num_parts = batching, features, samplers, num_parts
-        self._inputs = BufferPool(batching.queue_bytes // 2)
+        super().__init__(batching)
+        self.features, self.samplers, self.num_parts = features, samplers, num_parts
+        self._ahead = _Ahead()
 
-    def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
-        """Yields this rank's batches of a training epoch in step order, from a position on; their positions are those of the plan."""
-        batching, parts = self.batching, set(self.features.owned.parts)
-        planned = [
-            item for item in batching.plan.batches(epoch, start_position) if item.key.step % self.num_parts in parts
-        ]
-        # A flow wants successive positions; the batch gets its own back.
-        local = [item._replace(position=place) for place, item in enumerate(planned)]
-        ahead = _Ahead()
-        with closing(batching.flow(local, self._tasks(planned, epoch, ahead))) as prepared, closing(ahead):
-            for _, ((batch, moved),) in prepared:
-                batching.ledger.merge(moved)
-                yield batch
-                del batch, moved
+    def supplies(self, key: BatchKey) -> bool:
+        """Says whether a batch belongs to a part of this rank."""
+        return key.step % self.num_parts in self.features.owned.parts
 
-    def _tasks(self, planned: Sequence[PlannedBatch], epoch: int, ahead: _Ahead) -> list[Task]:
+    def stop(self) -> None:
+        """Ends the exchanger's wait for the batch that follows."""
+        self._ahead.close()
+
+    def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
+        """Returns the samplers and the exchanger, or one task where sampling needs the other ranks, too."""
         if isinstance(self.samplers, VanillaSampler):
-            return [self._alone(self.samplers, planned, epoch)]
-        samplers, transpose = list(self.samplers), self.batching.transpose
+            return [self._alone(self.samplers, epoch)]
+        ahead = self._ahead = _Ahead()
+        following = {item.position: after.position for item, after in pairwise(planned)}
+        samplers = list(self.samplers)
 
         def sampled(lane: int, item: PlannedBatch, _: None) -> _Drawn:
-            place = item.position
             with ahead.failing():
-                item = planned[item.position]
-                drawn = self._drawn(samplers[lane].sample(item.key, item.seeds, transpose=transpose), item, epoch)
-            ahead.put(place, drawn.request.counts)
+                drawn = self._drawn(self.batching.draw(samplers[lane], item), item, epoch)
+            ahead.put(item.position, drawn.request.counts)
             return drawn
 
         def exchanged(lane: int, item: PlannedBatch, drawn: _Drawn) -> tuple[MiniBatch, Ledger]:
-            last = item.position + 1 == len(planned)
-            return self._fetched(drawn, None if last else ahead.get(item.position + 1))
+            after = following.get(item.position)
+            return self._fetched(drawn, None if after is None else ahead.get(after))
 
         return [
             Task(
@@ -114,12 +108,13 @@ class RankSource:
             ),
         ]
 
-    def _alone(self, sampler: VanillaSampler, planned: Sequence[PlannedBatch], epoch: int) -> Task:
-        """Returns the one task where sampling needs the other ranks, too: all calls are made by one thread in order."""
+    def _alone(self, sampler: VanillaSampler, epoch: int) -> Task:
+        """Returns the one task of a sampler that needs the other ranks: all calls are made by one thread in order."""
 
         def exchanged(lane: int, item: PlannedBatch, _: None) -> tuple[MiniBatch, Ledger]:
-            item, moved = planned[item.position], Ledger()
-            blocks = sampler.sample(item.key, item.seeds, self.batching.transpose, moved)
+            batching, moved = self.batching, Ledger()
+            blocks = sampler.sample(item.key, item.seeds, batching.transpose, moved)
+            attach_weights(blocks, batching.topology, batching.edge_weight)
             batch, rest = self._fetched(self._drawn(blocks, item, epoch), None)
             rest.merge(moved)
             return batch, rest
@@ -132,11 +127,9 @@ class RankSource:
         )
 
     def _drawn(self, blocks: tuple[Block, ...], item: PlannedBatch, epoch: int) -> _Drawn:
-        batching = self.batching
-        attach_weights(blocks, batching.topology, batching.edge_weight)
         slots = np.empty(blocks[0].num_src, np.int32)
         self.features.mark(blocks[0].src_ids, slots)
-        batch = planned_batch(item, epoch, batching.labels, blocks, slots=slots)
+        batch = self.batching.batch(item, epoch, blocks, slots=slots)
         return _Drawn(batch, self.features.request(blocks[0].src_ids, slots))
 
     def _fetched(self, drawn: _Drawn, following: Array | None) -> tuple[MiniBatch, Ledger]:
@@ -149,7 +142,7 @@ class RankSource:
         device = self.batching.device
         with device.preparing():
             rows = len(batch.input_ids)
-            batch.x = input_space(device, self._inputs, rows, self.features.width, self.batching.dtype)
+            batch.x = input_space(device, self.inputs, rows, self.features.width, self.batching.dtype)
             self.features.gather(batch, batch.x, moved)
             batch.staged = None
             count_batch(batch, moved)

@@ -15,7 +15,7 @@ Memory: half of the queue's bound for sampled blocks, half for the batch that is
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -23,22 +23,19 @@ import numpy as np
 
 from kernels.history.csr2 import prune
 from kernels.history.csr2_cuda import SIZE_BYTES
-from kernels.rows.aligned import BufferPool
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.own_sampling import AnySampler
 from kernels.types import BatchKey, Block
 from trainers.batches.batch import (
     MiniBatch,
-    attach_weights,
     batch_bytes,
     block_bytes,
     count_inputs,
-    planned_batch,
     tensors_of,
 )
 from trainers.batches.flow import Task, Work
 from trainers.batches.send import LABELS, send_blocks
-from trainers.batches.source import Batching
+from trainers.batches.source import Batching, PreparedSource
 from trainers.devices.malloc import input_space
 from trainers.record.ledger import Ledger, Line
 from trainers.rows.packed import PackedRows
@@ -89,7 +86,7 @@ class PruneCounts:
                     ledger.count(name, layer, number)
 
 
-class PrunedSource:
+class PrunedSource(PreparedSource):
     """Samples ahead on threads; prunes and gathers a batch when it is asked for.
 
     Args:
@@ -107,25 +104,18 @@ class PrunedSource:
         samplers: Sequence[AnySampler],
         packed: PackedRows | None = None,
     ):
-        self.batching, self.kept, self.samplers, self.packed = batching, list(kept), list(samplers), packed
-        self._inputs = BufferPool(batching.queue_bytes // 2)
+        super().__init__(batching)
+        self.kept, self.samplers, self.packed = list(kept), list(samplers), packed
 
-    def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
-        """Yields the batches of a training epoch in step order, from a position on.
+    def supplies(self, key: BatchKey) -> bool:
+        """Says whether a batch belongs to a part of this rank."""
+        return self._part(key) is not None
 
-        The next one is pruned when it is asked for; until then the history may be updated. A batch's bytes are released then.
-        """
-        batching = self.batching
-        planned = [item for item in batching.plan.batches(epoch, start_position) if self._part(item.key) is not None]
-        # A flow wants successive positions; the batch has its own.
-        local = [item._replace(position=place) for place, item in enumerate(planned)]
-        # The flow ends before the files close: its threads read them.
-        files = nullcontext() if self.packed is None else closing(self.packed)
-        with files, closing(batching.flow(local, self._tasks(planned, epoch))) as prepared:
-            for _, ((batch, moved),) in prepared:
-                batching.ledger.merge(moved)
-                yield batch
-                del batch, moved
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Holds the files of packed rows open."""
+        with nullcontext() if self.packed is None else closing(self.packed):
+            yield
 
     def _part(self, key: BatchKey) -> Kept | None:
         return self.kept[key.step % len(self.kept)]
@@ -135,19 +125,21 @@ class PrunedSource:
         assert found is not None, "the batches of other ranks were left out"
         return found
 
-    def _tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
+    def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
+        """Returns the samplers, and the pruner behind them, which prunes a batch when it is asked for."""
         return [
             Task(
                 name=SAMPLER,
                 lanes=len(self.samplers),
-                prepare=Work("sample", lambda lane, item, _: self._sampled(self.samplers[lane], item)),
+                # Weights are those of the sampled block; transposes are of what pruning leaves.
+                prepare=Work("sample", lambda lane, item, _: self.batching.draw(self.samplers[lane], item, "none")),
                 num_bytes=lambda item, blocks: block_bytes(blocks),
             ),
             Task(
                 name=PRUNER,
                 after=(SAMPLER,),
                 ahead=0,
-                prepare=Work("prune", lambda lane, item, blocks: self._pruned(planned[item.position], blocks, epoch)),
+                prepare=Work("prune", lambda lane, item, blocks: self._pruned(item, blocks, epoch)),
                 num_bytes=lambda item, made: self._num_bytes(made[0]),
                 work=Work("gather", lambda lane, item, made: self._gathered(*made)),
             ),
@@ -157,31 +149,22 @@ class PrunedSource:
         staged = 0 if self.packed is None else self.packed.some_bytes(len(batch.input_ids))
         return staged + batch_bytes(batch, self._of(batch.key).features.width, self.batching.dtype)
 
-    def _sampled(self, sampler: AnySampler, item: PlannedBatch) -> tuple[Block, ...]:
-        batching = self.batching
-        # Weights are those of the sampled block; transposes are of what pruning leaves.
-        blocks = sampler.sample(item.key, item.seeds, transpose="none")
-        attach_weights(blocks, batching.topology, batching.edge_weight)
-        return blocks
-
     def _pruned(self, item: PlannedBatch, blocks: tuple[Block, ...], epoch: int) -> tuple[MiniBatch, Ledger]:
-        plan, device, moved = self.batching.plan, self.batching.device, Ledger()
+        device, moved = self.batching.device, Ledger()
         with device.preparing():
             there = send_blocks(blocks, device, moved)
-            slots = self._of(item.key).history.slots(
-                there, epoch * plan.steps_per_epoch + item.position // plan.batches_per_step
-            )
+            slots = self._of(item.key).history.slots(there, self.batching.plan.step_of(epoch, item.position))
             pruned = prune(there, slots, self.batching.transpose)
         if device.remote:
             sizes = SIZE_BYTES * len(blocks)
             moved.move(SIZES, requests=1, asked_bytes=sizes, moved_bytes=sizes)
         _counts(blocks, pruned.blocks).book(moved)
-        return planned_batch(item, epoch, self.batching.labels, pruned.blocks, origin=pruned.origin), moved
+        return self.batching.batch(item, epoch, pruned.blocks, origin=pruned.origin), moved
 
     def _gathered(self, batch: MiniBatch, moved: Ledger) -> tuple[MiniBatch, Ledger]:
         device, rows, features = self.batching.device, len(batch.input_ids), self._of(batch.key).features
         with device.preparing():
-            batch.x = input_space(device, self._inputs, rows, features.width, self.batching.dtype)
+            batch.x = input_space(device, self.inputs, rows, features.width, self.batching.dtype)
             features.gather(batch.key, batch.input_ids, batch.origin, batch.x, moved)
             edges = [len(block.indices) for block in batch.blocks]
             count_inputs(len(batch.seeds), [block.num_src for block in batch.blocks], edges, moved)

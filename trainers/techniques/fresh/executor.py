@@ -97,9 +97,8 @@ class FreshExecutor(Executor):
 
     def steps(self, epoch: int, start: int) -> Iterator[Done]:
         """Yields one `Done` per mini-batch; the history is updated before the last one of an optimiser step is told."""
-        plan = self.run.plan
         for batch in self.source.batches(epoch, start):
-            step = epoch * plan.steps_per_epoch + batch.position // plan.batches_per_step
+            step = self.run.plan.step_of(epoch, batch.position)
             with self.run.timeline.span(STEP, "train", batch.position):
                 self.history.book(batch, self.run.ledger)
                 done = self.gradient(batch, self.history)

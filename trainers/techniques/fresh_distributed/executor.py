@@ -129,8 +129,8 @@ class FreshDistributed(Distributed):
         self.histories, self._step = histories, 0
 
     def _member(self, batch: MiniBatch) -> Member:
-        plan, history = self.run.plan, self.histories[batch.key.step % self.num_parts]
-        self._step = batch.train_epoch * plan.steps_per_epoch + batch.position // plan.batches_per_step
+        history = self.histories[batch.key.step % self.num_parts]
+        self._step = self.run.plan.step_of(batch.train_epoch, batch.position)
         history.book(batch, self.run.ledger)
         member = self._computed(batch, history)
         history.collect(history.keeps(self._step))
