@@ -18,7 +18,8 @@ from assets.pipeline.file import load_pipeline
 from assets.sizes import parse_size
 from assets.storage.store import Store
 from benchmarks.record import record
-from kernels.types import Array, Topology
+from kernels.sampling.epoch_plan import EpochPlan
+from kernels.types import Array, Stream, Topology
 from tests.graphs import GraphArtifacts, build_graph
 from trainers.recipe.config import TrainTable
 
@@ -127,7 +128,7 @@ def check(store: Store, pipeline: object, graph: GraphArtifacts, out: Path) -> f
     from assets.building.materialize import stage_version
     from assets.sampling.config import Neighbours
     from assets.sampling.drawing import Drawing
-    from trainers.inference.exact import infer_sampled
+    from trainers.inference.exact import Bounds, Inference
     from trainers.inference.predict import load_model
     from trainers.rows.source import MappedSource
     from trainers.run import model_configs
@@ -139,16 +140,9 @@ def check(store: Store, pipeline: object, graph: GraphArtifacts, out: Path) -> f
     model = load_model(artifact, config, opened, opened.features.width)
     ids = compared_nodes(opened.topology)
     whole = Drawing(neighbours=Neighbours(fanouts=(-1,) * 3))
-    logits = infer_sampled(
-        model,
-        opened.topology,
-        MappedSource(opened.features),
-        ids,
-        drawing=whole,
-        batch_size=1,
-        seed=0,
-        threads=2,
-    )
+    bounds = Bounds(workspace_bytes=2**30, threads=2, drawing=whole)
+    plan = EpochPlan(np.arange(len(ids)), 1, seed=0, stream=Stream.EVAL)
+    logits = Inference(model, opened.topology, MappedSource(opened.features), bounds).sampled(ids, plan)
     table = polars.scan_parquet(out).select("node_id", "probability").collect()
     assert (table["node_id"].to_numpy() == np.arange(opened.topology.num_nodes)).all()
     wanted = logits.softmax(1).max(1).values

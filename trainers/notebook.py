@@ -24,7 +24,7 @@ from assets.storage.table import FeatureTable
 from kernels.errors import InputError
 from kernels.types import Array
 from trainers.batches.batch import MiniBatch
-from trainers.inference.exact import infer_exact
+from trainers.inference.exact import Bounds, Inference
 from trainers.inference.predict import find_recipe, load_model
 from trainers.loop.executor import BatchExecutor
 from trainers.models.own import Model
@@ -65,16 +65,10 @@ class Trained:
             InputError: what is given are no ids of the graph, or no size.
         """
         train = self.semantic.train
-        return infer_exact(
-            self.model,
-            self.graph.topology,
-            MappedSource(self.features),
-            parse_size(workspace),
-            train.threads,
-            node_ids=node_ids,
-            dtype=train.dtype,
-            drawing=self.drawing,
+        bounds = Bounds(
+            workspace_bytes=parse_size(workspace), threads=train.threads, dtype=train.dtype, drawing=self.drawing
         )
+        return Inference(self.model, self.graph.topology, MappedSource(self.features), bounds).exact(node_ids)
 
     def classes(self, node_ids: Array | None = None) -> list[str]:
         """Returns the name of the most probable class of each node."""

@@ -60,7 +60,7 @@ def test_an_evaluation_that_does_not_fit_names_its_own_key(tmp_path, monkeypatch
         raise torch.OutOfMemoryError("out of memory: tried to allocate 7 bytes\nmore")
         yield
 
-    monkeypatch.setattr("trainers.inference.exact._exact_ranges", full)
+    monkeypatch.setattr("trainers.inference.exact.Inference._ranges", full)
     with pytest.raises(OverBudget, match=r"evaluation on simulated:0 .*7 bytes(?s:.*)remedy: lower `eval_workspace`"):
         train_small(tmp_path, device="cuda")
 

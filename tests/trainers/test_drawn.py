@@ -24,9 +24,9 @@ from kernels.sampling.weighted import WeightedSampler
 from kernels.types import BatchKey
 from tests.assets.sampling_tables.tables import with_tables
 from tests.trainers.graphs import random_graph_artifacts, random_topology
+from tests.trainers.inference.infer import infer_exact
 from tests.trainers.runs import TABLE, WALKS, WEIGHTED
 from trainers.batches.batch import attach_weights
-from trainers.inference.exact import infer_exact
 from trainers.models.build import build_model
 from trainers.models.masks import StepRandom
 from trainers.recipe.config import TrainTable

@@ -21,12 +21,11 @@ neighbourhood's.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,6 +34,7 @@ from torch import Tensor
 from assets.building.stage import Progress, Silent
 from assets.sampling.config import Neighbours
 from assets.sampling.drawing import Drawing
+from assets.sizes import parse_size
 from kernels.errors import InputError
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
@@ -43,11 +43,13 @@ from trainers.batches.batch import attach_weights
 from trainers.batches.send import send_blocks
 from trainers.devices.logical import LogicalDevice
 from trainers.devices.protocol import Device
-from trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget, input_rows, layer_rows
+from trainers.inference.domain import AllNodes, Domain, Piece
+from trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget, layer_rows
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
 from trainers.models.own import DglModel, Model, dtype_of
 from trainers.models.precision import BF16, computing, widened
+from trainers.recipe.config import ModelConfig
 from trainers.record.ledger import Ledger, Line
 from trainers.rows.source import FeatureSource, RowIds
 
@@ -59,13 +61,13 @@ _WHOLE_BATCH = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What exact inference may use.
+    """What inference may use.
 
     Attributes:
         workspace_bytes: W above.
         threads: of the kernels.
         folder: of files for layers that do not fit; None keeps all in memory.
-        progress: gets every range of every layer; the callers start and end it.
+        progress: gets every range of every layer, or every batch.
         device: computes; layers between two passes stay on the host.
         dtype: the key of the train table.
         drawing: how mini-batches draw neighbours, which decides what all of them are; None = every neighbour, equally.
@@ -80,11 +82,11 @@ class Bounds:
     drawing: Drawing | None = None
 
     def whole(self, topology: Topology, layers: int = 1) -> Sampler:
-        """Returns what gives nodes their whole neighbourhoods."""
+        """Returns the sampler that gives nodes their whole neighbourhoods."""
         return (self.drawing or ALL).whole(topology, layers, threads=self.threads)
 
     def ends(self, topology: Topology) -> Array:
-        """Returns i64[N+1], where the edges of each node end at most: as `indptr`, or so many per node where walks choose its sources."""
+        """Returns i64[N+1], where the edges of each node end at most: as `indptr`, or a fixed number per node if walks choose sources."""
         most = None if self.drawing is None else self.drawing.most_evaluated
         return topology.indptr if most is None else np.arange(topology.num_nodes + 1, dtype=np.int64) * most
 
@@ -97,7 +99,7 @@ class Bounds:
         return self.device.send_tensor(rows, INPUT_ROWS, self.device.traffic)
 
     def fetched(self, rows: Tensor) -> Tensor:
-        """Returns what the device computed, on the host."""
+        """Returns rows that the device computed, on the host."""
         return self.device.fetch(widened(rows), OUTPUT_ROWS, self.device.traffic)
 
 
@@ -126,60 +128,6 @@ class ExactRange:
         return rows[low - self.low : high - self.low]
 
 
-class Domain(Protocol):
-    """The nodes that a process computes, counted from 0; all nodes, or those of its parts (trainers/techniques/distributed/inference.py).
-
-    Attributes:
-        num_nodes: how many.
-    """
-
-    num_nodes: int
-
-    def node_ids(self, low: int, high: int) -> Array:
-        """Returns ids[high - low], the nodes of a range."""
-        ...
-
-    def ranges(self, budget: int, edge_cost: int, node_cost: int) -> Iterator[tuple[int, int]]:
-        """Yields ranges that cost at most `budget` (`row_ranges`); an empty one takes part in the exchange of the others' rows."""
-        ...
-
-    def inputs(self, features: FeatureSource, memory_bytes: int, dtype: torch.dtype) -> Rows:
-        """Returns the input rows of all nodes; `read` takes ranges of these nodes."""
-        ...
-
-    def shared(self, rows: Rows) -> Rows:
-        """Returns rows of these nodes as rows of all nodes: `gather` takes any node, `read` ranges of these."""
-        ...
-
-
-class AllNodes:
-    """All nodes of a graph.
-
-    Args:
-        topology: the graph.
-        ends: i64[N+1], where the edges of each node end at most.
-    """
-
-    def __init__(self, topology: Topology, ends: Array):
-        self.topology, self.num_nodes, self.ends = topology, topology.num_nodes, ends
-
-    def node_ids(self, low: int, high: int) -> Array:
-        """Returns low, low + 1, ..."""
-        return np.arange(low, high, dtype=self.topology.indices.dtype)
-
-    def ranges(self, budget: int, edge_cost: int, node_cost: int) -> Iterator[tuple[int, int]]:
-        """Yields ranges that cost at most `budget`."""
-        return row_ranges(self.ends, budget, edge_cost, node_cost)
-
-    def inputs(self, features: FeatureSource, memory_bytes: int, dtype: torch.dtype) -> Rows:
-        """Returns the rows of the features."""
-        return input_rows(features, memory_bytes, dtype)
-
-    def shared(self, rows: Rows) -> Rows:
-        """Returns the rows."""
-        return rows
-
-
 class _Made:
     """A place for rows that come range by range; made when the first come, for their width is known then."""
 
@@ -193,267 +141,228 @@ class _Made:
         self.rows.write(low, rows)
 
 
-def exact_ranges(
-    model: Model, topology: Topology, features: FeatureSource, bounds: Bounds, domain: Domain | None = None
-) -> Iterator[ExactRange]:
-    """Yields the logits of all nodes in ascending order, or of those of a domain in its order, computed from all neighbours.
+class Inference:
+    """Computes logits of a model.
 
-    Raises:
-        OverBudget: the device has too little memory.
+    Args:
+        model: where the device of the bounds computes.
+        topology: the graph.
+        features: the rows of its nodes, or of those that this process has.
+        bounds: memory, threads and the device.
+        domain: which nodes this process computes; None for all of them.
     """
-    with bounds.device.evaluating():
-        yield from _exact_ranges(model, topology, features, bounds, domain)
+
+    def __init__(
+        self, model: Model, topology: Topology, features: FeatureSource, bounds: Bounds, domain: Domain | None = None
+    ):
+        self.model, self.topology, self.features, self.bounds = model, topology, features, bounds
+        self.nodes = domain or AllNodes(topology, bounds.ends(topology))
+
+    def exact(self, node_ids: Array | None = None) -> Tensor:
+        """Computes the logits of nodes from all their neighbours; all processes call it with the same nodes.
+
+        Args:
+            node_ids: ids[n] global; None for all nodes in order.
+
+        Returns:
+            float[n, num_classes], in the order of `node_ids`.
+
+        Raises:
+            InputError: `node_ids` are not ids of the graph.
+        """
+        wanted = np.arange(self.topology.num_nodes) if node_ids is None else np.asarray(node_ids)
+        self._require_ids(wanted)
+        order = np.argsort(wanted, kind="stable")
+        ascending, progress = wanted[order], self.bounds.progress
+
+        def pieces() -> Iterator[Piece]:
+            for each in self.ranges():
+                positions, rows = self.nodes.wanted(ascending, each.low, each.high)
+                yield Piece(order[positions], each.logits[torch.from_numpy(rows)])
+
+        progress.start("evaluate", self.num_passes * self.nodes.num_nodes, "rows")
+        logits = self.nodes.collected(pieces(), len(wanted))
+        progress.done()
+        return logits
+
+    def sampled(self, node_ids: Array, plan: EpochPlan) -> Tensor:
+        """Computes the logits of nodes from sampled neighbours, the same ones at every call; all processes call it with the same nodes.
+
+        Args:
+            node_ids: ids[n] global.
+            plan: batches of the places 0..n-1, on the evaluation stream.
+
+        Returns:
+            float[n, num_classes], in the order of `node_ids`.
+        """
+        assert plan.stream == Stream.EVAL and self.bounds.drawing is not None
+        sampler = self.bounds.drawing.sampler(self.topology, seed=plan.seed, threads=self.bounds.threads)
+        turns, progress, device = self.nodes.turns(list(plan.batches(0))), self.bounds.progress, self.bounds.device
+
+        def pieces() -> Iterator[Piece]:
+            for item in turns:
+                if item is None:
+                    self.features.gather(RowIds(node_ids[:0]), torch.empty((0, self.features.width)), device.traffic)
+                    continue
+                blocks = sampler.sample(item.key, node_ids[item.seeds], transpose="none")
+                attach_weights(blocks, self.topology, self.model.edge_weight)
+                with torch.no_grad(), device.evaluating(), self.bounds.computing():
+                    shape = (blocks[0].num_src, self.features.width)
+                    x = torch.empty(shape, dtype=dtype_of(self.model), device=device.torch_device)
+                    self.features.gather(RowIds(blocks[0].src_ids), x, device.traffic)
+                    out = self.model(send_blocks(blocks, device, device.traffic), x, _EVALUATION)
+                    out = widened(out)
+                yield Piece(item.seeds, device.fetch(out, OUTPUT_ROWS, device.traffic))
+                progress.advance(1)
+
+        progress.start("evaluate", sum(item is not None for item in turns), "batches")
+        logits = self.nodes.collected(pieces(), len(node_ids))
+        progress.done()
+        return logits
+
+    @property
+    def num_passes(self) -> int:
+        """How many times exact inference goes over all nodes: once per layer or projection, once for a model that shows no layers."""
+        model = self.model
+        if not isinstance(model, LayeredModel):
+            return 1
+        projected = sum(model.projects_first(index) for index in range(len(model.layers)))
+        return len(model.layers) + projected + (model.projection is not None)
+
+    def ranges(self) -> Iterator[ExactRange]:
+        """Yields the logits of the domain's nodes in its order, computed from all neighbours.
+
+        Raises:
+            OverBudget: the device has too little memory.
+        """
+        with self.bounds.device.evaluating():
+            yield from self._ranges()
+
+    @torch.no_grad()
+    def _ranges(self) -> Iterator[ExactRange]:
+        # A user's layers may hold modules of torch that have a mode, and layers are called apart here. Each training pass sets its own.
+        self.model.eval()
+        if isinstance(self.model, LayeredModel):
+            yield from _Layers(self, self.model).ranges()
+            return
+        assert isinstance(self.model, DglModel)
+        sampler = self.bounds.whole(self.topology, self.model.depth)
+        for low, high in self.nodes.ranges(_WHOLE_BATCH, 0, 1):
+            blocks = sampler.sample(BatchKey(Stream.EVAL, 0, 0), self.nodes.node_ids(low, high), transpose="none")
+            x = torch.empty((blocks[0].num_src, self.features.width), dtype=dtype_of(self.model))
+            self.features.gather(RowIds(blocks[0].src_ids), x, Ledger())
+            yield ExactRange(low=low, high=high, logits=self.model(blocks, x, _EVALUATION))
+            self.bounds.progress.advance(high - low)
+
+    def _require_ids(self, wanted: Array) -> None:
+        if wanted.size and wanted.dtype.kind not in "iu":
+            raise InputError(f"node_ids are {wanted.dtype}, not whole numbers", "of a mask give np.flatnonzero(mask)")
+        if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.topology.num_nodes:
+            count = self.topology.num_nodes
+            problem = f"node_ids go from {wanted.min()} to {wanted.max()}, and the graph has {count:,} nodes"
+            raise InputError(problem, f"give ids from 0 to {count - 1}")
 
 
-@torch.no_grad()
-def _exact_ranges(
-    model: Model, topology: Topology, features: FeatureSource, bounds: Bounds, domain: Domain | None
-) -> Iterator[ExactRange]:
-    # A user's layers may hold modules of torch that have a mode, and layers are called apart here. Each training pass sets its own.
-    model.eval()
-    nodes = domain or AllNodes(topology, bounds.ends(topology))
-    if not isinstance(model, LayeredModel):
-        yield from _whole_neighbourhoods(model, topology, features, bounds, nodes)
-        return
-    sampler = bounds.whole(topology)
-    share, num_nodes = bounds.workspace_bytes // (2 * _rows_alive(model)), nodes.num_nodes
-    rows = _first_rows(model, features, nodes, share, bounds)
-    carried: Rows | None = None  # the outputs of the layers so far as the head folds them, where it reads them all
-    for index in range(len(model.layers) - 1):
-        made, folded = (_Made(num_nodes, share, bounds.folder) for _ in range(2))
-        for low, high, out in _layer_ranges(model, index, topology, sampler, rows, carried, bounds, nodes):
-            made.write(low, out)
-            if carried is not None:
-                folded.write(low, _fold(model, carried, low, high, out))
-        assert made.rows is not None
-        rows = nodes.shared(made.rows)
-        if model.jumps:
-            carried = folded.rows or made.rows
-    for low, high, out in _layer_ranges(model, len(model.layers) - 1, topology, sampler, rows, carried, bounds, nodes):
-        if model.readout is None:
-            yield ExactRange(low=low, high=high, logits=out, inputs=rows)
-        else:
-            read = _fold(model, carried, low, high, out)
+class _Layers:
+    """Exact inference with a model as layers, one pass over the domain after the other."""
+
+    def __init__(self, inference: Inference, model: LayeredModel):
+        self.topology, self.features, self.bounds = inference.topology, inference.features, inference.bounds
+        self.model, self.nodes = model, inference.nodes
+        self.sampler = self.bounds.whole(self.topology)
+        # Sets of rows of all nodes that are alive at once; each may take an equal share of half the workspace.
+        alive = 2 + 2 * model.jumps + any(model.projects_first(index) for index in range(len(model.layers)))
+        self.share = self.bounds.workspace_bytes // (2 * alive)
+
+    def ranges(self) -> Iterator[ExactRange]:
+        model = self.model
+        rows = self._first_rows()
+        carried: Rows | None = None  # the outputs of the layers so far as the head folds them, where it reads them all
+        for index in range(len(model.layers) - 1):
+            made, folded = self._place(), self._place()
+            for low, high, out in self._layer(index, rows, carried):
+                made.write(low, out)
+                if carried is not None:
+                    folded.write(low, self._fold(carried, low, high, out))
+            assert made.rows is not None
+            rows = self.nodes.shared(made.rows)
+            if model.jumps:
+                carried = folded.rows or made.rows
+        for low, high, out in self._layer(len(model.layers) - 1, rows, carried):
+            if model.readout is None:
+                yield ExactRange(low=low, high=high, logits=out, inputs=rows)
+            else:
+                read = self._fold(carried, low, high, out)
+                with self.bounds.computing():
+                    logits = self.bounds.fetched(model.readout(self.bounds.sent(read)))
+                yield ExactRange(low=low, high=high, logits=logits, inputs=rows, head_inputs=read)
+
+    def _place(self) -> _Made:
+        return _Made(self.nodes.num_nodes, self.share, self.bounds.folder)
+
+    def _first_rows(self) -> Rows:
+        """Returns what the first layer reads: the features, or their projections, computed range by range."""
+        model, rows = self.model, self.nodes.inputs(self.features, self.share, dtype_of(self.model))
+        if model.projection is None:
+            return rows
+        width = model.projection.linear.out_features
+        return self._mapped(rows, width, lambda read, ids: model.input(read, ids, _EVALUATION))
+
+    def _mapped(self, rows: Rows, width: int, function: Callable[[Tensor, Array], Tensor]) -> Rows:
+        """Returns a function of each row, computed range by range in one pass over all nodes.
+
+        Args:
+            rows: of all nodes.
+            width: columns of the results.
+            function: (rows of nodes, their ids) -> float[n, width].
+        """
+        bounds, made = self.bounds, self._place()
+        # Input rows with a window's copy, results, and the order in which rows are read.
+        cost = rows.dtype.itemsize * (3 * rows.width + 2 * width) + 48
+        for low, high in self.nodes.ranges(max(1, bounds.workspace_bytes // 2 // cost), 0, 1):
+            node_ids = self.nodes.node_ids(low, high)
+            read = bounds.sent(rows.gather(node_ids, bounds.threads))
             with bounds.computing():
-                logits = bounds.fetched(model.readout(bounds.sent(read)))
-            yield ExactRange(low=low, high=high, logits=logits, inputs=rows, head_inputs=read)
+                made.write(low, bounds.fetched(function(read, node_ids)))
+            bounds.progress.advance(len(node_ids))
+        assert made.rows is not None
+        return self.nodes.shared(made.rows)
 
+    def _fold(self, carried: Rows | None, low: int, high: int, out: Tensor) -> Tensor:
+        """Folds a layer's output for nodes low to high into what is carried of the layers below."""
+        assert self.model.readout is not None
+        return self.model.readout.jump(None if carried is None else carried.read(low, high), out)
 
-def infer_exact(
-    model: Model,
-    topology: Topology,
-    features: FeatureSource,
-    workspace_bytes: int,
-    threads: int,
-    *,
-    node_ids: Array | None = None,
-    folder: Path | None = None,
-    progress: Progress = Silent(),  # noqa: B008  stateless
-    device: Device | None = None,
-    dtype: str = "float32",
-    drawing: Drawing | None = None,
-) -> Tensor:
-    """Computes the logits of nodes from all their neighbours.
+    def _layer(self, index: int, rows: Rows, carried: Rows | None) -> Iterator[tuple[int, int, Tensor]]:
+        """Computes one layer for all nodes of the domain, range by range."""
+        model, bounds, nodes = self.model, self.bounds, self.nodes
+        layer: Any = model.layers[index]
+        projects = model.projects_first(index)
+        costs = _range_costs(model, index, rows.width, 0 if carried is None else carried.width)
+        source = rows
+        if projects:
+            source = self._mapped(rows, layer.projection.out_features, lambda read, _: layer.project(read))
+        for low, high in nodes.ranges(bounds.workspace_bytes // 2, *costs):
+            seeds = nodes.node_ids(low, high)
+            (block,) = self.sampler.sample(BatchKey(Stream.EVAL, 0, 0), seeds, transpose="none")
+            attach_weights((block,), self.topology, model.edge_weight)
+            forget(self.topology.indices)
+            (sent,) = send_blocks((block,), bounds.device, bounds.device.traffic)
+            read = source.gather(block.src_ids, bounds.threads)
+            own = rows.gather(seeds, bounds.threads) if projects and layer.reads_own else None
+            with bounds.computing():
+                out = bounds.fetched(self._forward(index, sent, read, own))
+            yield low, high, out
+            bounds.progress.advance(high - low)
 
-    Args:
-        workspace_bytes, threads, folder, progress, device, dtype, drawing: see `Bounds`.
-        node_ids: ids[n] global; None for all nodes in order.
-
-    Returns:
-        f32[n, num_classes], in the order of `node_ids`.
-
-    Raises:
-        InputError: what is given are no ids of the graph.
-    """
-    wanted = np.arange(topology.num_nodes) if node_ids is None else np.asarray(node_ids)
-    if wanted.size and wanted.dtype.kind not in "iu":
-        raise InputError(f"node_ids are {wanted.dtype}, not whole numbers", "of a mask give np.flatnonzero(mask)")
-    if wanted.size and not 0 <= wanted.min() <= wanted.max() < topology.num_nodes:
-        problem = f"node_ids go from {wanted.min()} to {wanted.max()}, and the graph has {topology.num_nodes:,} nodes"
-        raise InputError(problem, f"give ids from 0 to {topology.num_nodes - 1}")
-    order = np.argsort(wanted, kind="stable")
-    ascending, logits = wanted[order], torch.empty(0)
-    bounds = Bounds(
-        workspace_bytes=workspace_bytes,
-        threads=threads,
-        folder=folder,
-        progress=progress,
-        device=device or LogicalDevice(),
-        dtype=dtype,
-        drawing=drawing,
-    )
-    progress.start("evaluate", num_passes(model) * topology.num_nodes, "rows")
-    for each in exact_ranges(model, topology, features, bounds):
-        first, last = np.searchsorted(ascending, (each.low, each.high))
-        if logits.dim() == 1:
-            logits = torch.empty((len(wanted), each.logits.shape[1]), dtype=each.logits.dtype)
-        places = torch.from_numpy(ascending[first:last]).long() - each.low
-        logits[torch.from_numpy(order[first:last])] = each.logits[places]
-    progress.done()
-    return logits
-
-
-@torch.no_grad()
-def infer_sampled(
-    model: Model,
-    topology: Topology,
-    features: FeatureSource,
-    node_ids: Array,
-    *,
-    drawing: Drawing,
-    batch_size: int,
-    seed: int,
-    threads: int,
-    progress: Progress = Silent(),  # noqa: B008  stateless
-    device: Device | None = None,
-    dtype: str = "float32",
-) -> Tensor:
-    """Computes the logits of `node_ids` from sampled neighbours, the same ones at every call.
-
-    Returns:
-        f32[n, num_classes], in the order of `node_ids`.
-    """
-    sampler = drawing.sampler(topology, seed=seed, threads=threads)
-    plan = EpochPlan(np.arange(len(node_ids)), batch_size, seed=seed, stream=Stream.EVAL)
-    logits: Tensor | None = None
-    place = device or LogicalDevice()
-    progress.start("evaluate", plan.num_batches, "batches")
-    for item in plan.batches(0):
-        blocks = sampler.sample(item.key, node_ids[item.seeds], transpose="none")
-        attach_weights(blocks, topology, model.edge_weight)
-        with place.evaluating(), computing(dtype, place.torch_device):
-            x = torch.empty((blocks[0].num_src, features.width), dtype=dtype_of(model), device=place.torch_device)
-            features.gather(RowIds(blocks[0].src_ids), x, place.traffic)
-            out = widened(model(send_blocks(blocks, place, place.traffic), x, _EVALUATION))
-        out = place.fetch(out, OUTPUT_ROWS, place.traffic)
-        logits = torch.empty((len(node_ids), out.shape[1]), dtype=out.dtype) if logits is None else logits
-        logits[torch.from_numpy(item.seeds)] = out
-        progress.advance(1)
-    progress.done()
-    assert logits is not None
-    return logits
-
-
-def num_passes(model: Model) -> int:
-    """How many times exact inference goes over all nodes: once per layer or projection, once for a model that shows no layers."""
-    if not isinstance(model, LayeredModel):
-        return 1
-    projected = sum(model.projects_first(index) for index in range(len(model.layers)))
-    return len(model.layers) + projected + (model.projection is not None)
-
-
-def row_ranges(indptr: Array, budget: int, edge_cost: int = 1, node_cost: int = 1) -> Iterator[tuple[int, int]]:
-    """Cuts nodes 0..N-1 into ranges that together cost at most `budget`, one node at least.
-
-    Args:
-        indptr: i64[N+1].
-        budget: what a range may cost: edge_cost for each in-edge of its nodes and node_cost for each node.
-    """
-
-    def cost(node: int) -> int:
-        return int(indptr[node]) * edge_cost + node * node_cost
-
-    low, num_nodes = 0, len(indptr) - 1
-    while low < num_nodes:
-        high = bisect_right(range(num_nodes + 1), cost(low) + budget, lo=low, key=cost) - 1
-        high = max(high, low + 1)
-        yield low, high
-        low = high
-
-
-def _rows_alive(model: LayeredModel) -> int:
-    """How many sets of rows of all nodes exact inference holds at once; each may take an equal share of half the workspace."""
-    return 2 + 2 * model.jumps + any(model.projects_first(index) for index in range(len(model.layers)))
-
-
-def _first_rows(model: LayeredModel, features: FeatureSource, nodes: Domain, share: int, bounds: Bounds) -> Rows:
-    """Returns what the first layer reads: the features, or their projections, computed range by range."""
-    rows = nodes.inputs(features, share, dtype_of(model))
-    if model.projection is None:
-        return rows
-    width = model.projection.linear.out_features
-    return _mapped_rows(rows, width, lambda read, ids: model.input(read, ids, _EVALUATION), nodes, share, bounds)
-
-
-def _mapped_rows(
-    rows: Rows, width: int, function: Callable[[Tensor, Array], Tensor], nodes: Domain, share: int, bounds: Bounds
-) -> Rows:
-    """Returns a function of each row, computed range by range in one pass over all nodes.
-
-    Args:
-        rows: of all nodes.
-        width: columns of the results.
-        function: (rows of nodes, their ids) -> float[n, width].
-        nodes, share, bounds: which nodes, bytes for the results in memory, and the bounds.
-    """
-    made = _Made(nodes.num_nodes, share, bounds.folder)
-    # Input rows with a window's copy, results, and the order in which rows are read.
-    cost = rows.dtype.itemsize * (3 * rows.width + 2 * width) + 48
-    step = max(1, bounds.workspace_bytes // 2 // cost)
-    for low, high in nodes.ranges(step, 0, 1):
-        node_ids = nodes.node_ids(low, high)
-        read = bounds.sent(rows.gather(node_ids, bounds.threads))
-        with bounds.computing():
-            made.write(low, bounds.fetched(function(read, node_ids)))
-        bounds.progress.advance(len(node_ids))
-    assert made.rows is not None
-    return nodes.shared(made.rows)
-
-
-def _fold(model: LayeredModel, carried: Rows | None, low: int, high: int, out: Tensor) -> Tensor:
-    """Folds a layer's output for nodes low to high into what is carried of the layers below."""
-    assert model.readout is not None
-    return model.readout.jump(None if carried is None else carried.read(low, high), out)
-
-
-def _layer_ranges(
-    model: LayeredModel,
-    index: int,
-    topology: Topology,
-    sampler: Sampler,
-    rows: Rows,
-    carried: Rows | None,
-    bounds: Bounds,
-    nodes: Domain,
-) -> Iterator[tuple[int, int, Tensor]]:
-    """Computes one layer for all nodes of a domain, range by range."""
-    edge_cost, node_cost = _range_costs(model, index, rows.width, 0 if carried is None else carried.width)
-    projected = _projected(model, index, nodes, rows, bounds)
-    for low, high in nodes.ranges(bounds.workspace_bytes // 2, edge_cost, node_cost):
-        seeds = nodes.node_ids(low, high)
-        (block,) = sampler.sample(BatchKey(Stream.EVAL, 0, 0), seeds, transpose="none")
-        attach_weights((block,), topology, model.edge_weight)
-        forget(topology.indices)
-        (sent,), read = (
-            send_blocks((block,), bounds.device, bounds.device.traffic),
-            (rows if projected is None else projected).gather(block.src_ids, bounds.threads),
-        )
-        own = rows.gather(seeds, bounds.threads) if projected is not None and model.layers[index].reads_own else None
-        with bounds.computing():
-            out = bounds.fetched(_layer(model, index, sent, bounds, read, own, projected is not None))
-        yield low, high, out
-        bounds.progress.advance(high - low)
-
-
-def _projected(model: LayeredModel, index: int, nodes: Domain, rows: Rows, bounds: Bounds) -> Rows | None:
-    """Returns the projected rows of a layer that projects first, None for others."""
-    if not model.projects_first(index):
-        return None
-    layer: Any = model.layers[index]
-    share = bounds.workspace_bytes // (2 * _rows_alive(model))
-    return _mapped_rows(rows, layer.projection.out_features, lambda read, _: layer.project(read), nodes, share, bounds)
-
-
-def _layer(
-    model: LayeredModel, index: int, block: Block, bounds: Bounds, read: Tensor, own: Tensor | None, projected: bool
-) -> Tensor:
-    """Computes a layer on a device from input rows, or from projected rows and the destinations' own."""
-    if not projected:
-        return model.forward_layer(index, block, bounds.sent(read), _EVALUATION)
-    z = bounds.sent(read)
-    # Where products are computed from bfloat16, their results were; the values are the same.
-    z = z.to(torch.bfloat16) if bounds.dtype == BF16 else z
-    return model.forward_projected(index, block, z, None if own is None else bounds.sent(own), _EVALUATION)
+    def _forward(self, index: int, block: Block, read: Tensor, own: Tensor | None) -> Tensor:
+        """Computes a layer on the device from input rows, or from projected rows and the destinations' own."""
+        model, bounds, sent = self.model, self.bounds, self.bounds.sent(read)
+        if not model.projects_first(index):
+            return model.forward_layer(index, block, sent, _EVALUATION)
+        # Where products are computed from bfloat16, their results were; the values are the same.
+        z = sent.to(torch.bfloat16) if bounds.dtype == BF16 else sent
+        return model.forward_projected(index, block, z, None if own is None else bounds.sent(own), _EVALUATION)
 
 
 def _range_costs(model: LayeredModel, index: int, width: int, carried: int) -> tuple[int, int]:
@@ -481,15 +390,39 @@ def _range_costs(model: LayeredModel, index: int, width: int, carried: int) -> t
     return edge, node
 
 
-def _whole_neighbourhoods(
-    model: Model, topology: Topology, features: FeatureSource, bounds: Bounds, nodes: Domain
-) -> Iterator[ExactRange]:
-    """Runs a model without layers on whole neighbourhoods, as deep as the model, of a batch of nodes at a time."""
-    assert isinstance(model, DglModel)
-    sampler = bounds.whole(topology, model.depth)
-    for low, high in nodes.ranges(_WHOLE_BATCH, 0, 1):
-        blocks = sampler.sample(BatchKey(Stream.EVAL, 0, 0), nodes.node_ids(low, high), transpose="none")
-        x = torch.empty((blocks[0].num_src, features.width), dtype=dtype_of(model))
-        features.gather(RowIds(blocks[0].src_ids), x, Ledger())
-        yield ExactRange(low=low, high=high, logits=model(blocks, x, _EVALUATION))
-        bounds.progress.advance(high - low)
+def evaluation(
+    semantic: ModelConfig,
+    topology: Topology,
+    features: FeatureSource,
+    device: Device,
+    drawing: Drawing | None,
+    domain: Callable[[Bounds], Domain] | None = None,
+) -> Callable[[Model, Array, Path, Progress], Tensor]:
+    """Returns the function that evaluates a model in the way of its train table (`Infer`, trainers/loop/executor.py).
+
+    Args:
+        semantic: the recipe.
+        topology, features, device: what is evaluated on.
+        drawing: how mini-batches draw neighbours.
+        domain: makes the nodes that this process computes; None for all of them.
+    """
+    train, sampling = semantic.train, semantic.sampling
+
+    def infer(model: Model, node_ids: Array, folder: Path, progress: Progress) -> Tensor:
+        bounds = Bounds(
+            workspace_bytes=parse_size(train.eval_workspace),
+            threads=train.threads,
+            folder=folder,
+            progress=progress,
+            device=device,
+            dtype=train.dtype,
+            drawing=drawing,
+        )
+        inference = Inference(model, topology, features, bounds, domain and domain(bounds))
+        if train.eval == "exact":
+            return inference.exact(node_ids)
+        assert sampling is not None
+        places, seed = np.arange(len(node_ids)), semantic.seed
+        return inference.sampled(node_ids, EpochPlan(places, sampling.batch_size, seed=seed, stream=Stream.EVAL))
+
+    return infer

@@ -37,7 +37,7 @@ from kernels.errors import InputError
 from kernels.types import Array
 from trainers.devices.open import open_device
 from trainers.devices.torch_threads import torch_threads
-from trainers.inference.exact import Bounds, ExactRange, exact_ranges, num_passes
+from trainers.inference.exact import Bounds, ExactRange, Inference
 from trainers.models.build import build_model, send_model
 from trainers.models.own import Model
 from trainers.recipe.config import ModelConfig, TrainTable, model_configs
@@ -86,11 +86,11 @@ def predict(prediction: Prediction, out: Path, progress: Progress | None = None)
         with whole_file(out) as part, torch_threads(prediction.bounds.threads):
             model = load_model(prediction.model, prediction.semantic, graph, features.width)
             model = send_model(model, prediction.bounds.device)
-            progress.start("predict", num_passes(model) * num_nodes, "rows")
             bounds = replace(prediction.bounds, progress=progress)
-            ranges = exact_ranges(model, graph.topology, MappedSource(features), bounds)
+            inference = Inference(model, graph.topology, MappedSource(features), bounds)
+            progress.start("predict", inference.num_passes * num_nodes, "rows")
             facts = NodeFacts(prediction.graph.file("nodes.parquet"), graph)
-            write_frames(part, _frames(ranges, facts, prediction.probabilities))
+            write_frames(part, _frames(inference.ranges(), facts, prediction.probabilities))
     finally:
         progress.done()
     return num_nodes

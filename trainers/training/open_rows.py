@@ -7,14 +7,11 @@ the model's version, weights and metrics do not depend on it. Only the ledger te
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from assets.budgets.read import Budgets, open_budgets
-from assets.building.stage import Progress
 from assets.features.read import open_features, require_nodes
 from assets.graph.read import Graph
 from assets.hotness.read import open_hotness
@@ -30,9 +27,8 @@ from kernels.types import Array
 from trainers.batches.queue import queue_bounds
 from trainers.devices.open import open_device
 from trainers.devices.protocol import Device
-from trainers.inference.exact import infer_exact, infer_sampled
-from trainers.loop.executor import Data, Infer, Opening
-from trainers.models.own import Model
+from trainers.inference.exact import evaluation
+from trainers.loop.executor import Data, Opening
 from trainers.recipe.config import ModelConfig, TrainExecution
 from trainers.recipe.techniques import find_technique
 from trainers.rows.cache import CachedSource
@@ -52,45 +48,8 @@ def open_data(opening: Opening) -> Data:
     plan = epoch_plan(np.array(graph.train_ids), semantic)
     given = {**opening.inputs, **opening.reads}
     features = open_rows(graph, stored, semantic, execution, plan, given, opening.drawing)
-    return Data(plan=plan, features=features, infer=_inference(opening, features))
-
-
-def _inference(opening: Opening, features: Features) -> Infer:
-    """Returns inference over all rows, in this process."""
-    semantic, topology, drawing = opening.semantic, opening.graph.topology, opening.drawing
-    train, sampling = semantic.train, semantic.sampling
-
-    def infer(model: Model, node_ids: Array, folder: Path, progress: Progress) -> Tensor:
-        if train.eval == "exact":
-            return infer_exact(
-                model,
-                topology,
-                features.table,
-                parse_size(train.eval_workspace),
-                train.threads,
-                node_ids=node_ids,
-                folder=folder,
-                progress=progress,
-                device=features.device,
-                dtype=train.dtype,
-                drawing=drawing,
-            )
-        assert sampling is not None and drawing is not None
-        return infer_sampled(
-            model,
-            topology,
-            features.table,
-            node_ids,
-            drawing=drawing,
-            batch_size=sampling.batch_size,
-            seed=semantic.seed,
-            threads=train.threads,
-            progress=progress,
-            device=features.device,
-            dtype=train.dtype,
-        )
-
-    return infer
+    infer = evaluation(semantic, graph.topology, features.table, features.device, opening.drawing)
+    return Data(plan=plan, features=features, infer=infer)
 
 
 def epoch_plan(train_ids: np.ndarray, semantic: ModelConfig) -> EpochPlan:

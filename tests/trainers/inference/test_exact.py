@@ -15,10 +15,13 @@ from assets.sampling.drawing import Drawing
 from assets.storage.digests import block_digests
 from assets.storage.table import FeatureTable
 from kernels.errors import InputError
-from kernels.types import Block, Topology
+from kernels.sampling.epoch_plan import EpochPlan
+from kernels.types import Block, Stream, Topology
 from tests.assets.storage.limits import file_size_limit
 from tests.trainers.graphs import random_graph, random_topology
-from trainers.inference.exact import Bounds, exact_ranges, infer_exact, infer_sampled, row_ranges
+from tests.trainers.inference.infer import infer_exact
+from trainers.inference.domain import row_ranges
+from trainers.inference.exact import Bounds, Inference
 from trainers.inference.windows import MappedRows, SpilledRows
 from trainers.models.build import build_model
 from trainers.models.layer import LayeredModel
@@ -121,7 +124,7 @@ def test_ranges_come_in_order_with_the_rows_that_the_last_layer_read(graph: Grap
     config = TrainConfig(layers=2, hidden=8, norm="layer")
     model = build_model(config, graph.features.width, graph.num_classes, seed=0)
     bounds = Bounds(workspace_bytes=30_000, threads=1, folder=tmp_path)
-    ranges = list(exact_ranges(model, graph.topology, MemorySource(graph.features), bounds))
+    ranges = list(Inference(model, graph.topology, MemorySource(graph.features), bounds).ranges())
     assert len(ranges) > 3 and [each.low for each in ranges[1:]] == [each.high for each in ranges[:-1]]
     assert (ranges[0].low, ranges[-1].high) == (0, 400)
     rows = ranges[0].inputs
@@ -155,14 +158,14 @@ def test_sampled_inference_repeats_itself_and_follows_the_order_of_ids(graph: Gr
     features = MemorySource(graph.features)
     ids = np.array(graph.valid_ids)
 
-    def infer(batch_size: int, seed: int = 0) -> torch.Tensor:
-        return infer_sampled(
-            model, graph.topology, features, ids, drawing=drawing(2, 2), batch_size=batch_size, seed=seed, threads=1
-        )
+    def infer(batch_size: int, seed: int = 0, *fanouts: int) -> torch.Tensor:
+        bounds = Bounds(workspace_bytes=2**20, threads=1, drawing=drawing(*(fanouts or (2, 2))))
+        plan = EpochPlan(np.arange(len(ids)), batch_size, seed=seed, stream=Stream.EVAL)
+        return Inference(model, graph.topology, features, bounds).sampled(ids, plan)
 
     assert torch.equal(infer(30), infer(30))
     assert not torch.equal(infer(30), infer(30, seed=1))
-    full = infer_sampled(model, graph.topology, features, ids, drawing=drawing(-1, -1), batch_size=7, seed=0, threads=1)
+    full = infer(7, 0, -1, -1)
     exact = infer_exact(model, graph.topology, features, 2**20, threads=1)[torch.from_numpy(ids).long()]
     torch.testing.assert_close(full, exact)
 

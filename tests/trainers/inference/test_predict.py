@@ -16,7 +16,8 @@ from kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 from tests.assets.storage.damage import flip
 from tests.recipes import recipe
-from trainers.inference.exact import ExactRange, exact_ranges, infer_exact
+from tests.trainers.inference.infer import infer_exact
+from trainers.inference.exact import ExactRange, Inference
 from trainers.inference.predict import ROW_GROUP, predict_table, predicted_frames
 from trainers.recipe.config import TrainTable
 from trainers.recipe.page import MODEL_PAGE
@@ -53,12 +54,13 @@ def test_it_computes_inside_torch_threads(trained: Any, tmp_path: Path, monkeypa
     pipeline, store, _ = trained
     before, seen = torch.get_num_threads(), []
 
-    def recorded(*args: Any) -> Iterator[ExactRange]:
-        for each in exact_ranges(*args):
+    def recorded(inference: Inference) -> Iterator[ExactRange]:
+        for each in ranges(inference):
             seen.append(torch.get_num_threads())
             yield each
 
-    monkeypatch.setattr("trainers.inference.predict.exact_ranges", recorded)
+    ranges = Inference.ranges
+    monkeypatch.setattr(Inference, "ranges", recorded)
     predict_table(store, pipeline, "sage", tmp_path / "a.parquet", threads=before + 1)
     assert set(seen) == {before + 1} and torch.get_num_threads() == before
 

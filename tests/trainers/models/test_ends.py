@@ -14,7 +14,7 @@ from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.trainers.graphs import random_graph, random_topology
 from tests.trainers.models.test_models import blocks_of, small_model
 from tests.trainers.runs import content, train_packed, train_small
-from trainers.inference.exact import Bounds, exact_ranges
+from trainers.inference.exact import Bounds, Inference
 from trainers.models.build import build_model
 from trainers.models.ends import LinearHead, Projection
 from trainers.models.layer import LayeredModel
@@ -115,7 +115,7 @@ def test_embeddings_are_what_the_head_reads(tmp_path: Path) -> None:
     model = build_model(config, graph.features.width, graph.num_classes, seed=0)
     assert isinstance(model, LayeredModel) and model.readout is not None
     bounds = Bounds(workspace_bytes=50_000, threads=1, folder=tmp_path)
-    ranges = list(exact_ranges(model, graph.topology, MemorySource(graph.features), bounds))
+    ranges = list(Inference(model, graph.topology, MemorySource(graph.features), bounds).ranges())
     assert len(ranges) > 2
     for each in ranges:
         embedding = each.embeddings(each.low, each.high)

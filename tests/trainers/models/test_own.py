@@ -22,8 +22,8 @@ from kernels.types import BatchKey, Stream
 from tests.assets.sources.own_data import build_config
 from tests.kernels.graphs import assert_same_blocks
 from tests.trainers.graphs import random_graph, random_topology
+from tests.trainers.inference.infer import infer_exact
 from tests.trainers.runs import SAMPLING, content, train_fresh, train_parts, train_small, train_whole
-from trainers.inference.exact import infer_exact
 from trainers.models.build import build_model
 from trainers.models.masks import StepRandom
 from trainers.models.own import DglModel, require_layers

@@ -12,29 +12,22 @@ places, and the fetched rows of one range.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.own_sampling import AnySampler
-from kernels.types import Array, Stream, Topology
-from trainers.batches.batch import attach_weights
-from trainers.batches.send import send_blocks
-from trainers.inference.exact import Bounds, exact_ranges, num_passes, row_ranges
+from kernels.sampling.epoch_plan import PlannedBatch
+from kernels.types import Array, Topology
+from trainers.inference.domain import Piece, row_ranges
+from trainers.inference.exact import Bounds
 from trainers.inference.windows import Rows, numpy_dtype
-from trainers.models.masks import StepRandom
-from trainers.models.own import Model, dtype_of
-from trainers.models.precision import computing, widened
 from trainers.ranks.group import Lane
-from trainers.record.ledger import Ledger, Line
+from trainers.record.ledger import Ledger
 from trainers.rows.source import FeatureSource, RowIds
 from trainers.techniques.distributed.exchange import Exchange, make_request
 from trainers.techniques.distributed.sharded import Ownership, ShardedSource, own_nodes
-
-LOGITS = Line("d2h", "logit")
 
 
 class PartNodes:
@@ -93,6 +86,39 @@ class PartNodes:
     def shared(self, rows: Rows) -> Rows:
         """Returns rows of these nodes as rows of all nodes."""
         return SharedRows(rows, self)
+
+    def wanted(self, ascending: Array, low: int, high: int) -> tuple[Array, Array]:
+        """Returns which of some nodes lie in a range, and their rows of it."""
+        computed = self.node_ids(low, high)
+        first, last = (np.searchsorted(ascending, computed, side) for side in ("left", "right"))
+        counts = last - first  # a node may be wanted more than once
+        rows = np.repeat(np.arange(len(computed)), counts)
+        return np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(len(rows)), rows
+
+    def turns(self, planned: Sequence[PlannedBatch]) -> Sequence[PlannedBatch | None]:
+        """Returns batch b at rank b mod ranks, and None for the turns in which others have one more."""
+        own, turns = planned[self.lane.rank :: self.lane.world], -(-len(planned) // self.lane.world)
+        return [*own, *[None] * (turns - len(own))]
+
+    def collected(self, pieces: Iterable[Piece], count: int) -> Tensor:
+        """Returns the pieces of all ranks, each at its place; collective."""
+        found = list(pieces)
+        where = np.concatenate([*(piece.places for piece in found), np.empty(0, np.int64)]).astype(np.int64)
+        own = torch.cat([piece.rows for piece in found]) if found else torch.empty(0, 0)
+        rows = own.contiguous().numpy()
+        head = np.array([rows.shape[1], rows.itemsize], np.int64)
+        logits = None
+        for sent in self.lane.gather_any(head.tobytes() + where.tobytes() + rows.tobytes()):
+            width, itemsize = np.frombuffer(sent, np.int64, 2).tolist()
+            if width == 0:
+                continue
+            number = (len(sent) - 16) // (8 + width * itemsize)
+            there = np.frombuffer(sent, np.int64, number, 16)
+            values = np.frombuffer(sent, f"f{itemsize}", number * width, 16 + 8 * number).reshape(number, width)
+            logits = np.empty((count, width), values.dtype) if logits is None else logits
+            logits[there] = values
+        assert logits is not None
+        return torch.from_numpy(logits)
 
     def split(self, node_ids: Array) -> tuple[Array, Array, Array]:
         """Returns the rank of each node, its place among that rank's nodes, and whether it is this rank's."""
@@ -157,94 +183,6 @@ class SharedRows:
         out[...] = self.rows.gather(numbers, 1).numpy()
 
 
-def infer_exact_by_parts(
-    model: Model, topology: Topology, features: ShardedSource, bounds: Bounds, node_ids: Array
-) -> Tensor:
-    """Computes the logits of nodes from all their neighbours, each at the rank that has it; collective.
-
-    Args:
-        model, topology, bounds: as in `infer_exact`.
-        features: this rank's rows and the exchange.
-        node_ids: ids[n] global, the same at all ranks.
-
-    Returns:
-        f32[n, num_classes] at every rank, in the order of `node_ids`.
-    """
-    lane, nodes = (
-        features.exchange.lane,
-        PartNodes(topology, features.owned, features.exchange.lane, bounds.ends(topology)),
-    )
-    order = np.argsort(node_ids, kind="stable")
-    ascending, places, found = np.asarray(node_ids)[order], [], []
-    bounds.progress.start("evaluate", num_passes(model) * nodes.num_nodes, "rows")
-    for each in exact_ranges(model, topology, features, bounds, nodes):
-        computed = nodes.node_ids(each.low, each.high)
-        # Ids may be wanted more than once.
-        first, last = (np.searchsorted(ascending, computed, side) for side in ("left", "right"))
-        rows = np.repeat(np.arange(len(computed)), last - first)
-        starts = np.repeat(first - np.cumsum(last - first) + (last - first), last - first)
-        places.append(order[starts + np.arange(len(rows))])
-        found.append(each.logits[torch.from_numpy(rows)])
-    bounds.progress.done()
-    return _collected(places, found, len(node_ids), lane)
-
-
-def infer_sampled_by_parts(
-    model: Model,
-    topology: Topology,
-    features: ShardedSource,
-    bounds: Bounds,
-    node_ids: Array,
-    sampler: AnySampler,
-    plan: EpochPlan,
-) -> Tensor:
-    """Computes the logits of nodes from sampled neighbours, batch b at rank b mod ranks; collective.
-
-    Args:
-        model, topology, features, bounds, node_ids: as in `infer_exact_by_parts`.
-        sampler: draws on the evaluation stream.
-        plan: batches of the places of the nodes.
-
-    Returns:
-        f32[n, num_classes] at every rank, in the order of `node_ids`.
-    """
-    assert plan.stream == Stream.EVAL
-    lane, device, places, found = features.exchange.lane, bounds.device, [], []
-    planned = list(plan.batches(0))
-    own = planned[lane.rank :: lane.world]
-    bounds.progress.start("evaluate", len(own), "batches")
-    for turn in range(-(-len(planned) // lane.world)):
-        if turn >= len(own):  # the others' rows go on being exchanged
-            features.gather(RowIds(node_ids[:0]), torch.empty((0, features.width)), device.traffic)
-            continue
-        seeds = node_ids[own[turn].seeds]
-        blocks = sampler.sample(own[turn].key, seeds, transpose="none")
-        attach_weights(blocks, topology, model.edge_weight)
-        with torch.no_grad(), device.evaluating(), computing(bounds.dtype, device.torch_device):
-            x = torch.empty((blocks[0].num_src, features.width), dtype=dtype_of(model), device=device.torch_device)
-            features.gather(RowIds(blocks[0].src_ids), x, device.traffic)
-            out = widened(model(send_blocks(blocks, device, device.traffic), x, StepRandom(0, training=False)))
-        found.append(device.fetch(out, LOGITS, device.traffic))
-        places.append(own[turn].seeds)
-        bounds.progress.advance(1)
-    bounds.progress.done()
-    return _collected(places, found, len(node_ids), lane)
-
-
-def _collected(places: Sequence[Array], found: Sequence[Tensor], count: int, lane: Lane) -> Tensor:
-    """Returns f32[count, C] of all ranks' rows, each at its place."""
-    where = np.concatenate([*places, np.empty(0, np.int64)]).astype(np.int64)
-    rows = torch.cat(list(found)).contiguous().numpy() if found else np.empty((0, 0), np.float32)
-    sent = np.array([rows.shape[1], rows.itemsize], np.int64).tobytes() + where.tobytes() + rows.tobytes()
-    logits = None
-    for piece in lane.gather_any(sent):
-        width, itemsize = np.frombuffer(piece, np.int64, 2).tolist()
-        if width == 0:
-            continue
-        number = (len(piece) - 16) // (8 + width * itemsize)
-        there = np.frombuffer(piece, np.int64, number, 16)
-        values = np.frombuffer(piece, f"f{itemsize}", number * width, 16 + 8 * number).reshape(number, width)
-        logits = np.empty((count, width), values.dtype) if logits is None else logits
-        logits[there] = values
-    assert logits is not None
-    return torch.from_numpy(logits)
+def part_nodes(topology: Topology, features: ShardedSource) -> Callable[[Bounds], PartNodes]:
+    """Returns the function that makes the nodes of this rank's parts for an evaluation."""
+    return lambda bounds: PartNodes(topology, features.owned, features.exchange.lane, bounds.ends(topology))

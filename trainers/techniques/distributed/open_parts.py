@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import Tensor
 
 from assets.budgets.read import open_budgets
-from assets.building.stage import Progress
 from assets.hotness.read import open_hotness
 from assets.partitions.read import open_partitions
 from assets.shards.read import Shards, open_shards
 from assets.sizes import format_bytes, parse_size
 from assets.storage.require import require
 from kernels.errors import InputError
-from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.part_plan import PartPlan
-from kernels.types import Array, Stream
 from trainers.devices.open import open_device
-from trainers.devices.protocol import Device
-from trainers.inference.exact import Bounds
-from trainers.loop.executor import Data, Infer, Opening
-from trainers.models.own import Model
+from trainers.inference.exact import evaluation
+from trainers.loop.executor import Data, Opening
 from trainers.ranks.group import LinkModel
 from trainers.rows.features import Features
-from trainers.techniques.distributed.inference import infer_exact_by_parts, infer_sampled_by_parts
+from trainers.techniques.distributed.inference import part_nodes
 from trainers.techniques.distributed.settings import DistributedSettings
 from trainers.techniques.distributed.sharded import Ownership, ShardedSource, hottest_elsewhere, open_ownership
 
@@ -70,7 +63,8 @@ def open_data(opening: Opening) -> Data:
     stored = shards.tables(owned.parts)[0]
     # No rank reads the table as a whole: evaluation goes through the source.
     features = Features(stored=stored, table=source, source=source, device=device, record=record)
-    return Data(plan=plan, features=features, infer=_inference(opening, source, device))
+    infer = evaluation(semantic, graph.topology, source, device, opening.drawing, part_nodes(graph.topology, source))
+    return Data(plan=plan, features=features, infer=infer)
 
 
 def _open_shards(opening: Opening) -> tuple[Shards, Ownership]:
@@ -90,31 +84,6 @@ def _open_shards(opening: Opening) -> tuple[Shards, Ownership]:
         problem = f"{len(partitions.part_of)} nodes have a part, the graph has {graph.topology.num_nodes}"
         raise InputError(problem, "build both from one source: graphmill build PIPELINE")
     return shards, open_ownership(partitions, ranks.rank, ranks.world)
-
-
-def _inference(opening: Opening, source: ShardedSource, device: Device) -> Infer:
-    """Returns inference by parts, through the exchange of the ranks."""
-    semantic, topology, drawing = opening.semantic, opening.graph.topology, opening.drawing
-    train, sampling = semantic.train, semantic.sampling
-    assert sampling is not None and drawing is not None
-
-    def infer(model: Model, node_ids: Array, folder: Path, progress: Progress) -> Tensor:
-        bounds = Bounds(
-            workspace_bytes=parse_size(train.eval_workspace),
-            threads=train.threads,
-            folder=folder,
-            progress=progress,
-            device=device,
-            dtype=train.dtype,
-            drawing=drawing,
-        )
-        if train.eval == "exact":
-            return infer_exact_by_parts(model, topology, source, bounds, node_ids)
-        sampler = drawing.sampler(topology, seed=semantic.seed, threads=train.threads)
-        plan = EpochPlan(np.arange(len(node_ids)), sampling.batch_size, seed=semantic.seed, stream=Stream.EVAL)
-        return infer_sampled_by_parts(model, topology, source, bounds, node_ids, sampler, plan)
-
-    return infer
 
 
 def _fill_cache(

@@ -31,7 +31,7 @@ from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from kernels.types import Array
 from trainers.devices.torch_threads import torch_threads
-from trainers.inference.exact import Bounds, ExactRange, exact_ranges
+from trainers.inference.exact import Bounds, ExactRange, Inference
 from trainers.inference.predict import NodeFacts, find_recipe, load_model, predicted_frames, whole_file, write_frames
 from trainers.loop.executor import Opening
 from trainers.models.build import send_model
@@ -40,8 +40,9 @@ from trainers.ranks.launch import EXIT_PEER, PARENT, run_ranks
 from trainers.ranks.leave import leave
 from trainers.recipe.config import TrainTable
 from trainers.recipe.inputs import find_table_inputs
-from trainers.techniques.distributed.inference import PartNodes
+from trainers.techniques.distributed.inference import part_nodes
 from trainers.techniques.distributed.open_parts import open_data
+from trainers.techniques.distributed.sharded import ShardedSource
 
 if TYPE_CHECKING:
     import polars
@@ -132,10 +133,10 @@ def _predict(order: Mapping[str, Any], pipeline: Pipeline, ranks: Ranks) -> None
         workspace_bytes=parse_size(order["workspace"]), threads=order["threads"], folder=store.home / "spill",
         progress=Silent(), device=device, dtype=semantic.train.dtype, drawing=drawing,
     )  # fmt: skip
-    ends = bounds.ends(graph.topology)
-    nodes = PartNodes(graph.topology, source.owned, source.exchange.lane, ends)  # pyright: ignore[reportAttributeAccessIssue]
+    assert isinstance(source, ShardedSource)
+    nodes = part_nodes(graph.topology, source)(bounds)
     names = polars.Series(list(graph.class_names), dtype=polars.String)
-    ranges = exact_ranges(send_model(model, device), graph.topology, source, bounds, nodes)
+    ranges = Inference(send_model(model, device), graph.topology, source, bounds, nodes).ranges()
     # Empty ranges only take part in the exchange of the others.
     own = (each for each in ranges if each.high > each.low)
     for part, of_part in groupby(own, key=lambda each: nodes.part_of(each.low)):

@@ -21,7 +21,7 @@ from tests.assets.storage.damage import flip
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import SAMPLING, TABLE, build_shards, content, parts_inputs, train_parts, train_small
-from trainers.inference.exact import Bounds, exact_ranges
+from trainers.inference.exact import Bounds, Inference
 from trainers.inference.predict import NodeFacts
 from trainers.loop.executor import Opening
 from trainers.models.build import build_model
@@ -305,9 +305,9 @@ def test_predictions_by_parts_are_those_of_one_process(tmp_path, monkeypatch):
         (semantic,) = model_configs(table, sampling, 5)
         model = build_model(semantic.train, 12, 4, 5)
         whole = list(
-            exact_ranges(
+            Inference(
                 model, graph.topology, MemorySource(made.open().features), Bounds(workspace_bytes=1 << 14, threads=1)
-            )
+            ).ranges()
         )
         expected = torch.cat([each.logits for each in whole])
         folder = tmp_path / f"pieces{layers}"
@@ -328,7 +328,7 @@ def test_predictions_by_parts_are_those_of_one_process(tmp_path, monkeypatch):
             ).features.source
             places = PartNodes(graph.topology, source.owned, source.exchange.lane)
             bounds, names = Bounds(workspace_bytes=1 << 14, threads=1), polars.Series(list("abcd"))
-            for each in exact_ranges(model, graph.topology, source, bounds, places):
+            for each in Inference(model, graph.topology, source, bounds, places).ranges():
                 for _, frame in predict.predicted_frames(each, names):
                     old = predict._piece(folder, places.part_of(each.low))
                     frames = [polars.read_parquet(old)] if old.exists() else []

@@ -1,0 +1,130 @@
+"""Which nodes a process computes in exact inference: all of them, or with other processes those of its parts."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kernels.sampling.epoch_plan import PlannedBatch
+from kernels.types import Array, Topology
+from trainers.inference.windows import Rows, input_rows
+from trainers.rows.source import FeatureSource
+
+
+class Piece(NamedTuple):
+    """Some rows of a result.
+
+    Attributes:
+        places: i64[k], the rows of the result that they are.
+        rows: float[k, num_classes].
+    """
+
+    places: Array
+    rows: Tensor
+
+
+class Domain(Protocol):
+    """The nodes that a process computes, counted from 0 (`AllNodes`; trainers/techniques/distributed/inference.py for several processes).
+
+    Attributes:
+        num_nodes: how many.
+    """
+
+    num_nodes: int
+
+    def node_ids(self, low: int, high: int) -> Array:
+        """Returns ids[high - low], the nodes of a range."""
+        ...
+
+    def ranges(self, budget: int, edge_cost: int, node_cost: int) -> Iterator[tuple[int, int]]:
+        """Yields ranges that cost at most `budget` (`row_ranges`); an empty one takes part in the exchange of the others' rows."""
+        ...
+
+    def inputs(self, features: FeatureSource, memory_bytes: int, dtype: torch.dtype) -> Rows:
+        """Returns the input rows of all nodes; `read` takes ranges of these nodes."""
+        ...
+
+    def shared(self, rows: Rows) -> Rows:
+        """Returns rows of these nodes as rows of all nodes: `gather` takes any node, `read` ranges of these."""
+        ...
+
+    def wanted(self, ascending: Array, low: int, high: int) -> tuple[Array, Array]:
+        """Returns which of some nodes lie in a range: i64[k] positions in `ascending` (ids[n], with repeats), and i64[k] rows of it."""
+        ...
+
+    def turns(self, planned: Sequence[PlannedBatch]) -> Sequence[PlannedBatch | None]:
+        """Returns the batches that this process computes; None is a turn in which others do, and their rows are exchanged."""
+        ...
+
+    def collected(self, pieces: Iterable[Piece], count: int) -> Tensor:
+        """Returns float[count, num_classes], the pieces of all processes, at each of them."""
+        ...
+
+
+class AllNodes:
+    """All nodes of a graph, in one process.
+
+    Args:
+        topology: the graph.
+        ends: i64[N+1], where the edges of each node end at most.
+    """
+
+    def __init__(self, topology: Topology, ends: Array):
+        self.topology, self.num_nodes, self.ends = topology, topology.num_nodes, ends
+
+    def node_ids(self, low: int, high: int) -> Array:
+        """Returns low, low + 1, ..."""
+        return np.arange(low, high, dtype=self.topology.indices.dtype)
+
+    def ranges(self, budget: int, edge_cost: int, node_cost: int) -> Iterator[tuple[int, int]]:
+        """Yields ranges that cost at most `budget`."""
+        return row_ranges(self.ends, budget, edge_cost, node_cost)
+
+    def inputs(self, features: FeatureSource, memory_bytes: int, dtype: torch.dtype) -> Rows:
+        """Returns the rows of the features."""
+        return input_rows(features, memory_bytes, dtype)
+
+    def shared(self, rows: Rows) -> Rows:
+        """Returns the rows."""
+        return rows
+
+    def wanted(self, ascending: Array, low: int, high: int) -> tuple[Array, Array]:
+        """Returns which of some nodes lie in a range, and their rows of it."""
+        first, last = np.searchsorted(ascending, (low, high))
+        return np.arange(first, last), ascending[first:last].astype(np.int64) - low
+
+    def turns(self, planned: Sequence[PlannedBatch]) -> Sequence[PlannedBatch | None]:
+        """Returns all batches."""
+        return planned
+
+    def collected(self, pieces: Iterable[Piece], count: int) -> Tensor:
+        """Returns the pieces, each at its place."""
+        result: Tensor | None = None
+        for places, rows in pieces:
+            result = torch.empty((count, rows.shape[1]), dtype=rows.dtype) if result is None else result
+            result[torch.from_numpy(places)] = rows
+        return torch.empty(0) if result is None else result
+
+
+def row_ranges(indptr: Array, budget: int, edge_cost: int = 1, node_cost: int = 1) -> Iterator[tuple[int, int]]:
+    """Cuts nodes 0..N-1 into ranges that together cost at most `budget`, one node at least.
+
+    Args:
+        indptr: i64[N+1].
+        budget: what a range may cost: edge_cost for each in-edge of its nodes and node_cost for each node.
+    """
+
+    def cost(node: int) -> int:
+        return int(indptr[node]) * edge_cost + node * node_cost
+
+    low, num_nodes = 0, len(indptr) - 1
+    while low < num_nodes:
+        high = bisect_right(range(num_nodes + 1), cost(low) + budget, lo=low, key=cost) - 1
+        high = max(high, low + 1)
+        yield low, high
+        low = high
