@@ -17,13 +17,13 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from assets.building.child import end_with_parent
-from assets.pipeline.file import Pipeline, find_pipeline, parse_pipeline
+from assets.pipeline.file import find_pipeline, parse_pipeline
 from assets.pipeline.schema import VARIABLE
 from assets.storage.artifact import Artifact
 from assets.storage.refused import refusal
@@ -33,31 +33,7 @@ from kernels.errors import InputError
 from trainers.ranks.launch import EXIT_PEER, PARENT
 from trainers.ranks.leave import EXIT_INPUT, EXIT_INTERRUPTED, end, leave, report
 from trainers.recipe.config import TrainTable
-from trainers.record.epoch_lines import Lines
-
-
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """What is to be trained, and where."""
-
-    # The recipe, checked.
-    pipeline: Pipeline
-    # Name of the train table.
-    table: str
-    # The store's home; None for the default.
-    home: Path | None
-    # Role -> version of an artifact, or a prefix of it; what is not named is computed from the recipe and the raw content.
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    # Goes on from a checkpoint where there is one.
-    resume: bool
-    # Trains again what is trained already.
-    retrain: bool = False
-    # Which epochs a line is printed about.
-    epoch_lines: Lines = "some"
-    # Processes on this machine that share the training; 0 for what the table says.
-    ranks: int = 0
-    # Gets these lines as well; None for standard error alone.
-    tell: Callable[[str], None] | None = None
+from trainers.recipe.order import Order, plain_order
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -95,7 +71,7 @@ def _from_pipeline(options: argparse.Namespace) -> Order:
         raise InputError("it is not said what to train", "write PIPELINE NAME, or --from BUNDLE")
     path = find_pipeline(options.pipeline)
     pipeline = parse_pipeline(path, path.read_bytes(), TrainTable, options.pipeline)
-    return Order(pipeline=pipeline, table=options.name, home=options.home, inputs=dict(options.input), resume=False)
+    return Order(pipeline=pipeline, table=options.name, home=options.home, inputs=dict(options.input))
 
 
 def _from_bundle(options: argparse.Namespace) -> Order:
@@ -112,7 +88,7 @@ def _from_bundle(options: argparse.Namespace) -> Order:
         os.environ.setdefault(name, str(bundle.folder))
     pipeline = parse_pipeline(bundle.folder / bundle.file, bundle.text.encode(), TrainTable)
     take_from(bundle, Store(options.home), lambda line: print(line, file=sys.stderr))
-    return Order(pipeline=pipeline, table=bundle.table, home=options.home, inputs=bundle.inputs, resume=False)
+    return Order(pipeline=pipeline, table=bundle.table, home=options.home, inputs=bundle.inputs)
 
 
 def train(order: Order) -> Sequence[Artifact]:
@@ -180,16 +156,7 @@ def _launch_ranks(order: Order, table: TrainTable, store: Store, world: int) -> 
     from trainers.recipe.inputs import find_table_inputs
 
     told = f"  {table.name}: "
-    given = {
-        "path": str(order.pipeline.path),
-        "text": order.pipeline.text,
-        "table": order.table,
-        "home": str(store.home),
-        "inputs": dict(order.inputs),
-        "resume": order.resume,
-        "retrain": order.retrain,
-        "epoch_lines": order.epoch_lines,
-    }
+    given = replace(order, home=store.home, ranks=0).plain()
     tell = order.tell or (lambda line: None)
     command = [sys.executable, "-m", "trainers", order.pipeline.name, table.name]
     run_ranks(command, given, world, lambda line: tell(line.strip()) if line.startswith(told) else None)
@@ -210,23 +177,8 @@ def _join_torchrun() -> None:
 def _train_as_rank() -> int:
     """Trains as one of the ranks that a launcher has started, and returns the exit code."""
     end_with_parent(int(os.environ[PARENT]))
-    train(_order(json.load(sys.stdin)))
+    train(plain_order(json.load(sys.stdin)))
     return 0
-
-
-def _order(extras: Mapping[str, Any]) -> Order:
-    """Returns the order that a launcher has sent as plain values."""
-    path = Path(extras["path"])
-    return Order(
-        pipeline=parse_pipeline(path, extras["text"].encode(), TrainTable),
-        table=extras["table"],
-        home=Path(extras["home"]),
-        inputs=extras["inputs"],
-        resume=extras["resume"],
-        retrain=extras.get("retrain", False),
-        epoch_lines=extras.get("epoch_lines", "some"),
-        ranks=extras.get("ranks", 0),
-    )
 
 
 def _train_for_dagster() -> int:
@@ -234,7 +186,7 @@ def _train_for_dagster() -> int:
 
     with open_dagster_pipes() as pipes:
         try:
-            models = train(replace(_order(pipes.extras), tell=pipes.log.info))
+            models = train(replace(plain_order(pipes.extras), tell=pipes.log.info))
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
         except Exception as error:

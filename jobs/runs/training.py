@@ -4,7 +4,7 @@ No `from __future__ import annotations` here: Dagster reads the types of a run's
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
@@ -15,10 +15,10 @@ from assets.pipeline.file import Pipeline
 from assets.pipeline.notes import origin_of
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs
 from assets.pipeline.sweep import join_steps, split_steps
-from assets.storage.artifact import Artifact
 from jobs.runs.children import ChildProcesses
 from jobs.runs.slot import POOL, held_slot
 from trainers.recipe.config import model_configs
+from trainers.recipe.order import Order
 from trainers.recipe.recipe import REUSED, ModelRecipe
 
 EpochLines = Enum("EpochLines", {"some": "some", "all": "all", "none": "none"})
@@ -95,9 +95,18 @@ def training_asset(
                     for model in ready or ():
                         around.report(f"{step.name}: reused {model.label}{REUSED}")
                     if ready is None:
-                        given = _told(one, step.name, around, inputs, config)
+                        order = Order(
+                            pipeline=one,
+                            table=step.name,
+                            home=around.store.home,
+                            inputs={role: artifact.version for role, artifact in inputs.items()},
+                            resume=config.resume,
+                            retrain=config.retrain,
+                            epoch_lines=config.epoch_lines.value,
+                            ranks=config.ranks,
+                        )
                         command = [sys.executable, "-m", "trainers", pipeline.name, step.name]
-                        invocation = children.run(context=context, command=command, extras=given)
+                        invocation = children.run(context=context, command=command, extras=order.plain())
                         reported = dict(invocation.get_materialize_result().metadata or {})
             models = _trained(around, step, versions)
             reported["trained_models"] = len(models)
@@ -113,23 +122,6 @@ def training_asset(
     # Trainings run in the order of the file, after data that is ready to be built.
     place = [table.name for table in pipeline.train].index(step.name)
     return asset_of([step], body, config=TrainingRun, priority=-1 - place)
-
-
-def _told(
-    pipeline: Pipeline, name: str, around: Surroundings, inputs: Mapping[str, Artifact], config: TrainingRun
-) -> dict[str, Any]:
-    """Returns what a child is told that trains a table on one split."""
-    return {
-        "path": str(pipeline.path),
-        "text": pipeline.text,
-        "table": name,
-        "home": str(around.store.home),
-        "inputs": {role: artifact.version for role, artifact in inputs.items()},
-        "resume": config.resume,
-        "retrain": config.retrain,
-        "epoch_lines": config.epoch_lines.value,
-        "ranks": config.ranks,
-    }
 
 
 def _trained(around: Surroundings, step: Step, versions: Versions) -> list:

@@ -11,8 +11,9 @@ import pytest
 from assets.pipeline.file import load_pipeline
 from assets.storage.home import ROOT
 from tests.e2e.commands import graphmill
-from trainers.__main__ import Order, train
+from trainers.__main__ import train
 from trainers.recipe.config import TrainTable
+from trainers.recipe.order import Order
 from trainers.recipe.techniques import TECHNIQUES
 
 SHIPPED = ROOT / "jobs/pipelines/showcase.toml"

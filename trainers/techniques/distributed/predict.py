@@ -24,7 +24,7 @@ from assets.building.child import end_with_parent
 from assets.building.stage import Silent
 from assets.graph.read import open_graph
 from assets.partitions.read import open_partitions
-from assets.pipeline.file import Pipeline, parse_pipeline
+from assets.pipeline.file import Pipeline
 from assets.sampling.drawing import open_drawing
 from assets.sizes import parse_size
 from assets.storage.artifact import Artifact
@@ -40,6 +40,7 @@ from trainers.ranks.launch import EXIT_PEER, PARENT, run_ranks
 from trainers.ranks.leave import leave
 from trainers.recipe.config import TrainTable
 from trainers.recipe.inputs import find_table_inputs
+from trainers.recipe.order import Order, plain_order
 from trainers.techniques.distributed.inference import part_nodes
 from trainers.techniques.distributed.open_parts import open_data
 from trainers.techniques.distributed.sharded import ShardedSource
@@ -74,7 +75,7 @@ def predict_by_ranks(
         InputError: the ranks cannot share the parts, an artifact is missing, or a rank failed.
     """
     folder = out.with_name(f".{out.name}.parts")
-    order = {"path": str(pipeline.path), "text": pipeline.text, "table": table.name, "home": str(store.home)}
+    order = Order(pipeline=pipeline, table=table.name, home=store.home).plain()
     folder.mkdir(exist_ok=True)
     try:
         run_ranks(
@@ -96,7 +97,7 @@ def main() -> int:
     end_with_parent(int(os.environ[PARENT]))
     order = json.load(sys.stdin)
     try:
-        pipeline = parse_pipeline(Path(order["path"]), order["text"].encode(), TrainTable)
+        pipeline = plain_order(order).pipeline
         _, semantic = find_recipe(pipeline, order["table"], order["seed"])
         with joined(semantic.train.own_settings.timeout) as ranks, torch_threads(order["threads"]):
             _predict(order, pipeline, ranks)

@@ -1,0 +1,49 @@
+"""What a training process is asked to do, and how the order reaches a process that another one starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assets.pipeline.file import Pipeline, parse_pipeline
+from trainers.recipe.config import TrainTable
+from trainers.record.epoch_lines import Lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is to be trained, and where."""
+
+    # The recipe, checked.
+    pipeline: Pipeline
+    # Name of the train table.
+    table: str
+    # The store's home; None for the default.
+    home: Path | None
+    # Role -> version of an artifact, or a prefix of it; what is not named is computed from the recipe and the raw content.
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    # Goes on from a checkpoint where there is one.
+    resume: bool = False
+    # Trains again what is trained already.
+    retrain: bool = False
+    # Which epochs a line is printed about.
+    epoch_lines: Lines = "some"
+    # Processes on this machine that share the training; 0 for what the table says.
+    ranks: int = 0
+    # Gets these lines as well; None for standard error alone.
+    tell: Callable[[str], None] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """Returns the order as values of JSON, for the process that carries it out; `tell` stays here."""
+        values = {name: value for name, value in vars(self).items() if name not in ("pipeline", "tell")}
+        text = {"path": str(self.pipeline.path), "text": self.pipeline.text}
+        return values | text | {"home": str(self.home), "inputs": dict(self.inputs)}
+
+
+def plain_order(values: Mapping[str, Any]) -> Order:
+    """Returns the order that `Order.plain` wrote; values besides its own are left out."""
+    names = ("table", "inputs", "resume", "retrain", "epoch_lines", "ranks")
+    pipeline = parse_pipeline(Path(values["path"]), values["text"].encode(), TrainTable)
+    return Order(pipeline=pipeline, home=Path(values["home"]), **{name: values[name] for name in names})
