@@ -115,13 +115,11 @@ class OnDeviceSource(PreparedSource):
         with batching.device.preparing():
             blocks = self.sampler.sample(item.key, item.seeds, transpose=batching.transpose)
             blocks = tuple(self._weighted(block) for block in blocks)
-        sent = len(item.seeds) * blocks[0].src_ids.itemsize
-        moved.move(SEEDS, requests=1, asked_bytes=sent, moved_bytes=sent)
+        moved.crossed(SEEDS, len(item.seeds) * blocks[0].src_ids.itemsize)
         sizes = len(blocks) * SIZE_BYTES + WAIT_BYTES * sum(map(self.sampler.waits, self.sampler.fanouts))
-        moved.move(SIZES, requests=1, asked_bytes=sizes, moved_bytes=sizes)
+        moved.crossed(SIZES, sizes)
         if self.uva:
-            read = self.sampler.topology_bytes(blocks)
-            moved.move(TOPOLOGY, requests=len(blocks), asked_bytes=read, moved_bytes=read)
+            moved.crossed(TOPOLOGY, self.sampler.topology_bytes(blocks), requests=len(blocks))
         return batching.batch(item, epoch, blocks), moved
 
     def _weighted(self, block: Block) -> Block:

@@ -199,12 +199,11 @@ class Accelerator:
     def fetch_later(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> Callable[[], torch.Tensor]:
         """Starts to copy a tensor to the host's memory on a stream of its own; what is returned waits for it and gives it."""
         num_bytes = tensor.numel() * tensor.element_size()
-        ledger.move(line, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+        ledger.crossed(line, num_bytes)
         return self.backend.copied_back(tensor.detach().contiguous())
 
     def _moved(self, tensor: torch.Tensor, to: torch.device, line: Line, ledger: Ledger) -> torch.Tensor:
-        num_bytes = tensor.numel() * tensor.element_size()
-        ledger.move(line, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+        ledger.crossed(line, tensor.numel() * tensor.element_size())
         return tensor.detach().contiguous().to(to)
 
     def preparing(self) -> AbstractContextManager[Any]:

@@ -54,8 +54,9 @@ def send_model(model: Model, device: Device) -> Model:
     """Returns the model with its parameters and buffers on a device, and books them beside the batches' traffic."""
     if device.remote:
         tensors = [*model.parameters(), *model.buffers()]
-        num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        device.traffic.move(PARAMETERS, requests=len(tensors), asked_bytes=num_bytes, moved_bytes=num_bytes)
+        device.traffic.crossed(
+            PARAMETERS, sum(tensor.numel() * tensor.element_size() for tensor in tensors), requests=len(tensors)
+        )
         model.to(device.torch_device)
     return model
 

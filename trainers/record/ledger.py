@@ -64,6 +64,10 @@ class Ledger:
             row[1] += int(asked_bytes)
             row[2] += int(moved_bytes)
 
+    def crossed(self, line: Line, num_bytes: int, *, requests: int = 1) -> None:
+        """Adds a transfer of bytes that were all needed."""
+        self.move(line, requests=requests, asked_bytes=num_bytes, moved_bytes=num_bytes)
+
     def count(self, name: str, layer: int, n: int) -> None:
         """Adds n to a named count of a layer (rows, edges, hits)."""
         with self._lock:

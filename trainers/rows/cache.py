@@ -111,7 +111,7 @@ class CachedSource(FeatureSource):
             device_of(out).synchronize()  # the staged rows are lent to another batch when this ends
         self._book(slots, ledger)
         if self.device.remote:
-            ledger.move(SLOTS, requests=1, asked_bytes=slots.nbytes, moved_bytes=slots.nbytes)
+            ledger.crossed(SLOTS, slots.nbytes)
 
     def finds_on(self, device: Device) -> bool:
         """Says whether `gather_found` works: every row is in a tier that the device reads."""
@@ -160,7 +160,6 @@ class CachedSource(FeatureSource):
         ledger.count("misses", 0, behind)
         for line, num_rows in ((D2D, device), (H2D, host)):
             if num_rows:
-                num_bytes = num_rows * self.row_bytes
-                ledger.move(line, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+                ledger.crossed(line, num_rows * self.row_bytes)
         if behind:
             self.behind.book(behind, ledger)

@@ -97,7 +97,7 @@ class PackedRows(FeatureSource):
         if self.device.remote:
             # The buffer that rows and slots lie in is lent to the next batch when this returns.
             device_of(out).synchronize()
-            ledger.move(SLOTS, requests=1, asked_bytes=staged.slots.nbytes, moved_bytes=staged.slots.nbytes)
+            ledger.crossed(SLOTS, staged.slots.nbytes)
         tier = staged.slots >> ROW_BITS
         device, host, without = (int(np.count_nonzero(tier == each)) for each in (DEVICE, HOST, NO_FEATURES))
         if without:
@@ -107,8 +107,7 @@ class PackedRows(FeatureSource):
         ledger.count("hits_host", 0, host)
         for line, num_rows in ((D2D, device), (H2D, host + len(staged.rows))):
             if num_rows:
-                num_bytes = num_rows * self.row_bytes
-                ledger.move(line, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+                ledger.crossed(line, num_rows * self.row_bytes)
 
     def close(self) -> None:
         """Closes the files; nothing may be staged meanwhile."""

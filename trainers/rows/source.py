@@ -170,7 +170,7 @@ class TableSource(FeatureSource):
             if not self.pinned:
                 # The pool lends the copied rows again as soon as nobody holds them; the kernel may still read them then.
                 device_of(out).synchronize()
-            ledger.move(SLOTS, requests=1, asked_bytes=slots.nbytes, moved_bytes=slots.nbytes)
+            ledger.crossed(SLOTS, slots.nbytes)
         else:
             gather(self.rows, node_ids, kernel_array(out), threads=self.threads, row_of=self.row_of)
         if self.row_of is not None:
@@ -233,7 +233,7 @@ class TableSource(FeatureSource):
         num_bytes = num_rows * self.row_bytes
         if self.mapped:
             ledger.move(MAPPED, requests=1, asked_bytes=num_bytes, moved_bytes=0)
-        ledger.move(H2D, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+        ledger.crossed(H2D, num_bytes)
 
 
 class MemorySource(TableSource):
@@ -259,7 +259,7 @@ def tier_counts(slots: torch.Tensor, device: Device, ledger: Ledger) -> list[int
 def fill_rows(device_rows: torch.Tensor, rows: Array, device: Device) -> None:
     """Writes rows of the host, dtype[n, F], to a tensor of a device with memory of its own, and books them beside the batches' traffic."""
     device_rows.copy_(torch.from_numpy(rows))
-    device.traffic.move(H2D, requests=1, asked_bytes=rows.nbytes, moved_bytes=rows.nbytes)
+    device.traffic.crossed(H2D, rows.nbytes)
 
 
 def open_source(table: FeatureTable, where: str, threads: int = 1) -> TableSource:

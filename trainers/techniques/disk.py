@@ -199,7 +199,7 @@ class DiskSource(PreparedSource):
         """
         ledger, blocks = Ledger(), self.batching.draw(self.sampler, item)
         num_read = self.sampler.samples.record_bytes(item.key.epoch, item.key.step)
-        ledger.move(TOPOLOGY, requests=1, asked_bytes=num_read, moved_bytes=num_read)
+        ledger.crossed(TOPOLOGY, num_read)
         return blocks, ledger
 
     def _graph(self, item: PlannedBatch, epoch: int) -> tuple[MiniBatch, Ledger]:

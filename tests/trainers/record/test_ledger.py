@@ -46,7 +46,7 @@ def test_rows_are_sums_in_a_fixed_order() -> None:
     ledger = Ledger()
     ledger.move(Line("mapped", "feature"), requests=1, asked_bytes=10, moved_bytes=0)
     ledger.move(Line("h2d", "feature"), requests=1, asked_bytes=4, moved_bytes=6)
-    ledger.move(Line("h2d", "feature"), requests=2, asked_bytes=1, moved_bytes=1)
+    ledger.crossed(Line("h2d", "feature"), 1, requests=2)
     ledger.count("edges", 1, 7)
     ledger.count("edges", 0, 5)
     base = {"kind": "feature", "phase": "forward", "layer": 0}
@@ -63,5 +63,5 @@ def test_bytes_by_link_are_what_moved_and_for_mapped_files_what_was_asked() -> N
     ledger = Ledger()
     ledger.move(Line("mapped", "feature"), requests=1, asked_bytes=10, moved_bytes=0)
     ledger.move(Line("disk", "feature"), requests=1, asked_bytes=4, moved_bytes=6)
-    ledger.move(Line("disk", "ids"), requests=2, asked_bytes=1, moved_bytes=1)
+    ledger.crossed(Line("disk", "ids"), 1, requests=2)
     assert list(ledger.bytes_by_link().items()) == [("disk", 7), ("mapped", 10)]

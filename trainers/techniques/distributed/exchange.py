@@ -81,7 +81,7 @@ class Exchange:
         told = np.delete(counts, self.lane.rank).astype(np.int64).view(np.uint8)
         found = self._sizes.all_to_all(told, sizes, sizes)
         ledger.count("size_rounds", 0, 1)
-        ledger.move(ASKED, requests=1, asked_bytes=len(found), moved_bytes=len(found))
+        ledger.crossed(ASKED, len(found))
         self._coming = np.insert(found.view(np.int64), self.lane.rank, 0)
 
     def fetch(self, request: Request, following: Array | None, ledger: Ledger) -> tuple[Array, Array]:
@@ -116,7 +116,7 @@ class Exchange:
         heads = (self.lane.world - 1) * head
         ledger.count("rounds", 0, 2)
         ledger.move(ASKED, requests=1, asked_bytes=asked.nbytes, moved_bytes=asked.nbytes + heads)
-        ledger.move(ROWS, requests=1, asked_bytes=found.nbytes - heads, moved_bytes=found.nbytes - heads)
+        ledger.crossed(ROWS, found.nbytes - heads)
         return rows, places
 
     def _reply(self, asked: Array, coming: Array, following: Array | None) -> Array:

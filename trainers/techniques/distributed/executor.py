@@ -221,7 +221,7 @@ class Distributed(Executor):
         return sorted(found)
 
     def _book(self, num_bytes: int) -> None:
-        self.run.ledger.move(GRADIENTS, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+        self.run.ledger.crossed(GRADIENTS, num_bytes)
 
 
 def _place(member: Member) -> int:

@@ -224,7 +224,7 @@ class ShardedSource(FeatureSource):
         num_bytes = sum(counts) * self.row_bytes
         if self.mapped and counts[0]:
             ledger.move(MAPPED, requests=1, asked_bytes=counts[0] * self.row_bytes, moved_bytes=0)
-        ledger.move(H2D, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+        ledger.crossed(H2D, num_bytes)
 
 
 def _opened(table: FeatureTable, where: str, threads: int) -> tuple[Array, VerifiedRows | None]:

@@ -111,7 +111,7 @@ class VanillaSampler:
         replies = self._exchanged(answers)
         moved = sum(len(each) for each in [*asked, *replies])
         ledger.count("rounds", 0, 2)
-        ledger.move(TOPOLOGY, requests=2, asked_bytes=moved, moved_bytes=moved)
+        ledger.crossed(TOPOLOGY, moved, requests=2)
         found = []
         for rank, (group, reply) in enumerate(zip(groups, replies, strict=True)):
             if rank == lane.rank:

@@ -46,7 +46,7 @@ class TopologyParts:
             for part in needed[needed != self._resident].tolist():
                 since = self.link.now() if self.link else 0
                 moved = int(self.num_bytes[part])
-                self.traffic.move(TOPOLOGY, requests=1, asked_bytes=moved, moved_bytes=moved)
+                self.traffic.crossed(TOPOLOGY, moved)
                 if self.link:
                     self.link.carry(moved, since)
                 self._resident = part

@@ -65,8 +65,7 @@ class ArenaRows:
         ledger.count(HITS, 0, len(hits))
         if len(hits):
             place_rows(self.history.features, places[hits], kernel_array(out), hits, self.threads)
-            num_bytes = len(hits) * self.width * self.history.dtype.itemsize
-            ledger.move(D2D, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+            ledger.crossed(D2D, len(hits) * self.width * self.history.dtype.itemsize)
         if len(missing) or self.below.collective:
             others = torch.empty((len(missing), self.width), dtype=out.dtype, device=out.device) if len(hits) else out
             self._from_below(key, input_ids[missing], origin[missing], others, ledger)

@@ -157,7 +157,7 @@ class PrunedSource(PreparedSource):
             pruned = prune(there, slots, self.batching.transpose)
         if device.remote:
             sizes = SIZE_BYTES * len(blocks)
-            moved.move(SIZES, requests=1, asked_bytes=sizes, moved_bytes=sizes)
+            moved.crossed(SIZES, sizes)
         _counts(blocks, pruned.blocks).book(moved)
         return self.batching.batch(item, epoch, pruned.blocks, origin=pruned.origin), moved
 

@@ -191,7 +191,7 @@ class SteppedHistory:
         index, layers = self.arena.index, self.arena.num_layers
         num_bytes = 4 * layers * index.num_nodes + 16 * self.arena.num_slots
         num_bytes += 4 * index.num_nodes * (len(self.arena.feature_ids) > 0)
-        ledger.move(SENT, requests=4, asked_bytes=num_bytes, moved_bytes=num_bytes)
+        ledger.crossed(SENT, num_bytes, requests=4)
 
     def held(self, epoch: int) -> dict[str, float]:
         """Returns rows and bytes of embeddings, and bytes of feature rows, that it holds at the end of a training epoch, from 0."""
@@ -199,7 +199,7 @@ class SteppedHistory:
         embeddings, features = arena.held((epoch + 1) * self.run.plan.steps_per_epoch)
         if device.remote:
             num_bytes = arena.index.owner.nbytes + arena.index.born.nbytes
-            device.traffic.move(DONE, requests=2, asked_bytes=num_bytes, moved_bytes=num_bytes)
+            device.traffic.crossed(DONE, num_bytes, requests=2)
         return {
             "history_rows": embeddings,
             "history_bytes": embeddings * arena.width * arena.dtype.itemsize,
@@ -211,7 +211,7 @@ class SteppedHistory:
         state, device = self.arena.state(), self.run.features.device
         if device.remote:
             num_bytes = sum(array.nbytes for name, array in state.items() if name != "ring")
-            device.traffic.move(TO_HOST, requests=3, asked_bytes=num_bytes, moved_bytes=num_bytes)
+            device.traffic.crossed(TO_HOST, num_bytes, requests=3)
         return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in state.items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
@@ -220,8 +220,7 @@ class SteppedHistory:
         arena.restore({name: device.fetch(tensor, TO_HOST, device.traffic).numpy() for name, tensor in state.items()})
         if device.remote:
             self.book_index(device.traffic)
-            num_bytes = state["rows"].numel() * arena.dtype.itemsize
-            device.traffic.move(TO_DEVICE, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+            device.traffic.crossed(TO_DEVICE, state["rows"].numel() * arena.dtype.itemsize)
 
     def slots(self, blocks: Sequence[Block], step: int) -> list[Any]:
         """Returns i32[num_src] for each of blocks[1:], where the arena has the row of each source; see `Lookup`.
@@ -287,17 +286,17 @@ class SteppedHistory:
                 self.arena.reuse and self.arena.num_slots
             ):  # besides, the number of free slots, and the last one that is taken
                 back += DONE_BYTES
-            ledger.move(DONE, requests=3, asked_bytes=back, moved_bytes=back)
-            ledger.move(SENT, requests=2, asked_bytes=there, moved_bytes=there)
+            ledger.crossed(DONE, back, requests=3)
+            ledger.crossed(SENT, there, requests=2)
         done, row_bytes = self.arena.update(step, rows), self.arena.width * self.arena.dtype.itemsize
         if self.run.features.device.remote and self.arena.reuse and len(done.slots):
-            ledger.move(DONE, requests=1, asked_bytes=DONE_BYTES, moved_bytes=DONE_BYTES)
+            ledger.crossed(DONE, DONE_BYTES)
         for layer, (entered, left) in enumerate(zip(done.admitted.tolist(), done.evicted.tolist(), strict=True), 1):
             ledger.count("history_admitted", layer, entered)
             ledger.count("history_evicted", layer, left)
             if entered:
                 line = Line("d2d", "embedding", "backward", layer)
-                ledger.move(line, requests=1, asked_bytes=entered * row_bytes, moved_bytes=entered * row_bytes)
+                ledger.crossed(line, entered * row_bytes)
         ledger.count("history_overflow", 0, done.overflow)
 
     def book(self, batch: MiniBatch, ledger: Ledger) -> None:
@@ -305,10 +304,7 @@ class SteppedHistory:
         row_bytes = self.arena.width * self.arena.dtype.itemsize
         for layer, block in enumerate(batch.blocks):
             if block.splice is not None:
-                num_bytes = len(block.splice.hist_pos) * row_bytes
-                ledger.move(
-                    Line("d2d", "embedding", "forward", layer), requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes
-                )
+                ledger.crossed(Line("d2d", "embedding", "forward", layer), len(block.splice.hist_pos) * row_bytes)
 
 
 def epoch_numbers(held: Mapping[str, float], counted: Mapping[str, int]) -> dict[str, float | int]:

@@ -46,8 +46,9 @@ class Probe:
         """
         state, device = self.arena.state(), self.run.features.device
         if device.remote:
-            num_bytes = sum(array.nbytes for name, array in state.items() if name != "ring")
-            device.traffic.move(TO_HOST, requests=3, asked_bytes=num_bytes, moved_bytes=num_bytes)
+            device.traffic.crossed(
+                TO_HOST, sum(array.nbytes for name, array in state.items() if name != "ring"), requests=3
+            )
         owner, age = state["owner"], (epoch + 1) * self.run.plan.steps_per_epoch - state["born"]
         valid = np.flatnonzero((owner >= 0) & (age > 0) & (age <= self.arena.t_stale))
         if not len(valid):

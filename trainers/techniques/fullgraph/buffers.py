@@ -139,7 +139,7 @@ class Mover:
         device = self.places[part].device
         with self.span(part, "h2d", step), self._carried(device.link("h2d")) as carry:
             num_rows, num_bytes = rows.load_into(ids, out, places, device, self.ledger)
-            self.ledger.move(line, requests=num_rows, asked_bytes=num_bytes, moved_bytes=num_bytes)
+            self.ledger.crossed(line, num_bytes, requests=num_rows)
             carry(num_bytes)
 
     def staged(self, rows: Loadable, ids: Array, line: Line, part: int) -> Tensor:
@@ -147,7 +147,7 @@ class Mover:
         device = self.places[part].device
         with self._carried(device.link("h2d")) as carry:
             out, num_rows, num_bytes = rows.stage(ids, device, self.ledger)
-            self.ledger.move(line, requests=num_rows, asked_bytes=num_bytes, moved_bytes=num_bytes)
+            self.ledger.crossed(line, num_bytes, requests=num_rows)
             carry(num_bytes)
         return out
 
@@ -223,7 +223,7 @@ class Mover:
         with self.span(part, "d2h", step):
             arrived = device.fetch_later(rows, line, self.ledger)
             if not device.remote:
-                self.ledger.move(line, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+                self.ledger.crossed(line, num_bytes)
         self._leaving.append(Leaving(part, step, arrived, num_bytes, since, done))
         if not self.overlaps:
             self._arrive()
@@ -242,7 +242,7 @@ class Mover:
         device, num_bytes = self.places[part].device, len(rows) * _row_bytes(rows)
         if device.remote:
             return device.fetch(rows, line, self.ledger)
-        self.ledger.move(line, requests=1, asked_bytes=num_bytes, moved_bytes=num_bytes)
+        self.ledger.crossed(line, num_bytes)
         return rows.detach()
 
     def _taken(self, buffer: Tensor, rows: Array, part: int) -> Tensor:
@@ -260,7 +260,7 @@ class Mover:
         """Books rows that one part gets of another, and returns the bytes that cross between devices."""
         if self.places[part].device is self.places[peer].device:
             return 0
-        self.ledger.move(line, requests=num_rows, asked_bytes=num_bytes, moved_bytes=num_bytes)
+        self.ledger.crossed(line, num_bytes, requests=num_rows)
         return num_bytes
 
     def _now(self) -> int:

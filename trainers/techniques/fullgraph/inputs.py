@@ -47,7 +47,7 @@ class InputRows:
     def features_of(self, ids: Array, device: Device, ledger: Ledger) -> Tensor:
         """Returns float[c, F] of nodes on the device, and books them as features."""
         x, num_rows, num_bytes = self.stage(ids, device, ledger)
-        ledger.move(Line("h2d", "feature", "backward"), requests=num_rows, asked_bytes=num_bytes, moved_bytes=num_bytes)
+        ledger.crossed(Line("h2d", "feature", "backward"), num_bytes, requests=num_rows)
         return x
 
     def transformed(self, x: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
