@@ -17,19 +17,23 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from assets.samples.read import open_samples
 from kernels.sampling.epoch_plan import Plan
 from kernels.types import Array
 from trainers.batches.batch import MiniBatch
 from trainers.batches.source import Batching, BatchSource
+from trainers.batches.stored import planned_counts
 from trainers.models.layer import Between
 from trainers.models.masks import StepRandom
 from trainers.models.own import Model
-from trainers.models.precision import computing, widened
+from trainers.models.precision import computing, kept_dtype, widened
 from trainers.ranks.group import ALONE, Ranks
+from trainers.record.checks import conserved, ledger_numbers
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import STEP, Timeline
 
@@ -71,6 +75,9 @@ class Executor(ABC):
     record: Mapping[str, Any] = MappingProxyType({})
     repeatable: bool = True
 
+    def __init__(self, run: Run):
+        self.run = run
+
     @abstractmethod
     def steps(self, epoch: int, start: int) -> Iterator[Done]:
         """Yields what is done of a training epoch, from a position on, in order."""
@@ -83,6 +90,21 @@ class Executor(ABC):
             epoch: of training, from 0.
         """
         return {}
+
+    def planned(self, epochs: int) -> dict[str, int]:
+        """Returns numbers that the ledger of all ranks has after a number of training epochs, by name (trainers/record/checks.py).
+
+        Those of mini-batches are counts of the plan and of stored samples, and `conserved`.
+        """
+        run, stored = self.run, self.run.execution.samples == "stored"
+        samples = open_samples(run.reads["samples"]) if stored else None
+        return conserved(
+            planned_counts(run.plan, epochs, samples),
+            ledger_numbers(run.ledger.rows()),
+            run.features.source.row_bytes,
+            tiered=run.features.source.tiered or run.semantic.train.own_settings.rows == "packed",
+            arena_row_bytes=run.features.source.width * np.dtype(kept_dtype(run.semantic.train.dtype)).itemsize,
+        )
 
     def state(self) -> Mapping[str, Tensor]:
         """Returns the tensors that a checkpoint holds besides the model and the optimiser, by name; all ranks call it, the first writes.
@@ -184,6 +206,7 @@ class BatchExecutor(Executor):
     """
 
     def __init__(self, run: Run, source: BatchSource):
+        super().__init__(run)
         self.source, self.timeline = source, run.timeline
         self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
 

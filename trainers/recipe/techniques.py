@@ -29,8 +29,7 @@ class Technique:
         asks: table -> key -> value that the technique needs in a stage's table, whatever the file says there.
         stored: the mini-batches come from the `samples` stage, whatever the key `samples` says.
         on_device: it trains on devices with memory of their own, too (`device`).
-        predicts: its file has a function `predicted(run, epochs)`: numbers that the ledger has after so many epochs, name -> number
-            (trainers/record/checks.py). A check compares them.
+        predicts: its executor predicts numbers of the ledger (`planned`), which a check compares.
         settings: "module:name" of the dataclass of the sub-table `[train.NAME]` with the technique's own keys, "" without one.
         data: "module:name" of the function that opens what a run trains on, `open_data(opening) -> Data` (trainers/loop/executor.py).
         samples_on_device: a device with memory of its own may sample the batches (`topology`).
@@ -49,7 +48,7 @@ class Technique:
     asks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     stored: bool = False
     on_device: bool = False
-    predicts: bool = False
+    predicts: bool = True
     settings: str = ""
     data: str = "trainers.training.open_rows:open_data"
     samples_on_device: bool = False
@@ -88,7 +87,6 @@ TECHNIQUES: dict[str, Technique] = {
             needs=("sampling",),
             reads=("hotness", "budgets"),
             on_device=True,
-            predicts=True,
             samples_on_device=True,
         ),
         Technique(
@@ -98,7 +96,6 @@ TECHNIQUES: dict[str, Technique] = {
             reads=("samples", "cache_plan", "packed_chunks"),
             stored=True,
             on_device=True,
-            predicts=True,
         ),
         Technique(
             name="factored",
@@ -106,7 +103,6 @@ TECHNIQUES: dict[str, Technique] = {
             needs=("sampling",),
             reads=("hotness", "budgets"),
             on_device=True,
-            predicts=True,
             settings="trainers.techniques.factored.settings:FactoredSettings",
             books_topology=True,
         ),
@@ -118,7 +114,6 @@ TECHNIQUES: dict[str, Technique] = {
             reads=("budgets", "samples", "cache_plan", "packed_chunks"),
             asks={"hotness": {"layers": "inputs"}},
             on_device=True,
-            predicts=True,
             settings="trainers.techniques.fresh.settings:FreshSettings",
             approximate=True,
         ),
@@ -128,7 +123,6 @@ TECHNIQUES: dict[str, Technique] = {
             needs=("partitions", "chunks"),
             inputs=("chunks",),
             on_device=True,
-            predicts=True,
             settings="trainers.techniques.fullgraph.settings:FullGraphSettings",
             whole_graph=True,
         ),
@@ -139,7 +133,6 @@ TECHNIQUES: dict[str, Technique] = {
             inputs=("partitions",),
             reads=("shards", "hotness", "budgets"),
             on_device=True,
-            predicts=True,
             settings="trainers.techniques.distributed.settings:DistributedSettings",
             data="trainers.techniques.distributed.open_parts:open_data",
             by_parts=True,
@@ -152,7 +145,6 @@ TECHNIQUES: dict[str, Technique] = {
             reads=("shards", "budgets"),
             asks={"hotness": {"layers": "inputs"}},
             on_device=True,
-            predicts=True,
             settings="trainers.techniques.fresh_distributed.settings:FreshDistributedSettings",
             data="trainers.techniques.distributed.open_parts:open_data",
             by_parts=True,

@@ -169,6 +169,38 @@ def move_name(link: str, kind: str, what: str = "moved") -> str:
     return f"bytes of {kind} {what} over {link}"
 
 
+def conserved(
+    planned: Mapping[str, int],
+    counted: Mapping[str, int],
+    row_bytes: int,
+    *,
+    tiered: bool,
+    arena_row_bytes: int = 0,
+) -> dict[str, int]:
+    """Returns the numbers that a ledger has by the law that every input row reaches the device once, from one place.
+
+    How many inputs a sampled batch has is only known when it is drawn, and what is pruned when a step has looked up. Then the ledger's own
+    counts of them stand in, which are kept apart from those of rows and bytes.
+
+    Args:
+        planned: numbers that are known before the training; inputs and edges are those before anything is pruned.
+        counted: the ledger (`ledger_numbers`).
+        row_bytes: of a stored row.
+        tiered: whether the source of the rows counts them by tier.
+        arena_row_bytes: of a row that the arena holds.
+    """
+    left = dict(planned)
+    for name in planned:
+        for count, gone in (("inputs", "pruned_nodes"), ("edges", "pruned_edges")):
+            if name.startswith(f"{count} of layer "):
+                left[name] -= counted.get(count_name(gone, int(name.rpartition(" ")[2])), 0)
+    hits, remote = (counted.get(count_name(name, 0), 0) for name in ("hits_arena", "hits_remote"))
+    rows = left.get(INPUTS, counted.get(INPUTS, 0)) - counted.get(count_name("without_features", 0), 0)
+    left[TO_DEVICE] = (rows - hits) * row_bytes + hits * arena_row_bytes
+    left[TIER_ROWS] = rows if tiered else hits
+    return left | ({move_name("rank", "feature"): remote * row_bytes} if remote else {})
+
+
 def ledger_check(counted: Mapping[str, int], planned: Mapping[str, int]) -> Check:
     """Tests that a ledger says to the last byte what was known before the training.
 

@@ -48,7 +48,7 @@ class CachedSource(FeatureSource):
         host_bytes: of the host image.
     """
 
-    slotted = True
+    slotted = tiered = True
 
     def __init__(
         self,

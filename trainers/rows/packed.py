@@ -37,6 +37,8 @@ class PackedRows(FeatureSource):
         threads: of the gather.
     """
 
+    tiered = True
+
     def __init__(
         self,
         chunks: Chunks,

@@ -60,6 +60,7 @@ class FeatureSource(Protocol):
         width, dtype, row_bytes: columns, stored NumPy dtype and stored bytes of a row.
         collective: every rank must call for every batch, in order, from one thread.
         slotted: rows are found by the slots that `mark` writes; otherwise by node id, and nothing has to be marked.
+        tiered: `gather` counts every row by the tier that it came from.
         held_bytes: of rows that this process holds for all ranks.
         cached_rows: rows of other ranks that are kept here.
     """
@@ -69,6 +70,7 @@ class FeatureSource(Protocol):
     row_bytes: int
     collective: bool = False
     slotted: bool = False
+    tiered: bool = False
     held_bytes: int = 0
     cached_rows: int = 0
 

@@ -62,7 +62,7 @@ TOPOLOGY = Line("disk", "topology")
 GRAPH, FEATURE, ASSEMBLE = "graph loader", "feature loader", "assembler"
 
 
-def open_executor(run: Run) -> BatchExecutor:
+def open_executor(run: Run) -> DiskExecutor:
     """Returns what trains the run's model on stored batches, one after the other.
 
     Raises:
@@ -70,7 +70,7 @@ def open_executor(run: Run) -> BatchExecutor:
     """
     sampler = open_stored(run)
     rows = open_packed(run, run.batching.queue_bytes // NUM_QUEUES)
-    return BatchExecutor(run, DiskSource(run.batching, rows, sampler))
+    return DiskExecutor(run, DiskSource(run.batching, rows, sampler))
 
 
 def open_packed(run: Run, pool_bytes: int) -> PackedRows:
@@ -107,35 +107,34 @@ def open_packed(run: Run, pool_bytes: int) -> PackedRows:
     )
 
 
-def predicted(run: Run, epochs: int) -> dict[str, int]:
-    """Returns numbers that the run's ledger has after so many epochs (trainers/record/checks.py): those of the cache plan and the samples.
+class DiskExecutor(BatchExecutor):
+    """Trains on stored batches, one after the other; every number of its ledger is known before."""
 
-    Args:
-        run: the run.
-        epochs: number of training epochs.
-    """
-    samples, row_bytes = open_stored(run).samples, run.features.stored.row_bytes
-    times = batch_uses(run.plan, epochs, samples)
-    plan, chunks = run.reads["cache_plan"], run.reads["packed_chunks"]
-    tier_rows = np.asarray(plan.array("tier_rows")).astype(np.int64)
-    device, host, cached, packed = (tier_rows * times[:, None]).sum(axis=0).tolist()
-    sections = padded_bytes(tier_rows[:, 3] * row_bytes)
-    pages = np.asarray(plan.array("pages")) * PAGE_BYTES
-    moved = {
-        move_name("disk", "feature"): sections + pages,
-        move_name("disk", "ids"): np.asarray(chunks.array("num_bytes")) - sections,
-        move_name("disk", "topology"): np.asarray(samples.num_bytes),
-    }
-    rows = {"hits_device": device, "hits_host": host, "hits_disk_cache": cached, "hits_packed": packed}
-    counts = planned_counts(run.plan, epochs, samples)
-    return {
-        INPUTS: counts[INPUTS],
-        **{name: int((num_bytes * times).sum()) for name, num_bytes in moved.items()},
-        **counts,
-        **{count_name(name, 0): n for name, n in rows.items()},
-        move_name("disk", "feature", "asked"): (cached + packed) * row_bytes,
-        TO_DEVICE: sum(rows.values()) * row_bytes,
-    }
+    def planned(self, epochs: int) -> dict[str, int]:
+        """Returns the numbers of the cache plan and the samples."""
+        run = self.run
+        samples, row_bytes = open_stored(run).samples, run.features.stored.row_bytes
+        times = batch_uses(run.plan, epochs, samples)
+        plan, chunks = run.reads["cache_plan"], run.reads["packed_chunks"]
+        tier_rows = np.asarray(plan.array("tier_rows")).astype(np.int64)
+        device, host, cached, packed = (tier_rows * times[:, None]).sum(axis=0).tolist()
+        sections = padded_bytes(tier_rows[:, 3] * row_bytes)
+        pages = np.asarray(plan.array("pages")) * PAGE_BYTES
+        moved = {
+            move_name("disk", "feature"): sections + pages,
+            move_name("disk", "ids"): np.asarray(chunks.array("num_bytes")) - sections,
+            move_name("disk", "topology"): np.asarray(samples.num_bytes),
+        }
+        rows = {"hits_device": device, "hits_host": host, "hits_disk_cache": cached, "hits_packed": packed}
+        counts = planned_counts(run.plan, epochs, samples)
+        return {
+            INPUTS: counts[INPUTS],
+            **{name: int((num_bytes * times).sum()) for name, num_bytes in moved.items()},
+            **counts,
+            **{count_name(name, 0): n for name, n in rows.items()},
+            move_name("disk", "feature", "asked"): (cached + packed) * row_bytes,
+            TO_DEVICE: sum(rows.values()) * row_bytes,
+        }
 
 
 class DiskSource(PreparedSource):

@@ -25,9 +25,8 @@ from kernels.sampling.weighted_cuda import CudaWeightedSampler
 from kernels.types import Topology
 from trainers.batches.on_device import OnDeviceSource, place_tables, place_topology
 from trainers.batches.online import OnlineSource
-from trainers.batches.stored import StoredSampler, planned_counts, require_samples
+from trainers.batches.stored import StoredSampler, require_samples
 from trainers.loop.executor import BatchExecutor, Run
-from trainers.record.checks import INPUTS, TIER_ROWS, TO_DEVICE, count_name, ledger_numbers
 
 
 def open_executor(run: Run) -> BatchExecutor:
@@ -79,26 +78,6 @@ def _device_sampler(run: Run, topology: Topology, where: str, kernels: KernelDev
     tables = place_tables(drawing.tables, where, run.features.device)
     longest = int(np.diff(run.graph.topology.indptr).max(initial=0))
     return CudaWeightedSampler(topology, tables, sampling.fanouts, longest=longest, replace=sampling.replace, **how)
-
-
-def predicted(run: Run, epochs: int) -> dict[str, int]:
-    """Returns numbers that the run's ledger has after so many epochs (trainers/record/checks.py).
-
-    How many inputs a sampled batch has is only known when it is drawn. Then what the ledger says of rows and bytes follows from its count
-    of inputs, which is kept apart from them.
-
-    Args:
-        run: the run; its ledger is complete.
-        epochs: number of training epochs.
-    """
-    stored = run.execution.samples == "stored"
-    planned = planned_counts(run.plan, epochs, open_stored(run).samples if stored else None)
-    counted = ledger_numbers(run.ledger.rows())
-    rows = planned.get(INPUTS, counted.get(INPUTS, 0)) - counted.get(count_name("without_features", 0), 0)
-    planned[TO_DEVICE] = rows * run.features.stored.row_bytes
-    if run.features.record:  # a cache counts where rows come from
-        planned[TIER_ROWS] = rows
-    return planned
 
 
 def drawing_samplers(run: Run) -> list[AnySampler]:

@@ -171,9 +171,8 @@ class Training:
             ),
             loss_check(self.loop.state.history),
         ]
-        technique = find_technique(self.semantic.train.trainer)
-        if technique.predicts:
-            planned = technique.load().predicted(self.run, self.loop.state.epoch)
+        if find_technique(self.semantic.train.trainer).predicts:
+            planned = self.loop.executor.planned(self.loop.state.epoch)
             checks.append(ledger_check(ledger_numbers(self.ledger.rows()), planned))
         return checks
 

@@ -18,19 +18,20 @@ from assets.storage.version import canonical
 from kernels.errors import InputError
 from tests.recipes import recipe, sbm
 from tests.trainers.graphs import random_graph_artifacts
-from tests.trainers.recipe.techniques import replicas
+from tests.trainers.techniques import replicas
 from tests.trainers.runs import SAMPLING, TABLE, content
 from trainers.recipe.config import TrainTable
 from trainers.recipe.techniques import TECHNIQUES, Technique
 from trainers.run import train_table
 
 TOYS = {
-    "whole-graph": Technique(name="whole-graph", module="tests.trainers.techniques.whole_graph"),
+    "whole-graph": Technique(name="whole-graph", module="tests.trainers.techniques.whole_graph", predicts=False),
     "replicas": Technique(
         name="replicas",
         module="tests.trainers.techniques.replicas",
         needs=("sampling",),
         settings="tests.trainers.techniques.replicas:ReplicaSettings",
+        predicts=False,
     ),
     "pruning": Technique(
         name="pruning",
@@ -38,6 +39,7 @@ TOYS = {
         needs=("sampling",),
         reads=("hotness", "budgets"),
         asks={"hotness": {"layers": "inputs"}},
+        predicts=False,
     ),
 }
 

@@ -23,7 +23,8 @@ class ReplicaSettings(Settings):
 
 class Replicas(Executor):
     def __init__(self, run: Run):
-        self.run, self.source = run, minibatch.open_executor(run).source
+        super().__init__(run)
+        self.source = minibatch.open_executor(run).source
         self.count = run.semantic.train.settings.count
         self.replicas = [copy.deepcopy(run.model) for _ in range(self.count)]
 

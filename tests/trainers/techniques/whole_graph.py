@@ -20,7 +20,8 @@ from trainers.rows.source import RowIds
 
 class WholeGraph(Executor):
     def __init__(self, run: Run):
-        self.run, self.mean = run, torch.ones(())
+        super().__init__(run)
+        self.mean = torch.ones(())
         nodes = np.arange(run.graph.topology.num_nodes, dtype=np.int32)
         (self.block,) = Sampler(run.graph.topology, (-1,), seed=0).sample(
             BatchKey(Stream.TRAIN, 0, 0), nodes, transpose="all"

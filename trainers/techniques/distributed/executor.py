@@ -34,7 +34,6 @@ from trainers.batches.source import BatchSource
 from trainers.loop.executor import BatchGradient, Done, Executor, Run, add_in_order, taken_gradients
 from trainers.models.layer import Between
 from trainers.ranks.group import Lane, PeerError
-from trainers.record.checks import INPUTS, TO_DEVICE, count_name, ledger_numbers, move_name
 from trainers.record.ledger import Line
 from trainers.record.timeline import STEP
 from trainers.techniques.distributed.batches import RankSource
@@ -126,7 +125,8 @@ class Distributed(Executor):
     """
 
     def __init__(self, run: Run, source: BatchSource, num_parts: int, lane: Lane, ordered: bool):
-        self.run, self.source, self.num_parts, self.lane, self.ordered = run, source, num_parts, lane, ordered
+        super().__init__(run)
+        self.source, self.num_parts, self.lane, self.ordered = source, num_parts, lane, ordered
         self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
 
     def steps(self, epoch: int, start: int) -> Iterator[Done]:
@@ -270,21 +270,3 @@ def unpack(piece: Array, parameters: list[Tensor], count: int) -> list[Member]:
         gradients = [value if there else None for value, there in zip(values, reached, strict=True)]
         members.append(Member(int(position), loss, gradients))
     return members
-
-
-def predicted(run: Run, epochs: int) -> dict[str, int]:
-    """Returns numbers that the ledger of all ranks has after so many epochs (trainers/record/checks.py).
-
-    Args:
-        run: the run; its ledger is complete.
-        epochs: number of training epochs.
-    """
-    counted, row_bytes = ledger_numbers(run.ledger.rows()), run.features.source.row_bytes
-    rows = counted.get(INPUTS, 0) - counted.get(count_name("without_features", 0), 0)
-    planned = {
-        "batches": epochs * run.plan.num_batches,
-        "seeds": epochs * len(run.plan.train_ids),
-        TO_DEVICE: rows * row_bytes,
-    }
-    remote = counted.get(count_name("hits_remote", 0), 0)
-    return planned | ({move_name("rank", "feature"): remote * row_bytes} if remote else {})

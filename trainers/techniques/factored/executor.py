@@ -60,19 +60,6 @@ GRACE_SECONDS = 5.0
 """How long an epoch that a fault ended waits for threads that are still at work."""
 
 
-def predicted(run: Run, epochs: int) -> dict[str, int]:
-    """Returns numbers that the run's ledger has after so many epochs, as `minibatch` does.
-
-    Args:
-        run: the run; its ledger is complete.
-        epochs: number of training epochs.
-    """
-    planned = minibatch.predicted(run, epochs)
-    if run.semantic.train.settings.presample:
-        planned.pop(TIER_ROWS, None)  # epochs before the cache count no tiers
-    return planned
-
-
 def open_executor(run: Run) -> FactoredExecutor:
     """Returns what trains the run's model on batches of the queue.
 
@@ -96,7 +83,8 @@ class FactoredExecutor(Executor):
     """
 
     def __init__(self, run: Run):
-        self.run, self.settings = run, run.semantic.train.settings
+        super().__init__(run)
+        self.settings = run.semantic.train.settings
         self.repeatable = self.settings.staleness == 0
         self.watch = Watch(self.settings.timeout)
         self.features = unlinked(run.features.source)
@@ -105,6 +93,13 @@ class FactoredExecutor(Executor):
         self.crew = Crew(run, self.settings, sampler_maker(run), self.features)
         self.record: dict[str, Any] = {}
         self._publish()
+
+    def planned(self, epochs: int) -> dict[str, int]:
+        """Returns the numbers of mini-batches, without tiers where the first epochs have no cache."""
+        planned = super().planned(epochs)
+        if self.settings.presample:
+            planned.pop(TIER_ROWS)
+        return planned
 
     def state(self) -> Mapping[str, Tensor]:
         """Returns the visits of online presampling; every other decision is keyed by the batch."""

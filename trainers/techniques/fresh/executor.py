@@ -20,25 +20,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import numpy as np
 from torch import Tensor
 
 from kernels.errors import InputError
-from trainers.batches.stored import planned_counts
 from trainers.loop.executor import BatchGradient, Done, Executor, Run
 from trainers.models.own import require_layers
-from trainers.models.precision import kept_dtype
-from trainers.record.checks import INPUTS, TIER_ROWS, TO_DEVICE, count_name, ledger_numbers
+from trainers.record.checks import ledger_numbers
 from trainers.record.timeline import STEP
 from trainers.rows.linked import LinkedSource
 from trainers.rows.packed import PackedRows
 from trainers.rows.source import FeatureSource
 from trainers.techniques.disk import open_packed
-from trainers.techniques.fresh.arena_rows import HITS, ArenaRows
+from trainers.techniques.fresh.arena_rows import ArenaRows
 from trainers.techniques.fresh.batches import Kept, PrunedSource
 from trainers.techniques.fresh.history import BatchCounts, SteppedHistory, TableFill, epoch_numbers
 from trainers.techniques.fresh.probe import Probe
-from trainers.techniques.minibatch import drawing_samplers, open_stored, stored_samplers
+from trainers.techniques.minibatch import drawing_samplers, stored_samplers
 
 
 def open_executor(run: Run) -> FreshExecutor:
@@ -92,7 +89,8 @@ class FreshExecutor(Executor):
     """
 
     def __init__(self, run: Run, source: PrunedSource, history: SteppedHistory, probe: Probe | None = None):
-        self.run, self.source, self.history, self.probe = run, source, history, probe
+        super().__init__(run)
+        self.source, self.history, self.probe = source, history, probe
         self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
 
     def steps(self, epoch: int, start: int) -> Iterator[Done]:
@@ -127,32 +125,3 @@ class FreshExecutor(Executor):
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Goes on with the history of the run that was stopped."""
         self.history.restore(state)
-
-
-def predicted(run: Run, epochs: int) -> dict[str, int]:
-    """Returns numbers that the run's ledger has after so many epochs (trainers/record/checks.py).
-
-    What is pruned is only known when a step has looked up. So planned is what holds whatever was pruned: inputs and edges that are left
-    and those that are gone are together those of the stored batches, and every row that is left came once, from the arena or from below.
-
-    Args:
-        run: the run; its ledger is complete.
-        epochs: number of training epochs.
-    """
-    stored = run.execution.samples == "stored"
-    planned = planned_counts(run.plan, epochs, open_stored(run).samples if stored else None)
-    counted = ledger_numbers(run.ledger.rows())
-    for layer in range(run.semantic.train.layers):
-        for left, gone in (("inputs", "pruned_nodes"), ("edges", "pruned_edges")):
-            name = count_name(left, layer)
-            if name in planned:
-                planned[name] -= counted.get(count_name(gone, layer), 0)
-    hits = counted.get(count_name(HITS, 0), 0)
-    rows = planned.get(INPUTS, counted.get(INPUTS, 0)) - counted.get(count_name("without_features", 0), 0)
-    arena_row = run.features.stored.width * np.dtype(kept_dtype(run.semantic.train.dtype)).itemsize
-    planned[TO_DEVICE] = (rows - hits) * run.features.stored.row_bytes + hits * arena_row
-    tiered = (
-        run.features.record or run.semantic.train.settings.rows == "packed"
-    )  # what is below the arena counts its rows by tier, too
-    planned[TIER_ROWS] = rows if tiered else hits
-    return planned

@@ -35,14 +35,13 @@ from kernels.types import Array
 from trainers.batches.batch import MiniBatch
 from trainers.loop.executor import Done, Run
 from trainers.models.own import require_layers
-from trainers.models.precision import kept_dtype
-from trainers.record.checks import INPUTS, TO_DEVICE, count_name, ledger_numbers, move_name
+from trainers.record.checks import ledger_numbers
 from trainers.record.timeline import STEP
 from trainers.rows.source import RowIds
 from trainers.techniques.distributed.executor import Distributed, Member, open_samplers, require_shareable
 from trainers.techniques.distributed.sharded import FILL_ROWS, ShardedSource
 from trainers.techniques.distributed.vanilla import VanillaSampler
-from trainers.techniques.fresh.arena_rows import HITS, ArenaRows
+from trainers.techniques.fresh.arena_rows import ArenaRows
 from trainers.techniques.fresh.batches import Kept, PrunedSource
 from trainers.techniques.fresh.history import PLAIN, ArenaFill, BatchCounts, SteppedHistory, epoch_numbers
 from trainers.techniques.fresh_distributed.settings import FreshDistributedSettings
@@ -173,23 +172,3 @@ class FreshDistributed(Distributed):
         for part, history in self.histories.items():
             begin = f"{part}/"
             history.restore({name.removeprefix(begin): each for name, each in state.items() if name.startswith(begin)})
-
-
-def predicted(run: Run, epochs: int) -> dict[str, int]:
-    """Returns numbers that the ledger of all ranks has after so many epochs (trainers/record/checks.py).
-
-    Args:
-        run: the run; its ledger is complete.
-        epochs: number of training epochs.
-    """
-    counted, row_bytes = ledger_numbers(run.ledger.rows()), run.features.source.row_bytes
-    hits = counted.get(count_name(HITS, 0), 0)
-    rows = counted.get(INPUTS, 0) - counted.get(count_name("without_features", 0), 0)
-    arena_row = run.features.source.width * np.dtype(kept_dtype(run.semantic.train.dtype)).itemsize
-    planned = {
-        "batches": epochs * run.plan.num_batches,
-        "seeds": epochs * len(run.plan.train_ids),
-        TO_DEVICE: (rows - hits) * row_bytes + hits * arena_row,
-    }
-    remote = counted.get(count_name("hits_remote", 0), 0)
-    return planned | ({move_name("rank", "feature"): remote * row_bytes} if remote else {})

@@ -83,12 +83,38 @@ def open_executor(run: Run) -> Executor:
 class OneStep(Executor):
     """What both ways share: an epoch is one optimiser step over all training nodes, and nothing is kept between two."""
 
-    def __init__(self, run: Run):
-        self.run = run
-
     def total_loss(self, random: StepRandom) -> float | Tensor:
         """Adds the gradients of the model's parameters, and returns the sum of the losses."""
         raise NotImplementedError
+
+    def planned(self, epochs: int) -> dict[str, int]:
+        """Returns volumes x bytes of rows x layers."""
+        run = self.run
+        settings, train, model = run.semantic.train.settings, run.semantic.train, run.model
+        planned = {count_name("seeds", 0): epochs * len(run.graph.train_ids)}
+        # How wide a user's own layers are is not known beforehand.
+        if settings.mode == "device" or run.features.stored.row_of is not None or is_reference(train.model):
+            return planned
+        assert isinstance(model, LayeredModel)
+        counts, value = open_chunks(run.inputs["chunks"]).counts, np.dtype(kept_dtype(train.dtype)).itemsize
+        volume = {"vanilla": counts.v_ori, "p2p": counts.v_p2p, "p2p+reuse": counts.v_ru}[settings.mode]
+        projected = model.projection is not None
+        first = (
+            value * model.projection.linear.out_features
+            if model.projection is not None
+            else run.features.stored.row_bytes
+        )
+        # Bytes of the rows that each layer reads.
+        row_bytes = [first] + [value * train.hidden] * (train.layers - 1)
+        again = [
+            not (settings.hybrid and layer.cacheable and hasattr(layer, "aggregate_backward")) for layer in model.layers
+        ]
+        loads = sum(row_bytes) + sum(each for each, twice in zip(row_bytes, again, strict=True) if twice)
+        leaving = sum(row_bytes) if projected else sum(row_bytes[1:])
+        return planned | {
+            move_name("h2d", "neighbour"): epochs * volume * loads,
+            move_name("d2h", "gradient"): epochs * volume * leaving,
+        }
 
     def steps(self, epoch: int, start: int) -> Iterator[Done]:
         """Yields the one `Done` of an epoch."""
@@ -207,38 +233,6 @@ def whole_block(run: Run) -> Block:
     block = transpose(block)
     attach_weights((block,), topology, run.model.edge_weight)
     return block
-
-
-def predicted(run: Run, epochs: int) -> dict[str, int]:
-    """Returns numbers that the run's ledger has after so many epochs (trainers/record/checks.py): volumes x bytes of rows x layers.
-
-    Args:
-        run: the run.
-        epochs: number of training epochs.
-    """
-    settings, train, model = run.semantic.train.settings, run.semantic.train, run.model
-    planned = {count_name("seeds", 0): epochs * len(run.graph.train_ids)}
-    # How wide a user's own layers are is not known beforehand.
-    if settings.mode == "device" or run.features.stored.row_of is not None or is_reference(train.model):
-        return planned
-    assert isinstance(model, LayeredModel)
-    counts, value = open_chunks(run.inputs["chunks"]).counts, np.dtype(kept_dtype(train.dtype)).itemsize
-    volume = {"vanilla": counts.v_ori, "p2p": counts.v_p2p, "p2p+reuse": counts.v_ru}[settings.mode]
-    projected = model.projection is not None
-    first = (
-        value * model.projection.linear.out_features if model.projection is not None else run.features.stored.row_bytes
-    )
-    # Bytes of the rows that each layer reads.
-    row_bytes = [first] + [value * train.hidden] * (train.layers - 1)
-    again = [
-        not (settings.hybrid and layer.cacheable and hasattr(layer, "aggregate_backward")) for layer in model.layers
-    ]
-    loads = sum(row_bytes) + sum(each for each, twice in zip(row_bytes, again, strict=True) if twice)
-    leaving = sum(row_bytes) if projected else sum(row_bytes[1:])
-    return planned | {
-        move_name("h2d", "neighbour"): epochs * volume * loads,
-        move_name("d2h", "gradient"): epochs * volume * leaving,
-    }
 
 
 def open_places(first: Device, num_parts: int, devices: int) -> list[Place]:
