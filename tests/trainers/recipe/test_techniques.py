@@ -18,8 +18,8 @@ from assets.storage.version import canonical
 from kernels.errors import InputError
 from tests.recipes import recipe, sbm
 from tests.trainers.graphs import random_graph_artifacts
-from tests.trainers.techniques import replicas
 from tests.trainers.runs import SAMPLING, TABLE, content
+from tests.trainers.techniques import replicas
 from trainers.recipe.config import TrainTable
 from trainers.recipe.techniques import TECHNIQUES, Technique
 from trainers.run import train_table
