@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from assets.cache_plan.read import open_placement
-from assets.packed_chunks.read import Chunks
+from assets.packed_chunks.read import PackedChunks
 from assets.storage.artifact import Artifact
 from benchmarks.disk_baselines import belady, global_cache, merged_rows, one_read_a_row
 from benchmarks.disk_inputs import THREADS, Case
@@ -16,7 +16,7 @@ from kernels.rows.direct_io import ReadExecution
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from kernels.rows.slots import ELSEWHERE
 from trainers.record.ledger import Ledger
-from trainers.rows.chunk_loader import ChunkLoader
+from trainers.rows.packed_loader import PackedLoader
 
 UNCUT = ReadExecution(depth=8, range_pages=8192, piece_bytes=1 << 30, fallback="error")
 """Runs and chunks are one request each, as the plan counts them."""
@@ -24,14 +24,14 @@ UNCUT = ReadExecution(depth=8, range_pages=8192, piece_bytes=1 << 30, fallback="
 ROW_BYTES = {"100 x f32": 400, "128 x f32": 512, "172 x f32": 688, "300 x f32": 1200, "768 x f16": 1536}
 
 
-def check_ledger(case: Case, plan: Artifact, chunks: Chunks) -> dict[str, Any]:
+def check_ledger(case: Case, plan: Artifact, chunks: PackedChunks) -> dict[str, Any]:
     """Loads every batch once; bytes, pages and requests must be those that the plan predicts.
 
     Raises:
         AssertionError: one is not.
     """
     table, total = case.opened.features, Ledger()
-    loader = ChunkLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(256 << 20), UNCUT)
+    loader = PackedLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(256 << 20), UNCUT)
     for number in range(chunks.num_batches):
         staged = loader.load(number)
         total.merge(staged.ledger)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from assets.packed_chunks.read import Chunks
+from assets.packed_chunks.read import PackedChunks
 from assets.samples.read import open_samples
 from benchmarks.disk_inputs import SEED, Case, drop_pages
 from kernels.sampling.epoch_plan import EpochPlan
@@ -16,8 +16,8 @@ from trainers.batches.source import Batching
 from trainers.batches.stored import StoredSampler
 from trainers.devices.logical import LogicalDevice
 from trainers.record.timeline import STEP, WAIT, Timeline
-from trainers.rows.chunk_loader import loader_reading
 from trainers.rows.packed import PackedRows
+from trainers.rows.packed_loader import loader_reading
 from trainers.techniques.disk import ASSEMBLE, FEATURE, GRAPH, NUM_QUEUES, DiskSource
 
 TIMES = (0.0, 0.5, 1.0, 2.0)
@@ -36,7 +36,7 @@ class Run(NamedTuple):
     cpu: float
 
 
-def measure_epochs(case: Case, chunks: Chunks, rounds: int = 3) -> list[dict[str, Any]]:
+def measure_epochs(case: Case, chunks: PackedChunks, rounds: int = 3) -> list[dict[str, Any]]:
     """Runs the end of an epoch for each length of the step, with one stage after the other and overlapped in turn: the same work in both.
 
     One source runs all of them, as in training, and some batches before them, which fault its memory in. Stored batches are read through
@@ -79,7 +79,7 @@ def _compared(one: Run, other: Run) -> dict[str, Any]:
     }
 
 
-def make_source(case: Case, chunks: Chunks, timeline: Timeline, queue_bytes: int = 1 << 30) -> DiskSource:
+def make_source(case: Case, chunks: PackedChunks, timeline: Timeline, queue_bytes: int = 1 << 30) -> DiskSource:
     """The trainer's own source, as for a GraphSAGE model."""
     graph = case.opened
     batching = Batching(

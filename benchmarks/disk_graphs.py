@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from assets.cache_plan.read import open_placement
-from assets.packed_chunks.read import Chunks
+from assets.packed_chunks.read import PackedChunks
 from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
@@ -43,7 +43,7 @@ from kernels.rows.direct_io import PageReader, ReadExecution
 from trainers.devices.malloc import keep_freed_memory
 from trainers.recipe.config import TrainTable
 from trainers.record.timeline import Timeline
-from trainers.rows.chunk_loader import ChunkLoader, loader_reading
+from trainers.rows.packed_loader import PackedLoader, loader_reading
 from trainers.run import train_table
 
 FEATURES = {"features": 128, "classes": 16, "valid_ratio": 0.01}
@@ -116,7 +116,7 @@ def measure(name: str) -> None:
         row["read"], packs = {}, {}
         for setup in setting.packed:
             packed = _pack(case, Store(store.home / folder), plans[setup])
-            chunks = packs[setup] = Chunks(packed, plans[setup], case.samples)
+            chunks = packs[setup] = PackedChunks(packed, plans[setup], case.samples)
             row["read"][setup] = check_ledger(case, plans[setup], chunks) | {"pack_seconds": _seconds(packed)}
             if setup == "3x":
                 row["dgl_on_disk"] = _against_dgl(case, chunks)
@@ -194,7 +194,7 @@ def _train(case: Case, setting: Setting, plan: Artifact, packed: Artifact) -> di
     return {"model": f"{layers}-layer GraphSAGE, hidden 256", "seconds": [round(each, 2) for each in seconds]}
 
 
-def _source(case: Case, chunks: Chunks, setting: Setting) -> dict[str, Any]:
+def _source(case: Case, chunks: PackedChunks, setting: Setting) -> dict[str, Any]:
     """Takes an epoch from the trainer's source and compares its ledger with the plan."""
     source = make_source(case, chunks, Timeline(), queue_bytes=int(setting.queue.removesuffix("GiB")) << 30)
     started = time.perf_counter()
@@ -218,11 +218,11 @@ def _check(moves: list[dict[str, Any]], plan: Artifact, epochs: int) -> None:
     assert found == {name: epochs * plan.summary["numbers"][name] for name in found}, (found, plan.summary["numbers"])
 
 
-def _against_dgl(case: Case, chunks: Chunks) -> dict[str, Any]:
+def _against_dgl(case: Case, chunks: PackedChunks) -> dict[str, Any]:
     """Seconds a batch: ours load what comes from disk, DGL's rows of other batches are read one by one; page cache out of play."""
     table, batches = case.opened.features, case.batches()
     pool, reading = BufferPool(1 << 30), loader_reading(fallback="error")
-    loader, ours, theirs = ChunkLoader(chunks, table.width, table.dtype, table.row_bytes, pool, reading), [], []
+    loader, ours, theirs = PackedLoader(chunks, table.width, table.dtype, table.row_bytes, pool, reading), [], []
     reader = PageReader(ReadExecution(method="pread", fallback="error"))
     options: dict[str, Any] = {"row_bytes": table.row_bytes, "offset": table.offset, "merge": False}
     with reader.open(table.path) as file:

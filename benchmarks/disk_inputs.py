@@ -21,7 +21,7 @@ from assets.building.materialize import materialize
 from assets.cache_plan.config import CachePlanExecution, CachePlanTable, cache_plan_config
 from assets.cache_plan.stage import CACHE_PLAN
 from assets.packed_chunks.config import PackedConfig, PackedExecution
-from assets.packed_chunks.read import Chunks
+from assets.packed_chunks.read import PackedChunks
 from assets.packed_chunks.stage import PACKED_CHUNKS
 from assets.samples.config import SamplesConfig, SamplesExecution
 from assets.samples.read import open_samples
@@ -65,11 +65,11 @@ class Case:
             self.store, CACHE_PLAN, cache_plan_config(table, SEED), CachePlanExecution(threads=THREADS), inputs
         )
 
-    def pack(self, packs: Store, plan: Artifact) -> Chunks:
+    def pack(self, packs: Store, plan: Artifact) -> PackedChunks:
         """Packs what a plan wants packed, into a store of its own; the pages stay in memory until `drop_pages`."""
         inputs = {"features": self.features, "samples": self.samples, "cache_plan": plan}
         packed = materialize(packs, PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=THREADS), inputs)
-        return Chunks(packed, plan, self.samples)
+        return PackedChunks(packed, plan, self.samples)
 
     def batches(self) -> Batches:
         """Reads the input ids of all batches."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from assets.packed_chunks.read import Chunks
+from assets.packed_chunks.read import PackedChunks
 from assets.samples.read import open_samples
 from benchmarks.disk_inputs import Case
 from kernels.rows.aligned import BufferPool
@@ -19,7 +19,7 @@ from kernels.rows.direct_io import PageReader, ReadExecution
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from kernels.rows.slots import STAGED, split_slots
 from kernels.types import Array
-from trainers.rows.chunk_loader import ChunkLoader, loader_reading
+from trainers.rows.packed_loader import PackedLoader, loader_reading
 from trainers.techniques.disk import NUM_LOADERS
 
 DEPTHS = (64, 256)
@@ -36,7 +36,7 @@ SEQUENTIALLY = {
 """As the loaders read, and with all of a chunk in flight in pieces of 4 MiB: the faster one is the roofline."""
 
 
-def measure_loading(case: Case, chunks: Mapping[str, Chunks], rounds: int, batches: int) -> dict[str, Any]:
+def measure_loading(case: Case, chunks: Mapping[str, PackedChunks], rounds: int, batches: int) -> dict[str, Any]:
     """Loads other batches in each turn, in drawn order; a contestant's first turn is not counted.
 
     The order is drawn because a virtual disk is slow for a moment after many small requests: whoever always comes after them, in whatever
@@ -90,11 +90,11 @@ def _compare(case: Case, medians: dict[str, float], names: list[str]) -> dict[st
     return found
 
 
-def _ours(case: Case, chunks: Chunks, pool: BufferPool) -> Callable[[list[int]], int]:
+def _ours(case: Case, chunks: PackedChunks, pool: BufferPool) -> Callable[[list[int]], int]:
     """Loads as the trainer does: its threads take the batches in turn."""
     table = case.opened.features
     shape = (table.width, table.dtype, table.row_bytes)
-    loaders = [ChunkLoader(chunks, *shape, pool, loader_reading()) for _ in range(NUM_LOADERS)]
+    loaders = [PackedLoader(chunks, *shape, pool, loader_reading()) for _ in range(NUM_LOADERS)]
     samples, rows = open_samples(case.samples), table.open()
     ids = samples.record(0, 0).blocks[0].src_ids
     staged = loaders[0].load(0)
@@ -118,10 +118,10 @@ def _ours(case: Case, chunks: Chunks, pool: BufferPool) -> Callable[[list[int]],
     return load
 
 
-def _rows(case: Case, chunks: Chunks, depth: int) -> Callable[[list[int]], int]:
+def _rows(case: Case, chunks: PackedChunks, depth: int) -> Callable[[list[int]], int]:
     """The rows that miss the hot set, in the order of the batch."""
     table, samples = case.opened.features, open_samples(case.samples, verify=False)
-    loader = ChunkLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(256 << 20), loader_reading())
+    loader = PackedLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(256 << 20), loader_reading())
     reader = PageReader(ReadExecution(depth=depth, range_pages=16, fallback="error"))
     file = reader.open(table.path)
     out = np.zeros((1 << 18, table.row_bytes), np.uint8)
@@ -150,7 +150,7 @@ def _rows(case: Case, chunks: Chunks, depth: int) -> Callable[[list[int]], int]:
     return load
 
 
-def _sequential(chunks: Chunks, pool: BufferPool, reading: ReadExecution) -> Callable[[int], float]:
+def _sequential(chunks: PackedChunks, pool: BufferPool, reading: ReadExecution) -> Callable[[int], float]:
     """Bytes a second of reading drawn chunks by as many threads as load; nothing is checked or copied."""
     extents = [chunks.place(number).extent for number in range(chunks.num_batches)]
     drawn = np.random.default_rng(1).permutation(len(extents))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from assets.packed_chunks.read import Chunks
+from assets.packed_chunks.read import PackedChunks
 from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
 from benchmarks.disk_epoch import make_source
@@ -34,7 +34,7 @@ from trainers.training.probe_step import simulated_peak
 QUEUE_BYTES, STEPS, POLL_SECONDS = 512 << 20, 8, 0.005
 
 
-def measure_memory(case: Case, plan: Artifact, chunks: Chunks) -> dict[str, Any]:
+def measure_memory(case: Case, plan: Artifact, chunks: PackedChunks) -> dict[str, Any]:
     """Returns the promised and the measured bytes."""
     graph, sampling = case.opened, case.samples.config
     config = TrainConfig(model="sage", layers=len(sampling["fanouts"]), hidden=64, threads=THREADS)
@@ -72,7 +72,7 @@ def trained(case: Case, plan: Artifact, packed: Artifact, config: TrainConfig) -
     torch.set_num_threads(THREADS)
 
     def train() -> None:
-        graph, chunks = case.opened, Chunks(packed, plan, case.samples)
+        graph, chunks = case.opened, PackedChunks(packed, plan, case.samples)
         model = build_model(config, graph.features.width, graph.num_classes, seed=SEED)
         optimiser = torch.optim.Adam(model.parameters(), lr=config.lr)
         for number, batch in enumerate(make_source(case, chunks, Timeline(), QUEUE_BYTES).batches(0)):

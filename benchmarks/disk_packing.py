@@ -30,7 +30,7 @@ import numpy as np
 import xxhash
 
 from assets.cache_plan.read import open_segment_plan
-from assets.packed_chunks.read import Chunks
+from assets.packed_chunks.read import PackedChunks
 from assets.storage.arrays import DATA_OFFSET
 from assets.storage.artifact import Artifact
 from assets.storage.direct_array import DirectArray, RegionWriter
@@ -69,7 +69,7 @@ def main(quick: bool) -> None:
     record("disk", row | {"packing": found})
 
 
-def measure_packing(case: Case, packs: Store, plan: Artifact, sampled: int) -> tuple[dict[str, Any], Chunks]:
+def measure_packing(case: Case, packs: Store, plan: Artifact, sampled: int) -> tuple[dict[str, Any], PackedChunks]:
     """Packs by the stage, between two halves of a sample that is packed one by one.
 
     Args:
@@ -166,7 +166,7 @@ def _one_by_one(case: Case, pieces: Sequence[_Piece]) -> tuple[float, float, lis
         return seconds, reading, digests
 
 
-def _stage_digest(chunks: Chunks, segments: SegmentPlan, piece: _Piece, row_bytes: int) -> int:
+def _stage_digest(chunks: PackedChunks, segments: SegmentPlan, piece: _Piece, row_bytes: int) -> int:
     """Returns the digest of the same rows where the stage wrote them."""
     num_bytes = len(piece.ids) * row_bytes
     if piece.kind == "chunk":

@@ -23,7 +23,7 @@ import numpy as np
 
 from assets.building.stage import Summary
 from assets.cache_plan.read import open_placement
-from assets.packed_chunks.read import Chunks
+from assets.packed_chunks.read import PackedChunks
 from assets.samples.read import open_samples
 from assets.storage.artifact import Artifact
 from assets.storage.read_verified import read_table
@@ -39,7 +39,7 @@ from kernels.rows.gather import gather_tiered
 from kernels.rows.pages import PAGE_BYTES
 from kernels.rows.slots import ELSEWHERE, Tiers
 from tests.graphs import GraphArtifacts
-from trainers.rows.chunk_loader import ChunkLoader, loader_reading
+from trainers.rows.packed_loader import PackedLoader, loader_reading
 
 QUICK = {"nodes": 50_000, "edges": 400_000, "features": 128, "classes": 16, "valid_ratio": 0.01} | SKEW
 FULL = {"nodes": 1_000_000, "edges": 8_000_000, "features": 128, "classes": 16, "valid_ratio": 0.01} | SKEW
@@ -101,10 +101,10 @@ def measure(case: Case, budgets: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def check_rows(case: Case, chunks: Chunks) -> int:
+def check_rows(case: Case, chunks: PackedChunks) -> int:
     """Compares every row of every batch with the table; returns how many there are."""
     table, samples, total = case.opened.features, open_samples(case.samples, verify=False), 0
-    loader = ChunkLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(256 << 20), loader_reading())
+    loader = PackedLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(256 << 20), loader_reading())
     rows = table.open()
     device, host = read_table(chunks.device_image), read_table(chunks.host_image)
     for number in range(chunks.num_batches):

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from assets.features.read import open_features
-from assets.packed_chunks.read import Chunks
+from assets.packed_chunks.read import PackedChunks
 from assets.pipeline.file import load_pipeline
 from assets.samples.read import open_samples
 from assets.sizes import format_bytes
@@ -32,8 +32,8 @@ from trainers.devices.logical import LogicalDevice
 from trainers.recipe.config import TrainTable
 from trainers.record.ledger import Ledger
 from trainers.rows.cache import CachedSource
-from trainers.rows.chunk_loader import loader_reading
 from trainers.rows.packed import PackedRows
+from trainers.rows.packed_loader import loader_reading
 from trainers.rows.source import MappedSource, RowIds
 
 SIZES: dict[bool, dict[str, int]] = {
@@ -191,7 +191,7 @@ def compare_rows(artifacts: dict[str, Artifact], papers: np.ndarray, size: dict[
 
 def open_packed(artifacts: dict[str, Artifact], table: FeatureTable, num_batches: int) -> PackedRows:
     """Returns the packed rows of all stored batches."""
-    chunks = Chunks(artifacts["packed_chunks"], artifacts["cache_plan"], artifacts["samples"])
+    chunks = PackedChunks(artifacts["packed_chunks"], artifacts["cache_plan"], artifacts["samples"])
     return PackedRows(
         chunks,
         table,

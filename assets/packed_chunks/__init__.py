@@ -11,7 +11,7 @@ Parts `segments-A-B`:
                           rows, packed, ascending by node id
     bounds i64[n+1]       byte of the file at which each chunk starts, and the end; num_cached i64[n] = c
     digests u64[n]        `chunk_digest` of each chunk: XXH64 of the XXH64 of its pages
-    chunk_digests u64[q]  XXH64 of each page of the chunks, for whoever reads some rows of a batch alone (trainers/rows/chunk_loader.py)
+    chunk_digests u64[q]  XXH64 of each page of the chunks, for whoever reads some rows of a batch alone (trainers/rows/packed_loader.py)
     caches u8[bytes]      the disk cache of each segment, rows in the plan's order, padded to whole pages
     cache_bounds i64[s+1] byte of the file at which each cache starts, and the end
     cache_digests u64[p]  XXH64 of each page of the caches, since they are read by pages

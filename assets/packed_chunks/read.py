@@ -68,7 +68,7 @@ class ChunkPlace(NamedTuple):
         )
 
 
-class Chunks:
+class PackedChunks:
     """The packed chunks of all batches of K epochs.
 
     Args:

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from assets.sources.spool import EdgeSpool
 
 SOURCES: Mapping[str, str] = {
-    "citation": "assets.sources.generators.citation",
-    "dgl": "assets.sources.dgl.source",
-    "edges": "assets.sources.edges.source",
-    "npz": "assets.sources.npz.source",
-    "ogb": "assets.sources.ogb.source",
-    "python-environment": "assets.sources.python_environment.source",
-    "rmat": "assets.sources.generators.rmat",
-    "sbm": "assets.sources.generators.sbm",
+    "citation": "assets.sources.generators.citation:CitationConfig",
+    "dgl": "assets.sources.dgl.source:DglConfig",
+    "edges": "assets.sources.edges.source:EdgesConfig",
+    "npz": "assets.sources.npz.source:NpzConfig",
+    "ogb": "assets.sources.ogb.source:OgbConfig",
+    "python-environment": "assets.sources.python_environment.source:PythonEnvironmentConfig",
+    "rmat": "assets.sources.generators.rmat:RmatConfig",
+    "sbm": "assets.sources.generators.sbm:SbmConfig",
 }
-"""Source name -> the module that reads it."""
+"""Source name -> the module that reads it, and its class of `[graph]`."""
 
 GENERATORS = ("citation", "rmat", "sbm")
 """Sources that read nothing from outside."""
@@ -279,7 +279,7 @@ def source_module(source: str) -> ModuleType:
         InputError: the source is not known.
     """
     require_choice("source", source, tuple(SOURCES))
-    return importlib.import_module(SOURCES[source])
+    return importlib.import_module(SOURCES[source].partition(":")[0])
 
 
 def config_class(source: str) -> type[GraphConfig]:
@@ -289,4 +289,4 @@ def config_class(source: str) -> type[GraphConfig]:
     Raises:
         InputError: the source is not known.
     """
-    return source_module(source).Config
+    return getattr(source_module(source), SOURCES[source].partition(":")[2])

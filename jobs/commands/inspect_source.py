@@ -54,7 +54,7 @@ def survey_of(source: str) -> Survey:
         InputError: there is no such source, it cannot be read, or it is a table of which no columns are named like the ends of edges.
     """
     from assets.pipeline.file import load_pipeline, pipeline_files
-    from assets.sources.registry import source_module
+    from assets.sources.registry import config_class, source_module
 
     if source in pipeline_files() or source.endswith(".toml"):
         pipeline = load_pipeline(source)
@@ -68,8 +68,7 @@ def survey_of(source: str) -> Survey:
     if kind == "table":
         problem = f"{source} has no columns that are named like the ends of edges"
         raise InputError(problem, "name them in a [graph] table (docs/own-data.md), and inspect that pipeline file")
-    module = source_module(kind)
-    return module.survey(module.Config(**keys))
+    return source_module(kind).survey(config_class(kind)(**keys))
 
 
 def _hotness_lines(pipeline: Pipeline, num_nodes: int) -> list[str]:

@@ -41,7 +41,7 @@ for again."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class WantedStep:
     """A step whose artifacts are not those that are asked for.
 
     Attributes:
@@ -58,7 +58,7 @@ class Wanted:
 
 def find_difference(
     instance: dg.DagsterInstance, store: Store, steps: Sequence[Step], versions: Versions
-) -> list[Wanted]:
+) -> list[WantedStep]:
     """Returns the steps that a run would build or reuse differently from their last materialisation, in their order.
 
     Args:
@@ -82,7 +82,7 @@ def find_difference(
             why = "is not in the store any more"
         else:
             continue
-        found.append(Wanted(step=step, version=version, last=last, why=why))
+        found.append(WantedStep(step=step, version=version, last=last, why=why))
     return found
 
 
@@ -95,7 +95,7 @@ def last_materialized(instance: dg.DagsterInstance, key: dg.AssetKey) -> tuple[i
     return records[0].storage_id, tags.get(DATA_TAG, "")
 
 
-def require_inputs(store: Store, wanted: Sequence[Wanted], versions: Versions) -> None:
+def require_inputs(store: Store, wanted: Sequence[WantedStep], versions: Versions) -> None:
     """Looks whether a run of these steps would find what it does not build itself.
 
     Raises:
@@ -211,13 +211,13 @@ class OneAsker:
             return answer
 
 
-def difference_name(wanted: Sequence[Wanted]) -> str:
+def difference_name(wanted: Sequence[WantedStep]) -> str:
     """Returns 32 hex digits that name a difference: what is asked for, and what was materialised last."""
     listed = [[*each.step.key, each.version, each.last] for each in wanted]
     return hashlib.sha256(canonical_json(listed)).hexdigest()[:32]
 
 
-def _in_words(wanted: Sequence[Wanted]) -> str:
+def _in_words(wanted: Sequence[WantedStep]) -> str:
     whys: dict[str, list[str]] = {}
     for each in wanted:
         whys.setdefault(each.why, []).append(each.step.name)

@@ -28,7 +28,7 @@ STEP_SECONDS, EDGES_PER_SECOND = 0.0005, 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class WorkEstimate:
     """What a pipeline takes at least: bytes that its graph and features take in the store, and seconds of training."""
 
     stored_bytes: int
@@ -72,7 +72,7 @@ def ask_about(pipeline: Pipeline, *, trains: bool, yes: bool) -> None:
     click.confirm(f"{text}. Go on?", abort=True, err=True)
 
 
-def expected_work(pipeline: Pipeline, *, trains: bool) -> Work:
+def expected_work(pipeline: Pipeline, *, trains: bool) -> WorkEstimate:
     """Returns what a pipeline takes at least.
 
     Args:
@@ -81,7 +81,7 @@ def expected_work(pipeline: Pipeline, *, trains: bool) -> Work:
     """
     config = pipeline.graph
     stored = survey_generated(config).stored_bytes if isinstance(config, GeneratedConfig) else raw_bytes(pipeline)
-    return Work(stored_bytes=stored, seconds=_training_seconds(pipeline) if trains else 0.0)
+    return WorkEstimate(stored_bytes=stored, seconds=_training_seconds(pipeline) if trains else 0.0)
 
 
 def _training_seconds(pipeline: Pipeline) -> float:

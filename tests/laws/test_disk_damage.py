@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from assets.features.read import open_features
-from assets.packed_chunks.read import Chunks
+from assets.packed_chunks.read import PackedChunks
 from assets.samples.read import open_samples
 from assets.storage.artifact import Artifact, read_artifact
 from assets.storage.read_verified import read_table
@@ -19,7 +19,7 @@ from kernels.rows.pages import PAGE_BYTES
 from kernels.rows.slots import DEVICE, HOST, STAGED, split_slots
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.storage.damage import flip
-from trainers.rows.chunk_loader import ChunkLoader
+from trainers.rows.packed_loader import PackedLoader
 
 BITS_A_FILE = 4
 
@@ -34,11 +34,11 @@ def wrong_rows(packed: Packed, every: int = 1) -> int:
     Raises:
         InputError: damage was noticed.
     """
-    chunks = Chunks(read_artifact(packed.packed_chunks.path), packed.cache_plan, packed.samples)
+    chunks = PackedChunks(read_artifact(packed.packed_chunks.path), packed.cache_plan, packed.samples)
     table, samples = open_features(packed.features), open_samples(packed.samples)
     features = np.asarray(table.open())
     tiers = {DEVICE: read_table(chunks.device_image), HOST: read_table(chunks.host_image)}
-    loader = ChunkLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(1 << 24), ReadExecution())
+    loader = PackedLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(1 << 24), ReadExecution())
     wrong = 0
     try:
         for number in range(chunks.num_batches):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from assets.features.read import open_features
-from assets.packed_chunks.read import Chunks
+from assets.packed_chunks.read import PackedChunks
 from assets.samples.read import open_samples
 from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
@@ -28,8 +28,8 @@ from tests.trainers.recipe.test_techniques import Stop, Stopping
 from tests.trainers.runs import DRAWN, content, train_fresh, train_packed, train_parts, train_small
 from trainers.devices.logical import LogicalDevice
 from trainers.record.ledger import Ledger
-from trainers.rows.chunk_loader import loader_reading
 from trainers.rows.packed import PackedRows
+from trainers.rows.packed_loader import loader_reading
 from trainers.rows.source import RowIds
 from trainers.techniques.factored.settings import FactoredSettings
 
@@ -93,7 +93,7 @@ def test_rows_of_drawn_batches_come_once(tmp_path: Path, drawn: tuple[SamplingCo
     """Law 3: every needed row once, from one of four levels, byte-equal to the features."""
     packed = build_packed(tmp_path, epochs=2, sampling=drawn[0], featureless=3)
     table, samples = open_features(packed.features), open_samples(packed.samples)
-    chunks = Chunks(packed.packed_chunks, packed.cache_plan, packed.samples)
+    chunks = PackedChunks(packed.packed_chunks, packed.cache_plan, packed.samples)
     reading = loader_reading(method="buffered")
     rows = PackedRows(
         chunks, table, num_batches=samples.num_batches, device=LogicalDevice(), pool_bytes=1 << 20, reading=reading

@@ -2,12 +2,24 @@
 
 import ast
 import textwrap
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 LAYERS = ("kernels", "assets", "trainers", "jobs")
+
+
+def test_no_public_class_name_stands_twice() -> None:
+    """Who reads a name in an annotation knows which class it is."""
+    found = defaultdict(list)
+    for path in (path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(path.relative_to(ROOT))
+    assert len(found) > 100
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
 
 
 def misplaced_comments(text: str) -> list[tuple[str, int]]:

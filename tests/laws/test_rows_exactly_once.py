@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from assets.building.stage import Summary
 from assets.features.read import open_features
-from assets.packed_chunks.read import Chunks
+from assets.packed_chunks.read import PackedChunks
 from assets.samples.read import open_samples
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
@@ -28,8 +28,8 @@ from trainers.inference.windows import MappedRows, input_rows
 from trainers.recipe.config import TrainTable
 from trainers.record.ledger import Ledger
 from trainers.rows.cache import CachedSource
-from trainers.rows.chunk_loader import loader_reading
 from trainers.rows.packed import PackedRows
+from trainers.rows.packed_loader import loader_reading
 from trainers.rows.source import MappedSource, RowIds, open_source
 from trainers.training.open_rows import open_rows
 
@@ -132,7 +132,7 @@ def test_exact_inference_reads_the_same_rows_by_windows(
 def test_packed_rows_come_once_from_four_levels(tmp_path: Path, kind: dict, order: str) -> None:
     packed = build_packed(tmp_path, epochs=2, plan={"order": order}, **kind)
     table, samples = open_features(packed.features), open_samples(packed.samples)
-    chunks = Chunks(packed.packed_chunks, packed.cache_plan, packed.samples)
+    chunks = PackedChunks(packed.packed_chunks, packed.cache_plan, packed.samples)
     rows = PackedRows(
         chunks,
         table,
@@ -168,7 +168,7 @@ def test_packed_rows_come_once_from_four_levels(tmp_path: Path, kind: dict, orde
 def test_rows_of_pruned_batches_come_once_and_whole_pages_are_booked(tmp_path: Path, kind: dict) -> None:
     packed = build_packed(tmp_path, **kind)
     table, samples = open_features(packed.features), open_samples(packed.samples)
-    chunks, rng = Chunks(packed.packed_chunks, packed.cache_plan, packed.samples), np.random.default_rng(0)
+    chunks, rng = PackedChunks(packed.packed_chunks, packed.cache_plan, packed.samples), np.random.default_rng(0)
     rows = PackedRows(
         chunks,
         table,

@@ -34,7 +34,7 @@ CPU_STEP, BYTES_STEP = 0.05, 1 << 16
 """The least work that counts: that of the thread that tells it, and of the store's own, is less."""
 
 
-class Store(Protocol):
+class MeetingStore(Protocol):
     """What is needed of the library's stores; no call of these waits."""
 
     def set(self, key: str, value: str) -> Any:
@@ -65,7 +65,7 @@ class Meeting:
     """
 
     def __init__(
-        self, store: Store, rank: int, world: int, silence: float = SILENCE_SECONDS, beat: float = BEAT_SECONDS
+        self, store: MeetingStore, rank: int, world: int, silence: float = SILENCE_SECONDS, beat: float = BEAT_SECONDS
     ):
         self.store, self.rank, self.world, self.silence, self.beat = store, rank, world, silence, beat
         self._ended = threading.Event()
@@ -115,7 +115,7 @@ class Meeting:
             self._ended.wait(self.beat)
 
 
-def open_store(rank: int, world: int) -> Store:
+def open_store(rank: int, world: int) -> MeetingStore:
     """Returns the store at which the ranks meet, as MASTER_ADDR and MASTER_PORT say: the launcher's socket, or torchrun's.
 
     Raises:
@@ -143,13 +143,13 @@ def open_store(rank: int, world: int) -> Store:
     )
 
 
-def _within(seconds: float, call: Callable[[], Store], problem: str) -> Store:
+def _within(seconds: float, call: Callable[[], MeetingStore], problem: str) -> MeetingStore:
     """Returns what a call returns; a thread that still makes it after so many seconds is left behind.
 
     Raises:
         LateRank: with this problem; the call took longer.
     """
-    found: list[Store] = []
+    found: list[MeetingStore] = []
     errors: list[BaseException] = []
 
     def run() -> None:

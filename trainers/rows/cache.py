@@ -31,7 +31,7 @@ from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, MAX_ROWS, NO_FEATURES, R
 from kernels.types import Array
 from trainers.devices.protocol import CACHE, Device, kernel_array
 from trainers.record.ledger import Ledger
-from trainers.rows.source import D2D, H2D, SLOTS, FeatureSource, TableSource, Wanted, fill_rows, tier_counts
+from trainers.rows.source import D2D, H2D, SLOTS, FeatureSource, RowRequest, TableSource, fill_rows, tier_counts
 
 
 class CachedSource(FeatureSource):
@@ -95,7 +95,7 @@ class CachedSource(FeatureSource):
         """Writes slot i of out: i32[n] for node_ids[i] (global)."""
         np.take(self._slot, node_ids, out=out)
 
-    def gather(self, batch: Wanted, out: torch.Tensor, ledger: Ledger) -> None:
+    def gather(self, batch: RowRequest, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes row i of out: float[n, F] from batch.input_ids[i], each from its tier, and books bytes and hits by tier."""
         node_ids, slots = batch.input_ids, batch.slots
         if slots is None:

@@ -6,7 +6,7 @@ import torch
 
 from trainers.devices.link import Link
 from trainers.record.ledger import Ledger
-from trainers.rows.source import FeatureSource, Wanted
+from trainers.rows.source import FeatureSource, RowRequest
 
 
 class LinkedSource(FeatureSource):
@@ -23,7 +23,7 @@ class LinkedSource(FeatureSource):
         self.collective, self.slotted, self.mark = source.collective, source.slotted, source.mark
         self.stage, self.tiered = source.stage, source.tiered
 
-    def gather(self, batch: Wanted, out: torch.Tensor, ledger: Ledger) -> None:
+    def gather(self, batch: RowRequest, out: torch.Tensor, ledger: Ledger) -> None:
         """Gathers as the source does, and returns when the link has carried the bytes."""
         since, moved = self.link.now(), Ledger()
         self.source.gather(batch, out, moved)

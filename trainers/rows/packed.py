@@ -1,6 +1,6 @@
 """Rows of stored batches from packed chunks, and from the static tiers of their cache plan (DiskGNN, 5.3).
 
-`PackedRows` is the feature source: `stage` loads the rows of a batch that lie on disk (trainers/rows/chunk_loader.py), `gather` puts them
+`PackedRows` is the feature source: `stage` loads the rows of a batch that lie on disk (trainers/rows/packed_loader.py), `gather` puts them
 together with those of the static tiers on the device and the host.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from assets.packed_chunks.read import Chunks, staging_capacity
+from assets.packed_chunks.read import PackedChunks, staging_capacity
 from assets.storage.read_verified import read_rows, read_table
 from assets.storage.table import FeatureTable
 from kernels.cuda.device import device_of
@@ -20,8 +20,8 @@ from kernels.rows.slots import DEVICE, HOST, NO_FEATURES, ROW_BITS, Tiers
 from kernels.types import Array, BatchKey
 from trainers.devices.protocol import CACHE, Device, kernel_array
 from trainers.record.ledger import Ledger
-from trainers.rows.chunk_loader import ChunkLoader, Staged, some_capacity
-from trainers.rows.source import D2D, H2D, SLOTS, FeatureSource, Wanted, fill_rows
+from trainers.rows.packed_loader import PackedLoader, Staged, some_capacity
+from trainers.rows.source import D2D, H2D, SLOTS, FeatureSource, RowRequest, fill_rows
 
 
 class PackedRows(FeatureSource):
@@ -41,7 +41,7 @@ class PackedRows(FeatureSource):
 
     def __init__(
         self,
-        chunks: Chunks,
+        chunks: PackedChunks,
         table: FeatureTable,
         *,
         num_batches: int,
@@ -53,7 +53,7 @@ class PackedRows(FeatureSource):
         self.chunks, self.device, self.num_batches, self.threads = chunks, device, num_batches, threads
         self.width, self.dtype, self.row_bytes = table.width, table.dtype, table.row_bytes
         self._pool, self._reading = BufferPool(pool_bytes, device.pin if device.remote else None), reading
-        self._free: list[ChunkLoader] = []
+        self._free: list[PackedLoader] = []
         image = chunks.device_image
         self._device_rows = device.alloc((image.num_rows, self.width), np.dtype(image.dtype), CACHE)
         if device.remote:
@@ -84,14 +84,14 @@ class PackedRows(FeatureSource):
         try:
             loader = self._free.pop()
         except IndexError:  # all are in use
-            loader = ChunkLoader(self.chunks, self.width, self.dtype, self.row_bytes, self._pool, self._reading)
+            loader = PackedLoader(self.chunks, self.width, self.dtype, self.row_bytes, self._pool, self._reading)
         try:
             number = self._number(key)
             return loader.load(number) if origin is None else loader.load_some(number, origin)
         finally:
             self._free.append(loader)
 
-    def gather(self, batch: Wanted, out: torch.Tensor, ledger: Ledger) -> None:
+    def gather(self, batch: RowRequest, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes row i of out: float[n, F] from the batch's staged rows and the static tiers, and books what staging and this moved."""
         staged: Staged = batch.staged
         tiers = Tiers(device=kernel_array(self._device_rows), host=self._host_rows, staged=staged.rows)

@@ -28,7 +28,7 @@ H2D, D2D, MAPPED = Line("h2d", "feature"), Line("d2d", "feature"), Line("mapped"
 SLOTS, COUNTS = Line("h2d", "ids"), Line("d2h", "ids")
 
 
-class Wanted(Protocol):
+class RowRequest(Protocol):
     """The rows that are asked for; a `MiniBatch` is one.
 
     Attributes:
@@ -87,7 +87,7 @@ class FeatureSource(Protocol):
         """
         return None
 
-    def gather(self, batch: Wanted, out: torch.Tensor, ledger: Ledger) -> None:
+    def gather(self, batch: RowRequest, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes row i of out: float[n, F] from batch.input_ids[i], converted to out's dtype, and books the bytes.
 
         Args:
@@ -158,7 +158,7 @@ class TableSource(FeatureSource):
         if self.verified is not None:
             self.verified.require(node_ids if self.row_of is None else self.row_of[node_ids])
 
-    def gather(self, batch: Wanted, out: torch.Tensor, ledger: Ledger) -> None:
+    def gather(self, batch: RowRequest, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes row i of out: float[n, F] from batch.input_ids[i], converted to out's dtype, and books the bytes.
 
         Raises:

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from assets.packed_chunks.read import Chunks
+from assets.packed_chunks.read import PackedChunks
 from assets.sizes import parse_size
 from assets.storage.require import require
 from kernels.errors import InputError
@@ -43,9 +43,9 @@ from trainers.devices.malloc import input_space
 from trainers.loop.executor import BatchExecutor, Run
 from trainers.record.checks import INPUTS, TO_DEVICE, count_name, move_name
 from trainers.record.ledger import Ledger, Line
-from trainers.rows.chunk_loader import Staged, loader_reading
 from trainers.rows.linked import LinkedSource
 from trainers.rows.packed import PackedRows
+from trainers.rows.packed_loader import Staged, loader_reading
 from trainers.rows.source import RowIds
 from trainers.techniques.minibatch import open_stored
 
@@ -93,7 +93,7 @@ def open_packed(run: Run, pool_bytes: int) -> PackedRows:
     # Nothing else tells rows of other features from those of this run: both name the same nodes.
     require(run.reads["packed_chunks"], {"inputs": {"features": run.inputs["features"]}})
     return PackedRows(
-        Chunks(run.reads["packed_chunks"], run.reads["cache_plan"], run.reads["samples"]),
+        PackedChunks(run.reads["packed_chunks"], run.reads["cache_plan"], run.reads["samples"]),
         run.features.stored,
         num_batches=run.plan.num_batches,
         device=run.features.device,

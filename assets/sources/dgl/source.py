@@ -44,7 +44,7 @@ SAVE_AGAIN = "save the graph again with dgl.save_graphs"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(SpooledConfig):
+class DglConfig(SpooledConfig):
     """`[graph]` with `source = "dgl"`.
 
     Raises:
@@ -77,7 +77,7 @@ class Config(SpooledConfig):
         if self.index < 0:
             raise InputError(f"index = {self.index} is negative", "count from 0")
 
-    def for_table(self, table: TableConfig) -> Config:
+    def for_table(self, table: TableConfig) -> DglConfig:
         """Returns the configuration that reads a feature table: `columns` is its name in ndata."""
         if table.columns is None:
             return self
@@ -86,7 +86,7 @@ class Config(SpooledConfig):
         return replace(self, feature=table.columns)
 
 
-def raw(config: Config) -> dict[str, str]:
+def raw(config: DglConfig) -> dict[str, str]:
     """Returns the content digest of the file.
 
     Raises:
@@ -97,14 +97,14 @@ def raw(config: Config) -> dict[str, str]:
     return {"dgl": sha256_file(config.path)}
 
 
-def raw_features(config: Config, table: TableConfig) -> dict[str, str]:
+def raw_features(config: DglConfig, table: TableConfig) -> dict[str, str]:
     """Returns the same: the file is digested as a whole."""
     return raw(config)
 
 
 @contextmanager
 def opened(
-    config: Config, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+    config: DglConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
 ) -> Iterator[TypedSource]:
     """Has the file read, once for the graph and all feature tables.
 
@@ -117,7 +117,7 @@ def opened(
 
 
 def read(
-    config: Config, folder: Path, features: Sequence[str | None]
+    config: DglConfig, folder: Path, features: Sequence[str | None]
 ) -> tuple[TypedGraph, dict[str | None, list[FeatureBlock]]]:
     """Reads the file in a child process.
 
@@ -197,7 +197,7 @@ def _one_column(values: Array, count: int, where: str) -> Array:
 
 
 def _splits(
-    config: Config, folder: Path, masks: dict[str, tuple[int, list[str], str]], node_types: dict[str, int]
+    config: DglConfig, folder: Path, masks: dict[str, tuple[int, list[str], str]], node_types: dict[str, int]
 ) -> tuple[Array, Array, Array] | None:
     if not masks:
         if config.split is not None:
@@ -214,7 +214,7 @@ def _splits(
     return np.concatenate(parts[0]), np.concatenate(parts[1]), np.concatenate(parts[2])
 
 
-def _chosen(config: Config, mask: Array, where: str) -> Array:
+def _chosen(config: DglConfig, mask: Array, where: str) -> Array:
     """Returns bool[N]: a mask, or the column `split` of several."""
     mask = mask[:, None] if mask.ndim == 1 else mask
     if mask.ndim == 2:
@@ -229,7 +229,7 @@ def _chosen(config: Config, mask: Array, where: str) -> Array:
     return mask != 0
 
 
-def survey(config: Config) -> Survey:
+def survey(config: DglConfig) -> Survey:
     """Describes the graph; DGL reads the whole file for that, in a child process."""
     import tempfile
 

@@ -19,7 +19,7 @@ UNSAMPLED = ("/label_column", "/name_column")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(SpooledConfig):
+class EdgesConfig(SpooledConfig):
     """`[graph]` with `source = "edges"`.
 
     Raises:
@@ -123,14 +123,14 @@ class Config(SpooledConfig):
             found |= {key: getattr(self, key) for key in ("source_column", "target_column", "num_nodes")}
         return found
 
-    def sampled(self, raw: Mapping[str, str]) -> tuple[Config, Mapping[str, str]]:
+    def sampled(self, raw: Mapping[str, str]) -> tuple[EdgesConfig, Mapping[str, str]]:
         """Without labels and names where a column has the splits: otherwise splits are drawn from the labels."""
         if self.split_column is None:
             return self, raw
         config = replace(self, label_column=None, labels="numbers", name_column=None)
         return config, {name: digest for name, digest in raw.items() if not name.endswith(UNSAMPLED)}
 
-    def for_table(self, table: TableConfig) -> Config:
+    def for_table(self, table: TableConfig) -> EdgesConfig:
         """Returns the configuration that reads a feature table from its columns."""
         if table.columns is None:
             return self

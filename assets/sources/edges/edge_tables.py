@@ -17,7 +17,7 @@ from kernels.types import Array
 
 if TYPE_CHECKING:
     from assets.building.stage import Progress
-    from assets.sources.edges.config import Config
+    from assets.sources.edges.config import EdgesConfig
 
 EXAMPLES = 3
 
@@ -50,7 +50,7 @@ def type_names(edges: TableFiles, column: str) -> list[str]:
     return sorted(found, key=int) if all(WHOLE_NUMBER.fullmatch(name) for name in found) else found
 
 
-def attribute_expressions(edges: TableFiles, config: Config, relations: list[str]) -> dict[str, tuple[str, str]]:
+def attribute_expressions(edges: TableFiles, config: EdgesConfig, relations: list[str]) -> dict[str, tuple[str, str]]:
     """Returns name -> (SQL expression, SQL type) of the attributes that edges carry."""
     found = {}
     if config.weight_column is not None:
@@ -65,7 +65,7 @@ def attribute_expressions(edges: TableFiles, config: Config, relations: list[str
 def spool_edges(
     duck: Duck,
     edges: TableFiles,
-    config: Config,
+    config: EdgesConfig,
     relations: list[str],
     numbering: Numbering,
     staged: list[int] | None,
@@ -98,7 +98,7 @@ def spool_edges(
     sink.refuse_dangling()
 
 
-def _from_files(edges: TableFiles, config: Config, relations: list[str]) -> Batches:
+def _from_files(edges: TableFiles, config: EdgesConfig, relations: list[str]) -> Batches:
     ends = [
         edges.integer("source_column", config.source_column),
         edges.integer("target_column", config.target_column),
@@ -114,7 +114,7 @@ def _from_files(edges: TableFiles, config: Config, relations: list[str]) -> Batc
         yield dict(zip(("src", "dst", *extra), rows.columns, strict=True)) | {"_place": (rows.file, rows.first)}, tie
 
 
-def _joined(duck: Duck, config: Config) -> Batches:
+def _joined(duck: Duck, config: EdgesConfig) -> Batches:
     extra = [name for name, key in (("weight", config.weight_column), ("type", config.type_column)) if key is not None]
     chosen = ", ".join(f"e.{name}" for name in extra)
     sql = (
@@ -130,7 +130,7 @@ class _Sink:
     """Checks batches and appends them; remembers edges whose ends are no nodes."""
 
     def __init__(
-        self, edges: TableFiles, config: Config, numbering: Numbering, staged: list[int] | None, spool: EdgeSpool
+        self, edges: TableFiles, config: EdgesConfig, numbering: Numbering, staged: list[int] | None, spool: EdgeSpool
     ):
         self.edges, self.config, self.numbering, self.staged, self.spool = edges, config, numbering, staged, spool
         self.num_rows, self.num_dangling = 0, 0

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from assets.sources.edges.config import MOST_FEATURES, Config
+from assets.sources.edges.config import MOST_FEATURES, EdgesConfig
 from assets.sources.edges.numbering import Numbering, id_kind, locate, no_id, require_one_sort, stage
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.archive import SLICE_BYTES
@@ -33,7 +33,7 @@ NODE, FEATURE, VALUE = COLUMNS = ("node", "feature", "value")
 """Names of the columns where the configuration names none; `value` is read where the table has it."""
 
 
-def entry_columns(table: TableFiles, config: Config) -> list[str]:
+def entry_columns(table: TableFiles, config: EdgesConfig) -> list[str]:
     """Returns the names of the columns of node, feature and, where there are values, value.
 
     Raises:
@@ -50,7 +50,7 @@ def entry_type(names: Sequence[str]) -> str:
     return "float32" if len(names) == 3 else "uint8"
 
 
-def has_names(table: TableFiles, config: Config) -> bool:
+def has_names(table: TableFiles, config: EdgesConfig) -> bool:
     """Tells whether features are names, which are no numbers of columns.
 
     Raises:
@@ -66,7 +66,7 @@ def has_names(table: TableFiles, config: Config) -> bool:
     return kind != "integer"
 
 
-def entries_block(duck: Duck, table: TableFiles, config: Config, numbering: Numbering, kind: str) -> FeatureBlock:
+def entries_block(duck: Duck, table: TableFiles, config: EdgesConfig, numbering: Numbering, kind: str) -> FeatureBlock:
     """Returns the rows that the entries make, in the order of the node ids; see `FeatureBlock`.
 
     Args:
@@ -94,7 +94,7 @@ def entries_block(duck: Duck, table: TableFiles, config: Config, numbering: Numb
 class _Entries:
     """The staged entries: checked once, and then read in the order of the nodes."""
 
-    def __init__(self, duck: Duck, table: TableFiles, config: Config, numbering: Numbering, kind: str):
+    def __init__(self, duck: Duck, table: TableFiles, config: EdgesConfig, numbering: Numbering, kind: str):
         self.duck, self.table, self.numbering = duck, table, numbering
         self.names = entry_columns(table, config)
         if not any(duck.rows(f"SELECT 1 FROM {table.source(n)} LIMIT 1") for n in range(len(table.paths))):
@@ -150,7 +150,7 @@ class _Entries:
         what = "is empty" if held is None else f"holds '{held}', not {wanted}"
         raise InputError(f"{self.table.place(file, place)}: column '{name}' {what}", remedy)
 
-    def _named_width(self, config: Config) -> int:
+    def _named_width(self, config: EdgesConfig) -> int:
         """Numbers the names of the features in ascending order; returns how many there are."""
         if config.num_features is not None:
             problem = f"num_features = {config.num_features}, but column '{self.names[1]}' holds names"
@@ -165,7 +165,7 @@ class _Entries:
             self._too_many(f"{width:,} different names")
         return width
 
-    def _width(self, config: Config) -> int:
+    def _width(self, config: EdgesConfig) -> int:
         """Returns the number of features: that of the configuration, or one more than the largest."""
         most = config.num_features or MOST_FEATURES
         row = self._first(f"feature < 0 OR feature >= {most}")
@@ -275,7 +275,7 @@ def _clipped(number: str) -> str:
     return f"CAST(CASE WHEN {number} < 0 THEN -1 WHEN {number} > {MOST_FEATURES} THEN {MOST_FEATURES} ELSE {number} END AS INTEGER)"
 
 
-def survey_entries(duck: Duck, table: TableFiles, config: Config) -> tuple[int, str]:
+def survey_entries(duck: Duck, table: TableFiles, config: EdgesConfig) -> tuple[int, str]:
     """Returns (number of features, type of their values); counts them where nobody says it."""
     names = entry_columns(table, config)
     if config.num_features is not None:

@@ -10,12 +10,12 @@ import numpy as np
 
 from assets.sources.edges.numbering import Numbering
 from assets.sources.readers.duck import quoted
-from assets.sources.readers.table_files import NUMBERS, Rows, TableFiles
+from assets.sources.readers.table_files import NUMBERS, TableFiles, TableRows
 from kernels.errors import InputError
 from kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.sources.edges.config import Config
+    from assets.sources.edges.config import EdgesConfig
 
 SPLITS = {"train": 0, "valid": 1, "val": 1, "validation": 1, "test": 2}
 NO_SPLIT, UNKNOWN_SPLIT = -1, 99
@@ -37,7 +37,7 @@ class NodeTable:
     names: Any
 
 
-def read_nodes(nodes: TableFiles | None, config: Config, numbering: Numbering) -> NodeTable:
+def read_nodes(nodes: TableFiles | None, config: EdgesConfig, numbering: Numbering) -> NodeTable:
     """Reads labels, splits and names.
 
     Raises:
@@ -103,7 +103,7 @@ def _texts(names: Sequence[str]) -> str:
     return ", ".join("'" + name.replace("'", "''") + "'" for name in names) or "''"
 
 
-def _bad_label(nodes: TableFiles, rows: Rows, index: int, column: str, count: int) -> InputError:
+def _bad_label(nodes: TableFiles, rows: TableRows, index: int, column: str, count: int) -> InputError:
     row = rows.first + index
     value = nodes.value(rows.file, row, column)
     return InputError(

@@ -28,7 +28,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.sources.edges.config import Config
+from assets.sources.edges.config import EdgesConfig
 from assets.sources.edges.edge_tables import attribute_expressions, spool_edges, type_names
 from assets.sources.edges.entries import KEY, entries_block, entry_columns
 from assets.sources.edges.node_tables import read_nodes
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from assets.sources.survey import Survey
 
 
-def raw(config: Config) -> dict[str, str]:
+def raw(config: EdgesConfig) -> dict[str, str]:
     """Returns a digest of what each table file says about the graph: of its columns where it is Parquet, else of the whole file.
 
     Raises:
@@ -68,7 +68,7 @@ def raw(config: Config) -> dict[str, str]:
         )
 
 
-def raw_features(config: Config, table: TableConfig) -> dict[str, str]:
+def raw_features(config: EdgesConfig, table: TableConfig) -> dict[str, str]:
     """Returns a digest of what each table file says about a feature table: its columns and the ids of the nodes.
 
     Raises:
@@ -90,7 +90,7 @@ def raw_features(config: Config, table: TableConfig) -> dict[str, str]:
         return found | _digests(config, duck, "nodes", ("id_column",), names)
 
 
-def _tables(config: Config, duck: Duck) -> tuple[TableFiles, TableFiles | None]:
+def _tables(config: EdgesConfig, duck: Duck) -> tuple[TableFiles, TableFiles | None]:
     """Opens edge tables, and node tables where there are some."""
     edges = TableFiles(duck, config.files("edges"), "edges", config.delimiter)
     has_nodes = config.nodes is not None
@@ -98,7 +98,7 @@ def _tables(config: Config, duck: Duck) -> tuple[TableFiles, TableFiles | None]:
 
 
 def _digests(
-    config: Config, duck: Duck, key: str, roles: Sequence[str], names: Sequence[str] = (), *, apart: bool = False
+    config: EdgesConfig, duck: Duck, key: str, roles: Sequence[str], names: Sequence[str] = (), *, apart: bool = False
 ) -> dict[str, str]:
     """Returns KEY/NUMBER -> digest of each file of the edge or node tables, or KEY/NUMBER/ROLE -> digest of each column.
 
@@ -131,14 +131,14 @@ def _digests(
     return found
 
 
-def small_duck(config: Config) -> Duck:
+def small_duck(config: EdgesConfig) -> Duck:
     """Returns a connection for headers and footers, that spills nothing."""
     return Duck(None, config.memory_bytes * 6 // 10, 1)
 
 
 @contextmanager
 def opened(
-    config: Config, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+    config: EdgesConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
 ) -> Iterator[TablesSource]:
     """Opens the tables; what is in them is read when it is first needed.
 
@@ -158,7 +158,7 @@ class TablesSource:
         folder: scratch folder for the edges.
     """
 
-    def __init__(self, config: Config, duck: Duck, folder: Path):
+    def __init__(self, config: EdgesConfig, duck: Duck, folder: Path):
         self.config, self.duck, self.folder = config, duck, folder
         self.node_types: Mapping[str, int] = {}
         self.edges, self.nodes = _tables(config, duck)
@@ -253,7 +253,7 @@ class TablesSource:
         return stage_edges(self.duck, self.edges, self.config, self._relations, self._kind)
 
 
-def agree_on_ids(config: Config, edges: TableFiles, nodes: TableFiles | None) -> str:
+def agree_on_ids(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | None) -> str:
     """Returns "integer" or the SQL type of all three id columns.
 
     Raises:
@@ -274,7 +274,7 @@ def agree_on_ids(config: Config, edges: TableFiles, nodes: TableFiles | None) ->
     return "integer" if set(found.values()) == {"integer"} else "VARCHAR"
 
 
-def stage_edges(duck: Duck, edges: TableFiles, config: Config, relations: list[str], kind: str) -> list[int]:
+def stage_edges(duck: Duck, edges: TableFiles, config: EdgesConfig, relations: list[str], kind: str) -> list[int]:
     """Copies the edges into DuckDB's table `staged`, to be joined with the ids; returns the rows of each file.
 
     Raises:
@@ -290,7 +290,7 @@ def stage_edges(duck: Duck, edges: TableFiles, config: Config, relations: list[s
     return files
 
 
-def survey(config: Config) -> Survey:
+def survey(config: EdgesConfig) -> Survey:
     """Describes the tables from their headers and counts; without node tables it counts the distinct ids."""
     from assets.sources.edges.survey import survey_tables
 

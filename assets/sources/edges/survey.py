@@ -20,12 +20,12 @@ from assets.sources.spooled import attribute_bytes, peak_bytes
 from assets.sources.survey import Survey
 
 if TYPE_CHECKING:
-    from assets.sources.edges.config import Config
+    from assets.sources.edges.config import EdgesConfig
 
 SHOWN_COLUMNS = 12
 
 
-def survey_tables(config: Config) -> Survey:
+def survey_tables(config: EdgesConfig) -> Survey:
     """Describes the tables of a configuration.
 
     Raises:
@@ -69,7 +69,7 @@ def survey_tables(config: Config) -> Survey:
     )
 
 
-def _count_nodes(config: Config, duck: Duck, edges: TableFiles, nodes: TableFiles | None) -> int:
+def _count_nodes(config: EdgesConfig, duck: Duck, edges: TableFiles, nodes: TableFiles | None) -> int:
     if nodes is not None:
         return nodes.count()
     if config.num_nodes is not None:
@@ -98,7 +98,7 @@ def survey_files(paths: Sequence[Path]) -> list[str]:
         return describe_table("table", TableFiles(duck, paths, "edges"))
 
 
-def _features(config: Config, nodes: TableFiles | None) -> tuple[int, str, list[str]]:
+def _features(config: EdgesConfig, nodes: TableFiles | None) -> tuple[int, str, list[str]]:
     """Returns (columns, type of the stored values, notes)."""
     if nodes is None or config.features is None:
         return 1, "uint8", ["no features are read: `features` in [graph] names their columns"] if nodes else []

@@ -25,7 +25,7 @@ from kernels.types import Array
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(GeneratedConfig):
+class CitationConfig(GeneratedConfig):
     """`[graph]` with `source = "citation"`.
 
     Raises:
@@ -47,11 +47,11 @@ class Config(GeneratedConfig):
                 raise InputError(f"{key} = {getattr(self, key)} is no probability", "give a value from 0 to 1")
 
 
-def _labels(config: Config, threads: int) -> Array:
+def _labels(config: CitationConfig, threads: int) -> Array:
     return citation_labels(config.nodes, config.classes, config.seed, threads=threads)
 
 
-def _edges(config: Config, threads: int) -> tuple[Array, Array]:
+def _edges(config: CitationConfig, threads: int) -> tuple[Array, Array]:
     shares = config.p_in, config.p_copy
     return citation_edges(config.nodes, config.edges, config.classes, *shares, config.seed, threads=threads)
 

@@ -31,7 +31,7 @@ from kernels.types import Array
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(GeneratedConfig):
+class RmatConfig(GeneratedConfig):
     """`[graph]` with `source = "rmat"`.
 
     Raises:
@@ -55,11 +55,11 @@ class Config(GeneratedConfig):
             )
 
 
-def _labels(config: Config, threads: int) -> Array:
+def _labels(config: RmatConfig, threads: int) -> Array:
     return rmat_labels(config.nodes, config.classes, config.seed, threads=threads)
 
 
-def _edges(config: Config, threads: int) -> tuple[Array, Array]:
+def _edges(config: RmatConfig, threads: int) -> tuple[Array, Array]:
     quadrants = (config.a, config.b, config.c, max(0.0, 1 - config.a - config.b - config.c))
     return rmat_edges(config.nodes, config.edges, config.seed, quadrants, threads=threads)
 

@@ -25,7 +25,7 @@ from kernels.types import Array
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(GeneratedConfig):
+class SbmConfig(GeneratedConfig):
     """`[graph]` with `source = "sbm"`.
 
     Raises:
@@ -44,11 +44,11 @@ class Config(GeneratedConfig):
             raise InputError(f"p_in = {self.p_in} is no probability", "give a value from 0 to 1")
 
 
-def _labels(config: Config, threads: int) -> Array:
+def _labels(config: SbmConfig, threads: int) -> Array:
     return sbm_labels(config.nodes, config.classes, config.seed, threads=threads)
 
 
-def _edges(config: Config, threads: int) -> tuple[Array, Array]:
+def _edges(config: SbmConfig, threads: int) -> tuple[Array, Array]:
     return sbm_edges(config.nodes, config.edges, config.classes, config.p_in, config.seed, threads=threads)
 
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(GraphConfig):
+class NpzConfig(GraphConfig):
     """`[graph]` with `source = "npz"`.
 
     Raises:
@@ -84,7 +84,7 @@ class Config(GraphConfig):
             return False
 
 
-def raw(config: Config) -> dict[str, str]:
+def raw(config: NpzConfig) -> dict[str, str]:
     """Returns the content digest of the archive.
 
     Raises:
@@ -96,14 +96,14 @@ def raw(config: Config) -> dict[str, str]:
         return {"npz": sha256_file(config.path)}
 
 
-def raw_features(config: Config, table: TableConfig) -> dict[str, str]:
+def raw_features(config: NpzConfig, table: TableConfig) -> dict[str, str]:
     """Returns the same: the archive is digested as a whole."""
     return raw(config)
 
 
 @contextmanager
 def opened(
-    config: Config, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+    config: NpzConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
 ) -> Iterator[EdgeListSource | AdjacencySource]:
     """Opens the archive; only its headers are read here.
 
@@ -125,7 +125,7 @@ class EdgeListSource:
 
     node_of_row = None
 
-    def __init__(self, config: Config, archive: Archive):
+    def __init__(self, config: NpzConfig, archive: Archive):
         self.config, self.archive = config, archive
         self.node_types: Mapping[str, int] = {}
         refuse_strangers(archive)
@@ -193,7 +193,7 @@ class AdjacencySource:
 
     node_of_row = None
 
-    def __init__(self, config: Config, archive: Archive):
+    def __init__(self, config: NpzConfig, archive: Archive):
         self.config, self.archive = config, archive
         self.node_types: Mapping[str, int] = {}
         self._form = "attr" if "attr_indptr" in archive else "attr_matrix" if "attr_matrix" in archive else None
@@ -237,7 +237,7 @@ class AdjacencySource:
         return RawGraph(num_nodes=num_nodes, src=src, dst=dst, labels=labels, class_names=class_names(archive, labels))
 
 
-def survey(config: Config) -> Survey:
+def survey(config: NpzConfig) -> Survey:
     """Describes the archive from the headers of its arrays.
 
     Raises:
@@ -270,7 +270,7 @@ def survey(config: Config) -> Survey:
     )
 
 
-def _survey_nodes(config: Config, headers: dict[str, Header]) -> tuple[int, int, np.dtype[Any]]:
+def _survey_nodes(config: NpzConfig, headers: dict[str, Header]) -> tuple[int, int, np.dtype[Any]]:
     """Returns (N, F, feature type)."""
     form = next((name for name in ("x", "attr_matrix", "x_data", "attr_data") if name in headers), None)
     value = headers[form].dtype if form else np.dtype(np.uint8)

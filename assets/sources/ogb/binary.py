@@ -27,10 +27,10 @@ from kernels.errors import InputError
 from kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.sources.ogb.config import Config
+    from assets.sources.ogb.config import OgbConfig
 
 
-def read_binary(config: Config, duck: Duck) -> TypedGraph:
+def read_binary(config: OgbConfig, duck: Duck) -> TypedGraph:
     """Reads raw/data.npz and raw/node-label.npz; see `assets.sources.ogb.source.read`."""
     path = config.path / "raw" / "data.npz"
     with Archive(path) as archive:
@@ -113,7 +113,7 @@ def _archive_features(archive: Archive, num_nodes: int) -> FeatureBlock:
     return matrix_block(f"{path}: node_feat", 0, header.shape, header.dtype, slices)
 
 
-def read_arrays(config: Config, duck: Duck) -> TypedGraph:
+def read_arrays(config: OgbConfig, duck: Duck) -> TypedGraph:
     """Reads processed/<type> and processed/<source>___<relation>___<destination> (MAG240M); see `assets.sources.ogb.source.read`."""
     folder = config.path / "processed"
     triplets = sorted(tuple(path.name.split("___")) for path in folder.iterdir() if path.name.count("___") == 2)
@@ -161,7 +161,7 @@ def _count_nodes(folder: Path, relations: list[Relation]) -> dict[str, int]:
 
 
 def _array_split(
-    config: Config, duck: Duck, node_types: dict[str, int], labels: Array
+    config: OgbConfig, duck: Duck, node_types: dict[str, int], labels: Array
 ) -> tuple[tuple[Array, Array, Array] | None, dict[str, int]]:
     """Reads split/ or split_dict.pt. Test nodes whose labels are withheld are left out and counted."""
     path = config.path / "split_dict.pt"

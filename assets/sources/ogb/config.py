@@ -11,7 +11,7 @@ from kernels.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(SpooledConfig):
+class OgbConfig(SpooledConfig):
     """`[graph]` with `source = "ogb"`.
 
     Raises:

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.sources.ogb.config import Config
+from assets.sources.ogb.config import OgbConfig
 from assets.sources.readers.duck import Duck
 from assets.sources.readers.mapped_arrays import open_plain
 from assets.sources.registry import TableConfig
@@ -63,7 +63,7 @@ def form(path: Path) -> str:
     raise InputError(f"{path} holds neither raw/ nor processed/; it holds {inside}", "give an unzipped ogbn-* folder")
 
 
-def files(config: Config) -> dict[str, Path]:
+def files(config: OgbConfig) -> dict[str, Path]:
     """Returns the files that may be read, by their path in the folder."""
     form(config.path)
     tops = [config.path / name for name in ("raw", "processed", "split")]
@@ -72,7 +72,7 @@ def files(config: Config) -> dict[str, Path]:
     return {path.relative_to(config.path).as_posix(): path for path in sorted(paths)}
 
 
-def raw(config: Config) -> dict[str, str]:
+def raw(config: OgbConfig) -> dict[str, str]:
     """Returns one digest of the names and contents of all files of the folder that may be read, but for those of features alone.
 
     Of a matrix of features only the number of its rows enters: it may be what says how many nodes a type has.
@@ -86,7 +86,7 @@ def raw(config: Config) -> dict[str, str]:
     return {"ogb": _digest(other, rows)}
 
 
-def raw_features(config: Config, table: TableConfig) -> dict[str, str]:
+def raw_features(config: OgbConfig, table: TableConfig) -> dict[str, str]:
     """Returns one digest of the files with features, and of those that say how many nodes there are.
 
     Where only the edges tell how many nodes a type has, they belong to the latter.
@@ -124,7 +124,7 @@ def _digest(found: Mapping[str, Path], counts: Mapping[str, int] | None = None) 
     return whole.hexdigest()
 
 
-def read(config: Config, duck: Duck) -> TypedGraph:
+def read(config: OgbConfig, duck: Duck) -> TypedGraph:
     """Reads everything but features and edges, which the result hands out in slices.
 
     Raises:
@@ -139,7 +139,7 @@ def read(config: Config, duck: Duck) -> TypedGraph:
 
 @contextmanager
 def opened(
-    config: Config, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+    config: OgbConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
 ) -> Iterator[TypedSource]:
     """Reads the folder but for features and edges.
 
@@ -151,7 +151,7 @@ def opened(
         yield TypedSource(found, config, folder, lambda table: found.blocks)
 
 
-def survey(config: Config) -> Survey:
+def survey(config: OgbConfig) -> Survey:
     """Describes the folder from its counts and headers; features and edges are not read."""
     from assets.sources.typed_survey import survey_typed
 

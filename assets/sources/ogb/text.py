@@ -20,14 +20,14 @@ from kernels.errors import InputError
 from kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.sources.ogb.config import Config
+    from assets.sources.ogb.config import OgbConfig
 
 PARTS = ("train", "valid", "test")
 ONLY = "node"
 """Name of the node type of a graph that has one."""
 
 
-def read_text(config: Config, duck: Duck) -> TypedGraph:
+def read_text(config: OgbConfig, duck: Duck) -> TypedGraph:
     """Reads raw/edge.csv.gz and the files beside it; see `assets.sources.ogb.source.read`."""
     folder = config.path / "raw"
     num_nodes = _one_number(duck, folder / "num-node-list.csv.gz")
@@ -43,7 +43,7 @@ def read_text(config: Config, duck: Duck) -> TypedGraph:
     )
 
 
-def read_typed_text(config: Config, duck: Duck) -> TypedGraph:
+def read_typed_text(config: OgbConfig, duck: Duck) -> TypedGraph:
     """Reads raw/relations and the files beside it (ogbn-mag); see `assets.sources.ogb.source.read`."""
     folder = config.path / "raw"
     counts = TableFiles(duck, [required(folder / "num-node-dict.csv.gz")], "path")
@@ -187,7 +187,7 @@ def text_labels(duck: Duck, path: Path, count: int) -> Array:
 
 
 def read_split(
-    config: Config, duck: Duck, node_types: dict[str, int], *, typed: bool
+    config: OgbConfig, duck: Duck, node_types: dict[str, int], *, typed: bool
 ) -> tuple[Array, Array, Array] | None:
     """Reads split/<scheme>/[<type>/]{train,valid,test}.csv.gz as global ids, or None for `split = "random"`.
 

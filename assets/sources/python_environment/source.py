@@ -44,7 +44,7 @@ def installed_packages() -> Path:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(GraphConfig):
+class PythonEnvironmentConfig(GraphConfig):
     """`[graph]` with `source = "python-environment"`.
 
     Raises:
@@ -85,7 +85,7 @@ class Module(NamedTuple):
     is_package: bool
 
 
-def raw(config: Config) -> dict[str, str]:
+def raw(config: PythonEnvironmentConfig) -> dict[str, str]:
     """Returns one digest over the grammar's version and (distribution, version, relative path, file digest) of every
     module.
 
@@ -104,14 +104,14 @@ def raw(config: Config) -> dict[str, str]:
     return {"modules": digest.hexdigest()}
 
 
-def raw_features(config: Config, table: TableConfig) -> dict[str, str]:
+def raw_features(config: PythonEnvironmentConfig, table: TableConfig) -> dict[str, str]:
     """Returns the same: a module's text decides its imports and its features."""
     return raw(config)
 
 
 @contextmanager
 def opened(
-    config: Config, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+    config: PythonEnvironmentConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
 ) -> Iterator[ModulesSource]:
     """Lists all modules; they are parsed in `execution.threads` processes when they are first needed.
 
@@ -132,7 +132,7 @@ class ModulesSource:
 
     node_of_row = None
 
-    def __init__(self, config: Config, threads: int, progress: Progress):
+    def __init__(self, config: PythonEnvironmentConfig, threads: int, progress: Progress):
         self.config, self.threads, self.progress = config, threads, progress
         self.modules = find_modules(config.path)
         self.num_nodes = len(self.modules)
@@ -253,7 +253,7 @@ def _edges(imports: Sequence[Sequence[str]], ids: Mapping[str, int]) -> tuple[Ar
     return np.array(src, kind), np.array(dst, kind), outside
 
 
-def _labels(modules: Sequence[Module], config: Config) -> tuple[Array, tuple[str, ...]]:
+def _labels(modules: Sequence[Module], config: PythonEnvironmentConfig) -> tuple[Array, tuple[str, ...]]:
     """Returns i32[N] labels, and the class names in order: the distributions of at least `min_class` modules."""
     sizes = Counter(module.distribution for module in modules)
     names = tuple(sorted(name for name, size in sizes.items() if size >= config.min_class))
@@ -278,7 +278,7 @@ def _feature_slices(parsed: Sequence[Mapping[str, Any]], width: int) -> Iterator
         yield low, out
 
 
-def survey(config: Config) -> Survey:
+def survey(config: PythonEnvironmentConfig) -> Survey:
     """Describes the installed modules; they are not parsed, so the edges are an estimate."""
     modules = find_modules(config.path)
     distributions = len({module.distribution for module in modules})

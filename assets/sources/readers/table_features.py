@@ -11,7 +11,7 @@ from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.archive import SLICE_BYTES
 from assets.sources.readers.arrow_stream import Column
 from assets.sources.readers.duck import FIX_FILE, quoted
-from assets.sources.readers.table_files import NUMBERS, Rows, TableFiles
+from assets.sources.readers.table_files import NUMBERS, TableFiles, TableRows
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -131,7 +131,7 @@ def list_width(table: TableFiles, name: str) -> int:
     return 0
 
 
-def _refuse_ragged(table: TableFiles, rows: Rows, number: int, name: str, width: int) -> None:
+def _refuse_ragged(table: TableFiles, rows: TableRows, number: int, name: str, width: int) -> None:
     column = rows.columns[number]
     assert column.lengths is not None, f"column {name} holds no lists"
     wrong = column.lengths != width
@@ -144,7 +144,7 @@ def _refuse_ragged(table: TableFiles, rows: Rows, number: int, name: str, width:
         raise InputError(f"{table.place(rows.file, rows.first + index)}: column '{name}' {what}", FIX_FILE)
 
 
-def _slice(rows: Rows, low: int, high: int, widths: Sequence[int]) -> Array:
+def _slice(rows: TableRows, low: int, high: int, widths: Sequence[int]) -> Array:
     """Returns the rows [high - low, sum of widths] of a batch as a copy, with NaN for what is null."""
     if all(column.lengths is None for column in rows.columns):
         part = np.stack([column.values[low:high] for column in rows.columns], axis=1)
@@ -169,7 +169,7 @@ def _columns(column: Column, count: int, low: int, high: int, width: int) -> Arr
     return np.where(nulls, np.nan, part)
 
 
-def _refuse_empty(table: TableFiles, rows: Rows, low: int, part: Array, names: Sequence[str]) -> None:
+def _refuse_empty(table: TableFiles, rows: TableRows, low: int, part: Array, names: Sequence[str]) -> None:
     """Tells what the file holds where a value is no number; a NaN that stands in the file is found later."""
     if any(column.lengths is not None for column in rows.columns):
         return

@@ -36,7 +36,7 @@ WHOLE_NUMBER = re.compile(r"0|-?[1-9]\d{0,17}")
 
 
 @dataclass(frozen=True)
-class Rows:
+class TableRows:
     """A batch: rows `first` to `first + count - 1` of one file."""
 
     file: int
@@ -130,7 +130,7 @@ class TableFiles:
             raise InputError(f"{self.paths[0]}: column '{name}' is {kind}, not numbers", f"cast it, or set {role}")
         return f"{'TRY_CAST' if self.is_csv else 'CAST'}({quoted(name)} AS {sql_type})"
 
-    def select(self, expressions: Sequence[str]) -> Iterator[Rows]:
+    def select(self, expressions: Sequence[str]) -> Iterator[TableRows]:
         """Yields the batches of all files in order."""
         for number, path in enumerate(self.paths):
             first = 0
@@ -138,7 +138,7 @@ class TableFiles:
             for columns in self.duck.batches(sql, str(path)):
                 column = columns[0]
                 count = len(column.values) if column.lengths is None else len(column.lengths)
-                yield Rows(number, first, count, columns)
+                yield TableRows(number, first, count, columns)
                 first += count
 
     def source(self, number: int) -> str:

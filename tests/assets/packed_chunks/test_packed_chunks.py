@@ -18,7 +18,7 @@ from assets.cache_plan.read import open_segment_plan
 from assets.features.read import open_features
 from assets.packed_chunks.config import PackedConfig, PackedExecution
 from assets.packed_chunks.distribute import BufferSizes, RowDistributor, distribute
-from assets.packed_chunks.read import Chunks
+from assets.packed_chunks.read import PackedChunks
 from assets.packed_chunks.reorder import Reorderer
 from assets.packed_chunks.slots import CachedNodes, input_slots
 from assets.packed_chunks.stage import PACKED_CHUNKS
@@ -53,7 +53,10 @@ CASES: tuple[dict[str, Any], ...] = (
 
 def rows_of(packed: Packed, number: int) -> tuple[np.ndarray, np.ndarray]:
     """The input ids of a batch, and their rows as its slots find them, read without any kernel."""
-    chunks, table = Chunks(packed.packed_chunks, packed.cache_plan, packed.samples), open_features(packed.features)
+    chunks, table = (
+        PackedChunks(packed.packed_chunks, packed.cache_plan, packed.samples),
+        open_features(packed.features),
+    )
     samples, row_bytes = open_samples(packed.samples), table.row_bytes
     node_ids = samples.record(*divmod(number, samples.num_batches)).blocks[0].src_ids
     place = chunks.place(number)
@@ -304,7 +307,7 @@ def test_without_direct_io_the_bytes_are_the_same(tmp_path: Path, monkeypatch: p
 def test_chunks_of_another_plan_are_refused(tmp_path: Path) -> None:
     one, other = (build_packed(tmp_path, memory={"disk": disk}) for disk in ("2x", "100x"))
     with pytest.raises(InputError, match="packed from another cache_plan"):
-        Chunks(one.packed_chunks, other.cache_plan, one.samples)
+        PackedChunks(one.packed_chunks, other.cache_plan, one.samples)
 
 
 def test_values_out_of_range_are_refused(tmp_path: Path) -> None:

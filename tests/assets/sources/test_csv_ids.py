@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from assets.graph.read import open_graph
-from assets.sources.edges.config import Config
+from assets.sources.edges.config import EdgesConfig
 from kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 
@@ -16,7 +16,7 @@ def built(folder: Path, text: str, nodes: str | None = None, **keys: str):
     if nodes is not None:
         (folder / "nodes.csv").write_text(nodes)
         keys["nodes"] = folder / "nodes.csv"  # pyright: ignore[reportArgumentType]
-    return build_config(folder / "home", Config(edges=folder / "edges.csv", undirected=False, **keys), threads=1)  # pyright: ignore[reportArgumentType]
+    return build_config(folder / "home", EdgesConfig(edges=folder / "edges.csv", undirected=False, **keys), threads=1)  # pyright: ignore[reportArgumentType]
 
 
 def edges_of(made) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.sources.edges import edge_tables
-from assets.sources.registry import source_module
+from assets.sources.registry import config_class, source_module
 from kernels.errors import InputError
 from tests.assets.sources import own_data
 from tests.assets.sources.own_data import FORMS, Drawn, build, contents, staging, write_gz
@@ -282,8 +282,8 @@ def test_a_graph_that_is_sampled_carries_its_attributes(tmp_path):
 def test_surveys_say_what_is_built(forms, tmp_path):
     _, written = forms
     for source, keys in written.values():
-        module = source_module(source)
-        survey = module.survey(module.Config(**keys, duplicates="keep", self_loops="keep"))
+        config = config_class(source)(**keys, duplicates="keep", self_loops="keep")
+        survey = source_module(source).survey(config)
         numbers = build(tmp_path, source, **keys, duplicates="keep", self_loops="keep").numbers
         assert survey.num_nodes == numbers["num_nodes"] and survey.num_features == numbers["num_features"]
         assert survey.table_bytes == numbers["feature_bytes"]

@@ -9,7 +9,7 @@ import pytest
 from assets.building.stage import Silent
 from assets.sources.python_environment import parsing, source
 from assets.sources.python_environment.modules import describe
-from assets.sources.python_environment.source import Config, find_modules
+from assets.sources.python_environment.source import PythonEnvironmentConfig, find_modules
 from kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 
@@ -56,7 +56,7 @@ def site(tmp_path):
 
 
 def build(tmp_path, site, threads=1, **keys):
-    config = Config(path=site, **{"min_class": 2, "features": 16} | keys)
+    config = PythonEnvironmentConfig(path=site, **{"min_class": 2, "features": 16} | keys)
     return build_config(tmp_path / "home", config, threads=threads)
 
 
@@ -176,7 +176,9 @@ def test_modules_that_do_not_import_each_other(tmp_path):
 
 
 def test_the_default_is_this_interpreter():
-    assert Config().path == source.installed_packages()
-    names = {module.distribution for module in find_modules(Config().path)}
+    assert PythonEnvironmentConfig().path == source.installed_packages()
+    names = {module.distribution for module in find_modules(PythonEnvironmentConfig().path)}
     assert "numpy" in names
-    assert np.all([not module.name.startswith("__editable__") for module in find_modules(Config().path)])
+    assert np.all(
+        [not module.name.startswith("__editable__") for module in find_modules(PythonEnvironmentConfig().path)]
+    )

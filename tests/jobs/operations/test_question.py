@@ -7,7 +7,7 @@ import pytest
 
 from assets.pipeline.file import load_pipeline, pipeline_files
 from jobs.operations import question
-from jobs.operations.question import Work, ask_about, expected_work
+from jobs.operations.question import WorkEstimate, ask_about, expected_work
 from kernels.errors import InputError
 from tests.e2e.commands import graphmill
 from tests.recipes import recipe, sbm
@@ -31,7 +31,7 @@ def test_a_long_training_and_a_large_graph_are_told(tmp_path: Path) -> None:
     large = load_pipeline(write(tmp_path, nodes=10_000_000, edges=3_000_000_000), TrainTable)
     (said,) = expected_work(large, trains=False).problems(1 << 30)
     assert "graph and features take about" in said and "times the memory" in said
-    assert Work(stored_bytes=16 << 30, seconds=question.MOST_SECONDS).problems(1 << 30) == []
+    assert WorkEstimate(stored_bytes=16 << 30, seconds=question.MOST_SECONDS).problems(1 << 30) == []
 
 
 def test_a_person_is_asked_and_a_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

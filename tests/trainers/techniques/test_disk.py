@@ -23,8 +23,8 @@ from tests.trainers.runs import TABLE, content, stored_rows, train_packed
 from trainers.devices.protocol import OverBudget
 from trainers.recipe.config import TrainTable
 from trainers.record.memory import WATCHER
-from trainers.rows.chunk_loader import ChunkLoader, Staged
 from trainers.rows.packed import PackedRows
+from trainers.rows.packed_loader import PackedLoader, Staged
 from trainers.run import train_table
 from trainers.techniques.disk import NUM_LOADERS, DiskSource
 
@@ -172,9 +172,9 @@ def test_every_graph_is_asked_for_once_ahead_of_its_rows(
     packed: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, loaded, lock = [], [], threading.Lock()
-    load = ChunkLoader.load
+    load = PackedLoader.load
 
-    def noted(loader: ChunkLoader, number: int) -> Staged:
+    def noted(loader: PackedLoader, number: int) -> Staged:
         with lock:
             loaded.append(number)
             assert asked.count(number) == loaded.count(number)  # stored batches come again in later epochs
@@ -184,7 +184,7 @@ def test_every_graph_is_asked_for_once_ahead_of_its_rows(
         asked.append(epoch * samples.num_batches + step)
 
     monkeypatch.setattr(Samples, "will_read", will_read)
-    monkeypatch.setattr(ChunkLoader, "load", noted)
+    monkeypatch.setattr(PackedLoader, "load", noted)
     train(packed, tmp_path)
     assert sorted(asked) == sorted(loaded) and len(asked) > NUM_LOADERS
 

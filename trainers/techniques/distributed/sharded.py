@@ -32,7 +32,7 @@ from kernels.types import Array
 from trainers.devices.protocol import Device, kernel_array
 from trainers.ranks.group import Lane
 from trainers.record.ledger import Ledger
-from trainers.rows.source import H2D, MAPPED, FeatureSource, Wanted
+from trainers.rows.source import H2D, MAPPED, FeatureSource, RowRequest
 from trainers.techniques.distributed.exchange import Exchange, Request, make_request
 
 FILL_ROWS = 1 << 16
@@ -174,7 +174,7 @@ class ShardedSource(FeatureSource):
         slots[request.places] = make_slots(STAGED, places)
         return slots, rows
 
-    def gather(self, batch: Wanted, out: torch.Tensor, ledger: Ledger) -> None:
+    def gather(self, batch: RowRequest, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes row i of out: float[n, F] from batch.input_ids[i]; collective where nothing was staged, with a round of sizes."""
         staged = batch.staged
         if staged is None:

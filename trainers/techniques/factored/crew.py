@@ -9,10 +9,17 @@ from kernels.errors import InputError
 from trainers.loop.executor import Run
 from trainers.record.timeline import TRAIN
 from trainers.rows.source import FeatureSource
-from trainers.techniques.factored.places import Place, num_devices, sampling_place, training_place
+from trainers.techniques.factored.places import DevicePlace, num_devices, sampling_place, training_place
 from trainers.techniques.factored.probe import StageSeconds, measured_stages
 from trainers.techniques.factored.replica import Replica
-from trainers.techniques.factored.roles import EXTRACT, Drawing, Sampler, TimeShared, Trainer, Training
+from trainers.techniques.factored.roles import (
+    EXTRACT,
+    BatchDrawer,
+    ReplicaTraining,
+    SamplerRole,
+    TimeShared,
+    TrainerRole,
+)
 from trainers.techniques.factored.simulator.allocation import search
 from trainers.techniques.factored.simulator.formula import profit
 from trainers.techniques.factored.simulator.workload import Workload
@@ -47,7 +54,7 @@ class Crew:
         self, run: Run, settings: FactoredSettings, new_sampler: Callable[[], AnySampler], features: FeatureSource
     ):
         self.run, self.settings, self._new_sampler = run, settings, new_sampler
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, DevicePlace] = {}
         self.record: dict[str, Any] = {}
         self._own_code = threading.Lock()
         self._measured: StageSeconds | None = None
@@ -78,11 +85,13 @@ class Crew:
             place = self.places[f"sampler {i}"] = sampling_place(self.run, i, self.features)
             switches = self.settings.switching and not remote
             standby = self._training(place) if switches else None
-            found.append(Sampler(Activity(f"sampler {i}", timeline), self._drawing(place), standby, self._worthwhile))
+            found.append(
+                SamplerRole(Activity(f"sampler {i}", timeline), self._drawing(place), standby, self._worthwhile)
+            )
         for i in range(trainers):
             activities = Activity(f"trainer {i}", timeline), Activity(f"trainer {i} extract", timeline)
             place = self.places[f"trainer {i}"] = training_place(self.run, samplers + i, self.features)
-            found.append(Trainer(*activities, self._training(place)))
+            found.append(TrainerRole(*activities, self._training(place)))
         self.record |= {"sharing": "space", "samplers": samplers, "trainers": trainers}
         return found
 
@@ -98,13 +107,13 @@ class Crew:
             for name, place in self.places.items()
         ]
 
-    def _drawing(self, place: Place | None = None) -> Drawing:
+    def _drawing(self, place: DevicePlace | None = None) -> BatchDrawer:
         parts = place.parts if place else None
-        return Drawing(self.run.batching, self._new_sampler(), self.features, parts)
+        return BatchDrawer(self.run.batching, self._new_sampler(), self.features, parts)
 
-    def _training(self, place: Place) -> Training:
+    def _training(self, place: DevicePlace) -> ReplicaTraining:
         replica = Replica(self.run, place.device, self._own_code)
-        return Training(self.run.batching, replica, place.features, remark=place.narrower)
+        return ReplicaTraining(self.run.batching, replica, place.features, remark=place.narrower)
 
     def _counts(self) -> tuple[int, int]:
         """Returns the numbers of samplers and trainers."""
@@ -147,10 +156,10 @@ class Crew:
         """Says whether a standby trainer finishes a batch before the trainers finish all (FGNN, 5.3)."""
         if not trainers:
             return True
-        extract, train = self._mean(Trainer, EXTRACT), self._mean(Trainer, TRAIN)
+        extract, train = self._mean(TrainerRole, EXTRACT), self._mean(TrainerRole, TRAIN)
         if not (extract or train):
             return waiting > trainers  # the profit where all take equally long, which is all that is known
-        standby = self._mean(Sampler, EXTRACT, extract) + self._mean(Sampler, TRAIN, train)
+        standby = self._mean(SamplerRole, EXTRACT, extract) + self._mean(SamplerRole, TRAIN, train)
         return profit(waiting, trainers, max(extract, train), standby) > 0
 
     def _mean(self, kind: type, phase: str, unknown: float | None = None) -> float:

@@ -51,7 +51,7 @@ from trainers.techniques.factored.roles import (
     MARK,
     SAMPLE,
     Epoch,
-    Trainer,
+    TrainerRole,
 )
 from trainers.techniques.factored.updates import Updates
 from trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of
@@ -176,7 +176,7 @@ class FactoredExecutor(Executor):
         threads = []
         self.watch.activities = self.crew.activities
         for executor in self.crew.executors:
-            if isinstance(executor, Trainer):
+            if isinstance(executor, TrainerRole):
                 executor.begin(epoch)
             for activity, loop in executor.loops():
                 thread = threading.Thread(

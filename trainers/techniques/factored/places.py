@@ -21,7 +21,7 @@ from trainers.techniques.factored.partitions import TopologyParts, cut
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class DevicePlace:
     """A device and what it reads rows from.
 
     Attributes:
@@ -50,7 +50,7 @@ def unlinked(features: FeatureSource) -> FeatureSource:
     return features.source if isinstance(features, LinkedSource) else features
 
 
-def training_place(run: Run, index: int, features: FeatureSource) -> Place:
+def training_place(run: Run, index: int, features: FeatureSource) -> DevicePlace:
     """Returns the place of a trainer: it holds the whole cache.
 
     Args:
@@ -60,14 +60,14 @@ def training_place(run: Run, index: int, features: FeatureSource) -> Place:
     """
     first = run.features.device
     if first.remote:
-        return Place(device=first, features=features)
+        return DevicePlace(device=first, features=features)
     device = LogicalDevice(index, first.work_bytes, first.cache_bytes, link_gbps=run.execution.link_gbps)
     if isinstance(features, CachedSource):
         device.adopt([features.device_rows], CACHE)
-    return Place(device=device, features=_linked(features, device))
+    return DevicePlace(device=device, features=_linked(features, device))
 
 
-def sampling_place(run: Run, index: int, features: FeatureSource) -> Place:
+def sampling_place(run: Run, index: int, features: FeatureSource) -> DevicePlace:
     """Returns the place of a sampler: beside the topology it holds the hottest rows that there is room for; args as of `training_place`.
 
     Raises:
@@ -91,7 +91,7 @@ def sampling_place(run: Run, index: int, features: FeatureSource) -> Place:
         features = features.prefix(left) if narrower else features
         # The image is shared with the trainers, and its first rows are what this device would hold.
         booked.enter_context(device.holding(len(features.placement.device_ids) * features.row_bytes, CACHE))
-    return Place(device=device, features=_linked(features, device), narrower=narrower, parts=parts, booked=booked)
+    return DevicePlace(device=device, features=_linked(features, device), narrower=narrower, parts=parts, booked=booked)
 
 
 def _ranges(topology: Topology, held: int, cached: int, work: int) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ from kernels.types import Stream
 from trainers.loop.executor import Run
 from trainers.record.timeline import TRAIN, Timeline
 from trainers.techniques.factored.replica import weights_of
-from trainers.techniques.factored.roles import EXTRACT, MARK, SAMPLE, Drawing, Training
+from trainers.techniques.factored.roles import EXTRACT, MARK, SAMPLE, BatchDrawer, ReplicaTraining
 from trainers.techniques.factored.watch import Activity
 
 BATCHES = 4
@@ -30,7 +30,7 @@ class StageSeconds(NamedTuple):
     train: float
 
 
-def measured_stages(run: Run, drawing: Drawing, training: Training) -> StageSeconds:
+def measured_stages(run: Run, drawing: BatchDrawer, training: ReplicaTraining) -> StageSeconds:
     """Returns the median seconds of the stages.
 
     Args:

@@ -1,7 +1,7 @@
 """Samplers and trainers (FGNN, section 5.2, Figures 8 and 9), and devices that are both in turn.
 
-    Sampler      while a batch is left: draw, mark which rows are cached, put into the global queue; then help as a standby trainer
-    Trainer      one thread takes a batch and extracts its rows, another trains on it: extraction is hidden behind training
+    SamplerRole      while a batch is left: draw, mark which rows are cached, put into the global queue; then help as a standby trainer
+    TrainerRole      one thread takes a batch and extracts its rows, another trains on it: extraction is hidden behind training
     TimeShared   draws, marks, extracts and trains, one after the other: the baseline of FGNN, section 3
 
 Each loop is run by a thread and ends when nothing is left, or with `Closed` when the epoch ends before that.
@@ -56,7 +56,7 @@ class Epoch:
     weights: Callable[[], Weights]
 
 
-class Drawing:
+class BatchDrawer:
     """Draws and marks batches.
 
     Args:
@@ -90,7 +90,7 @@ class Ready(NamedTuple):
     input_ids: Array
 
 
-class Training:
+class ReplicaTraining:
     """Extracts the rows of batches and computes their gradients.
 
     Args:
@@ -126,7 +126,7 @@ class Training:
         epoch.updates.report(batch.position, Result(done, gradients, ready.input_ids, ready.moved, norm_inputs, behind))
 
 
-class Sampler:
+class SamplerRole:
     """Draws batches into the queue, and trains when there is nothing left to draw.
 
     Args:
@@ -137,7 +137,11 @@ class Sampler:
     """
 
     def __init__(
-        self, activity: Activity, drawing: Drawing, standby: Training | None, worthwhile: Callable[[int, int], bool]
+        self,
+        activity: Activity,
+        drawing: BatchDrawer,
+        standby: ReplicaTraining | None,
+        worthwhile: Callable[[int, int], bool],
     ):
         self.activity, self.drawing, self.standby, self.worthwhile = activity, drawing, standby, worthwhile
 
@@ -176,7 +180,7 @@ class Sampler:
         epoch.queue.finished(self, num_bytes)
 
 
-class Trainer:
+class TrainerRole:
     """Takes batches from the queue and trains on them, while the rows of the next are extracted.
 
     Args:
@@ -184,7 +188,7 @@ class Trainer:
         training: extracts and trains.
     """
 
-    def __init__(self, activity: Activity, extracting: Activity, training: Training):
+    def __init__(self, activity: Activity, extracting: Activity, training: ReplicaTraining):
         self.activity, self.extracting, self.training = activity, extracting, training
         self._ready: deque[Any] = deque()
 
@@ -238,7 +242,7 @@ class TimeShared:
         training: extracts and trains.
     """
 
-    def __init__(self, activity: Activity, drawing: Drawing, training: Training):
+    def __init__(self, activity: Activity, drawing: BatchDrawer, training: ReplicaTraining):
         self.activity, self.drawing, self.training = activity, drawing, training
 
     def loops(self) -> Iterator[tuple[Activity, Callable[[Epoch], None]]]:

@@ -31,7 +31,7 @@ from trainers.record.checks import INPUTS, count_name
 from trainers.record.ledger import Ledger, Line
 from trainers.rows.source import fill_rows
 from trainers.techniques.fresh.arena_rows import HITS
-from trainers.techniques.fresh.ranking import Counted, Share, Stay, share_arena
+from trainers.techniques.fresh.ranking import BatchVisits, Share, Stay, share_arena
 from trainers.techniques.fresh.settings import FreshSettings
 
 SENT, DONE = Line("h2d", "ids"), Line("d2h", "ids")
@@ -165,7 +165,7 @@ class SteppedHistory:
         itemsize = np.dtype(self.dtype).itemsize
         visits[~self.fill.allowed] = 0
         rounds = run.inputs["hotness"].config["hotness"]["rounds"]
-        counted = Counted(
+        counted = BatchVisits(
             num_batches=rounds * self.counts.presampled,
             visits=visits,
             layer_visits=np.asarray(hotness.layer_visits[:layers]),

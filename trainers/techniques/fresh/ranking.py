@@ -34,7 +34,7 @@ SLACK = 1.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counted:
+class BatchVisits:
     """What batches were counted to ask for.
 
     Attributes:
@@ -77,7 +77,7 @@ class Share:
     max_slots: int
 
 
-def share_arena(counted: Counted, stay: Stay, embedding_bytes: int, row_bytes: int, size: int) -> Share:
+def share_arena(counted: BatchVisits, stay: Stay, embedding_bytes: int, row_bytes: int, size: int) -> Share:
     """Shares the bytes of an arena.
 
     Args:
@@ -120,7 +120,7 @@ def share_of_time(rates: Array, stay: Stay) -> Array:
     return np.where(rates > 0, held, 0.0)
 
 
-def _weights(counted: Counted, found: Array, row_bytes: int, size: int) -> Array:
+def _weights(counted: BatchVisits, found: Array, row_bytes: int, size: int) -> Array:
     """Returns f64[L-1], w of each layer."""
     hottest = np.sort(found)[::-1]
     total = hottest.sum()

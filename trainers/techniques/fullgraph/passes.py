@@ -32,7 +32,7 @@ from trainers.techniques.fullgraph.blocks import ChunkBlocks
 from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
 from trainers.techniques.fullgraph.host_rows import HostRows
 from trainers.techniques.fullgraph.lists import Incoming, StepLists
-from trainers.techniques.fullgraph.supply import Supply, Wanted, supplies
+from trainers.techniques.fullgraph.supply import HostRequest, Supply, supplies
 
 BUFFER, ABOVE, AGGREGATE, OWN = "neighbours", "gradients", "aggregates", "own rows"
 """What a step needs from the host: rows of the buffer; of its own nodes the gradients of outputs, cached aggregates and inputs."""
@@ -125,8 +125,8 @@ class Passes:
                 kept[which] = made = self.host_rows(found.shape[1])
             self.mover.store(found, ids, made, line, part, j)
 
-        def wanted(part: int, j: int) -> dict[str, Wanted]:
-            return {BUFFER: Wanted(rows, self.lists[part][j].up.ids, neighbours)}
+        def wanted(part: int, j: int) -> dict[str, HostRequest]:
+            return {BUFFER: HostRequest(rows, self.lists[part][j].up.ids, neighbours)}
 
         for j, found in self._supplied(range(self.num_steps), wanted):
             self._bring(buffers, found, [each[j].up for each in self.lists], neighbours, j)
@@ -171,14 +171,14 @@ class Passes:
         grads = self._buffers(rows.width) if sums is not None else []
         neighbours, leaving = Line("h2d", "neighbour", "backward", index), Line("d2h", "gradient", "backward", index)
 
-        def wanted(part: int, j: int) -> dict[str, Wanted]:
+        def wanted(part: int, j: int) -> dict[str, HostRequest]:
             ids = self.dst_ids[part][j]
-            found = {ABOVE: Wanted(gradients, ids, Line("h2d", "gradient", "backward", index))}
+            found = {ABOVE: HostRequest(gradients, ids, Line("h2d", "gradient", "backward", index))}
             if aggregates is None:
-                return found | {BUFFER: Wanted(rows, self.lists[part][j].down.ids, neighbours)}
-            found[AGGREGATE] = Wanted(aggregates, ids, Line("h2d", "checkpoint", "backward", index))
+                return found | {BUFFER: HostRequest(rows, self.lists[part][j].down.ids, neighbours)}
+            found[AGGREGATE] = HostRequest(aggregates, ids, Line("h2d", "checkpoint", "backward", index))
             if self.model.layers[index].reads_own:  # pyright: ignore[reportAttributeAccessIssue]
-                found[OWN] = Wanted(rows, ids, Line("h2d", "output", "backward", index))
+                found[OWN] = HostRequest(rows, ids, Line("h2d", "output", "backward", index))
             return found
 
         for j, found in self._supplied(reversed(range(self.num_steps)), wanted):
@@ -243,7 +243,7 @@ class Passes:
                 grads[torch.as_tensor(block.dst_pos, device=grads.device).long()] += own.grad
 
     def _supplied(
-        self, order: Iterable[int], wanted: Callable[[int, int], Mapping[str, Wanted]]
+        self, order: Iterable[int], wanted: Callable[[int, int], Mapping[str, HostRequest]]
     ) -> Iterator[tuple[int, list[Supply]]]:
         """Yields the steps of a pass in an order, with what each part needs in them."""
         has_block = lambda part, j: len(self.dst_ids[part][j]) > 0  # noqa: E731

@@ -27,7 +27,7 @@ from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
 LOADER = "loader"
 
 
-class Wanted(NamedTuple):
+class HostRequest(NamedTuple):
     """Rows of nodes that a step reads from the host.
 
     Attributes:
@@ -62,7 +62,7 @@ class Supply:
     blocks: ChunkBlocks
     place: Place
     step: int
-    wanted: Mapping[str, Wanted]
+    wanted: Mapping[str, HostRequest]
     has_block: bool
     _staged: dict[str, Tensor] = field(default_factory=dict)
     _block: Block | None = None
@@ -125,7 +125,7 @@ def supplies(
     blocks: ChunkBlocks,
     places: Sequence[Place],
     order: Sequence[int],
-    wanted: Callable[[int, int], Mapping[str, Wanted]],
+    wanted: Callable[[int, int], Mapping[str, HostRequest]],
     has_block: Callable[[int, int], bool],
 ) -> Iterator[tuple[int, list[Supply]]]:
     """Yields every step of a pass with what each part needs in it.

@@ -8,7 +8,7 @@ import polars
 import pytest
 
 from assets.graph.read import open_graph
-from assets.sources.edges.config import Config
+from assets.sources.edges.config import EdgesConfig
 from kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 
@@ -25,7 +25,7 @@ def write_edges(path: Path, pairs, names=("src", "dst"), **columns) -> Path:
 
 
 def built(folder: Path, **keys):
-    made = build_config(folder / "home", Config(undirected=False, **keys), threads=1)
+    made = build_config(folder / "home", EdgesConfig(undirected=False, **keys), threads=1)
     return open_graph(made.inputs["graph"])
 
 
@@ -67,7 +67,7 @@ def test_lists_of_features_may_begin_in_the_second_file(tmp_path):
         frame = polars.DataFrame({"id": list(range(len(rows))), "x": rows}, schema={"id": polars.Int64, "x": lists})
         frame.write_parquet(tmp_path / f"nodes-{number}.parquet")
     made = build_config(
-        tmp_path / "home", Config(edges=edges, nodes=tmp_path / "nodes-*.parquet", features=("x",)), threads=1
+        tmp_path / "home", EdgesConfig(edges=edges, nodes=tmp_path / "nodes-*.parquet", features=("x",)), threads=1
     )
     assert made.table.width == 2
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainers.techniques.fresh.ranking import Counted, Stay, share_arena, share_of_time
+from trainers.techniques.fresh.ranking import BatchVisits, Stay, share_arena, share_of_time
 
 
 @pytest.mark.parametrize("rate", [0.003, 0.05, 0.4])
@@ -26,10 +26,10 @@ def test_an_embedding_is_held_for_the_share_that_is_said(rate: float, p_grad: fl
     assert held / steps == pytest.approx(expected, rel=0.15, abs=0.01)
 
 
-def counted(seed: int, nodes: int) -> Counted:
+def counted(seed: int, nodes: int) -> BatchVisits:
     rng = np.random.default_rng(seed)
     visits = rng.integers(0, 30, (2, nodes))
-    return Counted(
+    return BatchVisits(
         num_batches=30,
         visits=rng.integers(0, 31, nodes).astype(np.float64),
         layer_visits=visits,
@@ -68,7 +68,7 @@ def test_what_is_taken_fits_and_saves_at_least_as_much_per_byte_as_what_is_not(s
 
 
 def test_embeddings_that_save_nothing_leave_the_arena_to_features() -> None:
-    nothing = Counted(
+    nothing = BatchVisits(
         num_batches=10, visits=np.full(5, 3.0), layer_visits=np.zeros((1, 5)), layer_inputs=np.zeros((1, 5))
     )
     share = share_arena(nothing, Stay(p_grad=0.9, batches=4), 32, 48, 10_000)

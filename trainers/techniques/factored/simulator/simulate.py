@@ -23,7 +23,7 @@ DEPTH = 2
 
 
 @dataclass
-class Outcome:
+class SimulatedEpoch:
     """What a simulated epoch was like.
 
     Attributes:
@@ -39,7 +39,7 @@ class Outcome:
     spans: list[tuple[str, str, int, float, float]] = field(default_factory=list)
 
 
-def simulate(workload: Workload, samplers: int, trainers: int, *, switching: bool = True) -> Outcome:
+def simulate(workload: Workload, samplers: int, trainers: int, *, switching: bool = True) -> SimulatedEpoch:
     """Returns what an epoch is like.
 
     Args:
@@ -78,7 +78,7 @@ class _Trainer:
 class _Run:
     def __init__(self, workload: Workload, samplers: int, trainers: int, switching: bool):
         self.work, self.switching = workload, switching
-        self.now, self.outcome = 0.0, Outcome()
+        self.now, self.outcome = 0.0, SimulatedEpoch()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self.samplers = [f"sampler {i}" for i in range(samplers)]
@@ -92,7 +92,7 @@ class _Run:
         self.finished: set[int] = set()
         self.taken, self.made, self.updating = 0, 0, False
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulatedEpoch:
         for name in self.samplers:
             self._draw(name)
         while self._events:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from assets.packed_chunks.read import ChunkPlace, Chunks, Extent, damaged, staging_capacity
+from assets.packed_chunks.read import ChunkPlace, Extent, PackedChunks, damaged, staging_capacity
 from kernels.errors import InputError
 from kernels.rows.aligned import AlignedBuffer, BufferPool, space_for
 from kernels.rows.direct_io import DirectFile, Moved, PageReader, ReadExecution
@@ -65,7 +65,7 @@ class Staged:
         self.buffer.release()
 
 
-class ChunkLoader:
+class PackedLoader:
     """Reads the rows of batches; belongs to one thread.
 
     Args:
@@ -76,7 +76,7 @@ class ChunkLoader:
     """
 
     def __init__(
-        self, chunks: Chunks, width: int, dtype: str, row_bytes: int, pool: BufferPool, execution: ReadExecution
+        self, chunks: PackedChunks, width: int, dtype: str, row_bytes: int, pool: BufferPool, execution: ReadExecution
     ):
         self.chunks, self.width, self.dtype, self.row_bytes, self.pool = chunks, width, dtype, row_bytes, pool
         self.reader = PageReader(execution)
