@@ -128,7 +128,8 @@ def check(store: Store, pipeline: object, graph: GraphArtifacts, out: Path) -> f
     from assets.building.materialize import stage_version
     from assets.sampling.config import Neighbours
     from assets.sampling.drawing import Drawing
-    from trainers.inference.exact import Bounds, Inference
+    from trainers.inference.bounds import Bounds
+    from trainers.inference.exact import Inference
     from trainers.inference.predict import load_model
     from trainers.rows.source import MappedSource
     from trainers.run import model_configs

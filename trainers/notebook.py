@@ -24,8 +24,9 @@ from assets.storage.table import FeatureTable
 from kernels.errors import InputError
 from kernels.types import Array
 from trainers.batches.batch import MiniBatch
-from trainers.inference.exact import Bounds, Inference
-from trainers.inference.predict import find_recipe, load_model
+from trainers.inference.bounds import Bounds
+from trainers.inference.exact import Inference
+from trainers.inference.predict import find_model, find_recipe, load_model
 from trainers.loop.executor import BatchExecutor
 from trainers.models.own import Model
 from trainers.recipe.config import ModelConfig, TrainTable
@@ -89,10 +90,7 @@ def open_trained(store: Store, pipeline: Pipeline, name: str, seed: int | None =
     pipeline.require_one_split()
     table, semantic = find_recipe(pipeline, name, seed)
     inputs = find_model_inputs(pipeline, table, store, {})
-    artifact = store.find(ModelRecipe.name, stage_version(ModelRecipe(), semantic, inputs))
-    if artifact is None:
-        problem = f"{name} (seed {semantic.seed}) is not trained in {store.home}"
-        raise InputError(problem, f"train it: graphmill train {pipeline.reference} {name}")
+    artifact = find_model(store, pipeline, name, semantic, inputs)
     graph, features = open_graph(inputs["graph"]), open_features(inputs["features"])
     require_nodes(features, graph.topology.num_nodes, "the graph")
     return Trained(

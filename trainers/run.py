@@ -41,13 +41,10 @@ def train_table(
 
     Args:
         store: where models go; checkpoints are in `checkpoints/` beside it.
-        inputs: stage -> artifact, of those that decide weights; `graph` and `features` are among them.
+        inputs, reads: stage -> artifact: those that decide weights, `graph` and `features` among them, and those that only change how the
+            training runs.
         table, sampling, seed: the recipe.
-        reads: stage -> artifact, of those that only change how the training runs.
-        epoch_lines: which epochs a line is printed about, by a `progress` that tells lines.
-        resume: go on from a checkpoint where there is one; otherwise a checkpoint is replaced.
-        retrain: train models that the store has as well, and put the new ones in their places. Their weights are equal, unless the
-            machine or a library computes otherwise than it did; their times and ledgers are those of the new training.
+        resume, retrain, epoch_lines: as in `Order` (trainers/recipe/order.py).
         asked_by: PIPELINE/TABLE, for the record of the run.
         progress: shows epochs.
         report: gets a line about each model.
@@ -60,19 +57,18 @@ def train_table(
     store.sweep()
     if table.device == "auto":
         report(f'{table.name}: device = "auto" is {table.config.device} on this machine')
-    stage, folder, models = ModelStage(ranks), store.home / "checkpoints", []
+    stage, folder, models, reads = ModelStage(ranks), store.home / "checkpoints", [], reads or {}
     run = {"resume": resume, "checkpoints": folder, "epoch_lines": epoch_lines, "asked_by": asked_by}
-    execution = RunExecution(**asdict(table.execution), **run)
+    execution, configs = RunExecution(**asdict(table.execution), **run), model_configs(table, sampling, seed)
     if not ranks.first:
-        _follow(stage, inputs, reads or {}, model_configs(table, sampling, seed), execution)
+        _follow(stage, inputs, reads, configs, execution)
         return []
-    versions = {stage_version(stage, config, inputs): config for config in model_configs(table, sampling, seed)}
-    read = [*inputs.values(), *(reads or {}).values()]
+    versions = {stage_version(stage, config, inputs): config for config in configs}
+    read = [*inputs.values(), *reads.values()]
     # Held for the whole table: between two seeds nothing else keeps what it reads and the finished models from collection.
     with store.lease(*((each.stage, each.version) for each in read), *((stage.name, version) for version in versions)):
         for version, config in versions.items():
-            path = checkpoint_path(folder, version)
-            before = store.find(stage.name, version)
+            path, before = checkpoint_path(folder, version), store.find(stage.name, version)
             if path.exists() and not resume and (before is None or retrain):
                 report(f"{table.name}: starts over; --resume would go on from {path}")
             # Read before the new model takes its place.

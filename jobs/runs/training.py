@@ -4,7 +4,7 @@ No `from __future__ import annotations` here: Dagster reads the types of a run's
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
@@ -15,6 +15,7 @@ from assets.pipeline.file import Pipeline
 from assets.pipeline.notes import origin_of
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs
 from assets.pipeline.sweep import join_steps, split_steps
+from assets.storage.artifact import Artifact
 from jobs.runs.children import ChildProcesses
 from jobs.runs.slot import POOL, held_slot
 from trainers.recipe.config import model_configs
@@ -95,16 +96,7 @@ def training_asset(
                     for model in ready or ():
                         around.report(f"{step.name}: reused {model.label}{REUSED}")
                     if ready is None:
-                        order = Order(
-                            pipeline=one,
-                            table=step.name,
-                            home=around.store.home,
-                            inputs={role: artifact.version for role, artifact in inputs.items()},
-                            resume=config.resume,
-                            retrain=config.retrain,
-                            epoch_lines=config.epoch_lines.value,
-                            ranks=config.ranks,
-                        )
+                        order = _order(one, step.name, around, inputs, config)
                         command = [sys.executable, "-m", "trainers", pipeline.name, step.name]
                         invocation = children.run(context=context, command=command, extras=order.plain())
                         reported = dict(invocation.get_materialize_result().metadata or {})
@@ -122,6 +114,22 @@ def training_asset(
     # Trainings run in the order of the file, after data that is ready to be built.
     place = [table.name for table in pipeline.train].index(step.name)
     return asset_of([step], body, config=TrainingRun, priority=-1 - place)
+
+
+def _order(
+    pipeline: Pipeline, name: str, around: Surroundings, inputs: Mapping[str, Artifact], config: TrainingRun
+) -> Order:
+    """Returns what a child is asked to train: a table on one split."""
+    return Order(
+        pipeline=pipeline,
+        table=name,
+        home=around.store.home,
+        inputs={role: artifact.version for role, artifact in inputs.items()},
+        resume=config.resume,
+        retrain=config.retrain,
+        epoch_lines=config.epoch_lines.value,
+        ranks=config.ranks,
+    )
 
 
 def _trained(around: Surroundings, step: Step, versions: Versions) -> list:

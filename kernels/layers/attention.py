@@ -205,24 +205,34 @@ def attend_backward(
         attend_backward_cuda(block, z, left, right, alpha, grad_out, **given)
         return out
     z, left, right = _inputs(block, z, left, right)
-    num_edges = block.num_edges
-    if block.t_start is None or block.t_edge is None or block.t_dst is None or len(block.t_dst) != num_edges:
-        raise InputError(
-            "the block has no transpose of its present edges, which the backward pass needs",
-            'sample with transpose="all", or call kernels.sampling.transpose.transpose(block)',
-        )
+    transposed = _transposed(block)
     grad_out = as_out(np.require(grad_out, requirements=["C", "A", "W"]), (block.num_dst, z.shape[1]), z.dtype)
     alpha = as_out(alpha, (len(block.indices) + block.num_dst, left.shape[1]), sum_dtype(z.dtype))
     kept, scale = _mask(mask, alpha.shape)
     threads, grad_score = check_threads(threads), np.empty_like(alpha)
     places, like = out or (None, None, None), (z, left, right)
     grad_z, grad_left, grad_right = (as_out(place, x.shape, x.dtype) for place, x in zip(places, like, strict=True))
-    turned = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", num_edges)
     _native.attend_backward(
-        *_rows(block), *turned, as_int32(block.t_dst, "t_dst", num_edges), z, left, right, slope, kept, scale,
+        *_rows(block), *transposed, z, left, right, slope, kept, scale,
         alpha, grad_out, grad_score, grad_z, grad_left, grad_right, threads,
     )  # fmt: skip
     return grad_z, grad_left, grad_right
+
+
+def _transposed(block: Block) -> tuple[Array, Array, Array]:
+    """Checks and returns t_start, t_edge, t_dst.
+
+    Raises:
+        InputError: the block has no transpose, or one of other edges.
+    """
+    num_edges = block.num_edges
+    if block.t_start is None or block.t_edge is None or block.t_dst is None or len(block.t_dst) != num_edges:
+        raise InputError(
+            "the block has no transpose of its present edges, which the backward pass needs",
+            'sample with transpose="all", or call kernels.sampling.transpose.transpose(block)',
+        )
+    starts, edges = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", num_edges)
+    return starts, edges, as_int32(block.t_dst, "t_dst", num_edges)
 
 
 def _rows(block: Block) -> tuple[Array, Array, Array, Array | None]:

@@ -89,6 +89,18 @@ class _Attention:
             kernel = self.device.kernel("layers/attention", name, {key: str(value) for key, value in given.items()})
             kernel(grid(threads, self.device), (BLOCK,), arguments)
 
+    def masked(self, alpha: Any) -> Any:
+        """Returns [E + num_dst, H], the weights that a mask leaves, scaled; the weights themselves without one."""
+        if self.kept is None:
+            return alpha
+        factors, count = (
+            self.device.empty((self.num_edge_rows, self.heads), self.number),
+            self.num_edge_rows * self.heads,
+        )
+        arguments = self.at(alpha), self.at(self.kept), self.number(self.scale), self.at(factors), np.int64(count)
+        self.launch("masked", count, arguments)
+        return factors
+
     def spread(self, lists: tuple[Any, ...], factors: Any, rows: Any, out: Any, num_rows: int, backward: bool) -> None:
         """out[r] = sum of factor * row over the edges of r."""
         places = [self.at(rows), self.at(out)]
@@ -175,12 +187,7 @@ def attend_backward_cuda(
     matrix(grad_out, "grad_out", device, block.num_dst, given.width)
     of_z, of_left, of_right = out
     shape, heads, depth = (given.num_edge_rows, given.heads), given.heads, given.width // given.heads
-    products = device.empty(shape, given.number)
-    factors = alpha if kept is None else device.empty(shape, given.number)
-    if kept is not None:
-        count = given.num_edge_rows * heads
-        arguments = given.at(alpha), given.at(kept), given.number(scale), given.at(factors), np.int64(count)
-        given.launch("masked", count, arguments)
+    products, factors = device.empty(shape, given.number), given.masked(alpha)
     starts = address(block.t_start, "t_start", device, block.num_src + 1)
     edges, dsts = (address(getattr(block, name), name, device) for name in ("t_edge", "t_dst"))
     inverse = own_destinations(block, device)

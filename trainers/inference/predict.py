@@ -37,7 +37,8 @@ from kernels.errors import InputError
 from kernels.types import Array
 from trainers.devices.open import open_device
 from trainers.devices.torch_threads import torch_threads
-from trainers.inference.exact import Bounds, ExactRange, Inference
+from trainers.inference.bounds import Bounds
+from trainers.inference.exact import ExactRange, Inference
 from trainers.models.build import build_model, send_model
 from trainers.models.own import Model
 from trainers.recipe.config import ModelConfig, TrainTable, model_configs
@@ -47,6 +48,9 @@ from trainers.rows.source import MappedSource
 
 if TYPE_CHECKING:
     import polars
+
+ByRanks = Callable[[Store, Pipeline, TrainTable, Mapping[str, Artifact], Mapping[str, Any], Path], int]
+"""Predicts by processes that have the rows of their parts each; trainers/techniques/distributed/predict.py is one."""
 
 ROW_GROUP = 8192
 SPLITS = ("train", "valid", "test")
@@ -126,8 +130,7 @@ def predict_table(
     workspace: str = "1GiB",
     threads: int | None = None,
     probabilities: bool = False,
-    by_ranks: Callable[[Store, Pipeline, TrainTable, Mapping[str, Artifact], Mapping[str, Any], Path], int]
-    | None = None,
+    by_ranks: ByRanks | None = None,
     progress: Progress | None = None,
 ) -> tuple[Artifact, int]:
     """Predicts with the trained model of a `[[train]]` table.
@@ -139,8 +142,7 @@ def predict_table(
         seed: which of the table's models; None for its first.
         workspace: a size; see trainers/inference/exact.py.
         threads: of kernels and matrix products; None for the table's.
-        by_ranks: does it with processes that have the rows of their parts each (trainers/techniques/distributed/predict.py); None reads the
-            table mapped.
+        by_ranks: does it with several processes; None reads the table mapped.
         probabilities: whether those of all classes are written, beside the largest.
         progress: shows the nodes that are done.
 
@@ -152,39 +154,31 @@ def predict_table(
     """
     pipeline.require_one_split()
     table, semantic = find_recipe(pipeline, name, seed)
-    if by_ranks is not None and not table.technique.by_parts:
-        problem = (
-            f"--ranks is for models that ranks have trained, and trainer = {table.trainer!r} trains in one process"
-        )
-        raise InputError(problem, "leave --ranks out")
     _require_place(out)
+    if by_ranks is not None and not table.technique.by_parts:
+        why = f"trainer = {table.trainer!r} trains in one process"
+        raise InputError(f"--ranks is for models that ranks have trained, and {why}", "leave --ranks out")
     threads, workspace_bytes = threads or semantic.train.threads, parse_size(workspace)
-    device = open_device(semantic.train.device)
-    bounds = Bounds(
-        workspace_bytes=workspace_bytes,
-        threads=threads,
-        folder=store.home / "spill",
-        device=device,
-        dtype=semantic.train.dtype,
-    )
     inputs = find_model_inputs(pipeline, table, store, {})
-    version = stage_version(ModelRecipe(), semantic, inputs)
     read = [(each.stage, each.version) for each in inputs.values()]
-    with store.lease(*read, (ModelRecipe.name, version)):
-        model = store.find(ModelRecipe.name, version)
-        if model is None:
-            problem = f"{name} (seed {semantic.seed}) is not trained in {store.home}"
-            raise InputError(problem, f"train it: graphmill train {pipeline.reference} {name}")
+    with store.lease(*read, (ModelRecipe.name, stage_version(ModelRecipe(), semantic, inputs))):
+        model = find_model(store, pipeline, name, semantic, inputs)
         if by_ranks is not None:
             given = {"seed": semantic.seed, "workspace": workspace, "threads": threads, "model": model.version}
             given |= {"probabilities": probabilities}
             return model, by_ranks(store, pipeline, table, inputs, given, out)
         # Looked for again under the lease: a collector may have been faster.
         graph, features = (store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features"))
-        bounds = replace(bounds, drawing=open_drawing(semantic.sampling, inputs))
-        prediction = Prediction(
-            graph=graph, features=features, model=model, semantic=semantic, bounds=bounds, probabilities=probabilities
+        bounds = Bounds(
+            workspace_bytes=workspace_bytes,
+            threads=threads,
+            folder=store.home / "spill",
+            device=open_device(semantic.train.device),
+            dtype=semantic.train.dtype,
+            drawing=open_drawing(semantic.sampling, inputs),
         )
+        shown = {"bounds": bounds, "probabilities": probabilities}
+        prediction = Prediction(graph=graph, features=features, model=model, semantic=semantic, **shown)
         return model, predict(prediction, out, progress)
 
 
@@ -208,6 +202,26 @@ def find_recipe(pipeline: Pipeline, name: str, seed: int | None) -> tuple[TrainT
     if seed is not None and seed not in configs:
         raise InputError(f"{name} has no seed {seed}", f"its seeds are: {', '.join(map(str, configs))}")
     return table, next(iter(configs.values())) if seed is None else configs[seed]
+
+
+def find_model(
+    store: Store, pipeline: Pipeline, name: str, semantic: ModelConfig, inputs: Mapping[str, Artifact]
+) -> Artifact:
+    """Returns the trained model of a recipe.
+
+    Args:
+        store: has it.
+        pipeline, name: the train table, for the message.
+        semantic, inputs: the recipe, and the artifacts that decide its weights.
+
+    Raises:
+        InputError: it is not trained.
+    """
+    model = store.find(ModelRecipe.name, stage_version(ModelRecipe(), semantic, inputs))
+    if model is None:
+        problem = f"{name} (seed {semantic.seed}) is not trained in {store.home}"
+        raise InputError(problem, f"train it: graphmill train {pipeline.reference} {name}")
+    return model
 
 
 def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, width: int) -> Model:

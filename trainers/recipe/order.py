@@ -24,9 +24,10 @@ class Order:
     home: Path | None
     # Role -> version of an artifact, or a prefix of it; what is not named is computed from the recipe and the raw content.
     inputs: Mapping[str, str] = field(default_factory=dict)
-    # Goes on from a checkpoint where there is one.
+    # Goes on from a checkpoint if there is one; otherwise a checkpoint is replaced.
     resume: bool = False
-    # Trains again what is trained already.
+    # Trains models that the store has as well, and puts the new ones in their places. Their weights are equal, unless the machine or a
+    # library computes otherwise than it did; their times and ledgers are those of the new training.
     retrain: bool = False
     # Which epochs a line is printed about.
     epoch_lines: Lines = "some"

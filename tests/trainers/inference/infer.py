@@ -5,7 +5,8 @@ from typing import Any
 from torch import Tensor
 
 from kernels.types import Array, Topology
-from trainers.inference.exact import Bounds, Inference
+from trainers.inference.bounds import Bounds
+from trainers.inference.exact import Inference
 from trainers.models.own import Model
 from trainers.rows.source import FeatureSource
 

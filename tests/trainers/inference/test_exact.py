@@ -20,8 +20,9 @@ from kernels.types import Block, Stream, Topology
 from tests.assets.storage.limits import file_size_limit
 from tests.trainers.graphs import random_graph, random_topology
 from tests.trainers.inference.infer import infer_exact
+from trainers.inference.bounds import Bounds
 from trainers.inference.domain import row_ranges
-from trainers.inference.exact import Bounds, Inference
+from trainers.inference.exact import Inference
 from trainers.inference.windows import MappedRows, SpilledRows
 from trainers.models.build import build_model
 from trainers.models.layer import LayeredModel

@@ -14,7 +14,8 @@ from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.trainers.graphs import random_graph, random_topology
 from tests.trainers.models.test_models import blocks_of, small_model
 from tests.trainers.runs import content, train_packed, train_small
-from trainers.inference.exact import Bounds, Inference
+from trainers.inference.bounds import Bounds
+from trainers.inference.exact import Inference
 from trainers.models.build import build_model
 from trainers.models.ends import LinearHead, Projection
 from trainers.models.layer import LayeredModel

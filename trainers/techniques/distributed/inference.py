@@ -20,8 +20,8 @@ from torch import Tensor
 
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.types import Array, Topology
+from trainers.inference.bounds import Bounds
 from trainers.inference.domain import Piece, row_ranges
-from trainers.inference.exact import Bounds
 from trainers.inference.windows import Rows, numpy_dtype
 from trainers.ranks.group import Lane
 from trainers.record.ledger import Ledger

@@ -31,7 +31,8 @@ from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from kernels.types import Array
 from trainers.devices.torch_threads import torch_threads
-from trainers.inference.exact import Bounds, ExactRange, Inference
+from trainers.inference.bounds import Bounds
+from trainers.inference.exact import ExactRange, Inference
 from trainers.inference.predict import NodeFacts, find_recipe, load_model, predicted_frames, whole_file, write_frames
 from trainers.loop.executor import Opening
 from trainers.models.build import send_model

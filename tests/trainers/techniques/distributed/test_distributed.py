@@ -21,7 +21,8 @@ from tests.assets.storage.damage import flip
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import SAMPLING, TABLE, build_shards, content, parts_inputs, train_parts, train_small
-from trainers.inference.exact import Bounds, Inference
+from trainers.inference.bounds import Bounds
+from trainers.inference.exact import Inference
 from trainers.inference.predict import NodeFacts
 from trainers.loop.executor import Opening
 from trainers.models.build import build_model

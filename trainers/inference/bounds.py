@@ -1,0 +1,68 @@
+"""What inference may use: memory, threads, a device; trainers/inference/exact.py says how much of it goes where."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from assets.building.stage import Progress, Silent
+from assets.sampling.config import Neighbours
+from assets.sampling.drawing import Drawing
+from kernels.sampling.sample import Sampler
+from kernels.types import Array, Topology
+from trainers.devices.logical import LogicalDevice
+from trainers.devices.protocol import Device
+from trainers.models.precision import computing, widened
+from trainers.record.ledger import Line
+
+INPUT_ROWS, OUTPUT_ROWS = Line("h2d", "feature"), Line("d2h", "logit")
+ALL = Drawing(neighbours=Neighbours(fanouts=(-1,)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What inference may use.
+
+    Attributes:
+        workspace_bytes: W of trainers/inference/exact.py.
+        threads: of the kernels.
+        folder: of files for layers that do not fit; None keeps all in memory.
+        progress: gets every range of every layer, or every batch.
+        device: computes; layers between two passes stay on the host.
+        dtype: the key of the train table.
+        drawing: how mini-batches draw neighbours, which decides what all of them are; None = every neighbour, equally.
+    """
+
+    workspace_bytes: int
+    threads: int
+    folder: Path | None = None
+    progress: Progress = field(default_factory=Silent)
+    device: Device = field(default_factory=LogicalDevice)
+    dtype: str = "float32"
+    drawing: Drawing | None = None
+
+    def whole(self, topology: Topology, layers: int = 1) -> Sampler:
+        """Returns the sampler that gives nodes their whole neighbourhoods."""
+        return (self.drawing or ALL).whole(topology, layers, threads=self.threads)
+
+    def ends(self, topology: Topology) -> Array:
+        """Returns i64[N+1], where the edges of each node end at most: as `indptr`, or a fixed number per node if walks choose sources."""
+        most = None if self.drawing is None else self.drawing.most_evaluated
+        return topology.indptr if most is None else np.arange(topology.num_nodes + 1, dtype=np.int64) * most
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """Returns the context of a forward pass."""
+        return computing(self.dtype, self.device.torch_device)
+
+    def sent(self, rows: Tensor) -> Tensor:
+        """Returns rows where the device computes."""
+        return self.device.send_tensor(rows, INPUT_ROWS, self.device.traffic)
+
+    def fetched(self, rows: Tensor) -> Tensor:
+        """Returns rows that the device computed, on the host."""
+        return self.device.fetch(widened(rows), OUTPUT_ROWS, self.device.traffic)
