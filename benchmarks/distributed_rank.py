@@ -27,7 +27,7 @@ from trainers.recipe.config import ModelConfig, TrainTable
 from trainers.record.ledger import Ledger
 from trainers.techniques.distributed.settings import DistributedSettings
 from trainers.techniques.distributed.vanilla import VanillaSampler
-from trainers.training.stage import RunExecution, Training
+from trainers.training.training import RunExecution, Training
 
 EQUAL_BATCHES = 3
 """Batches per rank whose blocks are compared, byte by byte."""

@@ -48,7 +48,7 @@ from trainers.devices.malloc import keep_freed_memory
 from trainers.recipe.config import ModelConfig, TrainTable
 from trainers.techniques.fresh.arena_rows import HITS
 from trainers.techniques.fresh.settings import FreshSettings, Policy
-from trainers.training.stage import RunExecution, Training
+from trainers.training.training import RunExecution, Training
 
 FEATURES, SEED = 24, 0
 ARENA_SHARE = 0.011

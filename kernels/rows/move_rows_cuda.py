@@ -64,5 +64,5 @@ def _move(name: str, source: Any, source_rows: Any, out: Any, out_rows: Any, dev
         np.int64(counts[0]),
         np.int32(width // pack),
     ]
-    device.kernel("chunks/move_rows", name, defines)(grid(counts[0] * team, device), (BLOCK,), tuple(arguments))
+    device.kernel("rows/move_rows", name, defines)(grid(counts[0] * team, device), (BLOCK,), tuple(arguments))
     return out

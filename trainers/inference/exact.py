@@ -349,7 +349,7 @@ def evaluation(
     drawing: Drawing | None,
     domain: Callable[[Bounds], Domain] | None = None,
 ) -> Callable[[Model, Array, Path, Progress], Tensor]:
-    """Returns the function that evaluates a model in the way of its train table (`Infer`, trainers/loop/executor.py).
+    """Returns the function that evaluates a model in the way of its train table (`Data.infer`, trainers/loop/executor.py).
 
     Args:
         semantic: the recipe.

@@ -12,10 +12,10 @@ whoever computed them, by `add_in_order`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -139,21 +139,6 @@ class Opening:
     ranks: Ranks = ALONE
 
 
-class Infer(Protocol):
-    """Computes logits by the train table's way of evaluation."""
-
-    def __call__(self, model: Model, node_ids: Array, folder: Path, progress: Progress) -> Tensor:
-        """Returns float[n, num_classes] on the host; all ranks call it with the same nodes.
-
-        Args:
-            model: the model.
-            node_ids: ids[n], global.
-            folder: of files for layers that do not fit in memory.
-            progress: shows how far it is.
-        """
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Data:
     """What a run trains on and is evaluated on.
@@ -161,12 +146,13 @@ class Data:
     Attributes:
         plan: which batch comes when; one batch of all seeds if nothing is sampled.
         features: where rows come from, and the device.
-        infer: computes logits of any nodes.
+        infer: (model, ids[n], folder for layers that do not fit in memory, progress) -> float[n, num_classes] on the host, by the train
+            table's way of evaluation; all ranks call it with the same nodes.
     """
 
     plan: Plan
     features: Features
-    infer: Infer
+    infer: Callable[[Model, Array, Path, Progress], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -197,7 +197,8 @@ def conserved(
     hits, remote = (counted.get(count_name(name, 0), 0) for name in ("hits_arena", "hits_remote"))
     rows = left.get(INPUTS, counted.get(INPUTS, 0)) - counted.get(count_name("without_features", 0), 0)
     left[TO_DEVICE] = (rows - hits) * row_bytes + hits * arena_row_bytes
-    left[TIER_ROWS] = rows if tiered else hits
+    if tiered or hits:
+        left[TIER_ROWS] = rows if tiered else hits
     return left | ({move_name("rank", "feature"): remote * row_bytes} if remote else {})
 
 

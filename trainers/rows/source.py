@@ -75,8 +75,8 @@ class FeatureSource(Protocol):
     cached_rows: int = 0
 
     def mark(self, node_ids: Array, out: Array) -> None:
-        """Writes slot i of out: i32[n] for node_ids[i] (global). Pure, so any thread may call it."""
-        raise NotImplementedError("rows of this source are not found by slots")
+        """Writes slot i of out: i32[n] for node_ids[i] (global), by default the id. Pure, so any thread may call it."""
+        out[...] = node_ids
 
     def stage(self, key: BatchKey, origin: Array | None = None) -> Any:
         """Loads the rows of a batch from slow storage, on any thread; returns None if there is nothing to load.

@@ -18,7 +18,7 @@ from trainers.devices.protocol import OverBudget
 from trainers.loop.loop import Loop
 from trainers.recipe.config import ModelConfig, TrainConfig, TrainTable
 from trainers.run import train_table
-from trainers.training.stage import Training, class_weights
+from trainers.training.training import Training, class_weights
 
 
 def rows_of(model) -> list[dict]:

@@ -98,7 +98,7 @@ class FactoredExecutor(Executor):
         """Returns the numbers of mini-batches, without tiers where the first epochs have no cache."""
         planned = super().planned(epochs)
         if self.settings.presample:
-            planned.pop(TIER_ROWS)
+            planned.pop(TIER_ROWS, None)
         return planned
 
     def state(self) -> Mapping[str, Tensor]:
