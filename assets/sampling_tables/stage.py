@@ -41,7 +41,7 @@ class SamplingTablesStage(Stage):
         {
             WHOLE_ROWS: "Thresholds and rests of a row make one whole place per neighbour, and every alias is a position of its row.",
             NEVER: "As many places have the threshold 0 as edges have the weight 0, but for rows that draw uniformly since "
-            "all of their weights are 0; such an edge is nobody's alias.",
+            "all of their weights are 0; such an edge is not the alias of another.",
         }
     )
 
