@@ -94,7 +94,7 @@ class ShardedSource(FeatureSource):
         cached_rows: rows of other ranks that are kept here.
     """
 
-    collective = slotted = tiered = True
+    collective = slotted = True
 
     def __init__(self, shards: Shards, owned: Ownership, lane: Lane, device: Device, where: str, threads: int = 1):
         self.shards, self.owned, self.device, self.threads, self.mapped = (
