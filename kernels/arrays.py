@@ -1,4 +1,4 @@
-"""What the kernels accept: the checks that every front door makes before it hands pointers to native code."""
+"""Checks of arguments that every public function makes before it hands pointers to native code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INT32 = np.dtype(np.int32)
 BFLOAT16 = np.dtype(np.uint16)
 """NumPy has no bfloat16: uint16 holds its bits (in torch, `tensor.view(torch.uint16).numpy()`)."""
 STORED_FLOATS = (*FLOATS, np.dtype(np.float16), BFLOAT16)
-"""What rows may be stored as; sums of the last two are kept in float32."""
+"""Dtypes of stored rows; sums of the last two are kept in float32."""
 
 
 def dtype_name(dtype: Any) -> str:
@@ -52,10 +52,9 @@ def as_int32(array: Any, what: str, length: int) -> Array:
 
 
 def _as_native(array: Array) -> Array:
-    """Returns the array, or a copy where native code could not read it in place.
+    """Returns the array, or a copy if native code cannot read it in place.
 
-    `np.require` says the same and takes ten times as long. It is asked six times per call, behind a kernel that has just cleared the
-    caches.
+    `np.require` does the same and takes ten times as long. This runs six times per call, after a kernel that has just cleared the caches.
     """
     flags = array.flags
     return array if flags.c_contiguous and flags.aligned else np.require(array, requirements=["C", "A"])
@@ -80,7 +79,7 @@ def _names(dtypes: tuple[Any, ...]) -> str:
 
 
 def sum_dtype(dtype: Any) -> np.dtype[Any]:
-    """Returns what sums of rows of a dtype are kept in: float64 for float64, else float32."""
+    """Returns the dtype of sums of rows of a dtype: float64 for float64, else float32."""
     return np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
@@ -102,7 +101,7 @@ def narrow(array: Array, dtype: Any) -> Array:
 
 
 def as_out(out: Array | None, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Returns `out` where it can be written in place, or a new uninitialised array when it is None.
+    """Returns `out` if it can be written in place, or a new uninitialised array if it is None.
 
     Reusing one `out` spares the page faults of fresh memory, which cost more than the arithmetic of a small kernel.
 
@@ -126,7 +125,7 @@ def check_threads(threads: int) -> int:
 
 
 def owner_of(array: Array) -> Array:
-    """Returns the array of which a NumPy array is a view, itself where it is of none: it lives as long as any view."""
+    """Returns the array that a NumPy array is a view of, or itself if it is not a view; the result lives as long as any view."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array

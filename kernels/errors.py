@@ -9,17 +9,17 @@ UNPRINTABLE = {
     code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
     for code in (*range(9), *range(11, 32), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 }
-"""Characters that would change how a terminal shows what follows, and how an error spells them."""
+"""Characters that would change how a terminal shows the text behind them, and their spelling in an error."""
 
 
 class InputError(ValueError):
-    """What was given, the rule it breaks, and what to do about it.
+    """A wrong input, the rule that it breaks, and the remedy.
 
     Args:
         problem: the finding, with the value and the place (file, line, array, row).
-        remedy: the next thing to do, a command where there is one.
+        remedy: the next step, a command if there is one.
 
-    Both may quote what was read: control characters are spelled out, so that no file writes to a terminal.
+    Both may quote input: control characters are spelled out, so that no file writes to a terminal.
     """
 
     def __init__(self, problem: str, remedy: str = ""):

@@ -1,9 +1,9 @@
 """Counter-based random numbers: every random decision is a pure function of named words.
 
 A key absorbs words in a fixed order: seed, stream, epoch, step, layer, node or edge. A draw is the key and a counter. So a
-decision does not depend on the thread, rank or device that makes it, nor on what was decided before, and a run that is
-resumed makes the same decisions again. All arithmetic is in unsigned 64-bit integers, which agree everywhere; floats are
-made from integers by exact operations and no mathematical library is asked.
+decision does not depend on the thread, rank or device that makes it, nor on earlier decisions, and a run that is resumed makes the same
+decisions again. All arithmetic is in unsigned 64-bit integers, which agree everywhere; floats are made from integers by exact operations,
+without a mathematical library.
 
     mix(z)        z ^= z >> 30; z *= 0xBF58476D1CE4E5B9; z ^= z >> 27; z *= 0x94D049BB133111EB; z ^= z >> 31
     absorb(h, w)  mix((h ^ w) + GOLDEN), from h = 0

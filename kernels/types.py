@@ -36,7 +36,7 @@ class BatchKey:
 
     Attributes:
         stream: one of `Stream`.
-        epoch: the sampling epoch (the training epoch modulo `reuse` where samples are reused).
+        epoch: the sampling epoch (the training epoch modulo `reuse` if samples are reused).
         step: the batch's number in that sampling epoch, over all ranks.
     """
 
@@ -81,7 +81,7 @@ class Topology:
 
 @dataclass(frozen=True, kw_only=True)
 class Splice:
-    """Which source rows of a block are the block below's output, and which come from the history of embeddings (FreshGNN, section 5).
+    """The source rows of a block that are the block below's output, and those from the history of embeddings (FreshGNN, section 5).
 
     h_src[computed] = output of the block below, in its order; h_src[hist_pos] = history[hist_slot]. Every source is in one of the two.
 
@@ -110,15 +110,15 @@ class Block:
         start, end: i32[num_dst]; destination i's edges are start[i] to end[i]. Removing its in-edges is end[i] = start[i].
         indices: i32[nnz] local source ids.
         src_ids: ids[num_src] global ids of the sources.
-        dst_pos: i32[num_dst] where the destinations are among the sources; None = the first num_dst.
+        dst_pos: i32[num_dst], places of the destinations among the sources; None = the first num_dst.
         weight: f32[nnz] edge weights (GCN coefficients, importance), or None.
-        share: f32[nnz], each edge's share in the mean of its destination's row, where a sampler draws neighbours by weight or by walks;
-            the shares of a row sum to 1. None = equal shares.
+        share: f32[nnz], each edge's share in the mean of its destination's row, if a sampler draws neighbours by weight or by walks; the
+            shares of a row sum to 1. None = equal shares.
         self_weight: f32[num_dst] weight of a destination's own row in a weighted sum, or None.
-        edge_type: u8[nnz]; edge_id: i64[nnz]: where the topology has them and the sampler was asked, else None.
+        edge_type: u8[nnz]; edge_id: i64[nnz]: if the topology has them and the sampler was asked for them, else None.
         t_start, t_edge, t_dst: the transpose: source s is used by the edges t_edge[t_start[s]:t_start[s+1]], whose destinations
-            are t_dst at the same places. i32[num_src+1], i32[nnz], i32[nnz]; None where no gradient will pass.
-        splice: where the source rows come from after pruning; None: they are the output rows of the block below, in order.
+            are t_dst at the same places. i32[num_src+1], i32[nnz], i32[nnz]; None if no gradient will pass.
+        splice: origin of the source rows after pruning; None: they are the output rows of the block below, in order.
     """
 
     num_dst: int
@@ -151,7 +151,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkStep:
-    """What one device does in one step of a full-graph pass (HongTu 4.1, 5.2, 6): the chunk that it computes and the rows that it moves.
+    """The work of one device in one step of a full-graph pass (HongTu 4.1, 5.2, 6): the chunk that it computes and the rows that it moves.
 
     Chunk j of part i is computed by device i in step j; all devices' chunks of a step form a batch. A device keeps rows in one buffer:
     its transition rows, those of the batch's neighbours that belong to its own part, and copies of other parts' rows that its chunk
@@ -162,9 +162,9 @@ class ChunkStep:
     Attributes:
         part, step: i and j.
         dst_ids: ids[v], global ids of the chunk's destinations, ascending.
-        block: the chunk's edges. `indices` and `dst_pos` are rows of the buffer; `src_ids` names the node of each row, -1 for a row that
-            nobody uses in this step; `num_src` is one more than the largest row in use. `dst_pos` is None where destinations are not
-            loaded with the neighbours (`self_term = false`).
+        block: the chunk's edges. `indices` and `dst_pos` are rows of the buffer; `src_ids` names the node of each row, -1 for a row that is
+            not used in this step; `num_src` is one more than the largest row in use. `dst_pos` is None if destinations are not loaded with
+            the neighbours (`self_term = false`).
         load_ids: ids[c], nodes of the own part that come from the host; load_rows: i32[c], their rows.
         fetch: one entry per other device that has rows for this one, in the order i + 1, i + 2, ... (modulo devices):
             (peer, i32[f] rows of the peer's buffer, i32[f] rows of this buffer).

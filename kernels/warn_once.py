@@ -1,4 +1,4 @@
-"""Says what a machine lacks once a process, however many threads find it out."""
+"""Warnings about features that a machine lacks, once per process, however many threads find out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _said: set[str] = set()
 
 
 def warn_once(message: str) -> None:
-    """Warns with a RuntimeWarning, unless this text was said before. It blames the line that made the reader or the array."""
+    """Warns with a RuntimeWarning, unless this text was said before. The warning names the line that made the reader or the array."""
     with _lock:
         if message in _said:
             return
@@ -19,6 +19,6 @@ def warn_once(message: str) -> None:
 
 
 def forget() -> None:
-    """Forgets what was said; for tests."""
+    """Forgets the warnings that were given; for tests."""
     with _lock:
         _said.clear()

@@ -27,7 +27,7 @@ from kernels.types import Array
 
 DATA_OFFSET = 4096
 MAGIC = b"\x93NUMPY\x01\x00"
-KINDS = "biuf"  # bool, int, unsigned, float: what the kernels read; objects would need pickle
+KINDS = "biuf"  # bool, int, unsigned, float: the types that the kernels read; objects would need pickle
 
 
 def create_array(path: Path, shape: int | tuple[int, ...], dtype: DTypeLike) -> np.memmap[Any, Any]:
@@ -115,7 +115,7 @@ class ArrayAppender:
 
 
 def forget_pages(array: Array) -> None:
-    """Takes the pages of a memory-mapped array out of this process; the file keeps what was written.
+    """Takes the pages of a memory-mapped array out of this process; the file keeps the written data.
 
     A pass over a large mapping would otherwise count towards the memory of the process until the system needs it.
     Arrays that are not mapped are left alone.
@@ -128,8 +128,8 @@ def forget_pages(array: Array) -> None:
 BAD_HEADER = (
     ValueError, EOFError, SyntaxError, TypeError, OverflowError, TokenError, RecursionError, MemoryError,
 )  # fmt: skip
-"""What NumPy raises for a header with wrong bytes: it is Python text, parsed by Python's own tokenizer. The last two say that the text is
-nested too deeply."""
+"""The errors that NumPy raises for a header with wrong bytes: it is Python text, parsed by Python's own tokenizer. The last two mean that
+the text is nested too deeply."""
 
 
 READING = threading.Lock()
@@ -141,7 +141,7 @@ def open_array(path: Path) -> Array:
     """Maps a `.npy` file read-only. Random reads through the mapping are not verified against digests.
 
     Raises:
-        InputError: the file is missing, cut short, or no plain `.npy` file.
+        InputError: the file is missing, cut short, or not a plain `.npy` file.
     """
     try:
         with READING:

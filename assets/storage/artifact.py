@@ -1,9 +1,9 @@
-"""A published artifact: a directory that is never changed again, and what its manifest says about it.
+"""A published artifact: a directory that is never changed again, and the manifest that describes it.
 
     <home>/store/<stage>/<version>/
-        manifest.json       what this is, every file's size and digest, summary numbers; carries its own digest
+        manifest.json       configuration and inputs, every file's size and digest, summary numbers; carries its own digest
         block_digests.bin   xxh3-64 of each 1 MiB of every file, little-endian, in the order of the manifest
-        run.json            times, host, Execution config: how it came to be, not what it is
+        run.json            times, host, Execution config: how it was built; not content
         *.npy, ...          the content
 
 The parts of a fan-out artifact (see assets/building/parts.py) are artifacts of their own in `<home>/store/<stage>.parts/`; its
@@ -45,7 +45,7 @@ class Artifact:
         stage, version: the address; the version has 64 hex digits.
         path: directory of the artifact.
         manifest: the manifest as plain JSON values; do not change it.
-        reused: whether it was there already, with all its parts, when `materialize` was asked for it.
+        reused: whether it was already in the store, with all its parts, when `materialize` was called.
     """
 
     stage: str
@@ -61,9 +61,9 @@ class Artifact:
 
     @property
     def inputs(self) -> Mapping[str, Mapping[str, str]]:
-        """Role -> {"stage", "version", "content"} of each input artifact, and {"aspect", "aspect_version"} where only an aspect was read.
+        """Role -> {"stage", "version", "content"} of each input artifact, and {"aspect", "aspect_version"} if only an aspect was read.
 
-        "content" is the digest of what the input's files held; artifacts of older versions of graphmill do not have it.
+        "content" is the digest of the input's files; artifacts of older versions of graphmill do not have it.
         """
         return self.manifest["inputs"]
 
@@ -74,7 +74,7 @@ class Artifact:
 
     @property
     def aspects(self) -> Mapping[str, str]:
-        """Aspect -> version of it: of a part of the content that stages may read apart from the rest; empty for most artifacts."""
+        """Aspect -> its version. An aspect is a part of the content that stages may read without the rest; most artifacts have none."""
         return self.manifest.get("aspects", {})
 
     @property
@@ -89,7 +89,7 @@ class Artifact:
 
     @property
     def content(self) -> str:
-        """Digest of what all files hold but figures, 32 hex digits; those of its parts are apart."""
+        """Digest of the contents of all files except figures, 32 hex digits; each part has a digest of its own."""
         return content_digest(self.manifest)
 
     @property
@@ -99,7 +99,7 @@ class Artifact:
 
     @property
     def part_of(self) -> tuple[str, str] | None:
-        """(stage, version) of the artifact that this is a part of, and None where it is none; the other need not exist."""
+        """(stage, version) of the artifact that this is a part of, None if it is not a part; the other need not exist."""
         part = self.manifest.get("part")
         return (part["stage"], part["of"]) if part else None
 
@@ -117,11 +117,11 @@ class Artifact:
         """Maps the array `name` read-only; its dtype and shape are checked against the manifest.
 
         Args:
-            name: of the array.
-            verified: compares the whole file with its digest first, once per process; False for readers that compare what they read.
+            name: name of the array.
+            verified: whether to compare the whole file with its digest first, once per process; False for readers that compare their reads.
 
         Raises:
-            InputError: there is no such array, or its file is damaged.
+            InputError: the artifact has no array of that name, or its file is damaged.
         """
         entry = self._entry(f"{name}.npy")
         if verified:
@@ -139,7 +139,7 @@ class Artifact:
         """Describes the array `name`, of one or two dimensions, as a table of fixed-size rows with its block digests.
 
         Raises:
-            InputError: there is no such array, or it has another number of dimensions.
+            InputError: the artifact has no array of that name, or it has another number of dimensions.
         """
         entry = self._entry(f"{name}.npy")
         if len(entry["shape"]) not in (1, 2):
@@ -162,7 +162,7 @@ class Artifact:
         """Returns the path of a content file.
 
         Args:
-            name: of the file.
+            name: name of the file.
             verified: as for `array`.
 
         Raises:
@@ -174,10 +174,10 @@ class Artifact:
         return self.path / name
 
     def require_unchanged(self) -> None:
-        """Compares files that this process has read once more where they were changed since.
+        """Compares files that this process has read once more with their digests if they were changed since.
 
         Raises:
-            InputError: one is damaged now.
+            InputError: a file is damaged now.
         """
         words = self._words()
         for name, entry in self.files.items():
@@ -185,9 +185,7 @@ class Artifact:
             verify_again(self.path / name, words[first : first + entry["num_blocks"]], entry["bytes"])
 
     def run_record(self) -> dict[str, Any]:
-        """Returns run.json: times, host, Execution config. Empty where it is damaged or was removed; it is no
-        content.
-        """
+        """Returns run.json: times, host, Execution config. Empty if it is damaged or was removed; it is not content."""
         try:
             return unseal(self.path / RUN)
         except ValueError:
@@ -209,7 +207,7 @@ class Artifact:
             raise InputError(f"part {name} of {self.label} ({path}) {what}", remedy) from error
 
     def part_problems(self) -> list[str]:
-        """Returns which parts cannot be opened, one text per problem."""
+        """Returns the parts that cannot be opened, one text per problem."""
         problems = []
         for name in self.parts:
             try:
@@ -219,11 +217,11 @@ class Artifact:
         return problems
 
     def verify_shallow(self) -> list[str]:
-        """Checks sizes and the digest list, without reading content. Returns what is wrong, one text per problem."""
+        """Checks sizes and the digest list, without reading content. Returns one text per problem."""
         return list(self._shallow_problems())
 
     def verify(self, threads: int = 1) -> list[str]:
-        """Reads every byte and compares it with the digests. Returns what is wrong, one text per problem, [] when sound.
+        """Reads every byte and compares it with the digests. Returns one text per problem, [] if it is sound.
 
         Args:
             threads: number of reading threads.
@@ -242,7 +240,7 @@ class Artifact:
 
     @property
     def remedy(self) -> str:
-        """What to do about a damaged artifact."""
+        """The advice to a user whose artifact is damaged."""
         return repair_remedy(self.path)
 
     def _entry(self, file_name: str) -> Mapping[str, Any]:
@@ -313,7 +311,7 @@ def read_artifact(path: Path) -> Artifact:
     """Opens the artifact in a directory `.../<stage>/<version>` after the shallow checks.
 
     Raises:
-        FileNotFoundError: there is no such directory.
+        FileNotFoundError: the directory does not exist.
         ValueError: it is damaged; the text says how.
     """
     while True:
@@ -321,15 +319,15 @@ def read_artifact(path: Path) -> Artifact:
         try:
             return _read_artifact(path)
         except (FileNotFoundError, ValueError):
-            # Files of two artifacts are seen where one is replaced by another at that moment: then another folder stands there now.
+            # While one artifact is replaced by another, files of both may be seen: then another folder stands there now.
             if folder in (None, identity(path)):
                 raise
 
 
 def identity(path: Path) -> tuple[int, int, int] | None:
-    """Returns what tells a folder from one that takes its place; None for none.
+    """Returns numbers that distinguish a folder from one that takes its place; None if it does not exist.
 
-    The third to stand there may have the inode of the first, which was removed meanwhile; so the time of its last change counts, too.
+    A third folder may get the inode of the first, which was removed meanwhile; so the time of the last change counts, too.
     """
     try:
         found = path.stat()

@@ -1,18 +1,17 @@
 """Bundles: a folder with all artifacts that one training needs, to be carried to another machine.
 
     OUT/store/STAGE/VERSION/...      the artifacts, byte for byte as in a home
-    OUT/bundle.json                  what they are for: recipe, table, versions, and name and size of every file; sealed, and written last
+    OUT/bundle.json                  recipe, table, versions, and name and size of every file; sealed, and written last
 
 Data are prepared where processors and disks are cheap, and models trained where a GPU is (DiskGNN, sections 3 and 4, splits its work
 there: offline sampling and packing on the one side, training on the other). A bundle is a plain folder, so any program copies it, and
-copying again copies only what is missing.
+copying again copies only the missing files.
 
-What is in it is what the garbage collector would keep for the sake of the training: the artifacts that it reads and all that these were
-built from, with their parts, as far as the home still has them. So `verify`, `show` and `gc` work on the other machine as they do here.
+A bundle holds the artifacts that the garbage collector would keep for the training: those that it reads and all that these were built from,
+with their parts, as far as the home still has them. So `verify`, `show` and `gc` work on the other machine as they do here.
 
-A bundle is written whole or not at all: its list comes last. Whoever takes from it compares names and sizes of all files with the list,
-then reads every byte and compares it with the digests, and publishes an artifact only then. A copy that was cut short is refused before
-that.
+A bundle is written whole or not at all: its list comes last. The reader compares names and sizes of all files with the list, then every
+byte with the digests, and only then publishes an artifact. A copy that was cut short fails the first comparison.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ COPIED_AGAIN = "copy the bundle again, or make it again: graphmill bundle PIPELI
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """What a bundle says of itself.
+    """The list of a bundle.
 
     Attributes:
-        folder: of the bundle.
+        folder: folder of the bundle.
         pipeline: name of the pipeline.
         file, text: name and content of the pipeline file.
         table: name of the train table.
@@ -98,11 +97,11 @@ def write_bundle(
     recipe: Mapping[str, str],
     report: Callable[[str], None] = lambda line: None,
 ) -> Bundle:
-    """Copies what a training needs into a folder, compares every byte, and writes the list.
+    """Copies the artifacts that a training needs into a folder, compares every byte, and writes the list.
 
     Args:
-        store: has the artifacts.
-        out: the folder; a bundle that was interrupted is gone on with.
+        store: the store with the artifacts.
+        out: the folder; an interrupted bundle in it is continued.
         inputs: stage -> artifact that the training reads.
         recipe: pipeline, file, text and table, as in `Bundle`.
         report: gets a line about each artifact.
@@ -113,14 +112,14 @@ def write_bundle(
     _require_room_for_bundle(out)
     (out / LIST).unlink(missing_ok=True)
     sizes: dict[str, int] = {}
-    # The lineage is looked up under the lease of what it begins with: a collector spares what that refers to.
+    # The lineage is looked up while its first artifacts are leased: a collector spares everything that these refer to.
     with store.lease(*((each.stage, each.version) for each in inputs.values())):
         for address in needed(store, list(inputs.values())):
             source, target = store.root.joinpath(*address), out / "store" / address[0] / address[1]
             with reporting_full_disk(target):
                 _copy(source, target)
             if problems := _problems(target):
-                # What an interrupted copy left, or what was damaged since: only a copy that is new speaks of the source.
+                # An interrupted copy, or one damaged since: only a new copy shows whether the source is damaged.
                 shutil.rmtree(target)
                 with reporting_full_disk(target):
                     _copy(source, target)
@@ -140,7 +139,7 @@ def open_bundle(folder: Path) -> Bundle:
     """Reads the list of a bundle and compares it with the files that are there.
 
     Raises:
-        InputError: it is no bundle, it lists what is no artifact, or files are missing or have other sizes: its copy was cut short.
+        InputError: it is not a bundle, it lists files outside of artifacts, or files are missing or have other sizes.
     """
     try:
         found = unseal(folder / LIST)
@@ -162,13 +161,13 @@ def open_bundle(folder: Path) -> Bundle:
 
 
 def take_from(bundle: Bundle, store: Store, report: Callable[[str], None] = lambda line: None) -> None:
-    """Puts the artifacts of a bundle into a store, those that it has not got. Every byte is compared before one is published.
+    """Puts those artifacts of a bundle into a store that it lacks. Every byte of one is compared before it is published.
 
     Raises:
         InputError: an artifact is damaged, or the disk is full.
     """
     waiting = [address for address in bundle.addresses() if store.find(*address) is None]
-    # What others are built from comes first: an interrupted run leaves no gap in a lineage.
+    # Inputs come before the artifacts built from them: an interrupted run leaves no gap in a lineage.
     for stage, version in sorted(waiting, key=lambda address: (_depth(bundle.folder, address), address)):
         _publish(bundle.folder / "store" / stage / version, store, (stage, version))
         report(f"{stage}/{short(version)} taken from {bundle.folder}")
@@ -184,7 +183,7 @@ def _publish(source: Path, store: Store, address: Address) -> None:
             problems = _problems(copy)
             if problems:
                 raise InputError(f"{source} is damaged: {problems[0]}", COPIED_AGAIN)
-            publish_folder(copy, target, staging)  # another may have been as quick
+            publish_folder(copy, target, staging)  # another process may have published it first
     finally:
         staging.close()
 
@@ -206,7 +205,7 @@ def _depth(folder: Path, address: Address, seen: dict[Address, int] | None = Non
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copies a folder of an artifact; files that are there in the right size are left, and compared afterwards like all others."""
+    """Copies a folder of an artifact; files that already have the right size are left, and compared afterwards like all others."""
     for path in _files(source):
         copy = target / path.relative_to(source)
         make_folder(copy.parent)
@@ -236,7 +235,7 @@ def _wrong_sizes(bundle: Bundle) -> Iterator[str]:
 
 
 def _require_room_for_bundle(out: Path) -> None:
-    """Refuses to write into a folder with something else than a bundle in it.
+    """Refuses to write into a folder that holds anything but a bundle.
 
     Raises:
         InputError: it holds something else.

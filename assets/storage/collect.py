@@ -1,21 +1,21 @@
 """Garbage collection: removes old artifacts, and nothing that a kept artifact or a running job refers to.
 
-What stays: the newest versions of each train table, seed and split, and of each pipeline's data of a stage and split; what living jobs
-lease (see `assets/storage/leases.py`); and all that these refer to through their manifests. The rest goes, with damaged folders and with
-checkpoints that no run can need: those of models that were published. A checkpoint without a model belongs to an unfinished run, which may
+These stay: the newest versions of each train table, seed and split, and of each pipeline's data of a stage and split; artifacts that living
+jobs lease (see `assets/storage/leases.py`); and all that these refer to through their manifests. The rest goes, with damaged folders and
+with checkpoints of models that were published, which no run can need. A checkpoint without a model belongs to an unfinished run, which may
 go on from it, so it stays. An artifact that several pipelines share counts for the one that it was built for.
 
-The garbage is listed first and shown. Removing it asks again before each removal, because jobs start meanwhile:
+The garbage is listed first and shown. Each removal checks again, because jobs start meanwhile:
 
-- readers go before what they read, so when a job takes a lease on the way, all that its artifact refers to is there;
+- readers go before their inputs, so when a job takes a lease on the way, all that its artifact refers to is there;
 - the lease file of the artifact is locked exclusively while it is renamed away, so no job can begin to read it;
 - under that lock the store is looked at once more. An artifact published since the listing may refer to this one; it
   must have leased it to be built, and was published before the lease ended, so it is visible now.
 
-A part of a fan-out artifact is covered by a lease on the whole, and goes only when nobody holds that either. A whole of
-which only parts were built counts as one more version of its stage, for the next build goes on from them.
+A part of a fan-out artifact is covered by a lease on the whole, and goes only when no process holds that either. A whole of which only
+parts were built counts as one more version of its stage, for the next build goes on from them.
 
-A job that finds an artifact and leases it too late sees that it is gone, whole, and says what to do.
+A job that finds an artifact and leases it too late sees that it is entirely gone, and its error says how to rebuild it.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ CHECKPOINTS, CHECKPOINTED = "checkpoints", "model"
 """Folder of the home with `<version>.safetensors`, and the stage whose versions these are."""
 VERSION_DIGITS = 64
 SPLIT_BY = "graph"
-"""Stage whose configuration says which of several splits is read."""
+"""Stage whose configuration names the split that is read if its source has several."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """Something that lies in the home, and why it goes or stays.
+    """An artifact or a checkpoint in the home, and why it goes or stays.
 
     Attributes:
         address: stage and version that it is or, for a checkpoint, belongs to.
         path: folder or file of the item.
         num_bytes: bytes of all its files.
         why: the reason, for people.
-        about: who asked for it, and its scores; "" where that is not known.
-        written: of a checkpoint, when it was written (nanoseconds since 1970).
+        about: the PIPELINE/STEP that it was built for, and its scores; "" if that is not known.
+        written: time at which a checkpoint was written (nanoseconds since 1970).
     """
 
     address: Address
@@ -65,16 +65,16 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class Garbage:
-    """What a collection would remove, and what stays.
+    """The items that a collection would remove, and those that stay.
 
     Attributes:
         files: checkpoints to remove.
-        folders: artifacts to remove, readers before what they read.
+        folders: artifacts to remove, readers before their inputs.
         kept: artifacts that stay.
         unfinished: checkpoints that stay, since a run could go on from them.
         inputs: address -> addresses that it refers to, of everything that the store had when this was listed.
         damaged: addresses of these that could not be opened.
-        part_of: address of a part -> address of what it belongs to.
+        part_of: address of a part -> address of the artifact that it belongs to.
     """
 
     files: tuple[Item, ...]
@@ -92,7 +92,7 @@ class Garbage:
 
 
 def find_garbage(store: Store, keep: int) -> Garbage:
-    """Returns what `collect` would remove; changes nothing but the files of dead leases.
+    """Returns the items that `collect` would remove; changes nothing but the files of dead leases.
 
     Args:
         store: the store to look through.
@@ -104,7 +104,7 @@ def find_garbage(store: Store, keep: int) -> Garbage:
     """
     if keep < 0:
         raise InputError(f"keep = {keep} is negative", "give the number of versions to keep, 0 or more")
-    # Leases first: whatever a job publishes and lets go of after this line is in the store when it is listed.
+    # Leases first: an artifact that a job publishes and lets go of after this line is in the store when it is listed.
     leased = store.leases.held()
     nodes, damage = [], {}
     for path in store.folders():
@@ -146,7 +146,7 @@ def lineage(store: Store) -> dict[Address, tuple[Address, ...]]:
 
 
 def collect(store: Store, garbage: Garbage, report: Callable[[Item, str], None] = lambda item, word: None) -> int:
-    """Removes garbage, as far as it still is garbage: what came into use since it was listed is spared.
+    """Removes garbage, as far as it still is garbage: items that came into use since they were listed are spared.
 
     Args:
         store: the store that the garbage was found in.
@@ -173,14 +173,14 @@ def collect(store: Store, garbage: Garbage, report: Callable[[Item, str], None] 
 
 
 def _unchanged(item: Item) -> bool:
-    """Whether a file is the one that was listed: a training that began and ended meanwhile may have left another."""
+    """Returns whether a file is the one that was listed: a training that began and ended meanwhile may have left another."""
     with suppress(FileNotFoundError):
         return item.path.stat().st_mtime_ns == item.written
     return False
 
 
 class _Removal:
-    """Removes artifacts one by one and learns on the way what must be spared."""
+    """Removes artifacts one by one and learns on the way which must be spared."""
 
     def __init__(self, store: Store, garbage: Garbage):
         self.store, self.spared = store, set()
@@ -199,7 +199,7 @@ class _Removal:
         return False
 
     def _discard(self, address: Address, may: Callable[[], bool]) -> bool:
-        """Removes an artifact that nobody leases. A lease on what a part belongs to covers the part."""
+        """Removes an artifact that no process leases. A lease on the whole covers its parts."""
         whole = self.part_of.get(address)
         if whole is None:
             return self.store.discard(*address, may=may)
@@ -207,7 +207,7 @@ class _Removal:
             return alone and self.store.discard(*address, may=may)
 
     def _learn(self) -> None:
-        """Spares what was published or repaired since the listing, and what that refers to."""
+        """Spares artifacts that were published or repaired since the listing, and all that they refer to."""
         for path in self.store.folders():
             address = (path.parent.name, path.name)
             if address in self.inputs and address not in self.damaged:
@@ -221,7 +221,7 @@ class _Removal:
 
 
 def _look(path: Path) -> tuple[Node, str]:
-    """Returns a folder's node and what is wrong with it ("" when it is sound).
+    """Returns a folder's node and the problem with it ("" if it is sound).
 
     Raises:
         FileNotFoundError: it vanished.
@@ -232,7 +232,7 @@ def _look(path: Path) -> tuple[Node, str]:
     except ValueError as error:
         problem = f"damaged: {error}"
         with suppress(ValueError):
-            manifest = unseal(path / MANIFEST)  # a lost array does not hide what the artifact was built from
+            manifest = unseal(path / MANIFEST)  # a lost array does not hide the artifact's inputs
     read = [*manifest.get("inputs", {}).values(), *manifest.get("parts", ())]
     part, address, run = manifest.get("part"), (path.parent.name, path.name), _run(path)
     group = _group(run, manifest.get("config", {}))
@@ -250,7 +250,7 @@ def _look(path: Path) -> tuple[Node, str]:
 
 
 def _run(path: Path) -> Mapping[str, Any]:
-    """Returns the record of how an artifact came to be; empty where it is lost."""
+    """Returns the record of how an artifact was built; empty if it is lost."""
     try:
         return unseal(path / RUN)
     except ValueError:
@@ -258,7 +258,7 @@ def _run(path: Path) -> Mapping[str, Any]:
 
 
 def _built(path: Path, run: Mapping[str, Any]) -> str:
-    """Returns when an artifact was built, in UTC: its own record, or the folder's time where that is lost."""
+    """Returns when an artifact was built, in UTC: its own record, or the folder's time if that is lost."""
     try:
         started = datetime.fromisoformat(run["started"])
     except (ValueError, KeyError, TypeError):
@@ -267,14 +267,14 @@ def _built(path: Path, run: Mapping[str, Any]) -> str:
 
 
 def _group(run: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Returns what an artifact is a version of: who asked for it first, with the seed of a training."""
+    """Returns the group that an artifact is a version of: the PIPELINE/STEP that it was first built for, with the seed of a training."""
     asked = run.get("asked_by") or (run.get("execution") or {}).get("asked_by") or ""
     seed = f", seed {config['seed']}" if asked and "train" in config and "seed" in config else ""
     return f"{asked}{seed}"
 
 
 def _split(stage: str, config: Mapping[str, Any]) -> str:
-    """Returns which of the splits of its source a graph has, "" where that is not said or it is no graph."""
+    """Returns the split of its source that a graph has, "" if its configuration names none or the stage is not a graph."""
     split = config.get("split") if stage == SPLIT_BY else None
     return "" if split is None else str(split)
 
@@ -320,7 +320,7 @@ def _judged(store: Store, address: Address, path: Path, leased: set[Address], so
 
 
 def _trains_again(store: Store, address: Address, checkpoint: Path) -> bool:
-    """Whether a checkpoint is younger than the model of its version: that is being replaced (`--retrain`), and was interrupted."""
+    """Returns whether a checkpoint is younger than the model of its version: a `--retrain` was to replace it, and was interrupted."""
     with suppress(FileNotFoundError):
         return checkpoint.stat().st_mtime > (store.root.joinpath(*address) / MANIFEST).stat().st_mtime
     return True
@@ -332,7 +332,7 @@ def _item(store: Store, address: Address, why: str, about: str) -> Item:
 
 
 def _sizes(folder: Path) -> Iterator[int]:
-    if folder.is_symlink():  # the link goes, and what it leads to stays
+    if folder.is_symlink():  # the link goes, and its target stays
         return
     for place, _, names in os.walk(folder):
         for name in names:

@@ -1,4 +1,4 @@
-"""Where two arrays differ: how many elements and rows, the first, and by how much at most.
+"""The differences of two arrays: number of elements and rows, the first place, and the largest difference.
 
 One pass over both mappings in slices of a few MiB: neither is held whole. Complexity O(elements).
 """
@@ -43,7 +43,7 @@ def compare_arrays(one: Array, other: Array) -> ArrayDifference | None:
         one, other: arrays with equal shapes behind the first dimension; the longer one's further rows are ignored.
 
     Returns:
-        What differs; None when their rows have different shapes, so that elements do not correspond.
+        The difference; None if their rows have different shapes, so that elements do not correspond.
     """
     if one.ndim != other.ndim or one.shape[1:] != other.shape[1:]:
         return None
@@ -82,7 +82,7 @@ def _unequal(left: Array, right: Array) -> Array:
 
 
 def _largest(left: Array, right: Array) -> float:
-    """Largest absolute difference in doubles: unsigned and 16-bit types would wrap or overflow."""
+    """Returns the largest absolute difference in doubles: unsigned and 16-bit types would wrap or overflow."""
     with np.errstate(invalid="ignore"):
         size = np.abs(left.astype(np.float64) - right.astype(np.float64))
     size = size[np.isfinite(size)]

@@ -1,10 +1,10 @@
-"""What bytes a file holds, in numbers short enough to compare.
+"""Digests: the bytes of a file as numbers short enough to compare.
 
 Stored files are digested in blocks of 1 MiB by xxh3 (fast, not cryptographic: it finds damage, not malice), so that a
 sequential reader can check each block as it passes. A file's digest is the xxh3-128 of those words. Raw inputs enter
-versions by SHA-256, because they come from outside and a version must name one content only. Hashing a large raw file
-takes longer than everything else a reused build does, so its SHA-256, and those of its columns where a source reads it
-by column, are remembered by path, size, modification time and inode.
+versions by SHA-256, because they come from outside and a version must name one content only. Hashing a large raw file takes longer than
+everything else a reused build does, so its SHA-256, and those of its columns if a source reads it by column, are remembered by path, size,
+modification time and inode.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def words_digest(words: Array) -> str:
 
 
 def sha256_file(path: str | os.PathLike[str], home: Path | None = None) -> str:
-    """Returns the SHA-256 of a raw file, 64 hex digits; from the home's records when the file did not change since.
+    """Returns the SHA-256 of a raw file, 64 hex digits; from the home's records if the file did not change since.
 
     Args:
         path: the raw file.
@@ -94,7 +94,7 @@ def remembered_digests(
     digest: Callable[[BufferedReader, Sequence[str]], Mapping[str, str]],
     home: Path | None = None,
 ) -> dict[str, str]:
-    """Returns name -> digest of some pieces of a raw file; from the home's records when the file did not change since.
+    """Returns name -> digest of some pieces of a raw file; from the home's records if the file did not change since.
 
     Args:
         path: the raw file.

@@ -3,11 +3,11 @@
 A stage that fills gigabytes through a mapping pays for them three times: a page fault every 4 KiB, the kernel's copy of every page until
 it is written back, and a second pass for digests. A `DirectArray` is a padded `.npy` file (assets/storage/arrays.py) whose
 regions are written from front to back by `RegionWriter`s, several at the same time, with O_DIRECT in whole pages. Each computes the
-digests of the blocks of 1 MiB that lie in its region; the few that two regions share are read again at the end. What
-`Writer.publish` then needs to know is known.
+digests of the blocks of 1 MiB that lie in its region; the few that two regions share are read again at the end. `Writer.publish` then needs
+no pass of its own.
 
-Space is reserved first, so a full disk is an error before anything is written. Where the file system has no O_DIRECT, the file is written
-through the page cache, and a warning says so once.
+Space is reserved first, so a full disk is an error before anything is written. If the file system has no O_DIRECT, the file is written
+through the page cache, and one warning says so.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class DirectArray:
                 assert count >= PAGE_BYTES or written == len(data), f"{self.path}: {count} bytes written at {start}"
 
     def read(self, start: int, out: Array) -> None:
-        """Reads what was written: whole pages to out u8[n], which starts on a page; the file's last page may be cut.
+        """Reads whole pages of the file into out u8[n], which starts on a page; the file's last page may be cut.
 
         Raises:
             OSError: the file ends too early, or the disk fails.
@@ -99,14 +99,14 @@ class DirectArray:
             done += count if done + count >= wanted else count // PAGE_BYTES * PAGE_BYTES
 
     def know(self, block: int, word: int) -> None:
-        """Takes the digest of a block from whoever had all of its bytes."""
+        """Takes the digest of a block from a caller that had all of its bytes."""
         self._words[block], self._known[block] = word, True
 
     def finish(self, threads: int = 1) -> Array:
         """Ends the writing: the file gets its true length and is closed. A second call only returns the digests.
 
         Args:
-            threads: number of threads that read the blocks that nobody digested.
+            threads: number of threads that read the blocks that have no digest yet.
 
         Returns:
             u64[blocks], as `block_digests` of the file.
@@ -134,12 +134,12 @@ class RegionWriter:
 
     Args:
         file: the file that the region is part of.
-        start, end: first byte and the byte behind; the first is a multiple of 4,096, and so is the other but at the end of the file.
+        start, end: first byte and the byte behind the last; both are multiples of 4,096, except `end` at the end of the file.
         keep_digest: whether to compute the `chunk_digest` of the region as well.
-        page_words: u64[pages of the region or more], which gets `page_digests` of its pages; None computes none.
+        page_words: u64[pages of the region or more], which receives the `page_digests` of its pages; None computes none.
 
     Attributes:
-        position: byte that is written next.
+        position: the next byte to write.
     """
 
     def __init__(
@@ -152,12 +152,12 @@ class RegionWriter:
 
     @property
     def digest(self) -> int:
-        """`chunk_digest` of what was written, with the zeros up to the end of the last page."""
+        """`chunk_digest` of the bytes written, with the zeros up to the end of the last page."""
         assert self._region is not None, "nobody asked for a digest"
         return self._region.intdigest()
 
     def write(self, data: Array) -> None:
-        """Writes u8[n] behind what was written: whole pages that start on a page of memory.
+        """Writes u8[n] behind the bytes written before: whole pages that start on a page of memory.
 
         Raises:
             InputError: the disk is full.

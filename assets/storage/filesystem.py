@@ -1,4 +1,4 @@
-"""What the store asks of the file system: durable writes, owner locks, and an honest word when the disk is full.
+"""The store's operations on the file system: durable writes, owner locks, and clear errors when the disk is full.
 
 A file is durable when its data and the directory entry that names it were both synced. A lock is a `flock`: the
 kernel drops it when the last process that holds it dies, SIGKILL included, so a lock that can be taken has no living
@@ -33,10 +33,10 @@ FULL = {
 }
 
 READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
-"""What opening for writing says where a folder may be read and not written."""
+"""Error numbers of opening for writing in a folder that may be read but not written."""
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
-"""Of renameat2(2), which Python does not have."""
+"""Constants of renameat2(2), which Python does not have."""
 
 
 def full_errno(error: BaseException | None) -> int | None:
@@ -51,12 +51,12 @@ def full_errno(error: BaseException | None) -> int | None:
 
 
 def full_disk(code: int, path: Path, wanted_bytes: int | None = None) -> InputError:
-    """Returns the report of a full disk: path, bytes wanted, bytes free, what to do.
+    """Returns the report of a full disk: path, bytes wanted, bytes free, remedy.
 
     Args:
         code: errno that `full_errno` found.
-        path: the file that was written; its nearest existing parent tells the free bytes.
-        wanted_bytes: size of that file, None where it is not known.
+        path: the file that was written; the free bytes are those of its nearest existing parent.
+        wanted_bytes: size of that file, None if it is not known.
     """
     reason, remedy = FULL[code]
     folder = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
@@ -115,7 +115,7 @@ def exchange_folders(first: Path, second: Path) -> bool:
     """Exchanges two folders in one step: at no moment is either name without a folder.
 
     Returns:
-        Whether it was done; False where the system or the file system cannot.
+        Whether it was done; False if the system or the file system cannot.
     """
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
@@ -129,7 +129,7 @@ def exchange_folders(first: Path, second: Path) -> bool:
 
 
 def beside(path: Path, ending: str) -> Path:
-    """Returns a new path in the same folder, at every call another one.
+    """Returns a new path in the same folder, a different one at every call.
 
     Process ids would not do: containers that mount one folder have the same ones.
     """
@@ -156,7 +156,7 @@ def take_lock(path: Path, *, create: bool, wait: bool = False) -> int | None:
 
     Returns:
         A descriptor that holds the lock until it is closed or the process dies; None when another process holds it,
-        or when the file vanished between opening and locking (whoever removed it held it).
+        or when the file vanished between opening and locking (the process that removed it held it).
     """
     return _lock(path, os.O_RDWR | (os.O_CREAT if create else 0), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
@@ -168,7 +168,7 @@ def share_lock(path: Path) -> int | None:
         A descriptor as of `take_lock`; None when the file vanished meanwhile.
 
     Raises:
-        OSError: it can neither be made nor opened; one that may be read and not written is shared all the same.
+        OSError: the file can neither be made nor opened; one that may be read but not written is shared all the same.
     """
     try:
         return _lock(path, os.O_RDWR | os.O_CREAT, fcntl.LOCK_SH)

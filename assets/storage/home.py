@@ -1,4 +1,4 @@
-"""Where graphmill stands, and where it keeps what it makes: one folder, `$GRAPHMILL_HOME`, by default `./.graphmill`."""
+"""The folder of the checkout, and the home folder for all results: `$GRAPHMILL_HOME`, by default `./.graphmill`."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ def home_folder(home: str | os.PathLike[str] | None = None) -> Path:
     """Returns the absolute home folder; it need not exist yet.
 
     Args:
-        home: the folder, or None for `$GRAPHMILL_HOME` and, where that is unset or empty, `./.graphmill`.
+        home: the folder, or None for `$GRAPHMILL_HOME` and, if that is unset or empty, `./.graphmill`.
     """
     # Absolute at once: a store must not move when the process changes its working directory.
     return Path(home or os.environ.get(VARIABLE) or DEFAULT).expanduser().absolute()

@@ -1,4 +1,4 @@
-"""Which artifacts must stay: a pure function of who was built when, who reads whom, and what is leased."""
+"""The artifacts that must stay: a pure function of build times, inputs and leases."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Node:
     Attributes:
         address: stage and version.
         built: time of building, as text that sorts by time.
-        inputs: addresses of what it was built from; an input need not be in the store any more.
+        inputs: addresses of the artifacts that it was built from; an input need not be in the store any more.
         sound: whether it can be opened.
-        part_of: the artifact that it is a part of, present or not; None where it is no part.
-        group: what it is a version of, beside its stage: PIPELINE/TABLE of a training with its seed; "" where nobody recorded it.
-        split: the one of its source's splits that a graph has; "" where the source has one, and for other stages.
-        about: what people know it by: who asked for it, and its scores.
+        part_of: the artifact that it is a part of, present or not; None if it is not a part.
+        group: name, beside its stage, by which versions are counted: PIPELINE/STEP, with the seed of a training; "" if it was not recorded.
+        split: the one of its source's splits that a graph has; "" if the source has only one, and for other stages.
+        about: description for people: the PIPELINE/STEP that it was built for, and its scores.
     """
 
     address: Address
@@ -48,8 +48,8 @@ def closure(starts: Iterable[Address], inputs: Mapping[Address, Collection[Addre
 def reasons_to_keep(nodes: Collection[Node], keep: int, leased: Collection[Address]) -> dict[Address, str]:
     """Returns address -> reason for every artifact that must stay.
 
-    Parts are not counted: they stay with the artifact that they belong to. Where that is not built yet, it stands in the
-    list in their place, as new as the newest of them: building it goes on from them.
+    Parts are not counted: they stay with the artifact that they belong to. If that is not built yet, it stands in the list in their place,
+    as new as the newest of them: building it goes on from them.
 
     Args:
         nodes: everything that the store has.
@@ -80,7 +80,7 @@ def reasons_to_keep(nodes: Collection[Node], keep: int, leased: Collection[Addre
 
 
 def splits_read(nodes: Collection[Node]) -> dict[Address, str]:
-    """Returns address -> split of every artifact that is, or was made from, a graph with one of its source's several splits."""
+    """Returns address -> split of every artifact that is, or was built from, a graph with one of its source's several splits."""
     inputs, of_graph = (
         {node.address: node.inputs for node in nodes},
         {node.address: node.split for node in nodes if node.split},
@@ -92,7 +92,7 @@ def splits_read(nodes: Collection[Node]) -> dict[Address, str]:
 
 
 def _unfinished(nodes: Collection[Node]) -> list[Node]:
-    """Returns a node for each artifact that only parts stand for: it is absent, or damaged."""
+    """Returns a node for each artifact that has parts in the store but is absent or damaged itself."""
     sound = {node.address for node in nodes if node.sound}
     parts: dict[Address, list[Node]] = {}
     for node in nodes:
@@ -110,7 +110,7 @@ def _unfinished(nodes: Collection[Node]) -> list[Node]:
 
 
 def readers_first(nodes: Collection[Node]) -> Iterator[Node]:
-    """Yields the nodes so that each comes before what it refers to: an interrupted removal leaves no gap in a lineage.
+    """Yields the nodes so that each comes before its inputs: an interrupted removal leaves no gap in a lineage.
 
     A version is a hash of those of its inputs, so no artifact refers to itself by any path.
     """

@@ -1,12 +1,12 @@
-"""Leases: what running jobs read or build, so that the garbage collector leaves it alone.
+"""Leases of artifacts that running jobs read or build, so that the garbage collector leaves them alone.
 
 A lease on an artifact is a shared `flock` on `<home>/leases/<stage>@<version>`. Any number of jobs hold one; the
 collector needs the same file exclusively for the moment in which it takes the artifact away. The kernel drops a lease
 when its process dies, SIGKILL included, so there is nothing to expire and no clock to trust. An artifact can be
-leased before it exists: that is how a job protects what it is building.
+leased before it exists: that is how a job protects the artifact that it is building.
 
-The order that makes this safe: a job first takes its leases and then looks whether its inputs are there. From then on
-they stay. Whoever looks first may find an artifact that is gone a moment later.
+The order that makes this safe: a job first takes its leases and then looks whether its inputs are there. From then on they stay. A job that
+looks first may find an artifact that is gone a moment later.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Leases:
         Waits while a collector takes one of them away, which is a matter of moments. A process forked inside the
         block does not hold the leases: they end with the process that took them.
 
-        A home that may be read and not written has no new leases, and is read without: a collector of somebody who may write to it can
-        take what is being read, and whoever reads it then says so.
+        A home that may be read but not written is read without leases: the collector of a user who may write to it can remove an artifact
+        that is being read, and the reader then raises an error.
 
         Raises:
             InputError: the disk is full.
@@ -62,7 +62,7 @@ class Leases:
 
     @contextmanager
     def alone(self, address: Address) -> Iterator[bool]:
-        """Yields whether nobody holds a lease; if so, nobody gets one before the block ends."""
+        """Yields whether no process holds a lease; if so, no process gets one before the block ends."""
         make_folder(self.folder)
         lock = take_lock(self._file(address), create=True)
         try:
@@ -84,7 +84,7 @@ class Leases:
     def _take_shared(self, address: Address) -> int | None:
         lock = None
         with reporting_full_disk(self._file(address)):
-            while lock is None:  # whoever had the file exclusively has removed it
+            while lock is None:  # the process that had the file exclusively has removed it
                 try:
                     make_folder(self.folder)
                     lock = share_lock(self._file(address))
@@ -102,7 +102,7 @@ class Leases:
         self._tidy(self._file(address))
 
     def _tidy(self, path: Path) -> bool:
-        """Removes the file of a lease that nobody holds, where the home can be written. Returns whether somebody holds it."""
+        """Removes the file of a lease that no process holds, if the home can be written. Returns whether a process holds it."""
         try:
             last = take_lock(path, create=False)
             if last is None:

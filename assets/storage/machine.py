@@ -1,4 +1,4 @@
-"""What this machine is: its processor, how much memory it gives to a process, and which one it is."""
+"""Facts about this machine: its processor, the memory that a process may use, and its identity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOOT, NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/p
 
 
 def here_and_now() -> str:
-    """Returns "HOST/BOOT/NAMESPACE": where a process id means the same process. Containers of one machine differ in the last."""
+    """Returns "HOST/BOOT/NAMESPACE", within which a process id means the same process. Containers of one machine differ in the last."""
     try:
         boot, namespace = BOOT.read_text().strip(), str(NAMESPACE.stat().st_ino)
     except OSError:
@@ -27,7 +27,7 @@ def here_and_now() -> str:
 
 
 def seconds_since_boot() -> float:
-    """Returns what /proc counts the starts of processes by. Unlike the time of day it is never set."""
+    """Returns the seconds of the clock by which /proc counts starts of processes. Unlike the time of day it is never set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -39,7 +39,7 @@ def memory_bytes() -> int:
 
 @cache
 def processor_name() -> str:
-    """Returns what the processor calls itself; its architecture where it does not say.
+    """Returns the processor's own name; its architecture if it has none.
 
     Libraries choose their code by the kind of processor, so equal recipes may round differently on two of them.
     """
@@ -52,12 +52,12 @@ def processor_name() -> str:
 
 
 def require_memory(wanted: int, what: str, remedy: str) -> None:
-    """Refuses what no memory of this machine can hold, before any of it is allocated.
+    """Refuses a need of memory that exceeds this machine's, before any of it is allocated.
 
     Args:
         wanted: bytes that are needed at least.
-        what: what needs them.
-        remedy: what to do.
+        what: name of the object that needs them.
+        remedy: advice in the error.
 
     Raises:
         InputError: the machine has fewer.
@@ -71,10 +71,10 @@ def require_memory(wanted: int, what: str, remedy: str) -> None:
 
 
 def require_plain_file(path: Path, remedy: str) -> None:
-    """Refuses what may never end, such as a pipe or a device; a missing file is left to whoever reads it.
+    """Refuses a path that may never end, such as a pipe or a device; a missing file is left to its reader.
 
     Raises:
-        InputError: something else than a file stands there.
+        InputError: the path exists and is not a file.
     """
     if path.exists() and not path.is_file():
         what = (
@@ -88,7 +88,7 @@ def require_plain_file(path: Path, remedy: str) -> None:
 
 
 def _limits() -> Iterator[int]:
-    """Yields the memory limits of control groups, version 2 and 1, where there are any."""
+    """Yields the memory limits of control groups, version 2 and 1, if there are any."""
     for place in ("memory.max", "memory/memory.limit_in_bytes"):
         try:
             text = (CONTROL_GROUPS / place).read_text().strip()

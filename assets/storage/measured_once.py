@@ -1,4 +1,4 @@
-"""What is measured once into the home and then stays, so that nothing that is computed from it changes from one day to the next."""
+"""Measurements that are made once and then stay in the home, so that results computed from them do not change from day to day."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from assets.storage.filesystem import beside, make_folder, replace_atomically, w
 
 
 def measured_once(path: Path, measure: Callable[[], bytes]) -> bytes:
-    """Returns what a file says, measuring where there is no file yet; whoever measures first at the same time, all keep the same.
+    """Returns the content of a file, measured if the file does not exist yet; of processes that measure at the same time the first wins.
 
     Args:
         path: the file, in the folder `measured` of a home.
-        measure: returns what the file is to say.
+        measure: function that returns the content of the file.
     """
     if not path.exists():
         make_folder(path.parent)
@@ -31,6 +31,6 @@ def measured_once(path: Path, measure: Callable[[], bytes]) -> bytes:
 
 
 def measured_again(path: Path, content: bytes) -> None:
-    """Replaces what a file says, in one step."""
+    """Replaces the content of a file in one step."""
     make_folder(path.parent)
     replace_atomically(path, content)

@@ -1,4 +1,4 @@
-"""One sequential pass over a feature table that checks every block before anyone sees it, and hands out ranges of whole rows.
+"""One sequential pass over a feature table that checks every block before use, and hands out ranges of whole rows.
 
 The file is read directly, past the page cache, in ranges of whole blocks of 1 MiB; while one range is used, the next is on its way. A row
 that straddles two ranges belongs to the second. Peak memory: two ranges and two rows.
@@ -65,7 +65,7 @@ def read_ranges(
 
 
 def table_reader() -> PageReader:
-    """Returns a reader by io_uring, else by pread, past the page cache where the file system can do that."""
+    """Returns a reader by io_uring, else by pread, past the page cache if the file system can do that."""
     method = PageReader(ReadExecution()).method
     return PageReader(ReadExecution(method=method, fallback="buffered"))
 

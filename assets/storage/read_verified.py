@@ -1,7 +1,6 @@
-"""Sequential reading that checks as it goes: each block of 1 MiB is compared with its digest before anyone sees it.
+"""Sequential reading that checks as it goes: each block of 1 MiB is compared with its digest before use.
 
-Random reads through a mapping cannot do this: a row is far smaller than a block. Whoever reads a whole table anyway
-should read it here.
+Random reads through a mapping cannot do this: a row is far smaller than a block. Code that reads a whole table anyway should read it here.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def read_vector(artifact: Artifact, name: str) -> Array:
     """Returns the one-dimensional array `name` of an artifact, dtype[n]; every byte of its file is verified.
 
     Raises:
-        InputError: there is no such array, or its file is damaged.
+        InputError: the artifact has no array of that name, or its file is damaged.
     """
     return read_table(artifact.table(name))[:, 0]
 
@@ -116,7 +115,7 @@ class _RowList:
         return np.unique(np.repeat(first, length) + steps)
 
     def take(self, content: Array, start: int) -> None:
-        """Copies what a block holds of the chosen rows; `start` is the block's place among the bytes of all rows."""
+        """Copies those bytes of the chosen rows that a block holds; `start` is the block's place among the bytes of all rows."""
         size, end = self.row_bytes, start + len(content)
         low, high = -(-start // size), end // size  # rows that lie in the block as a whole
         first, last = np.searchsorted(self.rows, (low, high))

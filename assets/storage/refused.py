@@ -1,8 +1,8 @@
-"""What the machine refuses, as one message: a home that cannot be written, a disk, memory or a table of open files that is used up.
+"""Errors of the machine as one message: a home that cannot be written, a disk, memory or a table of open files that is used up.
 
 A step may fail anywhere by such an error, so no step catches it by itself: `refusal` turns it into an `InputError` at the doors (the
-command line, the assets, the process of a training, each build). A missing file is not among them: whoever reads a file that may be missing
-says so where it reads; anywhere else that is a defect, and keeps its traceback.
+command line, the assets, the process of a training, each build). A missing file is not among them: the reader of a file that may be missing
+reports it itself; anywhere else that is a defect, and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REFUSED = {
     errno.ENXIO: "it is no plain file: give a file",
     errno.ENODEV: "it is no plain file: give a file",
 }
-"""What to do about each."""
+"""Advice for each error number."""
 MEMORY = (
     'lower what takes it: `threads` and `workers`, batch_size, fanouts or hidden, `[memory]`; features = "mapped" holds no rows; '
     "`graphmill inspect` shows what a graph needs"
@@ -47,10 +47,10 @@ OUT_OF_MEMORY = ("OutOfMemoryError", "OutOfMemoryException")
 
 
 def refusal(error: BaseException) -> InputError | None:
-    """Returns what the machine refused, None for an error that is something else.
+    """Returns the `InputError` for an error of the machine, None for any other error.
 
     Args:
-        error: that was raised; an `InputError` is returned as it is.
+        error: the error that was raised; an `InputError` is returned as it is.
     """
     if isinstance(error, InputError):
         return error
@@ -69,11 +69,11 @@ def refusal(error: BaseException) -> InputError | None:
 
 
 def out_of_memory(error: BaseException, need: str = "") -> InputError:
-    """Returns what to say when memory ran out.
+    """Returns the `InputError` for memory that ran out.
 
     Args:
-        error: that said so.
-        need: how much memory what was being done takes, where it is known.
+        error: the error that reported it.
+        need: the memory that the failed operation needs, as text; "" if it is not known.
     """
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     said = "".join(f": {text}" for text in (need, str(error)) if text)
@@ -82,10 +82,10 @@ def out_of_memory(error: BaseException, need: str = "") -> InputError:
 
 @contextmanager
 def reporting_refusals(doing: str) -> Iterator[None]:
-    """Turns what the machine refuses inside into an `InputError`.
+    """Turns errors of the machine raised inside into an `InputError`.
 
     Args:
-        doing: what was being done, for its first words.
+        doing: the operation, for the first words of the message.
     """
     try:
         yield
@@ -99,7 +99,7 @@ def reporting_refusals(doing: str) -> Iterator[None]:
 
 
 def is_memory(error: BaseException) -> bool:
-    """Tells whether an error says that memory ran out."""
+    """Returns whether an error means that memory ran out."""
     if isinstance(error, MemoryError) or type(error).__name__ in OUT_OF_MEMORY:
         return True
     if isinstance(error, OSError):

@@ -1,10 +1,10 @@
-"""Finding what is damaged in a store, with what was built from other bytes than are there now, so that a run rebuilds exactly that.
+"""Finding artifacts that are damaged, or were built from other bytes than are there now, so that a run rebuilds exactly these.
 
-Every step compares what it reads before it builds (assets/storage/verified.py) and notes the digest of each input's content. So an artifact
-that was built from a damaged one before or after the damage is sound, and stays. Two kinds go besides what is damaged itself:
+Every step compares its inputs before it builds (assets/storage/verified.py) and notes the digest of each input's content. So an artifact
+that was built from a damaged one before or after the damage is sound, and stays. Two kinds go besides the damaged artifacts themselves:
 
-- what was built from other content than its input has now, under the same version;
-- what an older version of graphmill built from a damaged artifact: it compared nothing, and noted nothing.
+- artifacts built from other content than their input has now, under the same version;
+- artifacts that an older version of graphmill built from a damaged one: it compared nothing, and noted nothing.
 
 A damaged part of a fan-out artifact goes alone; the whole counts as absent then, and a run rebuilds the part.
 """
@@ -30,9 +30,9 @@ class Damage:
 
     Attributes:
         path: its folder.
-        problems: what is wrong, one text per problem.
-        part_of: address of the whole where it is a part; None for any other.
-        stood: tells the folder from one that takes its place.
+        problems: one text per problem.
+        part_of: address of the whole if it is a part; None for any other.
+        stood: `identity` of the folder, which differs from that of a folder that takes its place.
     """
 
     path: Path
@@ -52,16 +52,16 @@ class Damage:
 
 
 def find_damage(store: Store, folders: Sequence[Path] | None = None, threads: int = 2) -> list[Damage]:
-    """Reads every byte of artifacts and returns those that cannot be trusted, inputs before what was built from them.
+    """Reads every byte of artifacts and returns those that cannot be trusted, inputs before the artifacts built from them.
 
     Args:
-        store: has them.
-        folders: artifacts to read; None for all. What was built from a damaged one is looked for in the whole store.
+        store: the store with the artifacts.
+        folders: artifacts to read; None for all. Artifacts built from a damaged one are looked for in the whole store.
         threads: number of reading threads.
     """
     found = {}
     for path in store.folders() if folders is None else folders:
-        stood = identity(path)  # before it is read: what takes its place meanwhile is another one
+        stood = identity(path)  # before it is read: a folder that takes its place meanwhile is another one
         if problems := _problems(path, threads):
             found[path.parent.name, path.name] = _damage(path, problems, stood)
     while more := [each for each in _built_wrongly(store, found) if each.address not in found]:
@@ -70,7 +70,7 @@ def find_damage(store: Store, folders: Sequence[Path] | None = None, threads: in
 
 
 def remove_damage(store: Store, found: Damage) -> bool:
-    """Removes an artifact in one step; returns False where a running job uses it or what it is a part of, or where it was replaced."""
+    """Removes an artifact in one step; returns False if a running job uses it or the whole that it is a part of, or if it was replaced."""
 
     def still_there() -> bool:
         return identity(found.path) == found.stood
@@ -82,7 +82,7 @@ def remove_damage(store: Store, found: Damage) -> bool:
 
 
 def lineage_problems(store: Store, artifact: Artifact) -> list[str]:
-    """Returns what an artifact was built from that has other content now, one text per input."""
+    """Returns the inputs of an artifact that have other content now, one text each."""
     problems = []
     for entry in artifact.inputs.values():
         now = store.find(entry["stage"], entry["version"]) if "content" in entry else None
@@ -122,7 +122,7 @@ def _damage(path: Path, problems: Sequence[str], stood: tuple[int, int, int] | N
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    """Returns a manifest, empty where it is damaged or gone."""
+    """Returns a manifest, empty if it is damaged or gone."""
     try:
         return unseal(path / MANIFEST)
     except (ValueError, FileNotFoundError):

@@ -1,4 +1,4 @@
-"""What a reader needs of an artifact, checked before it starts: all mismatches at once, never one after the other."""
+"""Checks of an artifact against its reader's needs, before the reader starts: one error reports all mismatches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernels.errors import InputError
 
 
 def require(artifact: Artifact, needs: Mapping[str, Any], command: str = "graphmill build PIPELINE") -> None:
-    """Checks that an artifact has what its reader needs.
+    """Checks that an artifact meets its reader's needs.
 
     Args:
         artifact: the artifact that was opened.
@@ -20,12 +20,12 @@ def require(artifact: Artifact, needs: Mapping[str, Any], command: str = "graphm
             "arrays": names, or name -> {"dtype": name or names, "ndim": int, "shape": tuple with None for any length};
             "files": names of other files;
             "config": key -> expected value;
-            "inputs": role -> expected `Artifact` or version; where only an aspect was read, an artifact with an equal one will do;
+            "inputs": role -> expected `Artifact` or version; if only an aspect was read, an artifact with an equal one will do;
             "numbers": summary name -> expected value.
-        command: the command that mends it.
+        command: the command that mends a mismatch, for the message.
 
     Raises:
-        InputError: lists every mismatch with what is stored and what is expected.
+        InputError: lists every mismatch with the stored and the expected value.
     """
     unknown = set(needs) - {"stage", "arrays", "files", "config", "inputs", "numbers"}
     assert not unknown, f"unknown needs {unknown}"

@@ -24,7 +24,7 @@ def unseal(path: Path) -> dict[str, Any]:
     """Reads a sealed document.
 
     Raises:
-        ValueError: the file is missing, is no JSON object, or its bytes are not those that were sealed.
+        ValueError: the file is missing or not a JSON object, or its bytes are not those that were sealed.
     """
     try:
         data = path.read_bytes()

@@ -1,7 +1,7 @@
-"""Where artifacts are made: private folders under `.staging/`, each held by the lock of a living process.
+"""The folders in which artifacts are built: private ones under `.staging/`, each held by the lock of a living process.
 
-An owner holds a `flock` on `.staging/<id>.lock` for as long as it works in `.staging/<id>`. What a dead owner left behind has no lock
-holder, and the next owner sweeps it.
+An owner holds a `flock` on `.staging/<id>.lock` for as long as it works in `.staging/<id>`. No process holds the lock of a dead owner's
+folder, and the next owner sweeps it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernels.errors import InputError
 
 STAGING = ".staging"
 OWNER = re.compile("[0-9a-f]{32}")
-"""What the owners are called; anything else in the folder is not ours, and stays."""
+"""Names of owners; anything else in the folder is not ours, and stays."""
 
 
 class Staging:
@@ -35,10 +35,10 @@ class Staging:
         self._num_extra = 0
 
     def open(self) -> None:
-        """Sweeps what dead owners left, then makes a new locked folder.
+        """Sweeps the folders of dead owners, then makes a new locked folder.
 
         Raises:
-            InputError: `.staging` is a symbolic link: what it leads to belongs to somebody else, and a rename may not reach from there.
+            InputError: `.staging` is a symbolic link: its target belongs to somebody else, and a rename may not reach from there.
         """
         self._owner = os.getpid()
         if self.area.is_symlink():
@@ -98,7 +98,7 @@ def _remove_owned(area: Path, owner: str) -> None:
     lock_path = area / f"{owner}.lock"
     for path in area.glob(f"{owner}*"):
         if path.is_symlink():
-            path.unlink(missing_ok=True)  # what it leads to is not ours
+            path.unlink(missing_ok=True)  # its target is not ours
         elif path != lock_path:
             shutil.rmtree(path, ignore_errors=True)
     lock_path.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
 """The artifact store: `$GRAPHMILL_HOME/store/<stage>/<version>/`, content-addressed, written once, safe against
 crashes.
 
-A version names the content of what is built (see `assets/storage/version.py`), so equal work is shared by every pipeline that asks for
-it. Files are the only state: there is no index and no database that two processes could fight over. See `assets/storage/writer.py` for
-how artifacts come in and `assets/storage/artifact.py` for what they hold. Reading needs NumPy and xxhash only.
+A version names the content of an artifact (see `assets/storage/version.py`), so equal work is shared by every pipeline that asks for it.
+Files are the only state, without an index or a database that two processes could fight over. See `assets/storage/writer.py` for how
+artifacts are published and `assets/storage/artifact.py` for their contents. Reading needs NumPy and xxhash only.
 """
 
 from __future__ import annotations
@@ -124,25 +124,25 @@ class Store:
     def lease(self, *addresses: Address) -> AbstractContextManager[None]:
         """Keeps artifacts, present or not yet, from being collected while a block runs; see `Leases.hold`.
 
-        `materialize` leases what it builds and reads. A job that goes from one artifact to the next holds all of them
-        for its whole life, so that nothing goes between two steps.
+        `materialize` leases the artifacts that it builds and reads. A job that goes from one artifact to the next holds all of them for its
+        whole life, so that nothing goes between two steps.
         """
         return self.leases.hold(*addresses)
 
     def discard(self, stage: str, version: str, may: Callable[[], bool] = lambda: True) -> bool:
-        """Removes an artifact, sound or not, in one step: it is never seen half removed. An absent one is no error.
+        """Removes an artifact, sound or not, in one step: it is never seen half removed. An absent one is not an error.
 
         Args:
             stage, version: the address.
-            may: function that is asked last, when nobody holds a lease on the artifact or can take one; False leaves it.
+            may: function that is called last, when no process holds a lease on the artifact or can take one; False leaves the artifact.
 
         Returns:
-            False when it was left: somebody holds a lease, or `may` said so.
+            False if it was left: a process holds a lease, or `may` returned False.
         """
         staging = Staging(self.root)
         try:
             staging.open()
-            # The lease is needed for the renaming only; removing the bytes may take long and nobody waits for it.
+            # The lease is needed for the renaming only; removing the bytes may take long, and no process waits for it.
             with self.leases.alone((stage, version)) as alone:
                 if not alone or not may():
                     return False
@@ -154,5 +154,5 @@ class Store:
         return True
 
     def sweep(self) -> list[str]:
-        """Removes what dead writers left in the staging area. Returns their ids. A writer does this by itself."""
+        """Removes the files of dead writers in the staging area. Returns their ids. A writer does this by itself."""
         return sweep(self.root / STAGING)

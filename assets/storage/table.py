@@ -1,4 +1,4 @@
-"""A file of fixed-size rows, as every reader of feature rows sees it."""
+"""A file of fixed-size rows, as all readers of feature rows see it."""
 
 from __future__ import annotations
 

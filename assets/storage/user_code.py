@@ -1,8 +1,8 @@
 """References to a user's own code: "package.module:name" in a pipeline file.
 
 The module is looked for on Python's path (PYTHONPATH, installed packages) and then in the folder of the pipeline file. Its source is an
-external input: the SHA-256 of that one file enters the version of what is built with it, so an edit trains anew. What the module
-imports itself is not followed. Finding a module imports nothing, so listing assets never runs a user's code.
+external input: the SHA-256 of that one file enters the versions of the artifacts built with it, so an edit trains anew. The module's own
+imports are not followed. Finding a module imports nothing, so listing assets never runs a user's code.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ PATTERN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*
 
 
 class Reference(str):
-    """A text "package.module:name" that knows where its module may be besides Python's path.
+    """A text "package.module:name", with the folder in which its module may be besides Python's path.
 
     Attributes:
-        folder: folder of the pipeline file that it stands in, None where there is no file.
+        folder: folder of the pipeline file that it stands in, None if it is not from a file.
     """
 
     folder: Path | None
@@ -38,7 +38,7 @@ class Reference(str):
 
 
 def is_reference(text: str) -> bool:
-    """Tells whether a text is meant as a reference: names of our own have no colon."""
+    """Returns whether a text is meant as a reference: graphmill's own names have no colon."""
     return ":" in text
 
 
@@ -46,7 +46,7 @@ def find_source(reference: str) -> Path:
     """Returns the file of the module that a reference names, without importing anything.
 
     Raises:
-        InputError: the text is no reference, or there is no such module in Python source.
+        InputError: the text is not a reference, or no module of that name exists in Python source.
     """
     if not PATTERN.fullmatch(reference):
         raise InputError(
@@ -68,7 +68,8 @@ def load_reference(reference: str) -> Any:
     """Imports the module of a reference and returns the object that it names.
 
     Raises:
-        InputError: there is no such module or name, the module fails while it is imported, or another module of that name is loaded.
+        InputError: the module or the name in it does not exist, the module fails while it is imported, or another module of that name is
+            loaded.
     """
     source, (module_name, _, name) = find_source(reference), reference.partition(":")
     # At the end: a file beside the pipeline never hides an installed package, and the module finds its neighbours.
@@ -92,10 +93,10 @@ def load_reference(reference: str) -> Any:
 
 
 def code_digests(references: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns role -> SHA-256 of the source file, for those of the given texts that are references.
+    """Returns role -> SHA-256 of the source file, for those of the texts that are references.
 
     Raises:
-        InputError: there is no such module.
+        InputError: a module does not exist.
     """
     return {role: sha256_file(find_source(text)) for role, text in references.items() if is_reference(text)}
 

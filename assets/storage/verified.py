@@ -1,9 +1,9 @@
-"""Comparing what is read with its digest, once per process: no step builds from bytes that were damaged before it read them.
+"""Comparing files with their digests before they are read, once per process: no step builds from bytes that were damaged before.
 
 A whole file is compared when it is opened (`verify_once`), and remembered by device, inode, size and the two times that a change moves: a
-second opening costs one stat(2), and a file that was changed since is compared again. What a writer of this process has just digested
-counts as compared. Rows of a mapped table, which may be larger than memory, are compared by blocks of 1 MiB when the first row of a
-block is read (`VerifiedRows`).
+second opening costs one stat(2), and a file that was changed since is compared again. A file that a writer of this process has just
+digested counts as compared. Rows of a mapped table, which may be larger than memory, are compared by blocks of 1 MiB when the first row of
+a block is read (`VerifiedRows`).
 
 Not seen: bytes that change on the disk after they were compared, while neither size nor times move. `graphmill verify` remembers
 nothing and sees them.
@@ -37,7 +37,7 @@ _READ: set[str] = set()
 
 
 def repair_remedy(folder: Path) -> str:
-    """Returns what to do about a damaged file of an artifact, whose folder is `.../STAGE/VERSION`."""
+    """Returns the advice about a damaged file of an artifact, whose folder is `.../STAGE/VERSION`."""
     return f"run `graphmill repair {folder.parent.name}/{folder.name[:SHORT_DIGITS]}`, then the same command again: it will be rebuilt"
 
 
@@ -64,7 +64,7 @@ def verify_once(path: Path, words: Array, num_bytes: int) -> None:
 
 
 def verify_again(path: Path, words: Array, num_bytes: int) -> None:
-    """Compares a file once more where this process read it and it has changed since; any other is left alone.
+    """Compares a file once more if this process read it and it has changed since; any other is left alone.
 
     Raises:
         InputError: as `verify_once`.
@@ -101,7 +101,7 @@ def damaged_file(path: Path, what: str) -> InputError:
 
 
 class VerifiedRows:
-    """Compares the blocks of a mapped table when the first row of each is about to be read; any number of threads may ask.
+    """Compares the blocks of a mapped table when the first row of each is about to be read; any number of threads may call it.
 
     A block is compared through the page cache, from which the mapping then serves its rows. Two threads may compare the same block at
     once; that costs time and nothing else. Memory: one byte per MiB of the file, and 1 MiB per thread that compares.
@@ -122,10 +122,10 @@ class VerifiedRows:
         return self._left > 0
 
     def require(self, rows: Array) -> None:
-        """Compares what was not compared before of the blocks that hold rows.
+        """Compares those blocks that hold the rows and were not compared before.
 
         Args:
-            rows: ids[n], rows of the table; what is no row of it is left to whoever reads the rows.
+            rows: ids[n], rows of the table; ids out of range are left to the reader of the rows.
 
         Raises:
             InputError: a block does not match its digest.

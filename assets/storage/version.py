@@ -1,12 +1,11 @@
-"""What makes a version: a pure function of the stage, its configuration, and the bytes that enter it.
+"""The version of an artifact: a pure function of the stage, its configuration, and the bytes that enter it.
 
 version = SHA-256 over (stage name, stage code version, Semantic config, versions of the inputs, digests of the raw
 files), written as canonical JSON: sorted keys, no spaces, floats by their shortest exact form. The same content has
 the same version on every machine, and it is known before anything is built. A `Path` in a config, and any field with
-`metadata={"hashed": False}`, says where bytes are, not what they are, so it is left out; the raw digest of those
-bytes stands for it. A field with `metadata={"hashed": "unless default"}` was added to a config that had been released: at its
-default it is left out as well, so that the versions of artifacts that were built before the field existed stay what they are.
-Changing such a default takes a new `code_version`.
+`metadata={"hashed": False}`, gives the place of bytes, not their content, so it is left out; the raw digest of those bytes stands for it. A
+field with `metadata={"hashed": "unless default"}` was added to a config that had been released: at its default it is left out as well, so
+that artifacts that were built before the field existed keep their versions. Changing such a default takes a new `code_version`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def canonical(config: Any) -> Any:
     """Returns a config as plain JSON values: dataclasses become dicts, tuples lists, enums and NumPy scalars plain
     values.
 
-    Fields that say where to read are left out (see the module's docstring); `locations` has them.
+    Fields that name the place of bytes are left out (see the module's docstring); `locations` has them.
 
     Raises:
         TypeError: a value that has no exact JSON form (a set, an object, a float that is not finite).
@@ -55,7 +54,7 @@ def canonical(config: Any) -> Any:
 
 
 def _is_hashed(config: Any, field: dataclasses.Field[Any]) -> bool:
-    """Tells whether a field of a config enters its canonical form."""
+    """Returns whether a field of a config enters its canonical form."""
     hashed = field.metadata.get("hashed", True)
     if hashed != "unless default":
         return bool(hashed)
@@ -67,8 +66,8 @@ def _is_hashed(config: Any, field: dataclasses.Field[Any]) -> bool:
 
 
 def locations(config: Any, prefix: str = "") -> dict[str, str]:
-    """Returns the paths inside a config, and the folders of references, by dotted field name: what `canonical` leaves out, for the
-    record of a run."""
+    """Returns the paths inside a config, and the folders of references, by dotted field name: the values that `canonical` leaves out, for
+    the record of a run."""
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         config = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     if isinstance(config, Path):

@@ -1,4 +1,4 @@
-"""How an artifact comes to be: built in a staging directory, synced, and renamed into place in one step.
+"""The publication of an artifact: it is built in a staging directory, synced, and renamed into place in one step.
 
 A writer works in a staging folder of its own (assets/storage/staging.py). The order of publication is
 
@@ -7,7 +7,7 @@ A writer works in a staging folder of its own (assets/storage/staging.py). The o
 
 so a crash at any point, SIGKILL and power loss included, leaves a whole artifact or none. rename(2) refuses to
 replace a directory that is not empty: of two writers of one version the first wins and the other discards its own. A writer that is to
-replace what is there exchanges the two folders in one step instead.
+replace the published artifact exchanges the two folders in one step instead.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Writer:
         root: the store's folder.
         stage, version: the address to publish at.
         threads: number of threads that compute the digests.
-        replaces: takes the place of a sound artifact of this version, too. Who has one of its files open keeps that file.
+        replaces: whether to replace a sound artifact of this version, too. A reader that has one of its files open keeps that file.
     """
 
     def __init__(self, root: Path, stage: str, version: str, threads: int = 1, *, replaces: bool = False):
@@ -105,7 +105,7 @@ class Writer:
         self.create(name, values.shape, values.dtype)[...] = values
 
     def path(self, name: str) -> Path:
-        """Returns where to write a content file of any other kind; what is there at `publish` becomes content."""
+        """Returns the path at which to write a content file of any other kind; files that exist at `publish` become content."""
         assert name not in OWN_FILES and not name.startswith((".", "/")) and ".." not in name, (
             f"{name!r} cannot name a file"
         )
@@ -114,7 +114,7 @@ class Writer:
         return path
 
     def scratch(self) -> Path:
-        """Returns a new folder for working files. It is no content, and goes with the staging folder, kills included."""
+        """Returns a new folder for working files. It is not content, and goes with the staging folder, kills included."""
         folder = self._staging.second_folder()
         folder.mkdir()
         return folder
@@ -141,10 +141,10 @@ class Writer:
             config: Semantic config, a dataclass or plain values.
             inputs: role -> artifact that it was built from.
             summary: a `Summary` or plain values; part of the content, so it holds no times and no hosts.
-            run: times, host, Execution config; they are recorded and are no content.
-            code_version, raw: the rest of what the version hashes; raw is name -> SHA-256 of external input.
+            run: times, host, Execution config; they are recorded, not content.
+            code_version, raw: the other inputs of the version's hash; raw is name -> SHA-256 of external input.
             read: role -> aspect, of the inputs of which only an aspect was read.
-            more: further fields of the manifest: what a fan-out artifact consists of, or what it is a part of.
+            more: further fields of the manifest: the parts of a fan-out artifact, or the artifact that it is a part of.
 
         Returns:
             The published artifact, or the one that another writer published first (then `reused` is true).
@@ -208,18 +208,18 @@ def publish_folder(folder: Path, target: Path, staging: Staging, *, replaces: bo
     Args:
         folder: the artifact, on the file system of the store.
         target: its place, `store/STAGE/VERSION`.
-        staging: of the writer; what is set aside goes with it.
-        replaces: also takes the place of a sound artifact.
+        staging: the writer's staging folder; an artifact that is set aside goes with it.
+        replaces: whether to replace a sound artifact, too.
 
     Returns:
-        Whether it was published; False where a sound artifact stands there already.
+        Whether it was published; False if a sound artifact stands there already.
     """
     make_folder(target.parent)
     while not rename_folder(folder, target):
         if _is_sound(target) and not replaces:
             return False
         if replaces and exchange_folders(folder, target):
-            break  # what was there goes with the staging folder
+            break  # the replaced artifact goes with the staging folder
         _set_aside(target, staging, replaces)
     sync_path(target.parent)
     return True
@@ -238,7 +238,7 @@ def _set_aside(target: Path, staging: Staging, replaces: bool) -> None:
 
 
 def _named(artifact: Artifact, aspect: str | None) -> dict[str, str]:
-    """Returns what a manifest says about an input."""
+    """Returns the entry of a manifest about an input."""
     named = {"stage": artifact.stage, "version": artifact.version, "content": artifact.content}
     if aspect is not None and aspect in artifact.aspects:
         named |= {"aspect": aspect, "aspect_version": artifact.aspects[aspect]}

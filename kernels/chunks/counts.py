@@ -1,8 +1,8 @@
-"""What the steps of a full-graph pass hold and move, in rows and edges: HongTu's volumes (section 5.3) and what memory follows from.
+"""Rows and edges that the steps of a full-graph pass hold and move: HongTu's volumes (section 5.3), and counts that memory follows from.
 
     V_ori    rows that cross from the host when each chunk loads its whole neighbour set: sum of |N_ij|
-    V_+p2p   when the devices of a step share what they load: sum of |U_j|, the transition rows
-    V_+ru    when a device also keeps what the next step needs: the rows that are loaded
+    V_+p2p   when the devices of a step share their loads: sum of |U_j|, the transition rows
+    V_+ru    when a device also keeps rows that the next step needs: the rows that are loaded
     alpha    V_ori per node, the replication factor of Table 3 (here over all nodes, isolated ones included)
     distinct rows that some chunk needs: no schedule loads fewer
 
@@ -59,7 +59,7 @@ class StepCounts:
         return int(self.loaded.sum())
 
     def most(self, name: str) -> Array:
-        """Returns i64[m]: the largest count of each device over its steps, 0 where there are none."""
+        """Returns i64[m]: the largest count of each device over its steps, 0 without steps."""
         return getattr(self, name).max(axis=0, initial=0)
 
     def stacked(self) -> Array:
@@ -68,7 +68,7 @@ class StepCounts:
 
     @staticmethod
     def of(stacked: Array) -> StepCounts:
-        """Returns the counts of what `stacked` made."""
+        """Returns the counts of an array that `stacked` made."""
         return StepCounts(**{name: stacked[..., place] for place, name in enumerate(COLUMNS)})
 
 

@@ -6,9 +6,9 @@ the destinations of one range with all of their in-edges, so a layer aggregates 
 Computation of a destination = its in-edges + `NODE_COST`, in units of an edge's work: an aggregation moves one row per edge, an update
 multiplies one row by a matrix per node. The cuts are those nearest to equal shares, so a chunk costs at most its share plus the cost of
 two half destinations: max <= total / n + largest destination. A hub that costs more than a share gets a chunk of its own, and others stay
-empty. Chunks are also empty where a part has fewer nodes than chunks.
+empty. Chunks are also empty if a part has fewer nodes than chunks.
 
-Time O(N), and O(N log N) to sort the nodes of each chunk where the order is not by id. Memory: 16 bytes per node beside the result.
+Time O(N), and O(N log N) to sort the nodes of each chunk if the order is not by id. Memory: 16 bytes per node beside the result.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Chunks:
 
 
 def cut_chunks_reference(indptr: Array, part_of: Array, num_parts: int, chunks_per_part: int, order: Array) -> Chunks:
-    """Returns what `cut_chunks` does (the rule, node by node)."""
+    """Returns the same as `cut_chunks` (the rule, node by node)."""
     cuts, nodes = [0], []
     for part in range(num_parts):
         members = [int(v) for v in order if part_of[v] == part]

@@ -7,16 +7,16 @@ included. Node v goes to the part i that maximises
     |in-neighbours of v in i| x (share of the room that is left in i)
 
 where room is measured in nodes, edges and training nodes at once, and the fullest measure counts. A part that lacks room for v in any
-measure takes no part. A node whose neighbours' parts are all full, or that has none, stays where it is if it fits there; else it goes to
-the part of the least strain, of those that it fits into where there are any:
+measure is not a candidate. A node whose neighbours' parts are all full, or that has none, stays where it is if it fits there; else it goes
+to the part of the least strain, of those that it fits into if there are any:
 
     strain of v in part i = sum over measures c of (weight of v in c) x (load of i in c), both as shares of the capacity
 
 So a hub leaves a part that has its edges for one that has its nodes, and a node of few edges takes the other way; with the fullest measure
 alone parts that are too full in different measures block each other. Ties go to the part that the node is in, then to the lower number.
 
-Started from a partition that is out of balance, a pass repairs it: nodes leave parts only where the score says so or their part is over
-its capacity.
+Started from a partition that is out of balance, a pass repairs it: nodes leave parts only if the score is higher elsewhere or their part is
+over its capacity.
 
 Every decision follows from the one before, so one thread makes them and the result is the same everywhere. Time: O(E) per pass, bound by
 reading the neighbours' parts (4 N bytes) at random. Memory beside the mapped topology: 4 N bytes for the parts, 8 N per measure.
@@ -84,11 +84,11 @@ def ldg(
 
     Args:
         indptr, indices: i64[N+1] and ids[E], the in-neighbours; either may be mapped.
-        weights: i64[N, C], what each node weighs in each measure; capacities are (1 + slack) x sum / parts, at least the largest weight.
+        weights: i64[N, C], weight of each node in each measure; capacities are (1 + slack) x sum / parts, at least the largest weight.
         num_parts: 1 to 4,096.
-        passes: over all nodes.
-        slack: how much fuller than the mean a part may be.
-        part_of: i32[N], where nodes are; -1 or None for nowhere. Not changed.
+        passes: number of passes over all nodes.
+        slack: share by which a part may be fuller than the mean.
+        part_of: i32[N], part of each node before; -1 or None for no part. Not changed.
         order: ids[N], the order of the stream; None for ascending ids.
 
     Returns:
@@ -122,7 +122,7 @@ def ldg(
 
 
 def capacities(weights: Array, num_parts: int, slack: float) -> Array:
-    """Returns i64[C], what a part may hold in each measure."""
+    """Returns i64[C], the capacity of a part in each measure."""
     sums, largest = weights.sum(axis=0), weights.max(axis=0, initial=0)
     return np.maximum(np.ceil(sums * (1 + slack) / num_parts).astype(np.int64), largest)
 

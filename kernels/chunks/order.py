@@ -1,12 +1,12 @@
 """The order in which the nodes of a part stand before ranges are cut (HongTu 4.1 cuts ranges of ids).
 
-Ranges of an order are good chunks where nodes that stand near each other share neighbours. Ids of many graphs have such locality, those of
-shuffled ones have not. Two orders are computed from the graph inside a part (symmetrised, each edge once, without self-loops):
+Ranges of an order are good chunks if nodes that stand near each other share neighbours. Ids of many graphs have such locality, those of
+shuffled ones do not. Two orders are computed from the graph inside a part (symmetrised, each edge once, without self-loops):
 
 `rcm_order`, reverse Cuthill-McKee: each component from a node at its periphery (George and Liu's search), breadth first, neighbours by
 degree, and the whole reversed. It is right for meshes, roads and chains, where a level of the search is small. Hubs spoil it.
 
-`sub_part_order`: nodes stand by sub-part of a partitioner, and by id inside a sub-part. The partitioner is given from outside.
+`sub_part_order`: nodes stand by sub-part of a partitioner, and by id inside a sub-part. The caller computes the sub-parts.
 
 Time O(E log d) to sort the rows of the graph inside, O(E) per breadth-first search. Memory for a part of v nodes and e edges inside:
 8 e bytes for the graph, 24 v bytes, and 4 bytes for each node of the whole graph. Ties go to the lower id everywhere.

@@ -1,8 +1,8 @@
 """Rows of the merged buffer: a node that stays in two successive steps keeps its row (HongTu, section 6).
 
 The paper describes two buffers per device, one for transition rows and one for neighbours, each updated in place, and then merges them,
-because a device's own neighbours are transition rows, too. Here there is one buffer from the beginning. A node's row is a transition row
-where the node belongs to the device's part and a copy otherwise, so no row ever changes its kind while its node stays.
+because a device's own neighbours are transition rows, too. Here there is one buffer from the beginning. A node's row is a transition row if
+the node belongs to the device's part and a copy otherwise, so no row ever changes its kind while its node stays.
 
 In every step, nodes that were in the buffer keep their rows; the rows of nodes that left are free. New transition nodes take the lowest
 free rows in ascending order, then come the copies, peer by peer. A buffer never needs more rows than its largest step has nodes: a step

@@ -1,11 +1,11 @@
 """How fast rows move: T_hd, T_dd and T_ru of equation 4 (HongTu, section 5.3).
 
-    T_hd    from the host to a device: from pinned memory where there is a GPU, else scattered rows of a large table into a buffer
+    T_hd    from the host to a device: from pinned memory if there is a GPU, else scattered rows of a large table into a buffer
     T_dd    between devices: from one GPU's memory to another's, else between two buffers, row after row
-    T_ru    inside a device: a copy within its memory, which bounds what reusing a row there costs
+    T_ru    inside a device: a copy within its memory, which bounds the cost of reusing a row there
 
-Every rate is the median of `REPEATS` copies after one that is not counted. Where there is one GPU, T_dd is the rate inside it: logical
-devices share its memory. Known limit: links are measured one at a time, and several that are busy at once may be slower.
+Every rate is the median of `REPEATS` copies after one that is not counted. With one GPU, T_dd is the rate inside it: logical devices share
+its memory. Known limit: links are measured one at a time, and several that are busy at once may be slower.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def measure_rates(num_bytes: int = NUM_BYTES) -> tuple[str, LinkRates]:
     """Measures now; returns the device's name and its rates.
 
     Args:
-        num_bytes: that each copy moves.
+        num_bytes: bytes that each copy moves.
     """
     import torch
 
@@ -53,7 +53,7 @@ def measure_rates(num_bytes: int = NUM_BYTES) -> tuple[str, LinkRates]:
 
 
 def _memory_rates(num_bytes: int) -> LinkRates:
-    """Rates of logical devices, whose memory is the host's."""
+    """Returns the rates of logical devices, whose memory is the host's."""
     num_rows = num_bytes // ROW_BYTES
     table, out, peer = (np.zeros((num_rows, ROW_BYTES), np.uint8) for _ in range(3))
     scattered = np.random.default_rng(0).permutation(num_rows)
@@ -66,7 +66,7 @@ def _memory_rates(num_bytes: int) -> LinkRates:
 
 
 def _cuda_rates(torch: Any, num_bytes: int) -> tuple[str, LinkRates]:
-    """Rates of the first GPU, and of its link to the second where there is one."""
+    """Returns the name of the first GPU, and its rates, those of its link to the second included if there is one."""
     host = torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=True)
     first, second = (torch.zeros(num_bytes, dtype=torch.uint8, device="cuda:0") for _ in range(2))
     peer = torch.zeros_like(first, device="cuda:1") if torch.cuda.device_count() > 1 else second

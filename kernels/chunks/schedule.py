@@ -1,4 +1,4 @@
-"""Which chunk of a part comes in which step (HongTu, section 5.3: cost-effective subgraph reorganization).
+"""The chunk that each part computes in each step (HongTu, section 5.3: cost-effective subgraph reorganization).
 
 The volume of host traffic, V_+ru = |U_0| + sum of |U_j minus U_(j-1)|, depends on which chunks form a batch (one per part) and on the order
 of the batches. The best schedule is a hard combinatorial problem, for with one part it is a travelling-salesman path.
@@ -8,13 +8,13 @@ of the batches. The best schedule is a hard combinatorial problem, for with one 
 `hongtu`: Algorithm 4. Phase 1 goes through the parts and gives each batch in turn the chunk that shares most with it, greedily; phase 2
 starts with batch 0 and appends the batch that shares most with the last one. Line 15 as printed begins at i = 1 and would leave part 0
 where it was, which breaks up the batches of phase 1; it begins at 0 here. Ties go to the lowest index. On graphs with locality it can be
-worse than the identity, since what it gains with one batch it takes from a later one.
+worse than the identity, since its gain with one batch may be a later one's loss.
 
-`best`: three batchings (identity, phase 1, and phase 1 with each part's chunks assigned to the batches so that the sum of what they share
-is the largest, exactly) times two orders (as they are, or by phase 2), each also improved as a path: reversals of ranges and moves of up to
+`best`: three batchings (identity, phase 1, and phase 1 with each part's chunks assigned to the batches so that the sum of shared nodes is
+the largest, exactly) times two orders (as they are, or by phase 2), each also improved as a path: reversals of ranges and moves of up to
 three batches, in either direction, until none helps. The least V_+ru of each batching goes on to a search that swaps two chunks of a part
-where that lowers V_+ru itself, in turns with the path's moves, until nothing helps or its share of the budget is used. The least volume
-is taken, the first of equal ones. All volumes are counted anew at the end, so the result is never worse than `identity` or `hongtu`.
+if that lowers V_+ru itself, in turns with the path's moves, until nothing helps or its share of the budget is used. The least volume is
+taken, the first of equal ones. All volumes are counted anew at the end, so the result is never worse than `identity` or `hongtu`.
 
 The budget counts work, not time, for equal inputs must give equal bytes on every machine: `SEARCH_WORDS` words of 64 nodes, each read for
 one swap that is weighed. Only nodes that two chunks share have bits here.
@@ -50,7 +50,7 @@ MOST_ASSIGNED = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduled:
-    """A schedule, and what was found on the way.
+    """A schedule, and the others that it was compared with.
 
     Attributes:
         schedule: i32[m, n]; part i computes its chunk schedule[i, j] in step j.
@@ -92,7 +92,7 @@ def hongtu_schedule_reference(sets: list[set[int]], num_parts: int) -> Array:
 def choose_schedule(
     sets: Array, num_parts: int, schedule: Schedule = "best", *, search_words: int = SEARCH_WORDS, threads: int = 1
 ) -> Scheduled:
-    """Returns the schedule that was asked for.
+    """Returns the schedule that `schedule` names, with its volumes.
 
     Args:
         sets: u64[m n, W] of `kernels.chunks.sets.neighbour_sets`.
@@ -180,7 +180,7 @@ def _improved(overlap: Array, order: Array) -> Array:
 
 
 def _batch_overlaps(sets: Array, schedule: Array, threads: int) -> Array:
-    """Returns i64[n, n]: what any two batches share."""
+    """Returns i64[n, n]: number of nodes that any two batches share."""
     batches = unions(sets, set_numbers(schedule), threads=threads)
     return overlaps(batches, batches, threads=threads)
 

@@ -1,10 +1,10 @@
-"""Neighbour sets of chunks, and what their unions and overlaps count (HongTu, sections 5.1 and 5.3).
+"""Neighbour sets of chunks, and the sizes of their unions and overlaps (HongTu, sections 5.1 and 5.3).
 
-N_c, the neighbour set of chunk c, is the set of in-neighbours of its destinations, with the destinations themselves where a layer reads
-them. A set is a bitmap over the nodes, so unions and overlaps are passes over words, and C sets take C N / 8 bytes whatever their sizes:
-1.6 GB for 128 chunks of 100 million nodes. (Lists of ids would take 4 bytes per entry, alpha N of them; they are smaller below
-alpha = C / 32 and cannot be united in place.) Searches of a schedule need only nodes that two or more chunks share: `shared_sets` drops the
-others, which add the same to every volume.
+N_c, the neighbour set of chunk c, is the set of in-neighbours of its destinations, with the destinations themselves if a layer reads them.
+A set is a bitmap over the nodes, so unions and overlaps are passes over words, and C sets take C N / 8 bytes whatever their sizes: 1.6 GB
+for 128 chunks of 100 million nodes. (Lists of ids would take 4 bytes per entry, alpha N of them; they are smaller below alpha = C / 32 and
+cannot be united in place.) Searches of a schedule need only nodes that two or more chunks share: `shared_sets` drops the others, which add
+the same to every volume.
 
 Time: one random bit per edge for the sets; a multiplication of bit matrices, C^2 N / 64 words, for all overlaps of C sets.
 Results do not depend on the threads.
@@ -62,7 +62,7 @@ def neighbour_sets(indptr: Any, indices: Any, chunks: Chunks, *, self_term: bool
         threads: native threads.
 
     Raises:
-        InputError: an edge leads to no node of the graph.
+        InputError: an in-neighbour is not a node of the graph.
     """
     out = np.empty((len(chunks.ptr) - 1, -(-(len(indptr) - 1) // 64)), np.uint64)
     nodes = chunks.node_ids.astype(indices.dtype, copy=False)

@@ -48,7 +48,7 @@ def chunk_steps(
     self_term: bool = True,
     threads: int = 1,
 ) -> list[tuple[ChunkStep, ...]]:
-    """Returns all steps of a full-graph pass over a topology in memory: `steps[j][i]` is what device i does in step j.
+    """Returns all steps of a full-graph pass over a topology in memory: `steps[j][i]` is the work of device i in step j.
 
     Args:
         indptr, indices: i64[N+1] and ids[E], in-neighbours of every node; duplicate edges and self-loops are kept as they are.
@@ -56,12 +56,12 @@ def chunk_steps(
         num_parts: m, the number of devices. Parts may be empty.
         chunks_per_part: n, the number of steps. Chunks may be empty.
         order: ids[N], the order in which the nodes of a part stand before ranges are cut; None = by id.
-        schedule: which chunk of a part comes in which step; see `kernels.chunks.schedule`.
+        schedule: rule that assigns the chunks of a part to steps; see `kernels.chunks.schedule`.
         self_term: whether destinations are read with their neighbours.
         threads: native threads; nothing depends on them.
 
     Raises:
-        InputError: an argument is out of range, or an edge leads to no node of the graph.
+        InputError: an argument is out of range, or an in-neighbour is not a node of the graph.
     """
     indptr, indices = check_topology(indptr, indices)
     part_of = check_parts(part_of, num_parts, chunks_per_part)
@@ -77,7 +77,7 @@ def check_topology(indptr: Any, indices: Any) -> tuple[Array, Array]:
     """Returns i64[N+1] and ids[E] after checking that rows lie one after the other; sources are checked where they are read.
 
     Raises:
-        InputError: they do not.
+        InputError: they do not, or indptr does not fit indices.
     """
     indptr, indices = as_ids(indptr, "indptr"), as_ids(indices, "indices")
     if len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
@@ -109,7 +109,7 @@ def iterate_steps(
     steps, 4 bytes each.
 
     Raises:
-        InputError: an edge leads to no node of the graph, or a chunk has 2^31 edges or more.
+        InputError: an in-neighbour is not a node of the graph, or a chunk has 2^31 edges or more.
     """
     num_parts = chunks.num_parts
     maker_class = _native.StepMaker32 if indices.dtype == np.int32 else _native.StepMaker64
@@ -146,7 +146,7 @@ def _step(part: int, step: int, dst_ids: Array, made: tuple[Any, ...], num_parts
 def iterate_steps_reference(
     indptr: Array, indices: Array, part_of: Array, chunks: Chunks, schedule: Array, *, self_term: bool
 ) -> Iterator[tuple[ChunkStep, ...]]:
-    """Yields what `iterate_steps` does (the rule in NumPy)."""
+    """Yields the same as `iterate_steps` (the rule in NumPy)."""
     num_parts = chunks.num_parts
     buffers = [BufferRows() for _ in range(num_parts)]
     for step in range(chunks.chunks_per_part):

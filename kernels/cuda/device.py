@@ -49,7 +49,7 @@ class RowsView:
 
 
 class KernelDevice(Protocol):
-    """What launching code needs: of a GPU, or of the CPU that stands in for one in the tests."""
+    """The interface for launching code: a GPU, or the CPU that stands in for one in the tests."""
 
     num_multiprocessors: int
 
@@ -62,7 +62,7 @@ class KernelDevice(Protocol):
         ...
 
     def holds(self, array: Any) -> bool:
-        """Says whether an array is in device memory."""
+        """Returns whether an array is in device memory."""
         ...
 
     def upload(self, values: Array) -> Any:
@@ -114,9 +114,9 @@ class CudaDevice:
     """One GPU through CuPy, and the stream that its kernels run on.
 
     Args:
-        index: number that CUDA gives the device.
+        index: CUDA's number of the device.
         stream: a cudaStream_t, or None for CuPy's current stream.
-        follows_torch: takes torch's current stream of the thread that launches instead.
+        follows_torch: whether to use torch's current stream of the launching thread instead.
 
     Raises:
         InputError: CuPy or a GPU is missing.
@@ -198,7 +198,7 @@ class CudaDevice:
         _enable_peer(self.index, other)
 
     def holds(self, array: Any) -> bool:
-        """Says whether an array is in a GPU's memory."""
+        """Returns whether an array is in a GPU's memory."""
         return on_device(array)
 
     def upload(self, values: Array) -> Any:
@@ -304,8 +304,8 @@ def device_of(array: Any) -> KernelDevice:
 
 
 def on_device(array: Any) -> bool:
-    """Says whether an array is in a device's memory: a CuPy array, or a tensor of a device that kernels run on."""
-    kind = getattr(getattr(array, "device", None), "type", None)  # NumPy's arrays say "cpu", a text
+    """Returns whether an array is in a device's memory: a CuPy array, or a tensor of a device that kernels run on."""
+    kind = getattr(getattr(array, "device", None), "type", None)  # a NumPy array's device is the text "cpu"
     return kind in _OPENERS or type(array).__module__.partition(".")[0] == "cupy"
 
 

@@ -1,4 +1,4 @@
-"""What the CUDA driver says, asked without any library of Python's: cheap enough for a program that only lists what could be trained."""
+"""Queries of the CUDA driver without a Python library: cheap enough for a program that only lists possible trainings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""Environment: the GPUs that the driver shows a process, by number or name, separated by commas; all where it is not set."""
+"""Environment: the GPUs that the driver shows a process, by number or name, separated by commas; all if it is not set."""
 KERNEL_GPUS = Path("/proc/driver/nvidia/gpus")
 """Has a folder per GPU that the kernel's driver serves."""
 
@@ -18,8 +18,8 @@ class Gpu(NamedTuple):
     """A GPU that the driver shows this process.
 
     Attributes:
-        name: of the product.
-        total_bytes: of its memory.
+        name: name of the product.
+        total_bytes: bytes of its memory.
     """
 
     name: str
@@ -27,17 +27,17 @@ class Gpu(NamedTuple):
 
 
 def gpu_of_rank(local_rank: int, environment: Mapping[str, str]) -> str | None:
-    """Returns what `CUDA_VISIBLE_DEVICES` has to be for one of several processes on a machine to have a GPU for itself.
+    """Returns the value of `CUDA_VISIBLE_DEVICES` that gives one of several processes on a machine a GPU for itself.
 
-    Where there are fewer GPUs than processes, they take turns. The CUDA driver is not asked, since it reads the variable when it is asked
-    first and never again.
+    If there are fewer GPUs than processes, GPUs are assigned in rotation. The CUDA driver is not called, since it reads the variable at its
+    first call and never again.
 
     Args:
         local_rank: number of the process on its machine.
-        environment: of the process that starts it.
+        environment: environment of the process that starts it.
 
     Returns:
-        the GPU's number or name, None where there is no GPU.
+        The GPU's number or name, None without a GPU.
     """
     named = environment.get(VISIBLE)
     if named is None:

@@ -1,4 +1,4 @@
-"""What launching code of several kernels shares: the shape of a launch, and arrays that are on the device."""
+"""Code that launches of several kernels share: the shape of a launch, and arguments for arrays on the device."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def matrix(
 def pack_and_team(width: int, dtype: str, addresses: list[np.uint64]) -> tuple[int, int]:
     """Returns how many columns a lane moves at once, and how many lanes make a row.
 
-    As many columns as make 16 bytes, and as width and addresses allow; as many lanes as cover the row, a warp at most.
+    The columns fill 16 bytes, as far as width and addresses allow; the lanes cover the row, a warp at most.
     """
     size = C_TYPES[dtype][1]
     pack = 16 // size

@@ -1,30 +1,29 @@
 """A disk cache with copies: it holds a row once for each set of batches that can share its page, instead of once.
 
-DiskGNN's segment cache holds a row once, in one place, and every batch of the segment reads the page that it is on. Where batches have
-little in common, no order of the rows helps: a row wanted by nine of 200 batches cannot stand beside rows that the same nine want. But it
-can stand beside rows that two or three of the nine want, again beside rows that three others want, and once more for the rest. Such
-copies take about half the space of packing every row with every batch, and hardly a byte is moved that nobody asked for. In storage
-systems this is called replication for locality; here, which copies there are follows from known reads.
+DiskGNN's segment cache holds a row once, in one place, and every batch of the segment reads the page that it is on. If batches have little
+in common, no order of the rows helps: a row wanted by nine of 200 batches cannot stand beside rows that the same nine want. But it can
+stand beside rows that two or three of the nine want, again beside rows that three others want, and once more for the rest. Such copies take
+about half the space of packing every row with every batch, and hardly a byte is moved that no batch needs. In storage systems this is
+called replication for locality; here the copies follow from known reads.
 
 The copies are found batch by batch. A batch brings the rows that it wants and that no copy serves yet into the file. They are put in
 the order of the reflected Gray code of their later uses, so that rows with the same next uses stand together, and `window` > 1 fills
 pages from that order: a page takes the row whose batches it has most, by the sum of squares. A later batch then takes a page when it wants
-enough of it, `least_bytes`; its rows there are served. Where it wants less, it waits, and brings the rows itself when its turn comes. A
-page that no later batch takes is not written: its rows are packed with the batch that brought them.
+enough of it, `least_bytes`; its rows there are served. If it wants less, it waits, and brings the rows itself when its turn comes. A page
+that no later batch takes is not written: its rows are packed with the batch that brought them.
 
 `least_bytes` trades space for bytes read, steadily: at a full page every page that is read is wanted whole; at one row every row is stored
-once. Between multiples of a row the bound differs from page to page, so that the trade has no steps. Where there is space for more than
-full pages take, `least_range` makes a batch take no fewer pages one after the other, which makes reads long. Rows whose width does not
-divide a page are served where their batch takes all pages that they lie on; the ends of a range are then read in vain, and long ranges
-make them few.
+once. Between multiples of a row the bound differs from page to page, so that the trade has no steps. If there is space for more than full
+pages take, `least_range` makes a batch take no fewer pages one after the other, which makes reads long. Rows whose width does not divide a
+page are served if their batch takes all pages that they lie on; the ends of a range are then read in vain, and long ranges make them few.
 
 Cost: q uses of m rows, c copies that are stored. O(q + c (k + log(rows per batch))) with k the later uses of a row, and c * window * k
 for filling. Memory: 16 m + 16 q bytes, and while a batch is placed 80 bytes per row, 12 per later use and a bit per page and batch.
 Nothing depends on the number of threads.
 
-Not checked: that a batch names a row once. The result is no optimum: batches are taken in their order, and nothing is taken back.
+Not checked: that a batch names a row once. The result is not an optimum: batches are taken in their order, and nothing is taken back.
 
-Source: the layout is ours. What it replaces is DiskGNN's, section 5.1.
+Source: the layout is ours. It replaces DiskGNN's, section 5.1.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def place_copies_reference(
     least_range: int = 1,
     window: int = 1,
 ) -> tuple[Array, Array]:
-    """Returns what `place_copies` does (the rule in plain Python)."""
+    """Returns the same as `place_copies` (the rule in plain Python)."""
     num_batches = len(member_ptr) - 1
     batches = [members[member_ptr[b] : member_ptr[b + 1]].tolist() for b in range(num_batches)]
     uses: list[list[int]] = [[] for _ in range(num_rows)]
@@ -172,7 +171,7 @@ def place_copies(
         threads: number of native threads; the result does not depend on it.
 
     Returns:
-        rows i32[c], which row stands at each place of the file, and places i32[q], the place where each use reads its row or `NOT_CACHED`.
+        rows i32[c], the row at each place of the file, and places i32[q], the place where each use reads its row or `NOT_CACHED`.
 
     Raises:
         InputError: an argument is out of range.

@@ -1,9 +1,9 @@
 """The plan of a segment whose disk cache has copies: the densest pages and the longest reads that a disk budget allows.
 
-How much of a page a batch must want, and how many pages one after the other, decides both the space and what is read
-(kernels/disk_cache/copies.py). Full pages are tried first, in longer ranges as long as they fit. Where full pages do not fit,
-how much of a page is asked for is searched. Each try lays the segment out, so that what is compared with the budget are the
-bytes that will be written. The next bound is interpolated between the largest known to fit and the least that does not.
+The share of a page that a batch must want, and the number of pages one after the other, decide both the space and the bytes read
+(kernels/disk_cache/copies.py). Full pages are tried first, in longer ranges as long as they fit. If full pages do not fit, a smaller share
+is searched for. Each try lays the segment out, so that the budget is compared with the bytes that will be written. The next bound is
+interpolated between the largest known to fit and the least that does not.
 
 This is a search by regula falsi for the largest layout within a budget. It takes `TRIES` steps at most, so a better layout may exist.
 
@@ -31,17 +31,17 @@ ENOUGH = 0.96
 """Share of the budget from which on a layout is taken."""
 
 RANGES = (8, 32)
-"""Pages one after the other that are asked for, step by step, where the budget has space for them."""
+"""Least lengths of ranges in pages, tried in turn while the budget has space for them."""
 
 AMPLE = 0.45
 """Share of full packing from which on the first of `RANGES` is tried before single pages; full pages were seen to take 0.4 to 0.47."""
 
 WINDOW = 32
-"""Number of rows that a page is filled from where less than full pages are asked for, and rows do not straddle."""
+"""Number of rows that a page is filled from if batches need not want full pages, and rows do not straddle."""
 
 
 class _Bound(NamedTuple):
-    """What a layout was asked for, and the bytes that it takes."""
+    """Bytes of a page that batches must want in a layout, and the bytes that the layout takes."""
 
     least: int
     space: int
@@ -67,7 +67,7 @@ def plan_copies(
         threads: number of native threads; the result does not depend on it.
 
     Returns:
-        The plan that reads the densest pages, or the longest ranges of full ones, of those tried; None where none of them fits.
+        The plan that reads the densest pages, or the longest ranges of full ones, of those tried; None if none of them fits.
 
     Raises:
         InputError: an argument is out of range.
@@ -80,7 +80,7 @@ def plan_copies(
 
 
 class _Tries:
-    """Layouts of one segment and what they take."""
+    """Layouts of one segment and their sizes."""
 
     def __init__(self, segment: Segment, row_bytes: int, disk_bytes: int, threads: int):
         self.segment, self._row_bytes, self._disk_bytes, self._threads = segment, row_bytes, disk_bytes, threads

@@ -49,7 +49,7 @@ def membership_reference(ptr: Array, ids: Array) -> tuple[Array, Array]:
 
 
 def minhash_order_reference(ptr: Array, ids: Array, seed: int, num_hashes: int = 2) -> Array:
-    """Returns what `minhash_order` does (the rule in NumPy)."""
+    """Returns the same as `minhash_order` (the rule in NumPy)."""
     nodes, members = membership_reference(ptr, ids)
     hashes = _permutations(seed, num_hashes, members.shape[1])
     signatures = [np.where(members, each, len(each)).min(axis=1, initial=len(each)) for each in hashes]
@@ -57,7 +57,7 @@ def minhash_order_reference(ptr: Array, ids: Array, seed: int, num_hashes: int =
 
 
 def gray_order_reference(ptr: Array, ids: Array, row_bytes: int = 0, window: int = WINDOW) -> Array:
-    """Returns what `gray_order` does (the rule in NumPy)."""
+    """Returns the same as `gray_order` (the rule in NumPy)."""
     nodes, members = membership_reference(ptr, ids)
     ranks = np.bitwise_xor.accumulate(members, axis=1)
     order = np.lexsort([nodes, *ranks.T[::-1]])
@@ -138,7 +138,7 @@ def rows_of_page(row_bytes: int) -> int:
 
 
 def pages_touched(order: Any, ptr: Any, ids: Any, *, row_bytes: int, threads: int = 1) -> tuple[Array, Array]:
-    """Counts exactly what each batch reads of a table whose row i is node order[i].
+    """Counts exactly the pages that each batch reads of a table whose row i is node order[i].
 
     Args:
         order: ids[m], each node once.

@@ -31,14 +31,14 @@ from kernels.types import Array
 
 @dataclass(kw_only=True)
 class PackLists:
-    """What is packed, and the buffers that it comes to.
+    """The lists to pack, and their buffers.
 
     Attributes:
         ptr: i64[L+1]; list l wants the nodes ids[ptr[l]:ptr[l+1]], ascending.
         ids: ids[n], rows of the feature table.
         buffers: u8[bytes], the buffers of all lists, one after the other.
         starts: i64[L+1]; the buffer of list l is buffers[starts[l]:starts[l+1]].
-        used: i64[L], bytes in each buffer that are not written yet; whoever writes them sets it to 0.
+        used: i64[L], bytes in each buffer that are not written yet; the writer sets it to 0.
         done: i64[L], bytes of each list that were copied so far, over all ranges.
     """
 
@@ -50,7 +50,7 @@ class PackLists:
     done: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        """Checks the arrays; raises InputError where they do not fit together."""
+        """Checks the arrays; raises InputError if they do not fit together."""
         self.ids = as_ids(self.ids, "ids")
         self.ptr = check_ptr(self.ptr, len(self.ids))
         usable = self.buffers.dtype == np.uint8 and self.buffers.ndim == 1 and self.buffers.flags.c_contiguous

@@ -1,11 +1,11 @@
-"""The plan of one segment of batches: what is cached in which order, what is packed, and what each batch will read.
+"""The plan of one segment of batches: the cached rows in order, the packed rows, and the pages that each batch will read.
 
 A segment is split (kernels/disk_cache/segments.py), its cache is put in order (kernels/disk_cache/orders.py) or given
 copies (kernels/disk_cache/copies.py), and the pages that each batch then touches are counted (kernels/rows/pages.py).
 Nothing is estimated: the packer writes these rows at these places, so the trainer reads these pages.
 
 With one copy of each row, `order` is "filled", pages filled from the Gray-code order of the memberships in batches; "gray", that order
-itself; "minhash", DiskGNN's Algorithm 1 with two hashes; or "id", ascending node ids, which is what all are measured against.
+itself; "minhash", DiskGNN's Algorithm 1 with two hashes; or "id", ascending node ids, the baseline of all.
 
 Source: DiskGNN, section 5.1, Algorithm 1 (order) and Algorithm 2 (segments).
 """
@@ -29,11 +29,11 @@ Order = Literal["filled", "gray", "minhash", "id"]
 
 @dataclass(frozen=True, kw_only=True)
 class CountedPlan(SegmentPlan):
-    """The plan of one segment of s batches, and what reading it takes.
+    """The plan of one segment of s batches, and the reads that it takes.
 
     Attributes:
         pages, runs: i64[s], pages of the cache that each batch reads, and the ranges of adjacent ones.
-        pages_by_id: i64[s], the pages were each row of the cache there once, by node id; None where that was not asked for.
+        pages_by_id: i64[s], the pages if the cache held each row once, by node id; None if they were not counted.
         row_bytes: bytes per row.
     """
 
@@ -117,11 +117,11 @@ def plan_segment(
 def count_plan(
     segment: Segment, rows: Array, places: Array, row_bytes: int, compare: bool, threads: int
 ) -> CountedPlan:
-    """Counts what a layout of a segment's cache takes.
+    """Returns the plan of a segment for a layout of its cache, with pages and ranges counted.
 
     Args:
         segment: a segment from `split_segment`.
-        rows: i32[c], which of the segment's `cache_ids` stands at each place of the file.
+        rows: i32[c], index in the segment's `cache_ids` of the row at each place of the file.
         places: i32[q], the place where each of the segment's `members` is read, or `kernels.disk_cache.copies.NOT_CACHED`.
         row_bytes, compare, threads: arguments of `plan_segment`.
     """
@@ -158,7 +158,7 @@ def _pointers(owner: Array, count: int) -> Array:
 
 
 def _order_rows(segment: Segment, row_bytes: int, order: Order, seed: int, threads: int) -> Array:
-    """Returns i32[c]: which place of `cache_ids` each row of the file takes."""
+    """Returns i32[c]: the place in `cache_ids` of each row of the file."""
     if order == "id" or len(segment.cache_ids) == 0:
         return np.arange(len(segment.cache_ids), dtype=np.int32)
     if order == "minhash":

@@ -1,4 +1,4 @@
-"""How many batches a segment should have: DiskGNN's Algorithm 2, on exact numbers of all segments instead of the first one's.
+"""The number of batches of a segment: DiskGNN's Algorithm 2, on exact numbers of all segments instead of the first one's.
 
 Larger segments take less space, for fewer copies, and move more pages. Algorithm 2 therefore takes the smallest segment whose space
 fits the budget, starting at s = 1, where nothing is shared and every batch is packed whole. As printed it knows only the first segment
@@ -14,10 +14,10 @@ answers for every s at once:
 
 Such gaps are also called inter-reference intervals; they give the working set of a cache as well (Denning, 1968).
 
-Up to `EXACT_SIZES` every size is known, beyond it the multiples of ceil(B / EXACT_SIZES), from a second histogram over groups of so many
+Up to `EXACT_SIZES` every size is known, beyond it the multiples of u = ceil(B / EXACT_SIZES), from a second histogram over groups of u
 batches, and B itself. The pass reads each id once and its last use at random: about 8 bytes per pair.
 
-Memory: 4 N bytes of last uses and 4 B min(B, EXACT_SIZES) bytes of gaps (8 while one is summed up), twice that where B is larger.
+Memory: 4 N bytes of last uses and 4 B min(B, EXACT_SIZES) bytes of gaps (8 while one is summed up), twice that if B is larger.
 
 Source: DiskGNN, section 5.1, Algorithm 2. Erratum: it starts at s = 1, which is pure packing.
 """
@@ -49,12 +49,12 @@ def stored_rows_reference(ptr: Array, node_ids: Array, slot: Array, size: int) -
 
 
 class SegmentSizes:
-    """What segments of every size store; batches are added in their order, all of them, then it answers.
+    """The rows that segments of every size store; all batches are added in their order before the first query.
 
     Args:
         slot: i32[N] of the placement that holds the static tiers.
-        num_batches: B, of all epochs.
-        exact_sizes: sizes up to which every one is known.
+        num_batches: B, batches of all epochs.
+        exact_sizes: size up to which every size is known.
 
     Raises:
         InputError: there are fewer batches than one, or too many.
@@ -98,7 +98,7 @@ class SegmentSizes:
                 np.cumsum(gaps, axis=1, dtype=np.int32, out=gaps)
 
     def sizes(self) -> Iterator[int]:
-        """Yields the sizes that it can answer for, ascending: 1 first, B last."""
+        """Yields the sizes whose rows are known, ascending: 1 first, B last."""
         band = self._near.shape[1]
         yield from range(1, band + 1)
         yield from range((band // self._unit + 1) * self._unit, self.num_batches, self._unit)

@@ -1,4 +1,4 @@
-"""A segment of batches and what its disk cache saves: rows that several of its batches need are stored once, the others with their batch.
+"""A segment of batches and its disk cache: rows that several of its batches need are stored once, the others with their batch.
 
 DiskGNN packs every row that a batch needs from disk into the batch's own chunk, so that one sequential read brings it. A row that k
 batches need is then stored k times. To save space, consecutive batches form a segment with a disk cache of its own: a row that two or
@@ -36,12 +36,12 @@ ALL = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """Where the rows of one segment's batches are that no static tier holds.
+    """The places on disk of the rows of one segment's batches that no static tier holds.
 
     Attributes:
         cache_ids: ids[c], ascending; the order of the file is decided later.
         packed_ptr, packed_ids: i64[s+1], ids[p], rows in each batch's chunk, ascending in a batch.
-        member_ptr, members: i64[s+1], i32[q], what each batch reads from the cache, as places in `cache_ids`, in the batch's order.
+        member_ptr, members: i64[s+1], i32[q], rows that each batch reads from the cache, as places in `cache_ids`, in the batch's order.
     """
 
     cache_ids: Array
@@ -53,7 +53,7 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentPlan:
-    """Where the rows of B batches in S segments are that no static tier holds.
+    """The places on disk of the rows of B batches in S segments that no static tier holds.
 
     Attributes:
         segment_of: i32[B], segment of each batch, ascending.
@@ -118,7 +118,7 @@ class SegmentPlan:
 
 
 def disk_state(slot: Array) -> Array:
-    """Returns the i32[N] that the kernels of segments mark and leave as it was: 0 where a row comes from disk, -1 elsewhere.
+    """Returns i32[N], working memory that the kernels of segments mark and restore: 0 for a row from disk, -1 for any other.
 
     Args:
         slot: i32[N] of a placement.
@@ -127,7 +127,7 @@ def disk_state(slot: Array) -> Array:
 
 
 def split_segment_reference(ptr: Array, node_ids: Array, state: Array, most_cached: int = ALL) -> Segment:
-    """Returns what `split_segment` does (the rule in NumPy)."""
+    """Returns the same as `split_segment` (the rule in NumPy)."""
     batches = [node_ids[ptr[b] : ptr[b + 1]] for b in range(len(ptr) - 1)]
     batches = [ids[state[ids] == 0] for ids in batches]
     found, counts = np.unique(np.concatenate([node_ids[:0], *batches]), return_counts=True)

@@ -29,8 +29,8 @@ class Csc(NamedTuple):
         indptr: i64[N+1], where the row of each node begins.
         indices: ids[E], the sources of node v's in-edges, ascending, at indptr[v]:indptr[v+1].
         in_degree, out_degree: i32[N], of this graph (duplicates that were kept count).
-        num_duplicates: directed edges, reverses included, that repeat another one; removed where duplicates are merged.
-        num_self_loops: self-loops in the input; removed where they are dropped.
+        num_duplicates: directed edges, reverses included, that repeat another one; removed if duplicates are merged.
+        num_self_loops: self-loops in the input; removed if they are dropped.
     """
 
     indptr: Array
@@ -44,7 +44,7 @@ class Csc(NamedTuple):
 def build_csc_reference(
     src: Array, dst: Array, num_nodes: int, *, undirected: bool, duplicates: str, self_loops: str
 ) -> Csc:
-    """Returns what `build_csc` does (the rule in NumPy)."""
+    """Returns the same as `build_csc` (the rule in NumPy)."""
     src, dst = np.asarray(src, np.int64), np.asarray(dst, np.int64)
     loop = src == dst
     kept = ~loop | (self_loops == "keep")
@@ -77,7 +77,7 @@ def build_csc(
         src, dst: integers[E], global ids; edge e goes from src[e] to dst[e]; memory-mapped or not.
         num_nodes: number of nodes N.
         undirected: whether the reverse of every edge is added; a self-loop is its own reverse and is not added twice.
-        duplicates: whether to keep or merge edges with the same ends (an edge given in both directions is one, when undirected).
+        duplicates: whether to keep or merge edges with the same ends (an edge in both directions is one, if undirected).
         self_loops: whether to keep or drop self-loops.
         threads: number of native threads; the bytes do not depend on it.
 

@@ -24,7 +24,7 @@ MOST_EDGES = 2**31 - 1
 
 
 def edge_order_reference(rows: Array, src: Array, types: Array | None = None, ties: Array | None = None) -> Array:
-    """Returns what `edge_order` does (the rule in NumPy)."""
+    """Returns the same as `edge_order` (the rule in NumPy)."""
     position = np.arange(len(rows))
     keys = [position, position if ties is None else ties, src, np.zeros(len(rows)) if types is None else types, rows]
     return np.lexsort(keys).astype(np.int32)
@@ -37,8 +37,8 @@ def edge_order(rows: Any, src: Any, num_rows: int, types: Any = None, ties: Any 
         rows: i32[n], destinations counted from the first of their range: 0 to num_rows - 1.
         src: ids[n], global ids below 2^56.
         num_rows: number of destinations in the range.
-        types: u8[n], or None where all edges are of one type.
-        ties: i64[n] that order edges with equal ends and type (rows of their source table), or None: as they stand.
+        types: u8[n], or None if all edges are of one type.
+        ties: i64[n] that order edges with equal ends and type (rows of their source table), or None to keep their order.
         threads: number of native threads; the result does not depend on it.
 
     Raises:

@@ -4,19 +4,19 @@ Every edge, node and feature is a pure function of (seed, its number) on the str
 mathematical library, no state. A billion edges can be made in pieces or by any number of threads.
 
 R-MAT (Chakrabarti, Zhan, Faloutsos: R-MAT: A recursive model for graph mining, SDM 2004): each of ceil(log2 N) levels sends an
-edge to one of four quadrants with probabilities (a, b, c, d), rounded to 2^-16. Where N is no power of two the square of side
-2^scale is shrunk onto 0..N-1 by rank = x N >> scale, which rejects nothing. The nodes' ranks are then scrambled by a keyed
-bijection, or low ids would be the hubs. Labels are equal ranges of ranks, the leading levels of the recursion: edges stay in
-their range more often than not, so a graph network can learn them.
+edge to one of four quadrants with probabilities (a, b, c, d), rounded to 2^-16. If N is not a power of two, the square of side 2^scale is
+shrunk onto 0..N-1 by rank = x N >> scale, which rejects nothing. The nodes' ranks are then scrambled by a keyed bijection, or low ids would
+be the hubs. Labels are equal ranges of ranks, the leading levels of the recursion: edges stay in their range more often than not, so a
+graph network can learn them.
 
 SBM, the stochastic block model (planted partition): both ends of an edge are in one class with probability p_in, rounded to 2^-32, so
 p_in is the expected edge homophily. Self-loops and duplicates are left in both models; `kernels.graph.csc.build_csc` applies the graph's
 policy.
 
 Citations: nodes come one after the other and cite earlier ones, of their own class with probability p_in. With probability p_copy a
-citation copies one of the chosen node's own (Kumar et al.: Stochastic models for the web graph, FOCS 2000), so what is cited often is cited
-more: p_copy sets how strong that preference is. A copied edge is worked out anew from its number (Sanders, Schulz: Scalable generation of
-scale-free graphs, IPL 2016), 1 / (1 - p_copy) steps in the mean. Rank is age, rank modulo the number of classes the class.
+citation copies one of the chosen node's own (Kumar et al.: Stochastic models for the web graph, FOCS 2000), so nodes that are cited often
+are cited more: p_copy sets how strong that preference is. A copied edge is worked out anew from its number (Sanders, Schulz: Scalable
+generation of scale-free graphs, IPL 2016), 1 / (1 - p_copy) steps in the mean. Rank is age, rank modulo the number of classes the class.
 
 Features: a centroid of the class plus noise, both sums of bytes (`kernels.rng.normal_int`), so values are exact multiples of
 2^-16. Deviation of a centroid's coordinate 0.816; of the noise 0.816 * noise.
@@ -115,7 +115,7 @@ def sbm_edges(
         (src, dst), ids[num_edges] each.
 
     Raises:
-        InputError: a count is out of range or p_in is no probability.
+        InputError: a count is out of range or p_in is not a probability.
     """
     src, dst = _edge_arrays(num_nodes, num_edges)
     _check_classes(num_nodes, classes)
@@ -173,7 +173,7 @@ def citation_edges(
         num_nodes, num_edges: N and the number of directed edges, nearly equally many per node, duplicates included; the first node
             cites itself.
         classes: number of classes, nearly equal in size (see `citation_labels`).
-        p_in: probability that a node looks for what to cite in its own class.
+        p_in: probability that a node looks in its own class for a node to cite.
         p_copy: probability that it then copies a citation of the node that it found; 0 = no preference.
         seed: seed of the pipeline.
         scramble: whether to hide the ages behind a bijection.
@@ -183,7 +183,7 @@ def citation_edges(
         (src, dst), ids[num_edges] each: src cites dst.
 
     Raises:
-        InputError: a count is out of range or a probability is none.
+        InputError: a count is out of range, or p_in or p_copy is not a probability.
     """
     src, dst = _edge_arrays(num_nodes, num_edges)
     _check_classes(num_nodes, classes)

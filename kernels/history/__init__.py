@@ -1,1 +1,1 @@
-"""Embeddings of earlier steps in place of computed ones (FreshGNN): pruned blocks, the arena that holds the rows, and who may enter it."""
+"""Embeddings of earlier steps in place of computed ones (FreshGNN): pruned blocks, the arena that holds the rows, and admission to it."""

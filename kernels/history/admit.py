@@ -1,16 +1,16 @@
-"""Who enters the history of embeddings and who leaves it, after one optimiser step (FreshGNN, 4.1.1, 4.2, Fig. 6).
+"""Admission to the history of embeddings and eviction from it, after one optimiser step (FreshGNN, 4.1.1, 4.2, Fig. 6).
 
 Entries of one step are all nodes of a cached layer that received a gradient, batch after batch. Per layer they are ranked by the norm of
 their gradient, ties by their place; the floor(p_grad n) smallest are stable. Then
 
-    unstable entries                 lose what the history holds of them
+    unstable entries                 lose their row in the history
     stable ones that were cached     keep their row and its age
     stable ones that were computed   enter with born = now
 
 A row that is computed again makes an older one of its node worthless, so that one goes in any case. A node with several entries (batches
-of one step group) is stable only if all of them are, and the last of its rows enters. Those who enter get successive slots of the ring
-from its head on, in the order of their entries; whoever owned a slot loses it. If more want to enter than the ring has slots, the ones
-with the highest saved access do, ties by place; entries that save less than `least` never enter. A NaN norm counts as infinite.
+of one step group) is stable only if all of them are, and the last of its rows enters. Entries that enter get successive slots of the ring
+from its head on, in their order; the owner of a slot loses it. If more want to enter than the ring has slots, the ones with the highest
+saved access do, ties by place; entries that save less than `least` never enter. A NaN norm counts as infinite.
 
 Every phase writes different places from different entries, so that on a GPU each is one parallel pass.
 
@@ -55,7 +55,7 @@ class LayerRows:
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """Where the embeddings of nodes are; written by every update.
+    """The places of nodes' embeddings; written by every update.
 
     Attributes:
         slot_of: i32[(L-1) N], slot of node v in layer l at place (l-1) N + v, or -1.
@@ -90,11 +90,11 @@ class Entries(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What an update is asked.
+    """The settings of an update.
 
     Attributes:
         p_grad: share of each layer's entries that are stable.
-        least: entries that save less never enter.
+        least: least saved access of an entry that enters.
         head: first slot that is written; now: the optimiser step.
         free: i32[f], distinct slots that may be written, in the order in which they are taken; None: all of the ring from the head on.
     """
@@ -107,11 +107,11 @@ class Rule(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """What an update did.
+    """The result of an update.
 
     Attributes:
-        entries: i32[a], ascending: the entries whose rows are to be copied; slots: i32[a], where to.
-        admitted, evicted: i64[L-1], rows that entered each layer, and entries that left it for their gradient.
+        entries: i32[a], ascending: the entries whose rows are to be copied; slots: i32[a], their targets.
+        admitted, evicted: i64[L-1], rows that entered each layer, and entries that left it because of their gradient.
         overflow: entries that had to stay outside since the ring is too small.
     """
 
@@ -154,7 +154,7 @@ def num_stable(p_grad: Fraction, count: int) -> int:
 
 
 def admit_reference(index: Index, entries: Entries, rule: Rule) -> Admitted:
-    """Updates the index and returns who entered (the rule in NumPy)."""
+    """Updates the index and returns the entries that entered (the rule in NumPy)."""
     slot_of, owner, where = index.slot_of, index.owner, entries.where
     stable = _stable(entries, rule.p_grad)
     held = slot_of[where] >= 0
@@ -185,16 +185,16 @@ def admit_reference(index: Index, entries: Entries, rule: Rule) -> Admitted:
 
 
 def admit(index: Index, entries: Entries, rule: Rule, threads: int = 1) -> Admitted:
-    """Updates the index and returns who entered.
+    """Updates the index and returns the entries that entered.
 
     Args:
-        index: written in place.
-        entries: of one optimiser step.
-        rule: what is asked.
+        index: index of the history, written in place.
+        entries: entries of one optimiser step.
+        rule: settings of the update.
         threads: native threads; the result does not depend on their number.
 
     Raises:
-        InputError: arrays differ in length, or an entry names no node; nothing is written then.
+        InputError: arrays differ in length, or an entry is not of a node; nothing is written then.
     """
     counts = np.diff(entries.layer_ptr)
     keep = [num_stable(rule.p_grad, int(count)) for count in counts]
@@ -206,7 +206,7 @@ def admit(index: Index, entries: Entries, rule: Rule, threads: int = 1) -> Admit
 
 
 def look_up_reference(index: Index, layer: int, ids: Array, now: int, t_stale: int) -> Array:
-    """Returns i32[n]: slots of nodes' embeddings, -1 where step `now` may not use one (the rule in NumPy)."""
+    """Returns i32[n]: slots of nodes' embeddings, -1 if step `now` may not use one (the rule in NumPy)."""
     slots = index.slot_of[(layer - 1) * index.num_nodes :][ids]
     held = np.flatnonzero(slots >= 0)
     age = now - index.born[slots[held]]
@@ -215,18 +215,18 @@ def look_up_reference(index: Index, layer: int, ids: Array, now: int, t_stale: i
 
 
 def look_up(index: Index, layer: int, ids: Array, now: int, t_stale: int, threads: int = 1) -> Array:
-    """Returns i32[n]: slots of nodes' embeddings, -1 where step `now` may not use one.
+    """Returns i32[n]: slots of nodes' embeddings, -1 if step `now` may not use one.
 
     Args:
-        index: of the history.
+        index: index of the history.
         layer: l in 1..L-1.
         ids: i32[n] or i64[n], global.
-        now: the optimiser step that asks.
+        now: the optimiser step of the lookup.
         t_stale: oldest age that is used.
         threads: native threads; the result does not depend on their number.
 
     Raises:
-        InputError: an id is no node.
+        InputError: an id is not a node.
     """
     first, out = (layer - 1) * index.num_nodes, np.empty(len(ids), np.int32)
     _native.look_up(index.slot_of, first, index.num_nodes, index.born, ids, now, t_stale, out, check_threads(threads))

@@ -1,8 +1,8 @@
-"""Who enters the history of embeddings and who leaves it on a GPU, and lookups; see kernels/history/admit.py for the rule.
+"""Admission to the history of embeddings, eviction and lookups on a GPU; see kernels/history/admit.py for the rule.
 
 Norms are ranked by a stable sort of their bits. An update waits for the device twice: for the number of candidates, which decides whether
-some have to stay outside, and at the end for what was done, 4 bytes per list and 8 per layer. Not checked, since that would wait more
-often: that ids are nodes of the graph.
+some have to stay outside, and at the end for the counts, 4 bytes per list and 8 per layer. Not checked, since that would wait more often:
+that ids are nodes of the graph.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
 from kernels.history.admit import Admitted, Index, Rule, num_stable
 
 DONE_BYTES = 4
-"""What is downloaded for the candidates, for each list, and twice for each layer."""
+"""Bytes downloaded for the candidates, for each list, and twice for each layer."""
 
 
 class Listed(Protocol):
@@ -48,13 +48,13 @@ def look_up_cuda(index: Index, layer: int, ids: Any, now: int, t_stale: int, dev
 
 
 def look_up_features_cuda(place_of: Any, ids: Any, first: int, device: KernelDevice) -> Any:
-    """Returns i32[n] on the device: the place of each node's feature row, -1 where it is before `first` or none.
+    """Returns i32[n] on the device: the place of each node's feature row, -1 if it is before `first` or the node has none.
 
     Args:
         place_of: i32[N] on the device.
         ids: ids[n] on the device.
         first: the first place that is left.
-        device: that holds them.
+        device: the device that holds them.
     """
     out, name = device.empty((len(ids),), np.int32), dtype_name(ids.dtype)
     known = _at(place_of, device), _at(ids, device, name), np.int32(len(ids)), np.int32(first)
@@ -65,18 +65,18 @@ def look_up_features_cuda(place_of: Any, ids: Any, first: int, device: KernelDev
 def admit_cuda(
     index: Index, lists: Sequence[Listed], num_layers: int, rule: Rule, device: KernelDevice
 ) -> tuple[Admitted, Any, list[int]]:
-    """Updates the index and returns who entered.
+    """Updates the index and returns the entries that entered.
 
     Args:
-        index: on the device; written in place.
-        lists: on the device, layer after layer, batches in order within each.
-        num_layers: cached layers.
-        rule: what is asked.
-        device: that holds them.
+        index: index of the history on the device, written in place.
+        lists: entries on the device, layer after layer, batches in order within each.
+        num_layers: number of cached layers.
+        rule: settings of the update.
+        device: the device that holds them.
 
     Returns:
-        What was done, its entries and slots on the device; i32[a] there, the row of each entry in its list; and where in those arrays the
-        entries of each list end.
+        The result, its entries and slots on the device; i32[a] there, the row of each entry in its list; and the places in those arrays at
+        which the entries of each list end.
     """
     return _Admission(index, lists, num_layers, rule, device).run()
 

@@ -2,15 +2,15 @@
 
 One block of memory holds both. Embeddings of all cached layers share slots of one size, which grow from the left and form a ring: the head
 moves on with each row that enters, comes back to the first slot every `t_stale` steps, so that new rows overwrite outdated ones, and wraps
-where the ring ends. With `reuse` the slots are no ring: a row that enters takes the lowest slot that holds nothing of use, so that holes
+where the ring ends. With `reuse` the slots are not a ring: a row that enters takes the lowest slot that holds nothing of use, so that holes
 which evictions leave are filled at once.
 
 Features lie on the right, hottest outermost. A feature row goes for good when an embedding first reaches its bytes, so the boundary only
 moves to the right; a node whose row is gone is read from the source below, as one that was never there.
 
     lookup        slot_of[layer, v], valid if 0 < now - born <= t_stale: nothing outdated is ever returned, whatever lies in the slots
-    overwrite     the slot's owner loses its entry in `slot_of`, so nobody reads another node's row
-    eviction      of an entry clears both ends; its slot comes round with the ring
+    overwrite     the slot's owner loses its entry in `slot_of`, so no lookup reads another node's row
+    eviction      of an entry clears both ends; the ring reuses its slot
 
 Admission is kernels/history/admit.py. Memory beside the arena: 4 N (L-1) bytes for `slot_of`, 16 per slot, 4 N for the features' places.
 Lookups cost one random read of 4 bytes per node, and one of 8 per hit. Other names: historical embedding cache, GAS's history. The arena
@@ -54,8 +54,8 @@ class History:
     """Embeddings of earlier steps, and the hottest features, in one arena.
 
     Args:
-        memory: u8[size], C-contiguous, aligned to the dtype; uninitialised. Where it is decides what runs: native code, or CUDA kernels;
-            the arrays of all calls are there, too.
+        memory: u8[size], C-contiguous, aligned to the dtype; uninitialised. In host memory native code runs, on a device CUDA kernels; the
+            arrays of all calls are in the same place.
         num_layers: cached layers, L-1; 0 is allowed.
         num_nodes: N.
         width: columns of an embedding, equal in all cached layers.
@@ -64,11 +64,11 @@ class History:
         p_grad: share of each layer's entries that counts as stable, in [0, 1]; taken as it is written, so 0.29 of 100 are 29.
         features: the right half, or None.
         max_slots: most slots that embeddings may take; None for all that fit.
-        least: entries of less saved access are not admitted.
-        reuse: rows that enter take the lowest slots whose row is gone or too old for the next step, instead of successive slots of a ring;
-            a row that may still be used is never overwritten.
+        least: least saved access of an admitted entry.
+        reuse: whether rows that enter take the lowest slots whose row is gone or too old for the next step, instead of successive slots of
+            a ring; a row that may still be used is never overwritten.
         threads: native threads; nothing depends on their number.
-        device: that holds the memory, where it is not this machine's; None to find out.
+        device: the device that holds the memory; None derives it from the memory.
 
     Attributes:
         embeddings: dtype[slots, width], rows by slot: a view of the arena.
@@ -148,15 +148,15 @@ class History:
         return max(0, len(self.feature_ids) - left)
 
     def lookup(self, layer: int, ids: Any, now: int) -> Any:
-        """Returns i32[n]: the slot of each node's embedding of a layer, -1 where there is none that step `now` may use.
+        """Returns i32[n]: the slot of each node's embedding of a layer, -1 if step `now` may use none.
 
         Args:
             layer: l in 1..L-1.
             ids: ids[n], global.
-            now: the optimiser step that asks; rows that it writes itself have its number.
+            now: the optimiser step of the lookup; rows that it writes itself have its number.
 
         Raises:
-            InputError: the layer is none of the cached ones, or an id is no node (which a device does not check).
+            InputError: the layer is not a cached one, or an id is not a node (which a device does not check).
         """
         self._check_layer(layer)
         if self.device is not None:
@@ -164,13 +164,13 @@ class History:
         return look_up(self.index, layer, as_ids(ids, "ids"), now, self.t_stale, self.threads)
 
     def lookup_features(self, ids: Any) -> Any:
-        """Returns i32[n]: the place in `features` of each node's row, -1 where the arena does not hold it, or no longer.
+        """Returns i32[n]: the place in `features` of each node's row, -1 if the arena does not hold it (any more).
 
         Args:
             ids: ids[n], global.
 
         Raises:
-            InputError: an id is no node (which a device does not check).
+            InputError: an id is not a node (which a device does not check).
         """
         if self.device is None:
             ids = self._check_ids(ids)
@@ -186,13 +186,13 @@ class History:
 
         Args:
             now: the optimiser step.
-            rows: of all cached layers of all batches of the step, the batches in order.
+            rows: rows of all cached layers of all batches of the step, the batches in order.
 
         Returns:
-            What was admitted and evicted, by layer.
+            The rows admitted and evicted, by layer.
 
         Raises:
-            InputError: a layer, a shape or a dtype does not fit, rows are apart, or an id is no node (which a device does not check);
+            InputError: a layer, a shape or a dtype does not fit, rows are apart, or an id is not a node (which a device does not check);
                 nothing is written then.
         """
         ordered = self._by_layer(rows)
@@ -214,7 +214,7 @@ class History:
         return done
 
     def _free(self, now: int) -> Any:
-        """Returns i32[f], ascending: the slots whose row step `now` + 1 could not use; a device tells their number."""
+        """Returns i32[f], ascending: the slots whose row step `now` + 1 could not use; waits for a device."""
         owner, born = self.index.owner, self.index.born
         free = (owner < 0) | (born <= now - self.t_stale)
         if self.device is None:
@@ -237,7 +237,7 @@ class History:
                     f"layer {given.layer}: rows {list(given.rows.shape)}, {len(given.norms)} norms of {len(given.ids)} nodes",
                     f"give [{len(given.ids)}, {self.width}] and {len(given.ids)}",
                 )
-            # The index is written before the rows are: what copying them would refuse must not come so far.
+            # The index is written before the rows: rows that the copy would refuse must be refused here.
             found, lies = dtype_name(given.rows.dtype), "in C order" if _contiguous(given.rows) else "apart"
             if (found, lies) != (self.dtype.name, "in C order"):
                 problem = f"layer {given.layer}: rows are {found} and lie {lies}, the arena holds {self.dtype.name}"
@@ -277,14 +277,14 @@ class History:
         return int(np.count_nonzero((age > 0) & (age <= self.t_stale))), len(self.feature_ids) - self.first_feature
 
     def state(self) -> dict[str, Array]:
-        """Returns what a checkpoint must hold: the index, the ring's place and the embeddings; features come from their table."""
+        """Returns the arrays for a checkpoint: the index, the ring's place and the embeddings; features come from their table."""
         ring = np.array([self._head, self._high, self._reset_at], np.int64)
         index, high = self.index, self._high
         arrays = {"owner": index.owner[:high], "born": index.born[:high], "rows": self.embeddings[:high]}
         return {"ring": ring} | {name: self._fetched(array) for name, array in arrays.items()}
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Goes on from what `state` returned, of an arena of the same shape whose features are filled.
+        """Restores the `state` of an arena of the same shape; the features must be filled.
 
         Raises:
             InputError: the state is of an arena of another shape.
@@ -307,12 +307,12 @@ class History:
 
 
 def _contiguous(rows: Any) -> bool:
-    """Says whether the rows of an array or a tensor lie in C order without gaps."""
+    """Returns whether the rows of an array or a tensor lie in C order without gaps."""
     return rows.flags.c_contiguous if hasattr(rows, "flags") else rows.is_contiguous()
 
 
 def _numbers(flags: Any) -> Any:
-    """Returns flags as i32, where they are."""
+    """Returns flags as i32, on the same device."""
     if hasattr(flags, "astype"):
         return flags.astype(np.int32)
     return flags.int()  # a tensor

@@ -2,19 +2,19 @@
 
 A node whose embedding of layer l is cached is not computed: its in-edges leave the block that would compute it, and so does everything that
 only they reached. In CSR2 form, two arrays of row ends instead of one, the in-edges of a node are removed by `end[i] = start[i]`: O(1) per
-node and without order, where compressed rows (CSR) shift all later edges and row ends, and edge lists (COO) are searched and closed up.
+node and without order, while compressed rows (CSR) shift all later edges and row ends, and edge lists (COO) are searched and closed up.
 
 `prune` does the rest in the same call. From the seeds downwards it marks the sources that a remaining row reads, its own included; a
 marked source that the history holds is cut off below and gets its row by a `Splice`, the others are the destinations that remain in the
 block below. Then every block is compacted: destinations, sources, edges and all that belongs to them keep their order and close up. The
-sources of pruned blocks are no longer prefixes of one list, so `dst_pos` says where a destination's own row is.
+sources of pruned blocks are no longer prefixes of one list, so `dst_pos` holds the place of a destination's own row.
 
 Weights of edges are computed before pruning and move with their edges, and so do the shares that weighted sampling and walks give them: a
 node keeps all of its k sampled edges or none, so its coefficients and its mean stay what they were. Transposes are built here, after the
-edges are gone. Where nothing is cached, the blocks come back with equal bytes.
+edges are gone. If nothing is cached, the blocks come back with equal bytes.
 
 Cost: O(sources + edges that remain) per block, 8 bytes of scratch per source; nothing is sorted. Other names: computation-graph pruning,
-dead-node elimination. Not checked: that slots are what the history answered for the block's sources.
+dead-node elimination. Not checked: that slots are the history's for the block's sources.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ BY_EDGE = ("weight", "edge_type", "edge_id", "share")
 
 @dataclass(frozen=True, kw_only=True)
 class Pruned:
-    """What is left of a mini-batch.
+    """A pruned mini-batch.
 
     Attributes:
-        blocks: compacted, with a `splice` where rows come from the history; blocks[0] consumes features.
+        blocks: compacted blocks, with a `splice` if rows come from the history; blocks[0] consumes features.
         origin: i32[n], ascending: the place of every input that is left among the inputs before.
     """
 
@@ -57,7 +57,7 @@ def remove_in_edges_reference(block: Block, rows: Array) -> None:
 
 
 def prune_reference(blocks: Sequence[Block], slots: Sequence[Array]) -> Pruned:
-    """Returns what `prune` does without transposes (the rule in NumPy)."""
+    """Returns the same as `prune`, without transposes (the rule in NumPy)."""
     made: list[Block] = []
     origin = np.empty(0, np.int32)
     needed = np.ones(blocks[-1].num_dst, bool)
@@ -81,9 +81,9 @@ def _compact(block: Block, kept: Array, own: Array, edges: Array, sources: Array
     """Returns the block of the rows that are left.
 
     Args:
-        block: before.
+        block: block before pruning.
         kept: destinations that are left; own: their places among the sources.
-        edges: that are left; sources: that are left.
+        edges: edges that are left; sources: sources that are left.
         cached: i32[sources], slots of those that the history holds, else -1.
     """
     place = np.full(block.num_src, -1, np.int32)
@@ -113,11 +113,11 @@ def remove_in_edges(block: Block, rows: Array) -> None:
     """Removes all edges into destinations, in place: end[i] = start[i].
 
     Args:
-        block: `end` is written. Where it is decides what runs: native code, or the CUDA kernel.
+        block: block whose `end` is written, by native code or, if it is on a device, by the CUDA kernel.
         rows: i32[k], destinations (which a device does not check).
 
     Raises:
-        InputError: a row is no destination, or the block's arrays cannot be written in place.
+        InputError: a row is not a destination, or the block's arrays cannot be written in place.
     """
     if on_device(block.end):
         remove_in_edges_cuda(block, rows, device_of(block.end))
@@ -127,15 +127,15 @@ def remove_in_edges(block: Block, rows: Array) -> None:
 
 
 def prune(blocks: Sequence[Block], slots: Sequence[Any], transpose: Transposes = "none", threads: int = 1) -> Pruned:
-    """Removes what the history's embeddings make unnecessary from a mini-batch.
+    """Removes from a mini-batch the rows and edges that the history's embeddings make unnecessary.
 
-    Where the blocks are decides what runs: native code, or the CUDA kernels.
+    Native code prunes blocks in host memory, CUDA kernels those on a device.
 
     Args:
-        blocks: blocks[0] consumes features; the sources of a block are the destinations of the one below. They are left as they are,
-            so stored and mapped blocks are welcome; transposes are ignored.
-        slots: one i32[num_src] for each of blocks[1:]: the history's slot of each source (`History.lookup`), negative where it has none.
-        transpose: which of the blocks get one: "none", "hidden" (all but blocks[0]) or "all".
+        blocks: blocks[0] consumes features; the sources of a block are the destinations of the one below. They are not changed, so they may
+            be stored and mapped; transposes are ignored.
+        slots: one i32[num_src] for each of blocks[1:]: the history's slot of each source (`History.lookup`), negative if it has none.
+        transpose: blocks that get a transpose: "none", "hidden" (all but blocks[0]) or "all".
         threads: native threads; the result does not depend on their number.
 
     Returns:

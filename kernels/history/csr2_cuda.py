@@ -19,13 +19,13 @@ from kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
 from kernels.types import Block, Splice
 
 SIZE_BYTES = 16
-"""What is downloaded per block."""
+"""Bytes downloaded per block."""
 EDGE_DTYPES = {"weight": "float32", "edge_type": "uint8", "edge_id": "int64", "share": "float32"}
 
 
 @dataclass(frozen=True)
 class _Marked:
-    """What is known of a block after the first walk: flags and their running sums."""
+    """State of a block after the first walk: flags and their running sums."""
 
     needed: Any
     rows: Any
@@ -54,12 +54,12 @@ class _Pruning:
         return self.device.running_sums(flags) if len(flags) else flags
 
     def mark(self, block: Block, used: Any, slots: Any, sizes: Any) -> _Marked:
-        """Marks what is left of a block.
+        """Marks the rows, edges and sources of a block that are left.
 
         Args:
             block: the block.
-            used: flags of the sources of the block above, None for the seeds' block; slots: of the same.
-            sizes: i32[4] of zeros, gets the sizes.
+            used: flags of the sources of the block above, None for the seeds' block; slots: history's slots of the same.
+            sizes: i32[4] of zeros, receives the sizes.
         """
         num_dst, num_src = block.num_dst, block.num_src
         needed, degrees, marks = self.ints(num_dst), self.ints(num_dst), self.device.zeros((num_src,), np.int32)
@@ -115,7 +115,7 @@ def prune_cuda(blocks: Sequence[Block], slots: Sequence[Any], device: KernelDevi
     Args:
         blocks: all arrays on the device; see `kernels.history.csr2.prune`.
         slots: one i32[num_src] on the device for each of blocks[1:].
-        device: that holds them.
+        device: the device that holds them.
     """
     pruning = _Pruning(device, dtype_name(blocks[0].src_ids.dtype))
     num_blocks, of_block = len(blocks), [None, *slots]

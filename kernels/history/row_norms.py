@@ -1,4 +1,4 @@
-"""Euclidean norms of rows: how large the gradient of each embedding is (FreshGNN, 4.1.1), in an order of additions that is fixed.
+"""Euclidean norms of rows, for gradients of embeddings (FreshGNN, 4.1.1), in a fixed order of additions.
 
 Squares are added in float64, so that neither tiny nor huge float32 gradients lose their rank: column c is added to lane c modulo 32, from
 left to right, then the lanes are folded, the upper half onto the lower one, five times. The root is rounded to float32. The order is
@@ -40,7 +40,7 @@ def row_norms_reference(rows: Array) -> Array:
 
 
 def row_norms(rows: Any, out: Any = None, threads: int = 1) -> Any:
-    """Returns the Euclidean norm of every row. Where `rows` is decides what runs: native code, or the CUDA kernel.
+    """Returns the Euclidean norm of every row, by native code or, if `rows` is on a device, by the CUDA kernel.
 
     Args:
         rows: f32 or f64 [n, F], C-contiguous.

@@ -17,7 +17,7 @@ def row_norms_cuda(rows: Any, out: Any, device: KernelDevice) -> Any:
     Args:
         rows: f32 or f64 [n, F] on the device.
         out: f32[n] on the device, or None for a new array.
-        device: that holds them.
+        device: the device that holds them.
 
     Raises:
         InputError: a shape or dtype does not fit.

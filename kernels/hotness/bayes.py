@@ -1,8 +1,8 @@
 """Hotness from a model and from counts together: an empirical-Bayes filter over the layers of a sampler.
 
-Presampled counts (PreSC) are exact on average and noisy where an epoch has few batches or visits spread evenly. Reach
-(kernels/hotness/reach.py) has no noise and is wrong wherever batches are not as independent as it assumes. Both are at
-hand for every layer, so they are blended layer by layer, from the seeds downwards:
+Presampled counts (PreSC) are exact on average and noisy if an epoch has few batches or visits spread evenly. Reach
+(kernels/hotness/reach.py) has no noise and is wrong if batches are not as independent as it assumes. Both are at hand for every layer, so
+they are blended layer by layer, from the seeds downwards:
 
     q          probability that a batch has the node as a destination; exact for seeds: one batch per epoch for a training node
     reach      probability that a destination draws a node which is not there yet, from q
@@ -11,12 +11,12 @@ hand for every layer, so they are blended layer by layer, from the seeds downwar
     q <- q + (1 - q) h, and the next layer starts from there
 
 Posterior: nodes are sorted by reach into at most 200 bins of equal size, equal values in one bin. Within a bin the model is
-calibrated, m = r n reach with r = sum c / sum n reach, and what the counts vary beyond sampling is its error: S = phi m^2, with
+calibrated, m = r n reach with r = sum c / sum n reach, and the variation of counts beyond sampling is its error: S = phi m^2, with
 phi = (sum (c - m)^2 - sum m (1 - m / n)) / sum m^2, not below 0. Then
 
     n h = m + S / (S + m (1 - m / n)) (c - m)
 
-so counts rule where the model fails and the model where counts are few. What a seed visits for certain is no part of n and c. A node
+so counts prevail if the model fails, and the model if counts are few. Batches in which a node is a seed do not count in n and c. A node
 that the model cannot reach keeps its plain count.
 
 Known limit: sampling that never draws certain edges at all (a user's function that takes the first neighbours) makes a reach that no
@@ -41,7 +41,7 @@ from kernels.hotness.reach import ReachModel, reciprocity
 from kernels.types import Array, Topology
 
 MOST_BINS = 200
-LEAST_IN_BIN = 500  # nodes per bin where there are fewer than 100,000 altogether
+LEAST_IN_BIN = 500  # nodes per bin if there are fewer than 100,000 altogether
 
 
 class Reach(Protocol):

@@ -1,8 +1,8 @@
 """Sampling whole epochs for their counts alone (FGNN, section 6.3: PreSC).
 
 Nothing is gathered and no transpose is built, so an epoch costs its sampling. Batches go to threads as they come; every one is named by
-its key and counts are sums, so the result is the same bytes at any number of threads. The calling thread samples nothing when there are
-several: it hears of every batch, so a listener may end the work by raising.
+its key and counts are sums, so the result is the same bytes at any number of threads. With several threads the calling thread samples
+nothing: it reports every batch, so a listener may end the work by raising.
 
 Known as presampling. Not checked: that the samplers sample the same graph with the same fanouts.
 
@@ -25,7 +25,7 @@ from kernels.sampling.sample import Sampler
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What was sampled, counted batch by batch and apart from the nodes' counts.
+    """Totals of sampled batches, apart from the nodes' counts.
 
     Attributes:
         num_batches, num_inputs, num_edges: batches, their inputs (a row each), their sampled edges of all layers.
@@ -36,7 +36,7 @@ class Tally:
     num_edges: int = 0
 
     def __add__(self, other: Tally) -> Tally:
-        """Returns both together."""
+        """Returns the sum of both."""
         return Tally(
             self.num_batches + other.num_batches, self.num_inputs + other.num_inputs, self.num_edges + other.num_edges
         )
@@ -53,8 +53,8 @@ def count_batches(
     Args:
         samplers: one for each thread.
         planned: the batches, of any epochs.
-        counter: added to; its visits are complete when this returns.
-        advance: function that is told of every batch, on the calling thread; an error that it raises ends the work.
+        counter: counter of the visits, which are complete when this returns.
+        advance: function that gets the number of new batches, on the calling thread; an error that it raises ends the work.
 
     Returns:
         The tally of all batches.

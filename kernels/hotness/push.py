@@ -1,9 +1,9 @@
 """Push, a scatter to in-neighbours: every node sums the values of its out-neighbours; and the reverse PageRank made of it.
 
-A topology holds in-neighbours, but what a batch asks for flows against the edges: a destination u asks its in-neighbours v. So each u
-adds its value to the sums of its neighbours, and no transpose of the graph (4 bytes per edge more) is needed. Values are 64-bit
-integers, fixed-point numbers where a fraction is meant: integer sums do not depend on the order in which threads add, so the result is
-the same bytes at any thread count and on every machine. O(E): one sequential read of the topology and one random addition per edge.
+A topology holds in-neighbours, but requests of a batch flow against the edges: a destination u needs its in-neighbours v. So each u adds
+its value to the sums of its neighbours, and no transpose of the graph (4 bytes per edge more) is needed. Values are 64-bit integers,
+fixed-point numbers for fractions: integer sums do not depend on the order in which threads add, so the result is the same bytes at any
+thread count and on every machine. O(E): one sequential read of the topology and one random addition per edge.
 
 The operation is also called scatter-add, and the product of the transposed adjacency matrix with a vector. Not checked: that sums stay
 below 2^64; they wrap around.
@@ -67,12 +67,12 @@ def reverse_pagerank(topology: Topology, train_ids: Any, *, iterations: int = IT
 
     Args:
         topology: the in-neighbours.
-        train_ids: ids[n] where walkers start and return to.
+        train_ids: ids[n], nodes that walkers start at and return to.
         iterations: steps of the walk.
         threads: number of native threads; the result does not depend on it.
 
     Raises:
-        InputError: there are no training nodes.
+        InputError: `train_ids` is empty.
     """
     train_ids = as_ids(train_ids, "train_ids")
     if len(train_ids) == 0:

@@ -1,4 +1,4 @@
-"""Rankings of nodes and how well a cache filled from one would do (FGNN, section 6).
+"""Rankings of nodes, and hit ratios of caches filled from them (FGNN, section 6).
 
 A cache of ratio a holds the first a N nodes of a ranking: hottest first, ties by smaller id. Its hit ratio over counted epochs is the share
 of input rows, one for each batch and input, that it holds. A ranking by the counts of those epochs themselves is the optimum.
@@ -30,7 +30,7 @@ def rank(score: Array) -> Array:
         score: [N] integers below 2^63 or floats.
 
     Raises:
-        InputError: the score is no vector or not a number somewhere.
+        InputError: the score is not a vector, or has NaN.
     """
     if score.ndim != 1 or (score.dtype.kind == "f" and np.isnan(score).any()):
         raise InputError(f"score is {score.dtype}{list(score.shape)} or has NaN", "give one number per node")
@@ -50,11 +50,11 @@ def cache_sizes(ratios: Any, num_nodes: int) -> Array:
 
 
 def hit_ratios(order: Array, visits: Array, sizes: Array) -> Array:
-    """Returns f64[n]: the share of visits that caches of the first sizes[i] nodes of a ranking hold; 0 where there are no visits.
+    """Returns f64[n]: the share of visits that caches of the first sizes[i] nodes of a ranking hold; 0 without visits.
 
     Args:
         order: ids[N], hottest first.
-        visits: u32 or u64 [N] of the epochs that are asked about.
+        visits: u32 or u64 [N], visits in the epochs in question.
         sizes: i64[n] nodes in the cache, each in 0..N.
     """
     held = np.concatenate([[0], np.cumsum(visits[order], dtype=np.uint64)])
@@ -62,7 +62,7 @@ def hit_ratios(order: Array, visits: Array, sizes: Array) -> Array:
 
 
 def expected_hit_ratios(order: Array, rates: Array, sizes: Array) -> Array:
-    """Returns f64[n]: the share of visits that caches will hold where each node is visited at an estimated rate; 0 where all rates are 0.
+    """Returns f64[n]: the share of visits that caches will hold if each node is visited at an estimated rate; 0 if all rates are 0.
 
     Args:
         order: ids[N], hottest first.
@@ -78,7 +78,7 @@ def held_out_hit_ratios(visits: Array, num_batches: int, sizes: Array) -> Array:
 
     A ranking by counts does better on the batches that were counted than on any others, since each of them voted for its own nodes. Here
     each batch finds the cache that the others alone would fill: its nodes stand where one visit less puts them. The average over all
-    batches needs only how many nodes have which count: a node with c visits is in a batch with probability c / B. Of nodes with equal
+    batches needs only the number of nodes of each count: a node with c visits is in a batch with probability c / B. Of nodes with equal
     counts at the edge of a cache each has the same chance.
 
     Args:
@@ -88,16 +88,16 @@ def held_out_hit_ratios(visits: Array, num_batches: int, sizes: Array) -> Array:
     """
     counts = np.bincount(visits).astype(np.float64)  # nodes by their visits
     level = np.arange(len(counts))
-    voted = level * counts  # visits of nodes with so many
-    lost = np.append(voted[1:], 0) / num_batches  # nodes that are in a batch and have so many visits without it
+    voted = level * counts  # visits of the nodes of each count
+    lost = np.append(voted[1:], 0) / num_batches  # nodes that are in a batch and have each count without it
     left = counts - voted / num_batches + lost
-    # From the hottest down: nodes, and visits that find so hot a node when their own does not count.
+    # From the hottest down: nodes, and visits that find a node as hot as these when their own does not count.
     nodes, found = (np.concatenate([[0.0], np.cumsum(values[::-1])]) for values in (left, np.append(voted[1:], 0)))
     return np.interp(sizes, nodes, found) / max(1.0, found[-1])
 
 
 def similarity(first: Array, second: Array, top: float = TOP) -> float:
-    """Returns the similarity of two epochs' footprints, in [0, 1]: FGNN's formula above; 1 where the second is empty.
+    """Returns the similarity of two epochs' footprints, in [0, 1]: FGNN's formula above; 1 if the second is empty.
 
     Args:
         first, second: u32[N] visits of two epochs.

@@ -10,9 +10,9 @@ So one value per node is pushed to its in-neighbours (kernels/hotness/push.py): 
 Destinations of the layers above are destinations again. They have drawn before, and v is not there, so they missed it: x_u = (q_u - t_u) /
 (1 - t_u), where t_u is the probability that u drew a given neighbour in a layer above. Then t_u <- t_u + (q_u - t_u) p_u.
 
-The echo. Where v draws u and u may draw v, part of q_u is v's own doing, in batches in which v was there before. Counted as an
-independent chance it is no small error: on a sparse graph with 5 % training nodes it exceeded the true reach of these nodes. It is removed
-to first order: w_u becomes w_u + log(1 - t_v) dw_u/ds_u, where s_u = -log(1 - q_u) is what v added -log(1 - t_v) to, and
+The echo. If v draws u and u may draw v, part of q_u is v's own doing, in batches in which v was there before. Counted as an independent
+chance it is not a small error: on a sparse graph with 5 % training nodes it exceeded the true reach of these nodes. It is removed to first
+order: w_u becomes w_u + log(1 - t_v) dw_u/ds_u, where s_u = -log(1 - q_u) is what v added -log(1 - t_v) to, and
 
     dw_u/ds_u = p_u (1 - q_u) / (1 - t_u) / (1 - x_u p_u), at most 1
 
@@ -25,9 +25,9 @@ out-edges, 2^-40 below 2^19. Memory: 72 bytes per node.
 
 Neighbours that are drawn by weight or by walks have models of their own (kernels/hotness/weighted_reach.py, walk_reach.py).
 
-Known limits: destinations are taken as independent of one another within a batch; what remains wrong
-is corrected by counts in kernels/hotness/bayes.py. This is a mean-field approximation; what removes the echo is akin to non-backtracking
-propagation. Not checked: that rates are probabilities.
+Known limits: destinations are taken as independent of one another within a batch; the remaining error is corrected by counts in
+kernels/hotness/bayes.py. This is a mean-field approximation; the removal of the echo is akin to non-backtracking propagation. Not checked:
+that rates are probabilities.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def reach_reference(
 
 
 def exponent_scale(topology: Topology) -> float:
-    """Returns what exponents are multiplied by as fixed-point numbers.
+    """Returns the factor that makes exponents fixed-point numbers.
 
     The largest sum is 14 a neighbour (-log 2^-20) times the out-degree: it has to fit 64 bits.
     """
@@ -89,7 +89,7 @@ class ReachModel:
         self._drawn = np.zeros(topology.num_nodes)  # t
 
     def step(self, rates: Array, fanout: int) -> Array:
-        """Returns the reach f64[N]: the probability that a node which is no destination of the layer is drawn by one.
+        """Returns the reach f64[N]: the probability that a node which is not a destination of the layer is drawn by one.
 
         Args:
             rates: f64[N], the probability that a batch has the node as a destination of the layer.

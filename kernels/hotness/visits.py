@@ -1,4 +1,4 @@
-"""How often mini-batches ask for each node: the counts behind a feature cache (FGNN, section 6; SHAPES "Visit").
+"""The number of mini-batches that need each node: the counts behind a feature cache (FGNN, section 6).
 
 A batch visits a node once, however many of its edges name it, for its row is fetched once. So `visits[v]` is the number of batches
 whose input set contains v. The fused sampler counts them in its own map (`Sampler.take_visits`), where they cost next to nothing; the
@@ -8,7 +8,7 @@ counter here takes the batches of any sampler, and counts layers:
     layer_inputs[l, v]  sum over batches of the number of distinct input rows under v there, v's own row included. FreshGNN's saved
                         access of a cached (l, v) is layer_inputs / layer_visits inputs at each of its visits
 
-The sources of every block are a prefix of one list of nodes, and a node's place in it tells all blocks in which it is a destination:
+The sources of every block are a prefix of one list of nodes, and a node's place in it determines all blocks in which it is a destination:
 one addition to one of L columns counts all its layers, and the layers' counts are running sums of the columns.
 
 Additions are relaxed atomics on integers: any number of threads add to one table, in any order, and the sums are the same bytes.
@@ -67,7 +67,7 @@ class VisitCounter:
         visits: u32[N], batches whose inputs contain the node.
 
     Raises:
-        InputError: layers is none of the three, or a number is out of range.
+        InputError: layers is not one of the three, or a number is out of range.
     """
 
     def __init__(self, num_nodes: int, num_layers: int, layers: Layers = "none"):

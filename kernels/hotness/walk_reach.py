@@ -1,4 +1,4 @@
-"""Reach where sources are chosen by random walks: expected visits, pushed step by step.
+"""Reach for sources that random walks choose: expected visits, pushed step by step.
 
 Of a destination u that a batch has with probability q_u start `paths` paths. Before a step a path is back at u with probability `restart`;
 so with y_0 = 0 the expected visits of all destinations' steps are
@@ -6,12 +6,12 @@ so with y_0 = 0 the expected visits of all destinations' steps are
     y_s = push(m_s / in-degree),    m_1 = q,    m_s = restart q + (1 - restart) y_(s-1)
 
 and v gets about paths * sum of y_s(v) visits in a batch that does not have it yet: reach = 1 - exp(-that). One push
-(kernels/hotness/push.py) per step, O(E) each. What v's own paths bring back to v, by the edge they left on, is no visit of others and is
+(kernels/hotness/push.py) per step, O(E) each. Visits of v by its own paths, back by the edge they left on, are not visits of others and are
 subtracted: after two steps that is reciprocity * push(1 / in-degree)(v) / in-degree(v).
 
 Known limits: of a destination's visited nodes only the `fanout` most visited become sources; the expected visits are scaled by the share of
-the visits that is, for all nodes alike, and repeated visits of one destination count as several. What that gets wrong is corrected by
-counts in kernels/hotness/bayes.py. Paths that end at a node without in-neighbours are lost, where the sampler starts them again.
+these visits, for all nodes alike, and repeated visits of one destination count as several. These errors are corrected by counts in
+kernels/hotness/bayes.py. Paths that end at a node without in-neighbours are lost, while the sampler starts them again.
 
 Determinism: masses are fixed-point integers, so sums do not depend on their order: equal bytes at any thread count. Memory: 40 bytes per
 node.
@@ -36,7 +36,7 @@ class WalkReach:
 
     Args:
         topology: the in-neighbours.
-        walks: how walks are made.
+        walks: settings of the walks.
         reciprocity: share of edges that have a reverse.
         threads: number of native threads; the result does not depend on it.
     """
@@ -61,7 +61,7 @@ class WalkReach:
         return out
 
     def _push(self, mass: Array) -> Array:
-        """Returns f64[N]: what every node's mass f64[N], in equal parts to its in-neighbours, brings them."""
+        """Returns f64[N]: the mass that nodes get if each sends its mass f64[N] in equal parts to its in-neighbours."""
         return push(self.topology, (mass / self._degree).astype(np.uint64), threads=self.threads).astype(np.float64)
 
 
@@ -70,8 +70,8 @@ def expected_visits(starts: Array, walks: Walks, push_mass: Callable[[Array], Ar
 
     Args:
         starts: f64[N], paths that start at each node.
-        walks: their length and restart.
-        push_mass: moves masses one step.
+        walks: length and restart of the paths.
+        push_mass: function that moves masses one step.
     """
     total, at = np.zeros(len(starts)), starts
     for step in range(walks.length):

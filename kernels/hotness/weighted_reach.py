@@ -1,4 +1,4 @@
-"""Reach where neighbours are drawn by weight: as kernels/hotness/reach.py, with a probability per edge in the place of one per node.
+"""Reach for neighbours that are drawn by weight: as kernels/hotness/reach.py, with a probability per edge in the place of one per node.
 
 A destination u draws neighbour i, of the probability p_i in one draw, with the inclusion probability
 
@@ -9,9 +9,9 @@ The second is the probability to have arrived by the time tau at which k have ar
 Successive sampling is the order of such arrivals (Rosen, Asymptotic theory for successive sampling, 1972), so it is wrong only by how much
 that time varies: it is exact for k = 1 of many, and for equal weights.
 
-Destinations of layers above have drawn before. What `ReachModel` keeps per node here differs from edge to edge, and is worked out anew from
-the rates of the layers above, which are kept: O(L^2 E) for L layers. The echo of a node's own draws is removed as there, by a node's
-average.
+Destinations of layers above have drawn before. The state that `ReachModel` has per node differs from edge to edge here, and is computed
+anew from the rates of the layers above, which are stored: O(L^2 E) for L layers. The echo of a node's own draws is removed as there, by a
+node's average.
 
 Cost: per layer one pass over the rows that a batch can have, each with its masses and a root by Newton's method, about 10 exponentials per
 edge; an addition per edge. Exponents are fixed-point integers and functions are made of IEEE operations: equal bytes at any thread count.

@@ -1,1 +1,1 @@
-"""What layers of a model compute on blocks: sums, attention, dropout; forward and backward."""
+"""Operations of model layers on blocks: sums, attention, dropout; forward and backward."""

@@ -74,7 +74,7 @@ def aggregate_backward_reference(block: Block, grad_out: Array, reduce: Reduce) 
 
 
 def aggregate(block: Block, h: Array, reduce: Reduce, out: Array | None = None, threads: int = 1) -> Array:
-    """Sums the sources' rows of every destination. Where `h` is decides what runs: native code, or the CUDA kernel.
+    """Sums the sources' rows of every destination, by native code or, if `h` is on a device, by the CUDA kernel.
 
     Args:
         block: the block; `weighted` needs block.weight.
@@ -148,7 +148,7 @@ def aggregate_backward(
 
 
 def _rows(block: Block, reduce: str) -> tuple[Array, Array, Array | None, Array | None, Array | None]:
-    """Checks what forward and backward share: start, end, dst_pos, weight, self_weight."""
+    """Checks and returns the arrays that forward and backward share: start, end, dst_pos, weight, self_weight."""
     if reduce not in _CODES:
         raise InputError(f"reduction {reduce!r}", f"give one of {', '.join(_CODES)}")
     start, end = as_int32(block.start, "start", block.num_dst), as_int32(block.end, "end", block.num_dst)

@@ -1,4 +1,4 @@
-"""Aggregation over a block on a GPU; see kernels/layers/aggregate.py for the rule and kernels/cuda/layers/aggregate.cu for how.
+"""Aggregation over a block on a GPU; see kernels/layers/aggregate.py for the rule and kernels/cuda/layers/aggregate.cu for the kernel.
 
 Bytes moved: each edge's row once, the list of edges once per tile of 32 lanes' columns, each result once. Nothing is downloaded and nothing
 waits. Not checked, since that would wait for the device: that local ids are in range.
@@ -23,11 +23,11 @@ def aggregate_cuda(block: Block, h: Any, reduce: str, out: Any, device: KernelDe
     """Sums the sources' rows of every destination; see `kernels.layers.aggregate.aggregate`.
 
     Args:
-        block: its arrays are on the device.
+        block: block whose arrays are on the device.
         h: f32, f64, f16 or bfloat16 [num_src, F] on the device.
         reduce: "sum", "mean" or "weighted".
         out: [num_dst, F] of h's dtype on the device, apart from h.
-        device: that the kernel runs on.
+        device: the device that the kernel runs on.
 
     Raises:
         InputError: a shape or dtype does not fit, or weights are missing.
@@ -45,11 +45,11 @@ def aggregate_backward_cuda(block: Block, grad_out: Any, reduce: str, out: Any, 
     """Sends the gradient of an aggregation back to the sources, over the block's transpose; see `aggregate_backward`.
 
     Args:
-        block: with its transpose, on the device.
+        block: block with its transpose, on the device.
         grad_out: [num_dst, F] on the device.
-        reduce: of the forward pass.
+        reduce: reduction of the forward pass.
         out: [num_src, F] of grad_out's dtype on the device.
-        device: that the kernel runs on.
+        device: the device that the kernel runs on.
 
     Raises:
         InputError: the transpose is missing, or a shape or dtype does not fit.
@@ -74,7 +74,7 @@ def aggregate_backward_cuda(block: Block, grad_out: Any, reduce: str, out: Any, 
 
 
 def own_destinations(block: Block, device: KernelDevice) -> Any:
-    """Returns i32[num_src] on the device, the destination that each source is or -1; None where the first sources are destinations."""
+    """Returns i32[num_src] on the device, the destination that each source is or -1; None if the first sources are the destinations."""
     if block.dst_pos is None:
         return None
     places = device.empty((block.num_src,), np.int32)

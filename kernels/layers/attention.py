@@ -6,8 +6,8 @@ Every destination attends to its in-neighbours and to itself. For edge e from so
     out[i]  = sum of m_e alpha_e z[s]            m_e: attention dropout, 0 or 1 / (1 - p)
 
 Source: Velickovic et al., Graph Attention Networks, equations 3 to 6, with the attention vector cut into its source and its
-destination half. The own term is no edge of the block (a graph holds no self-loops): it is always there, so no row is empty, and
-its weight is row nnz + i of the edge arrays.
+destination half. The own term is not an edge of the block (a graph holds no self-loops): it is always there, so no row is empty, and its
+weight is row nnz + i of the edge arrays.
 
 Backward, with g = grad_out: d alpha_e = m_e <g[i], z[s]>; d score_e = alpha_e (d alpha_e - sum of alpha d alpha over the row), times the
 slope of leaky; destinations sum it to grad_right, and sources pull grad_left and grad_z = sum of m_e alpha_e g[i] over the transpose.
@@ -44,7 +44,7 @@ from kernels.layers.edge_mask_cuda import edge_mask_cuda
 from kernels.rng import MASK, absorb, draws
 from kernels.types import Array, Block
 
-OWN_TERM = -1  # stands where an occurrence would
+OWN_TERM = -1  # in the place of an occurrence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class EdgeMask:
     """Attention dropout of one block.
 
     Attributes:
-        kept: u8[nnz + num_dst, H], 0 where the weight is dropped.
+        kept: u8[nnz + num_dst, H], 0 for a dropped weight.
         scale: factor of the weights that are kept.
     """
 
@@ -61,7 +61,7 @@ class EdgeMask:
 
 
 def edge_mask_reference(block: Block, num_heads: int, key: int, p: float) -> EdgeMask:
-    """Returns what `edge_mask` does (the rule in plain Python)."""
+    """Returns the same as `edge_mask` (the rule in plain Python)."""
     threshold, ids, dst_ids = drop_threshold(p), block.src_ids, block.dst_ids
     kept = np.ones((len(block.indices) + block.num_dst, num_heads), np.uint8)
     heads = np.arange(num_heads)
@@ -81,7 +81,7 @@ def edge_mask_reference(block: Block, num_heads: int, key: int, p: float) -> Edg
 
 
 def edge_mask(block: Block, num_heads: int, key: int, p: float, threads: int = 1) -> EdgeMask:
-    """Draws which attention weights of a block are dropped.
+    """Draws the attention weights of a block that are dropped.
 
     Args:
         block: a block, whose src_ids name the edges.

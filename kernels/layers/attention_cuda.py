@@ -1,4 +1,4 @@
-"""Softmax attention over a block on a GPU; see kernels/layers/attention.py for the rule and kernels/cuda/layers/attention.cu for how.
+"""Softmax attention over a block on a GPU; the rule is in kernels/layers/attention.py, the kernels in kernels/cuda/layers/attention.cu.
 
 Memory besides results: with a mask one more array like alpha, forward and backward; backward the gradients of scores, another one.
 """
@@ -72,14 +72,14 @@ class _Attention:
         return NOTHING if array is None or 0 in array.shape else np.uint64(self.device.pointer(array, what))
 
     def rows(self) -> tuple[Any, ...]:
-        """start, end, indices, dst_pos, number of edges."""
+        """Returns the arguments start, end, indices, dst_pos, number of edges."""
         block, device = self.block, self.device
         ranges = (address(getattr(block, name), name, device, block.num_dst) for name in ("start", "end"))
         places = address(block.dst_pos, "dst_pos", device, block.num_dst)
         return *ranges, address(block.indices, "indices", device), places, np.int32(len(block.indices))
 
     def scores(self) -> tuple[Any, ...]:
-        """left, right, slope, mask, scale."""
+        """Returns the arguments left, right, slope, mask, scale."""
         number = self.number
         return self.at(self.left), self.at(self.right), number(self.slope), self.at(self.kept), number(self.scale)
 
@@ -102,7 +102,7 @@ class _Attention:
         return factors
 
     def spread(self, lists: tuple[Any, ...], factors: Any, rows: Any, out: Any, num_rows: int, backward: bool) -> None:
-        """out[r] = sum of factor * row over the edges of r."""
+        """Writes out[r] = sum of factor * row over the edges of r."""
         places = [self.at(rows), self.at(out)]
         pack, team = pack_and_team(self.width, self.dtype, places)
         sizes = (
@@ -133,10 +133,10 @@ def attend_cuda(
 
     Args:
         block, z, left, right: as there, on the device.
-        slope: of the leaky ReLU below 0.
-        kept, scale: mask u8[nnz + num_dst, H] on the device and factor of what it keeps; None and 1 without.
+        slope: slope of the leaky ReLU below 0.
+        kept, scale: mask u8[nnz + num_dst, H] on the device and factor of the kept weights; None and 1 without dropout.
         out: [num_dst, H D]; alpha: [nnz + num_dst, H]; both on the device.
-        device: that the kernels run on.
+        device: the device that the kernels run on.
 
     Raises:
         InputError: a shape or dtype does not fit.
@@ -170,12 +170,12 @@ def attend_backward_cuda(
     """Sends the gradient of `attend_cuda` back; see `kernels.layers.attention.attend_backward`.
 
     Args:
-        block: with its transpose, on the device.
+        block: block with its transpose, on the device.
         z, left, right, slope, kept, scale: as forward.
         alpha: the weights of the forward pass.
         grad_out: [num_dst, H D] on the device.
         out: gradients of z, left and right on the device.
-        device: that the kernels run on.
+        device: the device that the kernels run on.
 
     Raises:
         InputError: the transpose is missing, or a shape or dtype does not fit.

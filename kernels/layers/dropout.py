@@ -7,7 +7,7 @@ need not store it: the backward pass is this function on the gradient.
 One 64-bit draw serves four columns, 16 bits each: the drop probability is a multiple of 2^-16. Cost: one draw for four
 elements (vectorised), one read and one write per element.
 
-What is kept is scaled by 1 / (1 - p) (inverted dropout). Not checked: that ids are each given once; equal ids get equal masks.
+Kept elements are scaled by 1 / (1 - p) (inverted dropout). Not checked: that ids are each given once; equal ids get equal masks.
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ def dropout_cuda(x: Any, node_ids: Any, key: int, threshold: int, out: Any, devi
     Args:
         x: f32 or f64 [n, F] on the device.
         node_ids: ids[n] on the device.
-        key: names the mask.
-        threshold: in 0..65535, from `drop_threshold`.
-        out: of x's shape and type on the device; may be x.
-        device: that the kernel runs on.
+        key: key that names the mask.
+        threshold: integer in 0..65535, from `drop_threshold`.
+        out: array of x's shape and type on the device; may be x.
+        device: the device that the kernel runs on.
 
     Raises:
         InputError: a shape or dtype does not fit.

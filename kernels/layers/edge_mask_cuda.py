@@ -14,14 +14,14 @@ from kernels.types import Block
 
 
 def edge_mask_cuda(block: Block, num_heads: int, key: int, threshold: int, device: KernelDevice) -> Any:
-    """Returns u8[nnz + num_dst, H] on the device, 0 where a weight is dropped.
+    """Returns u8[nnz + num_dst, H] on the device, 0 for a dropped weight.
 
     Args:
-        block: its arrays are on the device; rows of edges ascend.
+        block: block whose arrays are on the device; rows of edges ascend.
         num_heads: H.
-        key: names step and layer.
-        threshold: in 0..65535, from `kernels.layers.dropout.drop_threshold`.
-        device: that the kernel runs on.
+        key: key that names step and layer.
+        threshold: integer in 0..65535, from `kernels.layers.dropout.drop_threshold`.
+        device: the device that the kernel runs on.
     """
     num_edges, ids = len(block.indices), dtype_name(block.src_ids.dtype)
     kept = device.empty((num_edges + block.num_dst, num_heads), np.uint8)

@@ -2,7 +2,7 @@
 
 Large ones ask the system for large pages. A direct read is handed to the device as a list of the pieces of memory it goes to, and in
 small pages that is a list of 4 KiB pieces: reads of 256 KiB ran at 0.8 GB/s into small pages and at 1.5 GB/s into large ones
-(docs/log.md). Memory of malloc has either, by what lay there before; so they are mapped by themselves.
+(docs/log.md). Memory of malloc may have either; so large buffers are mapped by themselves.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from kernels.rows.pages import PAGE_BYTES
 from kernels.types import Array
 
 LARGE_BYTES = 2 << 20
-"""Bytes from which on a buffer lies in large pages of memory; such a page has as many."""
+"""Bytes from which on a buffer lies in large pages of memory; also the bytes of such a page."""
 
 
 def aligned_empty(num_bytes: int) -> Array:
     """Returns u8[num_bytes], uninitialised, that starts on a page.
 
-    From `LARGE_BYTES` on, it lies in large pages of memory where the system has them.
+    From `LARGE_BYTES` on, it lies in large pages of memory if the system has them.
 
     Raises:
         InputError: num_bytes is negative.
-        MemoryError: there is not so much memory.
+        MemoryError: the memory does not suffice.
     """
     if num_bytes < 0:
         raise InputError(f"a buffer of {num_bytes} bytes", "give a size of 0 or more")
@@ -56,7 +56,7 @@ def _map_large(num_bytes: int) -> Array:
 
 
 def space_for(num_bytes: int) -> int:
-    """Returns the bytes of the buffer that a pool lends for so many: whole pages, rounded up to an eighth of the power of two below.
+    """Returns the size of the buffer that a pool lends for `num_bytes`: whole pages, rounded up to an eighth of the power of two below.
 
     Batches differ a little in size. Rounded, they fit into each other's buffers, and memory is not faulted in anew for each that is the
     largest yet.
@@ -69,7 +69,7 @@ class AlignedBuffer:
     """Page-aligned bytes on loan from a pool.
 
     Attributes:
-        data: u8[capacity]; whoever keeps a view of it after `release` reads what the next borrower writes.
+        data: u8[capacity]; a view that outlives `release` shows the next borrower's bytes.
     """
 
     def __init__(self, data: Array, pool: BufferPool):
@@ -83,7 +83,7 @@ class AlignedBuffer:
         self.release()
 
     def release_later(self) -> None:
-        """Gives the memory back when the pool is next asked for some; takes no lock, so a finalizer may call it at any point."""
+        """Gives the memory back at the pool's next `take`; takes no lock, so a finalizer may call it at any point."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.returned.append(self.data)
@@ -101,7 +101,7 @@ class BufferPool:
     Args:
         keep_bytes: bytes of returned buffers that are kept for the next borrower; buffers beyond them go back to the system, small ones
             first.
-        pin: is called with the memory of every new buffer, so that a device reads it where it is; None for none.
+        pin: function that gets the memory of every new buffer, so that a device reads it in place; None for none.
     """
 
     def __init__(self, keep_bytes: int, pin: Callable[[Array], None] | None = None):
@@ -113,7 +113,7 @@ class BufferPool:
         self._lock = threading.Lock()
 
     def take(self, num_bytes: int) -> AlignedBuffer:
-        """Lends a buffer of num_bytes or more: the smallest kept one that is large enough, or a new one of `space_for` them."""
+        """Lends a buffer of num_bytes or more: the smallest kept one that is large enough, or a new one of `space_for(num_bytes)`."""
         while self.returned:
             with suppress(IndexError):  # another thread was faster
                 self.give_back(self.returned.popleft())

@@ -2,25 +2,25 @@
 
 DiskGNN (section 5.3) reads packed chunks with sequential preads and the disk cache with io_uring, both O_DIRECT. The device
 moves whole pages of 4,096 bytes, so wanted rows are sorted and merged (request coalescing): rows on the same or on neighbouring pages are
-one range, ranges are cut at `range_pages`, and every page moves once, also where a row straddles two ranges. `depth` ranges are in flight
-at a time, each in its own part of one registered buffer; the rows of a range are copied out when it arrives, while the others are on the
-way. Where all of a range is wanted and its rows lie in the output as in the file, aligned so that they may be read to (rows of 512 bytes
-do, of 400 do not), it is read to there and nothing is copied. Any row width and any offset will do.
+one range, ranges are cut at `range_pages`, and every page moves once, even if a row straddles two ranges. `depth` ranges are in flight at a
+time, each in its own part of one registered buffer; the rows of a range are copied out when it arrives, while the others are on the way.
+If all of a range is wanted and its rows lie in the output as in the file, aligned for direct reads (rows of 512 bytes are, of 400 are not),
+it is read to its place in the output and nothing is copied. Any row width and any offset will do.
 
-Nothing is believed unread: every result is checked, a short read is asked for again from the page where it stopped, and an
-error or the end of the file is an `InputError` with the file and the bytes, never a wrong row. Rows are read at random, so the digest
-of a large block could not be checked without reading all of it; a page arrives whole, so where the caller has digests of pages, each is
-compared before a row is taken from it: 8 bytes for 4,096, and about 0.3 us per page. Not checked: the content of pages without digests.
-The output's content is undefined after an error.
+Every result is checked: a short read is asked for again from the page where it stopped, and an error or the end of the file is an
+`InputError` with the file and the bytes, never a wrong row. Rows are read at random, so the digest of a large block could not be checked
+without reading all of it; a page arrives whole, so if the caller has digests of pages, each is compared before a row is taken from it: 8
+bytes for 4,096, and about 0.3 us per page. Not checked: the content of pages without digests. The output's content is undefined after an
+error.
 
 Cost of n rows on p distinct pages in r ranges: O(n) when sorted, else O(n log n); r requests; 4,096 p bytes moved and n row_bytes
 copied. Memory: depth * range_pages * 4,096 bytes per reader and 16 n bytes during a call.
 
-Where io_uring is forbidden (containers' seccomp filters, kernel.io_uring_disabled), where there is none of this depth (limits of locked
-memory and open files) or where the file system has no O_DIRECT, the reader warns once and takes the configured second choice. A ring that
-the kernel refuses later, in the middle of a read, is an `InputError` in that call and in all later ones: what was in flight may still be
-written, so the reader's memory cannot be used again. Known limits: devices whose logical block is larger than 4,096 bytes
-refuse these reads (EINVAL, reported); tmpfs accepts O_DIRECT on newer kernels and serves it from memory.
+If io_uring is forbidden (containers' seccomp filters, kernel.io_uring_disabled), if it is not available in this depth (limits of locked
+memory and open files) or if the file system has no O_DIRECT, the reader warns once and takes the configured second choice. A ring that the
+kernel refuses later, in the middle of a read, is an `InputError` in that call and in all later ones: requests in flight may still write to
+the reader's memory, so it cannot be used again. Known limits: devices whose logical block is larger than 4,096 bytes refuse these reads
+(EINVAL, reported); tmpfs accepts O_DIRECT on newer kernels and serves it from memory.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ALLOW_DEPTH = 'lower the depth, raise the limits of locked memory (ulimit -l) an
 
 
 class Moved(NamedTuple):
-    """What one call moved: the numbers of a ledger's row. Short reads that were resubmitted are not counted again."""
+    """Requests and bytes of one call, as in a row of a ledger. Short reads that were resubmitted are not counted again."""
 
     requests: int
     asked_bytes: int
@@ -60,7 +60,7 @@ class Moved(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadExecution:
-    """How files are read; no byte of any result depends on it.
+    """Settings of reading files; no byte of any result depends on them.
 
     Raises:
         InputError: a value is out of its range.
@@ -68,7 +68,7 @@ class ReadExecution:
 
     # io_uring and pread are direct; buffered goes through the page cache
     method: Method = "io_uring"
-    # second choice where the method is missing; "error" takes none
+    # second choice if the method is missing; "error" takes none
     fallback: Fallback = "pread"
     # number of ranges in flight (io_uring)
     depth: int = 32
@@ -101,18 +101,18 @@ class ReadExecution:
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """Makes reads fail as a bad disk would, for tests: the kernel is asked wrongly, the answers are its own."""
+    """Makes reads fail as a bad disk would, for tests: the requests are wrong, the answers are the kernel's own."""
 
     # each n-th request asks for only `shorten_to` bytes at first; 0 = none
     shorten_every: int = 0
-    # bytes of such a request; whole sectors where reads are direct
+    # bytes of such a request; whole sectors if reads are direct
     shorten_to: int = 512
     # number of the request that goes to a descriptor which is not open; -1 = none
     break_at: int = -1
 
 
 class DirectFile:
-    """A file opened for reading, past the page cache where `direct` says so. Close it, or use it as a context.
+    """A file opened for reading, past the page cache if `direct` is true. Close it, or use it as a context.
 
     Attributes:
         path: name of the file, for messages.
@@ -155,11 +155,11 @@ class PageReader:
 
     Args:
         execution: settings of the reads.
-        faults: errors that tests make it meet.
+        faults: errors to provoke, for tests.
 
     Attributes:
         method: the method in use.
-        reason: reason why that is not the method that was asked for, or None.
+        reason: reason why that is not the configured method, or None.
         registered: whether the ring's buffer is registered with the kernel (the limit of locked memory may forbid it).
 
     Raises:
@@ -241,7 +241,7 @@ class PageReader:
                 that arrives is compared. None compares nothing.
 
         Returns:
-            (out, what moved): out[i] is row row_ids[i].
+            (out, requests and bytes): out[i] is row row_ids[i].
 
         Raises:
             InputError: a row is not in the file, a read failed or ended early, a page does not match its digest, or out does not fit.
@@ -268,11 +268,11 @@ class PageReader:
             file: a file from `open`.
             offset, length: first byte and bytes of the range, aligned or not.
             out: u8[chunk_capacity(offset, length) or more], starting on a page (`BufferPool`), or None to make one.
-            digests: u64[pages], gets `page_digests` of the range, which is whole pages then, each computed when its piece arrives: what
-                has just come is nearer to the processor than what came first is when the last has come. None computes none.
+            digests: u64[pages], receives `page_digests` of the range, which is whole pages then, each computed when its piece arrives,
+                while that is still in the processor's caches. None computes none.
 
         Returns:
-            (u8[length], what moved): a view of `out`, nothing is copied.
+            (u8[length], requests and bytes): the first is a view of `out`, nothing is copied.
 
         Raises:
             InputError: the file ends before the range does, a read failed, or out is too small or not aligned.
@@ -308,7 +308,7 @@ class PageReader:
         )
 
     def _fall_back(self, reason: str, remedy: str) -> None:
-        """Takes the second choice, or raises InputError where there is none."""
+        """Takes the second choice, or raises InputError if there is none."""
         if self.execution.fallback == "error":
             raise InputError(reason, remedy)
         self.method, self.reason = self.execution.fallback, reason
@@ -316,7 +316,7 @@ class PageReader:
 
 
 def chunk_capacity(offset: int, length: int) -> int:
-    """Returns the bytes of the whole pages that hold a range: what `PageReader.read_chunk` moves."""
+    """Returns the bytes of the whole pages that hold a range, which `PageReader.read_chunk` moves."""
     if length == 0:
         return 0
     return padded_bytes(offset + length) - offset // PAGE_BYTES * PAGE_BYTES

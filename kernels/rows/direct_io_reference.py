@@ -1,5 +1,4 @@
-"""What direct reads give and move, by plain reads and arithmetic: what the tests and benchmarks of
-kernels/rows/direct_io.py compare with."""
+"""Results and costs of direct reads, by plain reads and arithmetic: the reference for tests and benchmarks of kernels/rows/direct_io.py."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def read_rows_reference(path: Path, row_ids: Array, row_bytes: int, offset: int 
 def count_requests_reference(
     row_ids: Array, row_bytes: int, offset: int, range_pages: int, merge: bool = True
 ) -> Moved:
-    """Returns what `PageReader.read_rows` moves (the arithmetic in NumPy): distinct pages, cut where one is missing."""
+    """Returns requests and bytes of `PageReader.read_rows` (the arithmetic in NumPy): distinct pages, cut where one is missing."""
     first = (offset + np.asarray(row_ids, np.int64) * row_bytes) // PAGE_BYTES
     last = (offset + (np.asarray(row_ids, np.int64) + 1) * row_bytes - 1) // PAGE_BYTES
     asked = len(first) * row_bytes

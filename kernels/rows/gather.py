@@ -1,9 +1,9 @@
 """Gathering feature rows: out[i] = the row of input i, converted to the model's dtype on the way.
 
-Two front doors share one copy loop. `gather` takes rows of one table by node id, through `row_of` where nodes are not rows. `gather_tiered`
-takes each row from where a slot (kernels/rows/slots.py) says it is: device cache, host cache, rows staged for this batch, another device.
-GNNLab (FGNN section 6) gathers from its cache in four kernels: count, scan, and an index kernel each for hits and misses; index-and-mask in
-torch copies every row twice. Here a row is found, read, converted and written in one pass over the slots.
+Two front doors share one copy loop. `gather` takes rows of one table by node id, through `row_of` if nodes are not rows. `gather_tiered`
+takes each row from the place that its slot (kernels/rows/slots.py) names: device cache, host cache, rows staged for this batch, another
+device. GNNLab (FGNN section 6) gathers from its cache in four kernels: count, scan, and an index kernel each for hits and misses;
+index-and-mask in torch copies every row twice. Here a row is found, read, converted and written in one pass over the slots.
 
 Rows keep the type they are stored in; the conversion happens here and nowhere else. Cost: n (row_bytes + out_row_bytes + 4) bytes, each
 output row written once; with `row_of` 8 n bytes more, for the rows are looked up before the first is copied. Rows of any width are taken as
@@ -67,13 +67,13 @@ def gather(table: Array, node_ids: Any, out: Array, threads: int = 1, row_of: Ar
         node_ids: ids[n]; repeated ids are allowed.
         out: [n, F] of float32, float64 or the table's dtype, C-contiguous.
         threads: number of native threads; the result does not depend on it.
-        row_of: ids[N], row of each node, -1 for one without features; None where nodes are rows. It may be memory-mapped.
+        row_of: ids[N], row of each node, -1 for one without features; None if nodes are rows. It may be memory-mapped.
 
     Returns:
         out.
 
     Raises:
-        InputError: a dtype or shape does not fit, an id is no node, or a node's row is no row of the table. Nothing is written then.
+        InputError: a dtype or shape does not fit, an id is not a node, or a node's row is not in the table. Nothing is written then.
     """
     _check_rows(table, "the table")
     node_ids = as_ids(node_ids, "node_ids")
@@ -88,8 +88,7 @@ def gather(table: Array, node_ids: Any, out: Array, threads: int = 1, row_of: Ar
 def gather_tiered(slots: Any, tiers: Tiers, out: Any, threads: int = 1) -> Any:
     """Writes the rows that slots name to `out`; the row of a node without features (slot -1) is zeros.
 
-    Where `out` is decides what runs: the native version for a NumPy array, the CUDA kernel (kernels/rows/gather_cuda.py)
-    for a CuPy array or a CUDA tensor.
+    The native version runs if `out` is a NumPy array, the CUDA kernel (kernels/rows/gather_cuda.py) if it is a CuPy array or a CUDA tensor.
 
     Args:
         slots: i32[n] as `kernels.rows.slots.make_slots` makes them; repeated slots are allowed. With `out` on a GPU they may be there too.

@@ -44,7 +44,7 @@ def gather_tiered_cuda(slots: Any, tiers: Tiers, out: Any, device: KernelDevice,
         tiers: device, staged and peer rows in device memory, host rows (and staged ones, if they are there) in pinned memory.
         out: [n, F] of float32, float64 or the stored dtype, on the device, C-contiguous.
         device: the device that the kernel runs on.
-        trusted: slots on the device are known to name rows; the call returns without waiting, and a wrong one leaves zeros.
+        trusted: whether slots on the device are known to name rows; then the call returns without waiting, and a wrong one leaves zeros.
 
     Raises:
         InputError: as `gather_tiered`; memory that the device cannot read.

@@ -2,9 +2,9 @@
 
 Three operations carry all of them. `place_rows` writes rows into a buffer where they are to stay: from the host (line 5 of Algorithm 2),
 from a peer's buffer (line 9), and a chunk's results back into the host's array. `add_rows` adds rows to others: a peer's gradients to
-those of the owner (line 5 of Algorithm 3), and what arrived at the host to the host's array (line 9). `take_rows` collects the rows of a
-list side by side and leaves zeros, so that one copy takes them to the host (the compaction of section 6) and their places are clean for
-the next rows.
+those of the owner (line 5 of Algorithm 3), and gradients that arrived at the host to the host's array (line 9). `take_rows` collects the
+rows of a list side by side and leaves zeros, so that one copy takes them to the host (the compaction of section 6) and their places are
+clean for the next rows.
 
 The paper pushes gradients to their owner with atomic additions of floating-point numbers; here the owner pulls them, from one peer after
 the other. The rows of a list are distinct, so no two threads ever add to one number, and sums have one order: equal bits at any thread
@@ -50,7 +50,7 @@ def _listed(rows: Array | None, table: Array) -> Any:
 
 
 def place_rows(source: Any, source_rows: Any | None, out: Any, out_rows: Any | None, threads: int = 1) -> Any:
-    """Writes out[out_rows[k]] = source[source_rows[k]]. Where `out` is decides what runs: native code, or the CUDA kernel.
+    """Writes out[out_rows[k]] = source[source_rows[k]], by native code or, if `out` is on a device, by the CUDA kernel.
 
     Args:
         source: f32 or f64 [n, F], C-contiguous; for an `out` on a device it is there, too, or pinned.

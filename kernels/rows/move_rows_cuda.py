@@ -1,4 +1,4 @@
-"""Rows that change their place, on a GPU; see kernels/rows/move_rows.py for the rule and kernels/cuda/rows/move_rows.cu for how.
+"""Rows that change their place, on a GPU; see kernels/rows/move_rows.py for the rule and kernels/cuda/rows/move_rows.cu for the kernels.
 
 Rows that are read may lie in pinned host memory. Nothing is downloaded and nothing waits. Not checked, since that would wait for the
 device: that rows are in range, and distinct where they are written.

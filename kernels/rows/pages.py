@@ -1,13 +1,13 @@
-"""Where rows lie on the disk: how packed chunks and segment caches are laid out, and what reading them moves.
+"""The layout of rows on the disk, in packed chunks and segment caches, and the pages that reading them moves.
 
     packed rows      a batch's rows, ascending by node id, one after the other from a page boundary on; padded to whole pages
     segment cache    a segment's rows in the order of the plan, one after the other from a page boundary on; padded likewise
 
 Rows are never padded, so a row may straddle pages, and one wider than a page does. A reader takes the packed rows of a batch as one
-sequential read, and of the segment cache the pages that the batch's rows touch, each once, adjacent pages as one request (a range). What
-is moved is therefore whole pages, known before anything is written; `moved bytes / asked bytes` is the read amplification.
+sequential read, and of the segment cache the pages that the batch's rows touch, each once, adjacent pages as one request (a range). Reads
+therefore move whole pages, known before anything is written; `moved bytes / asked bytes` is the read amplification.
 
-A page is also the least that can be checked when it is read at random: `page_digests` is XXH64, 8 bytes per page. A larger piece has one
+A page is also the smallest unit that can be checked in random reads: `page_digests` is XXH64, 8 bytes per page. A larger piece has one
 digest over those of its pages (`chunk_digest`), which can be computed as the pages arrive, in any order.
 
 `touched_pages` marks pages in a bitmap per batch: O(rows + pages / 64), no sorting.
@@ -36,18 +36,18 @@ def padded_bytes(num_bytes: Any) -> Any:
 
 
 def page_digests_reference(pages: Array) -> Array:
-    """Returns what `page_digests` does, by the Python package."""
+    """Returns the same as `page_digests`, by the Python package."""
     return np.array([xxhash.xxh64_intdigest(page.data) for page in pages.reshape(-1, PAGE_BYTES)], np.uint64)
 
 
 def page_digests(pages: Array) -> Array:
-    """Returns u64[p], the XXH64 (seed 0) of each page: what `PageReader.read_rows` compares pages with.
+    """Returns u64[p], the XXH64 (seed 0) of each page, which `PageReader.read_rows` compares with.
 
     Args:
         pages: u8[p * 4096], C-contiguous.
 
     Raises:
-        InputError: the bytes are no whole pages.
+        InputError: the bytes are not whole pages.
     """
     if pages.dtype != np.uint8 or not pages.flags.c_contiguous or pages.nbytes % PAGE_BYTES:
         raise InputError(f"pages are {pages.dtype}{list(pages.shape)}", f"give uint8[p * {PAGE_BYTES}] in C order")
@@ -62,7 +62,7 @@ def chunk_digest(words: Array) -> int:
 
 
 def touched_pages_reference(ptr: Array, rows: Array, row_bytes: int) -> tuple[Array, Array]:
-    """Returns what `touched_pages` does (the rule in NumPy)."""
+    """Returns the same as `touched_pages` (the rule in NumPy)."""
     pages, runs = np.zeros((2, len(ptr) - 1), np.int64)
     for batch in range(len(ptr) - 1):
         bytes_from = rows[ptr[batch] : ptr[batch + 1]].astype(np.int64) * row_bytes
@@ -81,7 +81,7 @@ def touched_pages(ptr: Any, rows: Any, num_rows: int, row_bytes: int, threads: i
     """Counts the pages that each batch touches in a file of fixed-size rows, and the ranges of adjacent pages.
 
     Args:
-        ptr: i64[B+1], batch b asks for rows[ptr[b]:ptr[b+1]], in any order.
+        ptr: i64[B+1], batch b needs rows[ptr[b]:ptr[b+1]], in any order.
         rows: ids[n], rows of the file, 0 to num_rows - 1.
         num_rows: number of rows in the file.
         row_bytes: bytes per row; 0 is a table without columns, which touches nothing.

@@ -1,8 +1,8 @@
-"""Which feature rows lie in which tier: the general caching scheme of FGNN (section 6.1), for two cached tiers.
+"""The tier of every feature row: the general caching scheme of FGNN (section 6.1), for two cached tiers.
 
 Rows are ranked by hotness, the estimated frequency with which mini-batches need them. The hottest go to the device, the next to host
 memory, and the rest stays elsewhere (in the table's file, or in a table that is in memory as a whole). A placement is two lists of nodes in
-rank order and one slot per node (kernels/rows/slots.py), so a sampler marks a batch with one read per row, where FGNN has a hash table.
+rank order and one slot per node (kernels/rows/slots.py), so a sampler marks a batch with one read per row, while FGNN has a hash table.
 
 Because both lists are in rank order, any prefix of a tier serves a smaller budget: row i of a tier's image is row i of a shorter image, and
 slots stay what they were. A standby trainer on a smaller device therefore shares the images that are there.
@@ -32,7 +32,7 @@ from kernels.types import Array
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where every feature row lies, for tiers that do not change while training.
+    """The place of every feature row, for tiers that do not change while training.
 
     Attributes:
         slot: i32[N], the slot of each node, `ELSEWHERE` for a node in no tier, `NO_FEATURES` for one without a row.
@@ -66,10 +66,10 @@ def place_rows(order: Array, device_rows: int, host_rows: int, row_of: Array | N
     Args:
         order: ids[N], all nodes, hottest first.
         device_rows, host_rows: number of rows that each tier has space for; more than N means all.
-        row_of: ids[N], -1 for a node without features, which takes no space; None where all have some.
+        row_of: ids[N], -1 for a node without features, which takes no space; None if all have some.
 
     Raises:
-        InputError: the order is no permutation of the nodes, row_of is about other nodes, or a number is out of range.
+        InputError: the order is not a permutation of the nodes, row_of is about other nodes, or a number is out of range.
     """
     order = as_ids(order, "order")
     _check_rows(device_rows, host_rows)
@@ -105,7 +105,7 @@ def load_cache(hotness: Any, ratio: float, row_of: Array | None = None) -> Place
     Args:
         hotness: [N], how often each node is expected to be needed; ties go to the smaller id.
         ratio: share of the rows, in [0, 1]; taken as it is written, so 0.29 of 100 rows are 29.
-        row_of: ids[N], -1 for a node without features, which takes no space; None where each node has a row.
+        row_of: ids[N], -1 for a node without features, which takes no space; None if each node has a row.
 
     Raises:
         InputError: the ratio is outside its range, or hotness is not one number per node.

@@ -1,4 +1,4 @@
-"""Slots: where the row of each input of a mini-batch is, in one int32.
+"""Slots: the place of the row of each input of a mini-batch, in one int32.
 
 A slot is `tier << 29 | row`: the row of one of four tiers. Two values name no row: -1, the node has no features; -2, its row is in none
 of these tiers and has to be staged first. On the peer tier the row is `peer * peer_stride + row`. So a batch's slots are 4 bytes per
@@ -33,7 +33,7 @@ def make_slots(tier: int, rows: Any) -> Array:
         rows: integers[n] in 0 .. 2^29 - 1.
 
     Raises:
-        InputError: there is no such tier, or a row is out of range.
+        InputError: the tier does not exist, or a row is out of range.
     """
     if tier not in (DEVICE, HOST, STAGED, PEER):
         raise InputError(f"tier = {tier}", "use DEVICE (0), HOST (1), STAGED (2) or PEER (3)")
@@ -62,7 +62,7 @@ class Tiers:
 
     Attributes:
         device: rows in this device's memory (on a logical device, in its cache), or None.
-        host: rows in the machine's memory (pinned where a GPU reads them), or None.
+        host: rows in the machine's memory (pinned if a GPU reads them), or None.
         staged: rows that were fetched for this batch: from disk or another rank, or None.
         peers: one array per device, rows that other devices hold; slot row = peer * peer_stride + row.
         peer_stride: rows between the first slots of neighbouring peers; at least the rows of the largest.

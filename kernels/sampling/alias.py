@@ -2,20 +2,20 @@
 
 The alias method (Walker, 1977; Vose, A linear algorithm for generating random numbers with a given distribution, 1991) cuts the weights of
 a row of d neighbours into d places of equal mass. A place holds a part of its own neighbour and the rest of one other, its alias. A draw
-takes a place and says where in it: below the place's threshold it means the place's own neighbour, else the alias.
+takes a place and a point in it: below the place's threshold it means the place's own neighbour, else the alias.
 
 Here a mass is an integer. The weights of a row become masses of the sum d * 2^32, so that a place has 2^32:
 
-    mass_i = floor(w_i / max w / sum (w / max w) * d * 2^32), at least 1 where w_i > 0; the first of the largest gets what is left
+    mass_i = floor(w_i / max w / sum (w / max w) * d * 2^32), at least 1 if w_i > 0; the first of the largest gets the rest
 
 Everything after that is exact: thresholds are u32, no place is left over, and neighbour i has the probability mass_i / (d * 2^32), which
 differs from its weight's by less than 2^-31. The divisions are IEEE operations in float64 in a fixed order, so tables have the same
-bytes on every machine. A neighbour with the weight 0 has the threshold 0 and is nobody's alias; no other has the threshold 0.
+bytes on every machine. A neighbour with the weight 0 has the threshold 0 and is never an alias; no other has the threshold 0.
 
-The masses need not be stored: they follow from the table, mass_i = threshold_i + sum of the rests of places whose alias is i. What has to
-add up masses (kernels/sampling/weighted.py) makes them of the row at hand.
+The masses need not be stored: they follow from the table, mass_i = threshold_i + sum of the rests of places whose alias is i. Code that
+adds up masses (kernels/sampling/weighted.py) computes them from the row.
 
-One draw is 64 random bits x: the high half of the 128 bits of x * d is the place, the next 32 bits say where in it.
+One draw is 64 random bits x: the high half of the 128 bits of x * d is the place, the next 32 bits are the point in it.
 
 Cost: O(d) per row to build; 8 bytes per edge, threshold and position side by side, so a draw is one read of one cache line. Memory while
 building: 16 bytes per neighbour of the longest row and thread.
@@ -42,7 +42,7 @@ WHOLE = 1 << 32
 
 FULL = WHOLE - 1
 EmptyRows = Literal["error", "uniform", "none"]
-"""What a row is whose weights are all 0: a mistake, drawn uniformly, or without neighbours."""
+"""Treatment of a row whose weights are all 0: an error, drawn uniformly, or without neighbours."""
 
 FAULTS = ("is negative", "is not finite", "are all 0")
 
@@ -53,7 +53,7 @@ class AliasTables:
 
     Attributes:
         table: u32[E, 2]; threshold, and alias as a position in the row.
-        support: i32[N], neighbours that have weight; None where all have.
+        support: i32[N], neighbours that have weight; None if all have.
     """
 
     table: Array
@@ -99,7 +99,7 @@ def pick_reference(bits: int, row: list[tuple[int, int]]) -> int:
 
 
 def masses(table: Array) -> Array:
-    """Returns u64[d], the masses of one row's table u32[d, 2]; they say nothing of a row without any weight."""
+    """Returns u64[d], the masses of one row's table u32[d, 2]; meaningless for a row without any weight."""
     mass = table[:, 0].astype(np.uint64)
     np.add.at(mass, table[:, 1], np.uint64(WHOLE) - table[:, 0].astype(np.uint64))
     return mass
@@ -114,11 +114,11 @@ def build_alias(
         topology: the in-neighbours.
         weights: float32[E] or float64[E], a weight per edge; or with `of_nodes` float64[N], the weight of an edge's source.
         of_nodes: whether weights are those of sources.
-        empty: what a row is whose weights are all 0.
+        empty: treatment of a row whose weights are all 0.
         threads: number of native threads; the result does not depend on it.
 
     Raises:
-        InputError: what `check_weights` raises.
+        InputError: as `check_weights`.
     """
     given = check_weights(topology, weights, of_nodes=of_nodes, empty=empty, threads=threads)
     table, support = np.empty((topology.num_edges, 2), np.uint32), np.empty(topology.num_nodes, np.int32)

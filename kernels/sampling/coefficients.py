@@ -7,8 +7,8 @@ stored. Square roots are taken once per node, in float64: O(num_src + nnz).
 
 The GCN weights are the symmetrically normalised adjacency with self-loops. Not checked: that the degrees are those of the whole graph.
 
-Where a sampler draws neighbours otherwise than uniformly, blocks carry `share`, each edge's share in the mean of its row. It stands in the
-place of 1 / k: the neighbour sum is d_in(v) times the shared mean, which with equal shares is the same.
+If a sampler does not draw neighbours uniformly, blocks carry `share`, each edge's share in the mean of its row. It stands in the place of
+1 / k: the neighbour sum is d_in(v) times the shared mean, which with equal shares is the same.
 
 Source: Kipf and Welling: Semi-Supervised Classification with Graph Convolutional Networks, equation 2.
 """
@@ -47,7 +47,7 @@ def gcn_weights(block: Block, in_degree: Array, out_degree: Array, sampled: bool
         sampled: whether the neighbours of a sampled row are scaled by d_in(v) / k; False leaves the plain coefficients.
 
     Returns:
-        weight f32[nnz] (0 where an edge was removed) and self_weight f32[num_dst].
+        weight f32[nnz] (0 for removed edges) and self_weight f32[num_dst].
 
     Raises:
         InputError: degrees are not int32[N], or the block's rows are out of range.
@@ -79,7 +79,7 @@ def sum_weights(block: Block, in_degree: Array) -> Array:
         in_degree: i32[N] of the whole graph.
 
     Returns:
-        f32[nnz]; 1 on whole rows, 0 where an edge was removed. Where edges have shares, d_in(v) times the share.
+        f32[nnz]; 1 on whole rows, 0 for removed edges. If edges have shares, d_in(v) times the share.
     """
     if block.share is not None:
         return _shared(block, in_degree)
@@ -94,7 +94,7 @@ def sum_weights(block: Block, in_degree: Array) -> Array:
 
 
 def _shared(block: Block, in_degree: Array) -> Array:
-    """Returns f32[nnz], d_in(v) times the share of each edge; 0 where an edge was removed."""
+    """Returns f32[nnz], d_in(v) times the share of each edge; 0 for removed edges."""
     assert block.share is not None
     taken, degree = block.end - block.start, in_degree[block.dst_ids].astype(np.float32)
     if len(block.indices) == taken.sum():

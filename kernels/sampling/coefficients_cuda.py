@@ -18,9 +18,9 @@ def gcn_weights_cuda(
     """Returns (weight f32[nnz], self_weight f32[num_dst]) on the device; see `kernels.sampling.coefficients.gcn_weights`.
 
     Args:
-        block: on the device.
+        block: block on the device.
         in_degree, out_degree: i32[N] of the whole graph, on the device.
-        device: that holds them.
+        device: the device that holds them.
         sampled: whether the neighbours of a row are scaled by d_in(v) / k.
     """
     weight, own = device.zeros((len(block.indices),), np.float32), device.empty((block.num_dst,), np.float32)

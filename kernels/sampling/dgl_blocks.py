@@ -1,4 +1,4 @@
-"""Our blocks as DGL blocks, for models written over DGL. DGL is imported when it is asked for; nothing else of `kernels` needs it."""
+"""Our blocks as DGL blocks, for models written over DGL. DGL is imported at the first call; nothing else of `kernels` needs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def to_dgl(block: Block) -> Any:
 
     Edges keep their order and removed ones are left out. Ids are int64, for DGL 1.1.3 dies on sampled blocks of 32-bit ids. Global ids
     are in `srcdata[dgl.NID]` and `dstdata[dgl.NID]`; edge weights in `edata["weight"]`, shares of the mean in `edata["share"]` and the
-    destinations' own weights in `dstdata["self_weight"]`, where the block has them.
+    destinations' own weights in `dstdata["self_weight"]`, if the block has them.
 
     Args:
         block: a block whose destinations are its first sources, as in every mini-batch.
@@ -52,7 +52,7 @@ def to_dgl(block: Block) -> Any:
 
 
 def _present(block: Block) -> tuple[Any, Any]:
-    """Returns which edges are still there (a slice or positions) and the row pointers over them."""
+    """Returns the edges that are still there (a slice or positions) and the row pointers over them."""
     counts = (block.end - block.start).astype(np.int64)
     indptr = np.concatenate([[0], np.cumsum(counts)])
     if indptr[-1] == len(block.indices):

@@ -1,4 +1,4 @@
-"""Which seeds form which batch, and which batches form which optimiser step.
+"""The seeds of each batch, and the batches of each optimiser step.
 
 An epoch's n seeds are permuted and cut into ceil(n / batch_size) nearly equal batches, so no batch is much smaller than the
 others. Everything follows from (seed, stream, epoch): no state is kept, any batch can be named without making those before
@@ -17,7 +17,7 @@ from kernels.errors import InputError
 from kernels.rng import key, permutation
 from kernels.types import Array, BatchKey, Stream
 
-ORDER_WORD = -1  # stands where a step would: the order of reused batches shares no key with their sampling
+ORDER_WORD = -1  # in the place of a step: the order of reused batches shares no key with their sampling
 
 
 class PlannedBatch(NamedTuple):
@@ -39,7 +39,7 @@ class PlannedBatch(NamedTuple):
 
 
 class Plan(Protocol):
-    """What loop and sources need of a plan; `EpochPlan` and `PartPlan` (kernels/sampling/part_plan.py) are two.
+    """The interface of a plan for loop and sources; `EpochPlan` and `PartPlan` (kernels/sampling/part_plan.py) are two.
 
     Attributes:
         train_ids: ids[n], global: the seeds of an epoch, each used once.
@@ -79,7 +79,7 @@ class Plan(Protocol):
 
 
 class ReusedEpochs:
-    """What plans have in common: training epochs go through K sampling epochs in rotation, each in an order of its own."""
+    """The common part of plans: training epochs go through K sampling epochs in rotation, each in an order of its own."""
 
     seed: int
     stream: int
@@ -105,7 +105,7 @@ class ReusedEpochs:
         return train_epoch * self.steps_per_epoch + position // self.batches_per_step
 
     def batches(self, train_epoch: int, start: int = 0) -> Iterator[PlannedBatch]:
-        """Yields the batches of a training epoch, those of all parts where there are some, from position `start` on.
+        """Yields the batches of a training epoch, those of all parts if there are parts, from position `start` on.
 
         Raises:
             InputError: train_epoch is negative or start is outside 0..num_batches.
@@ -122,7 +122,7 @@ class ReusedEpochs:
         return train_epoch % self.reuse if self.reuse else train_epoch
 
     def order(self, train_epoch: int, count: int) -> list[int]:
-        """Returns which of `count` steps or rounds stands at each place of a training epoch."""
+        """Returns the step or round, of `count`, at each place of a training epoch."""
         if not self.reuse:
             return list(range(count))
         return permutation(key(self.seed, self.stream, train_epoch, ORDER_WORD), count).tolist()
@@ -133,7 +133,7 @@ class EpochPlan(ReusedEpochs):
     """The batches of every epoch over one set of seeds.
 
     Raises:
-        InputError: there are no seeds, or a number is out of its range.
+        InputError: `train_ids` is empty, or a number is out of its range.
     """
 
     # ids[n], global: the seeds of an epoch, each used once
@@ -189,6 +189,6 @@ class EpochPlan(ReusedEpochs):
             )
 
     def _cut(self, step: int) -> tuple[int, int]:
-        """The range of the permuted seeds that one step takes."""
+        """Returns the range of the permuted seeds that one step takes."""
         count = len(self.train_ids)
         return step * count // self.num_batches, (step + 1) * count // self.num_batches

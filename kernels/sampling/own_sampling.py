@@ -9,7 +9,7 @@ functions of this form:
         return counts, sources            # or counts, sources, weights
 
     node_ids  ids[n] global: the destinations of this layer
-    fanout    the layer's entry of `fanouts`, -1 where all are asked for
+    fanout    the layer's entry of `fanouts`, -1 for all neighbours
     random    names the random numbers of this layer of this batch: `LayerDraws`
     counts    int[n]: how many sources each destination gets; sources: ids[sum of counts] global, destination after destination
     weights   float[sum of counts], into the blocks' `weight`, or left out
@@ -56,7 +56,7 @@ class LayerDraws:
 
 
 class AnySampler(Protocol):
-    """What trainers and stages need of a sampler: `kernels.sampling.sample.Sampler` or an `OwnSampler`."""
+    """The interface of samplers for trainers and stages: `kernels.sampling.sample.Sampler` or an `OwnSampler`."""
 
     def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
         """Samples the blocks under the seeds."""
@@ -91,7 +91,7 @@ class OwnSampler:
         """Samples the blocks under the seeds; see `Sampler.sample`.
 
         Raises:
-            InputError: the seeds are not sound, or the function failed or returned what is no sample.
+            InputError: the seeds are not sound, or the function failed or returned an invalid sample.
         """
         nodes = self.checks.check_seeds(seeds)
         if len(np.unique(nodes)) < len(nodes):
@@ -107,7 +107,7 @@ class OwnSampler:
         return tuple(blocks)
 
     def _call(self, nodes: Array, fanout: int, random: LayerDraws, layer: int) -> tuple[Array, Array, Array | None]:
-        """Calls the function and checks what it returns."""
+        """Calls the function and checks its result."""
         where = f"{self.name} for {len(nodes)} nodes of layer {layer}"
         try:
             result = self.function(self.topology, nodes, fanout, random)

@@ -1,16 +1,16 @@
-"""Which seeds form which batch where the seeds of each part of a graph stay together (FastSample, section 3.3).
+"""The seeds of each batch, with the seeds of each part of a graph together (FastSample, section 3.3).
 
 Every machine trains on seeds of its own parts, whose rows it holds. Seeds are listed by PART, never by rank: one rank with four parts,
 two with two and four with one go through the same batches, and the number of ranks decides nothing. An epoch has as many rounds as the
-part with the most seeds needs, max over parts of ceil(n_p / batch_size). Every part cuts its seeds into exactly so many nearly equal
-batches; some are empty where a part has fewer seeds than rounds. An empty batch takes part in every exchange. Each seed is used once.
+part with the most seeds needs, max over parts of ceil(n_p / batch_size). Every part cuts its seeds into one batch per round, all nearly
+equal; some are empty if a part has fewer seeds than rounds. An empty batch takes part in every exchange. Each seed is used once.
 
 The batch of part p in round r has the step r P + p, and its position is counted alike. An optimiser step is a group of `accumulate` rounds.
 With reuse, rounds are permuted and stay whole. The order of all seeds is drawn once and each part takes its own from it, so with one part
 the plan is `EpochPlan`, to the last key.
 
 Cost: the permutation of all seeds, once per epoch, at every rank; seeds are counted by part once per plan. Not checked: that parts have
-about equally many seeds; where they have not, batches of the smaller parts are small, and their ranks wait.
+about equally many seeds; if they do not, batches of the smaller parts are small, and their ranks wait.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PartPlan(ReusedEpochs):
     """The batches of every epoch over the seeds of all parts; `key.step % num_parts` is the part of one.
 
     Raises:
-        InputError: there are no seeds, a seed has no part, or a number is out of its range.
+        InputError: `train_ids` is empty, a seed has no part, or a number is out of its range.
     """
 
     # ids[n], global: the seeds of an epoch, each used once
@@ -114,11 +114,11 @@ class PartPlan(ReusedEpochs):
             )
 
     def _seeds(self, epoch: int) -> list[Array]:
-        """The seeds of each part in the order of a sampling epoch."""
+        """Returns the seeds of each part in the order of a sampling epoch."""
         drawn = permutation(key(self.seed, self.stream, epoch), len(self.train_ids))
         by_part = drawn[np.argsort(self.seed_parts[drawn], kind="stable")]
         return np.split(self.train_ids[by_part], np.cumsum(self.counts)[:-1])
 
     def _cut(self, round_: int, count: int) -> tuple[int, int]:
-        """The range of a part's `count` seeds that a round takes."""
+        """Returns the range of a part's `count` seeds that a round takes."""
         return round_ * count // self.rounds, (round_ + 1) * count // self.rounds

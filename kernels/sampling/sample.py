@@ -7,19 +7,19 @@ is converted.
 
 Choosing: a row of d neighbours with fanout k < d is cut down by Floyd's algorithm, k draws however large d is, each a pure
 function of (seed, stream, epoch, step, layer, node). Positions are ascending, so a row's bytes are canonical. Up to 32 of them are
-drawn and sorted in vector registers where the processor has AVX-512; the bytes are the same without. Rows pass through a
-pipeline of three steps (choose, read, rename), 8 rows apart, each step asking memory for what the next one needs.
+drawn and sorted in vector registers if the processor has AVX-512; the bytes are the same without. Rows pass through a pipeline of three
+steps (choose, read, rename), 8 rows apart, each step prefetching the next one's data.
 
 Renaming: the map has one 64-bit entry per node: a stamp of the batch, the local id, and in how many batches the node had one. A new
 batch is a new stamp; the map is cleared every 65,536 batches only and nothing is hashed. So visits (kernels/hotness/visits.py) are counted
 where the entry is written anyway. The destinations of a block are the sources of the block above, in order, so one
 map and one list of nodes serve all layers, and the src_ids of every block are a prefix of the same array.
 
-Cost: O(sampled edges); one random read of the topology and one of the map per edge, which is what the time goes into: see
-`benchmarks/sampling.py` for the distance from a loop that does only those. Memory that a Sampler keeps: the map, 8 bytes a
-node (touched pages only, of 2 MiB where the system has them), and an id for each source of the largest batch; `scratch_bytes` says how
-much. While it samples, an array of local ids has space for `fanout` edges per row (without replacement no more than the topology has); what
-is not used is not touched, and given back.
+Cost: O(sampled edges); one random read of the topology and one of the map per edge, which take most of the time: see
+`benchmarks/sampling.py` for the distance from a loop that does only those. Memory that a Sampler keeps: the map, 8 bytes a node (touched
+pages only, of 2 MiB if the system has them), and an id for each source of the largest batch; `scratch_bytes` says how much. While it
+samples, an array of local ids has space for `fanout` edges per row (without replacement no more than the topology has); its unused part is
+not touched, and is given back.
 
 One thread does all of it in one pass. Threads share the choosing in pieces of 128 to 1,024 rows, whose edges wait until they are renamed:
 in edge order, by one thread at a time, beside the choosing of later pieces. Rows that are taken whole are shared by edges, in pieces of
@@ -47,7 +47,7 @@ Transposes = Literal["none", "hidden", "all"]
 
 
 def choose_reference(row_key: int, degree: int, fanout: int, replace: bool = False) -> list[int]:
-    """Returns the ascending positions that a row of `degree` neighbours gives up (the rule in plain Python)."""
+    """Returns the ascending positions that are chosen from a row of `degree` neighbours (the rule in plain Python)."""
     if degree == 0 or fanout < 0 or (not replace and degree <= fanout):
         return list(range(degree))
     bits = [int(x) for x in draws(row_key, np.arange(fanout))]
@@ -82,12 +82,12 @@ def blocks_reference(
     seed: int,
     dtype: Any,
 ) -> tuple[Block, ...]:
-    """Returns the blocks of a batch, whose destinations get what a rule picks for them (plain Python).
+    """Returns the blocks of a batch, whose destinations get the sources that a rule picks for them (plain Python).
 
     Args:
         fanouts, batch, seeds, seed: as of the sampler.
-        pick: from (key of the layer, node, fanout) to the sources of a destination, and their shares or None.
-        dtype: of ids.
+        pick: function from (key of the layer, node, fanout) to the sources of a destination, and their shares or None.
+        dtype: dtype of ids.
     """
     nodes = [int(v) for v in seeds]
     local = {v: i for i, v in enumerate(nodes)}
@@ -155,7 +155,7 @@ class Sampler:
         self._native = self._open(replace, check_threads(threads), fused=self.FUSED)
 
     def _open(self, replace: bool, threads: int, **more: Any) -> _native.Sampler32:
-        """Returns the native sampler; `more` is what other ways of drawing give it."""
+        """Returns the native sampler; `more` are its arguments for other ways of drawing."""
         topology = self.topology
         native = _native.Sampler32 if topology.indices.dtype == np.int32 else _native.Sampler64
         indptr, indices = (np.require(array, requirements=["C", "A"]) for array in (topology.indptr, topology.indices))
@@ -175,12 +175,12 @@ class Sampler:
             batch: key that names the random decisions.
             seeds: ids[b] global, each once; may be empty.
             transpose: blocks that get a transpose: "hidden" all but blocks[0], whose input rows need no gradient.
-            edge_ids: whether edge_id is filled, where the topology has edge ids.
+            edge_ids: whether edge_id is filled, if the topology has edge ids.
 
         Returns:
             One Block per fanout; blocks[0] consumes features and the last one's destinations are the seeds. In every block the
-            destinations are the first num_dst sources, new sources follow in the order of their first edge. weight and
-            edge_type are filled where the topology has them.
+            destinations are the first num_dst sources, new sources follow in the order of their first edge. weight and edge_type are filled
+            if the topology has them.
 
         Raises:
             InputError: a seed is out of range or repeated (before any work), a block would need local ids beyond int32, or two
@@ -218,7 +218,7 @@ class Sampler:
         """Returns the seeds in the topology's id type; ids beyond it are kept out by the range, not by a cast.
 
         Raises:
-            InputError: a seed is no node of the graph.
+            InputError: a seed is not a node of the graph.
         """
         seeds = as_ids(seeds, "seeds")
         if len(seeds) and not 0 <= seeds.min() <= seeds.max() < self.topology.num_nodes:

@@ -6,8 +6,8 @@ destination by Floyd's algorithm, O(k log k) for k edges however many the row ha
 Local ids have the order in which nodes are first reached, as on the CPU. Each edge offers its number to its source's entry of a map, where
 the least one stays; running sums over the edges that stayed give the ids. Sizes of a layer stay on the device: arrays have space for
 `fanout` edges per row, and are cut when the sizes of all layers come at the end, in one download. A fanout of -1 needs one more, and the
-layers below it have space for what it turned out to be. A cut that leaves less than half is a copy, so that a batch which waits holds at
-most about twice its bytes.
+layers below it have space for its actual size. A cut that leaves less than half is a copy, so that a batch which waits holds at most about
+twice its bytes.
 
 Memory that stays: 8 bytes per node for the map. Work: O(space of the layer), 40 bytes per edge of it.
 """
@@ -30,16 +30,16 @@ from kernels.sampling.transpose_cuda import transpose_cuda
 from kernels.types import Array, BatchKey, Block, Topology
 
 ENTRY_BYTES = 8
-"""Of an alias table, per edge."""
+"""Bytes of an alias table per edge."""
 LAST_STAMP = 2**32 - 2
 SIZES = 5
-"""What is known of a layer at its end: destinations, edges, nodes, the first fault, entries of alias tables that were read so far."""
+"""Number of values about a layer at its end: destinations, edges, nodes, the first fault, entries of alias tables that were read so far."""
 
 STATE = SIZES + 1
-"""What is known of a batch while it is sampled: the above, and the edges that a layer wants whose number only the graph knows."""
+"""Number of values about a batch while it is sampled: the above, and the edges of a layer whose number only the graph knows."""
 
 WAIT_BYTES = 8
-"""What is downloaded while a layer is sampled whose number of edges only the graph knows."""
+"""Bytes downloaded while a layer is sampled whose number of edges only the graph knows."""
 
 MOST_EDGES = 2**31 - 1
 TOO_MANY = "lower batch_size or fanouts: local ids are 32 bits wide"
@@ -50,7 +50,7 @@ FAULTS = {
     ),
     3: ("position {} of the topology names no node of the graph", "build the graph anew"),
 }
-"""By kind: what is wrong at a place, and the remedy."""
+"""Kind of fault -> the problem at a place, and the remedy."""
 
 
 @dataclass
@@ -67,12 +67,12 @@ class _Layer:
 
 @dataclass
 class Batch:
-    """What the launches of a batch have in common, on the device.
+    """State on the device that the launches of a batch share.
 
     Attributes:
-        stamp: of the batch.
-        nodes: ids[most], the nodes that have a local id so far come first; grows where a layer's number of edges is downloaded.
-        state: i64[STATE]; kernels/cuda/sampling/layer.cuh says of what.
+        stamp: stamp of the batch.
+        nodes: ids[most], the nodes that have a local id so far come first; grows when a layer's number of edges is downloaded.
+        state: i64[STATE]; kernels/cuda/sampling/layer.cuh lists its values.
     """
 
     stamp: np.uint64
@@ -82,7 +82,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Edges:
-    """Where the edges of a layer go.
+    """Arrays that receive the edges of a layer.
 
     Attributes:
         ends: i32[most], running sums of the edges of each destination.
@@ -100,14 +100,14 @@ class Edges:
 class CudaSampler:
     """Samples the blocks of mini-batches on a device; one batch at a time.
 
-    `table_reads`: entries of alias tables that the last batch read; 0 where neighbours are drawn without them.
+    `table_reads`: entries of alias tables that the last batch read; 0 if neighbours are drawn without them.
 
     Args:
         topology: indptr i64[N+1] and indices ids[E] on the device or in pinned host memory; weights and edge types as well, if it has them.
         fanouts: neighbours per node, from the seeds outwards; -1 takes all.
-        seed: of the run.
-        device: that samples.
-        replace: draws with replacement.
+        seed: seed of the run.
+        device: the device that samples.
+        replace: whether to draw with replacement.
 
     Raises:
         InputError: fanouts are not numbers of neighbours, or the device cannot read the topology.
@@ -137,7 +137,7 @@ class CudaSampler:
         """Samples the blocks under the seeds; see `kernels.sampling.sample.Sampler.sample`.
 
         Args:
-            batch: names the random decisions.
+            batch: key that names the random decisions.
             seeds: ids[b] global, in NumPy, each once.
             transpose: blocks that get a transpose.
 
@@ -145,8 +145,8 @@ class CudaSampler:
             One Block per fanout, all arrays on the device.
 
         Raises:
-            InputError: a seed or a neighbour is no node of the graph, a seed is repeated, a row's table of weights does not fit it, or
-                a block could have 2^31 edges.
+            InputError: a seed or a neighbour is not a node of the graph, a seed is repeated, a row's table of weights does not fit it, or a
+                block could have 2^31 edges.
         """
         device, num_layers = self.device, len(self.fanouts)
         seeds, most = self._check_seeds(seeds), len(seeds)
@@ -170,24 +170,24 @@ class CudaSampler:
         return self._cut(made, found, drawing.nodes, transpose)
 
     def waits(self, fanout: int) -> bool:
-        """Says whether a layer's number of edges is downloaded while it is sampled: only the graph knows how many there may be."""
+        """Returns whether a layer's number of edges is downloaded while it is sampled, since only the graph knows it."""
         return fanout < 0
 
     def topology_bytes(self, blocks: Sequence[Block]) -> int:
-        """Returns the bytes of the topology and its tables that sampling these blocks, the last ones, asked for."""
+        """Returns the bytes of the topology and its tables that sampling these blocks, the last ones, read."""
         row_ends, id_bytes = 16, np.dtype(self._id_name).itemsize
         edges = sum(row_ends * block.num_dst + len(block.indices) * id_bytes for block in blocks)
         return edges + ENTRY_BYTES * self.table_reads
 
     def _count(self, most: int, fanout: int, layer_key: np.uint64, batch: Batch) -> Any:
-        """Returns i32[most]: edges that each destination gives up, 0 behind the last one."""
+        """Returns i32[most]: number of edges of each destination, 0 behind the last one."""
         taken = self.device.empty((most,), np.int32)
         rows = self._indptr, self._at(batch.nodes), self._at(batch.state)
         self._launch("count", most, *rows, np.int32(fanout), np.int32(most), self._at(taken))
         return taken
 
     def _choose(self, most: int, fanout: int, layer_key: np.uint64, batch: Batch, edges: Edges) -> Any:
-        """Fills the edges; returns f32[space], their shares, where they have shares of their own."""
+        """Fills the edges; returns f32[space], their shares, if they have shares of their own."""
         reached = self._at(edges.reached), self._at(edges.rows), self._at(edges.positions)
         graph = self._indptr, self._indices, self._count_nodes(), self._at(batch.nodes)
         how = layer_key, np.int32(fanout), batch.stamp, self._at(edges.ends), self._at(edges.scratch)
@@ -224,7 +224,7 @@ class CudaSampler:
         return _Layer(starts, ends, local_ids, of_row, positions, share)
 
     def _cut(self, made: list[_Layer], sizes: Any, nodes: Any, transpose: Transposes) -> tuple[Block, ...]:
-        """Returns the blocks, their arrays cut to about what they hold."""
+        """Returns the blocks, their arrays cut to about their contents."""
         fault = int(sizes[-1][3])
         if fault >= 0:
             problem, remedy = FAULTS[fault & 3]
@@ -251,7 +251,7 @@ class CudaSampler:
         return tuple(blocks)
 
     def _first(self, array: Any, count: int) -> Any:
-        """Returns the first elements of an array; in memory of their own where they are less than half of it."""
+        """Returns the first elements of an array; in memory of their own if they are less than half of it."""
         if 2 * count >= len(array):
             return array[:count]
         first = self.device.empty((count,), dtype_name(array.dtype))
@@ -259,7 +259,7 @@ class CudaSampler:
         return first
 
     def _space_of_nodes(self, most: int, fanouts: Sequence[int]) -> int:
-        """Returns the most nodes that `most` of them become by layers, up to the first one of which only the graph knows; at least 1."""
+        """Returns the most nodes that layers make of `most`, up to the first layer whose size only the graph knows; at least 1."""
         for fanout in fanouts:
             space = self._space(most, fanout)
             if space is None:
@@ -275,7 +275,7 @@ class CudaSampler:
             batch.nodes[:num_nodes] = before[:num_nodes]
 
     def _space(self, most: int, fanout: int) -> int | None:
-        """Returns the most edges of a layer of `most` destinations, None where only the graph knows."""
+        """Returns the most edges of a layer of `most` destinations, None if only the graph knows."""
         if fanout < 0:
             return None
         space = most * fanout if self._replace else min(most * fanout, self.topology.num_edges)

@@ -1,11 +1,10 @@
-"""One layer of neighbour sampling for any nodes, in global ids: what a machine does for another one that has no topology of its own.
+"""One layer of neighbour sampling for any nodes, in global ids, by one machine for another that has no topology of its own.
 
-Where the topology is cut (FastSample, section 3.3, its baseline), the machine that has a node's in-edges draws its neighbours for whoever
-asks. Draws are keyed by batch, layer and node (kernels/rng.py), so they are those of `Sampler` on the whole topology, and the blocks that
-the asker builds of the replies have its bytes. Layers are sampled in two steps here, an edge list first, since the replies are edge
-lists.
+If the topology is cut (FastSample, section 3.3, its baseline), the machine that has a node's in-edges draws its neighbours for the others.
+Draws are keyed by batch, layer and node (kernels/rng.py), so they are those of `Sampler` on the whole topology, and the blocks that the
+receiver builds of the replies have its bytes. Layers are sampled in two steps here, an edge list first, since the replies are edge lists.
 
-`Renamer` is the second step at the asker: global ids become local ones in the order of their first edge. NumPy, O(edges) without a sort,
+`Renamer` is the second step at the receiver: global ids become local ones in the order of their first edge. NumPy, O(edges) without a sort,
 with 8 bytes per node of scratch. Do not train with it: the fused sampler does both steps at once.
 """
 
@@ -29,7 +28,7 @@ class LayerSampler:
         fanout: number of neighbours per node, -1 takes all.
         layer: index of the block that they are for, 0 for the one that consumes features.
         seed: seed of the run.
-        replace: a node with neighbours draws exactly `fanout`, repeats included.
+        replace: whether to draw with replacement: a node with neighbours draws exactly `fanout`, repeats included.
 
     Raises:
         InputError: the topology has weights or types, or the fanout is out of range.
@@ -42,7 +41,7 @@ class LayerSampler:
         self._sampler = TwoStepSampler(topology, (fanout,), seed=seed, replace=replace)
 
     def neighbours(self, batch: BatchKey, node_ids: Any) -> tuple[Array, Array]:
-        """Draws for nodes.
+        """Draws the neighbours of nodes.
 
         Args:
             batch: key that names the random decisions.
@@ -87,7 +86,7 @@ class Renamer:
             sources: ids[sum of counts] global.
         """
         new = sources[self._local[sources] < 0]
-        # Written from the last to the first, so what stays is the place of the first edge of each.
+        # Written from the last to the first, so the place of the first edge of each stays.
         self._first[new[::-1]] = np.arange(len(new) - 1, -1, -1, dtype=np.int32)
         added, num_dst = new[self._first[new] == np.arange(len(new))], len(self.nodes)
         self._local[added] = np.arange(num_dst, num_dst + len(added), dtype=np.int32)

@@ -1,8 +1,8 @@
 """Fan-outs that change over epochs (FastSample, section 5, names it as future work: an adaptive fan-out schedule).
 
-Small fan-outs make early epochs cheap, and large ones late epochs exact. A batch's key names its epoch, so which fan-outs it has is a
-function of the key, and a batch can be drawn anywhere at any time, as with constant ones. Memory: that of one sampler; a sampler of other
-fan-outs takes the place of the one before.
+Small fan-outs make early epochs cheap, and large ones late epochs exact. A batch's key names its epoch, so its fan-outs are a function of
+the key, and a batch can be drawn anywhere at any time, as with constant ones. Memory: that of one sampler; a sampler of other fan-outs
+takes the place of the one before.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ def transpose_cuda(block: Block, device: KernelDevice, rows: Any = None) -> Bloc
     """Returns the block with its transpose.
 
     Args:
-        block: on the device, with all its edges.
-        device: that holds it.
-        rows: i32[nnz] on the device, the destination of each edge; None where it is not known.
+        block: block on the device, with all its edges.
+        device: the device that holds it.
+        rows: i32[nnz] on the device, the destination of each edge; None if it is not known.
     """
     num_edges, num_src = len(block.indices), block.num_src
     if rows is None:

@@ -4,7 +4,7 @@ From every destination start `paths` paths of `length` steps. A step goes to an 
 first the path returns to its destination with probability `restart`, and from a node without in-neighbours it returns always. Every step is
 a visit. The destination's sources are the `fanout` nodes that were visited most, the destination itself not counted; of equally visited
 ones those that were visited first, which favours no id. Their shares of these visits are the edges' shares of the mean
-(`Block.share`), the importance pooling of PinSAGE. So a source need be no neighbour, and a hub is a source in proportion to its visits.
+(`Block.share`), the importance pooling of PinSAGE. So a source need not be a neighbour, and a hub is a source in proportion to its visits.
 
 PinSAGE has walks with restart (Ying et al.: Graph convolutional neural networks for web-scale recommender systems, KDD 2018, section 3.1);
 FGNN (section 7.1) takes 5 neighbours from 4 paths of length 3, which are the defaults here. DGL's `PinSAGESampler` ends a path where this
@@ -15,10 +15,10 @@ returns it, so that its paths are shorter.
 
 All decisions are made on integers, and a destination's paths depend on its key only, so blocks are the same bytes at any thread count.
 
-Cost: paths * length dependent reads of the topology per destination. 256 paths go side by side, each step in three passes over them: where
-to start, which place of the row, what stands there; so their reads overlap. Memory beside that of `Sampler`: a few bytes per path.
+Cost: paths * length dependent reads of the topology per destination. 256 paths go side by side, each step in three passes over them: find
+the row, draw a place, read it; so their reads overlap. Memory beside that of `Sampler`: a few bytes per path.
 
-Known limits: an edge of a block is no edge of the graph, so it has no weight, type or id. The visits of few paths are noisy: 12 visits
+Known limits: an edge of a block is not an edge of the graph, so it has no weight, type or id. The visits of few paths are noisy: 12 visits
 hardly repeat a node on a graph with large rows, and then the sources are simply those that were visited first.
 """
 
@@ -40,7 +40,7 @@ MOST_VISITS = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class Walks:
-    """How walks are made.
+    """Settings of walks.
 
     Raises:
         InputError: a value is outside its range.
@@ -66,7 +66,7 @@ class Walks:
 
 
 def walk_problems(paths: int, length: int, restart: float) -> list[str]:
-    """Returns what is outside its range, a sentence each."""
+    """Returns the values outside their ranges, a sentence each."""
     given = {"paths": paths, "length": length}
     found = [f"{name} = {value} is less than 1" for name, value in given.items() if value < 1]
     if not 0 < restart <= 1:
@@ -77,7 +77,7 @@ def walk_problems(paths: int, length: int, restart: float) -> list[str]:
 
 
 def visits_reference(topology: Topology, walks: Walks, node: int, node_key: int) -> list[int]:
-    """Returns the nodes that the paths from a node visit, path after path (the rule in plain Python); itself where it has no neighbours."""
+    """Returns the nodes that the paths from a node visit, path after path (the rule in plain Python); itself if it has no neighbours."""
     visits: list[int] = []
     for path in range(walks.paths):
         at = node
@@ -109,11 +109,11 @@ def walk_reference(
 
 
 class WalkSampler(Sampler):
-    """Samples the blocks of mini-batches, whose sources are what random walks visit most; see `Sampler` for what is not said here.
+    """Samples the blocks of mini-batches, whose sources are the nodes that random walks visit most; see `Sampler` for the rest.
 
     Args:
         topology: the in-neighbours.
-        walks: how walks are made.
+        walks: settings of the walks.
         fanouts: largest number of sources per node, from the seeds outwards; -1 takes all that were visited.
         seed: seed of the run.
         threads: number of native threads of one call; the result does not depend on it.

@@ -22,14 +22,14 @@ from kernels.types import Block, Topology
 
 
 class CudaWalkSampler(CudaSampler):
-    """Samples blocks on a device whose sources are what walks visit most; see `CudaSampler` for what is not said here.
+    """Samples blocks on a device whose sources are the nodes that walks visit most; see `CudaSampler` for the rest.
 
     Args:
         topology: as of `CudaSampler`.
-        walks: how walks are made.
+        walks: settings of the walks.
         fanouts: largest number of sources per node, from the seeds outwards; -1 takes all that were visited.
-        seed: of the run.
-        device: that samples.
+        seed: seed of the run.
+        device: the device that samples.
 
     Raises:
         InputError: fanouts are not numbers of neighbours, or the device cannot read the topology.
@@ -44,11 +44,11 @@ class CudaWalkSampler(CudaSampler):
         self._walked: Any = ()
 
     def waits(self, fanout: int) -> bool:
-        """A node has no more sources than visits."""
+        """Returns False: a node has no more sources than visits."""
         return False
 
     def topology_bytes(self, blocks: Sequence[Block]) -> int:
-        """Returns the bytes of the topology that sampling these blocks asked for: row ends of every path's start, and of every step."""
+        """Returns the bytes of the topology that sampling these blocks read: row ends of every path's start, and of every step."""
         row_ends, id_bytes, walks = 16, np.dtype(self._id_name).itemsize, self.walks
         path = row_ends + walks.length * (row_ends + id_bytes)
         return sum(block.num_dst * walks.paths * path for block in blocks)

@@ -4,24 +4,24 @@ Without replacement means successive draws: a neighbour is drawn in proportion t
 weights of those that are left, until there are k. That is the distribution of Efraimidis and Spirakis (Weighted random sampling with a
 reservoir, 2006), who give every neighbour a key u^(1/w) and take the k largest, which reads the whole row. Here a draw comes
 from the row's alias table (kernels/sampling/alias.py), and one that repeats an earlier one is rejected, which leaves the same
-distribution. A row with one dominant weight would reject for long; so after 4 k + 16 draws what is missing is drawn by
-adding up the masses of the neighbours that are left, each draw exactly in proportion to them.
+distribution. A row with one dominant weight would reject for long; so after 4 k + 16 draws the missing neighbours are drawn by adding up
+the masses of the neighbours that are left, each draw exactly in proportion to them.
 
     draws 0 .. 4 k + 15 of the row's key    a position by the alias table, taken unless it is there already
     draws 4 k + 16 .. on                    bounded(draw, mass that is left): the first position up to which masses exceed it
 
 All decisions are made on integers, so the CPU and a GPU agree byte for byte, and positions are ascending. A neighbour with the weight 0 is
-never drawn; a row with at most k others is taken whole, without drawing, and so is every row where the fanout is -1.
+never drawn; a row with at most k others is taken whole, without drawing, and so is every row if the fanout is -1.
 
 Shares. A mean over neighbours that were drawn by weight estimates the weighted mean over all of them. So blocks carry `share`: 1 / k on a
 row that was drawn, and mass / (d 2^32), the exact weighted mean, on a row that was taken whole. Layers that average use them.
 With replacement the estimate is unbiased; without, it leans towards small weights, the more so the larger k is beside the row.
 
-Cost: O(k) per row that is drawn, whatever its length; O(d) where masses are added up or a row has weights of 0 and at most k others.
-Rows pass through three steps, 8 rows apart: look up the row and ask for its table's entries, choose, read. Memory beside that of
-`Sampler`: 8 bytes per edge of the table, mapped or not, and 8 bytes per neighbour of the longest row whose masses are added up.
+Cost: O(k) per row that is drawn, whatever its length; O(d) if masses are added up or a row has weights of 0 and at most k others. Rows pass
+through three steps, 8 rows apart: look up the row and ask for its table's entries, choose, read. Memory beside that of `Sampler`: 8 bytes
+per edge of the table, mapped or not, and 8 bytes per neighbour of the longest row whose masses are added up.
 
-Known limit: threads share rows, and a row is one thread's, also where it is taken whole and has a million neighbours (docs/log.md).
+Known limit: threads share rows, and a row is one thread's, even if it is taken whole and has a million neighbours (docs/log.md).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def most_draws(taken: int) -> int:
 
 
 def choose_weighted_reference(row_key: int, table: Array, fanout: int, replace: bool = False) -> list[int]:
-    """Returns the ascending positions that a row gives up (the rule in plain Python).
+    """Returns the ascending positions that are chosen from a row (the rule in plain Python).
 
     Args:
         row_key: key of (seed, stream, epoch, step, layer, node).
@@ -103,7 +103,7 @@ def weighted_reference(
 
 
 class WeightedSampler(Sampler):
-    """Samples the blocks of mini-batches, neighbours in proportion to weights; see `Sampler` for what is not said here.
+    """Samples the blocks of mini-batches, neighbours in proportion to weights; see `Sampler` for the rest.
 
     Args:
         topology: the in-neighbours.

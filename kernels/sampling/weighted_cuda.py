@@ -1,11 +1,12 @@
 """Weighted sampling on a GPU: the bytes of `kernels.sampling.weighted.WeightedSampler`.
 
 Three launches per layer stand in the place of the uniform choice. A thread draws the positions of a destination by its alias table, until
-there are enough or repeats were rejected for too long; a warp draws what is missing of such rows from the masses that are left; a thread
-takes the edges, and the shares of rows that are taken whole. Masses are added up by atomics on integers, so their order does not matter.
+there are enough or repeats were rejected for too long; a warp draws the missing positions of such rows from the masses that are left; a
+thread takes the edges, and the shares of rows that are taken whole. Masses are added up by atomics on integers, so their order does not
+matter.
 
 The tables lie where the topology lies, on the device or in pinned host memory. Scratch: 8 bytes per edge of a layer, and MASS_BYTES for the
-masses of rows, more where eight of the longest row need more.
+masses of rows, more if eight of the longest row need more.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ WARPS = BLOCK // 32
 
 
 class CudaWeightedSampler(CudaSampler):
-    """Samples blocks on a device, neighbours in proportion to weights; see `CudaSampler` for what is not said here.
+    """Samples blocks on a device, neighbours in proportion to weights; see `CudaSampler` for the rest.
 
     Args:
         topology: as of `CudaSampler`.
         tables: alias tables of the topology: `table` on the device or in pinned host memory, `support` on the device.
         fanouts: neighbours per node, from the seeds outwards; -1 takes all that have weight.
-        seed: of the run.
-        device: that samples.
+        seed: seed of the run.
+        device: the device that samples.
         longest: length of the topology's longest row.
-        replace: draws with replacement.
+        replace: whether to draw with replacement.
 
     Raises:
         InputError: fanouts are not numbers of neighbours, the tables are of another graph, or the device cannot read them.
@@ -86,7 +87,7 @@ class CudaWeightedSampler(CudaSampler):
         return share
 
     def _draw_rest(self, rows: Sequence[Any], chosen: Any, found: Any, state: Any) -> None:
-        """Draws what rejection left, by as many blocks as have space for the masses of a row per warp."""
+        """Draws the positions that rejection left, by as many blocks as have space for the masses of a row per warp."""
         blocks = max(1, min(MASS_BYTES // (8 * self._longest * WARPS), 8 * self.device.num_multiprocessors))
         masses = self.device.empty((blocks * WARPS * self._longest,), np.int64)
         kernel = self.device.kernel(self.SOURCE, "draw_rest", self._defines)
