@@ -1,4 +1,4 @@
-"""Trains one `[[train]]` table of a pipeline: the whole of what a machine without the orchestrator needs.
+"""Trains one `[[train]]` table of a pipeline: a machine without the orchestrator needs nothing else.
 
     python -m trainers PIPELINE NAME [--home HOME] [--input STAGE=VERSION ...] [--resume] [--retrain] [--ranks N]
     python -m trainers --from BUNDLE [--home HOME] [--resume] [--retrain]
@@ -7,8 +7,8 @@ PIPELINE is a name or the path of a TOML file. The artifacts that it reads (trai
 graph=VERSION` and `--input features=VERSION` name graph and features on a machine that has the artifacts and not the raw files they were
 built from; other stages are named alike. `--from` takes recipe, table and artifacts from a bundle that `graphmill bundle` made, compares
 every byte and puts the artifacts into the home. With `--ranks` this process starts the ranks of a training that they share, and passes on
-what they say; under torchrun (RANK and WORLD_SIZE are set) it is one of them. Budgets are resolved where they are missing. Launched by a
-Dagster step, the same program takes everything from its Pipes context and reports versions, scores and the learning curve's rows back.
+their output; under torchrun (RANK and WORLD_SIZE are set) it is one of them. Missing budgets are resolved. Launched by a Dagster step, the
+same program takes everything from its Pipes context and reports versions, scores and the learning curve's rows back.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from trainers.recipe.order import Order, plain_order
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Trains, and returns the exit code: 0, 1 for an input error, 75 where another rank is gone, 130 for an interrupt."""
+    """Trains, and returns the exit code: 0, 1 for an input error, 75 if another rank is gone, 130 for an interrupt."""
     options = _parser().parse_args(arguments)
     try:
         if "DAGSTER_PIPES_CONTEXT" in os.environ:
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _from_pipeline(options: argparse.Namespace) -> Order:
-    """Returns what is to be trained, from a pipeline file and the name of a table."""
+    """Returns the order of a training, from a pipeline file and the name of a table."""
     if not (options.pipeline and options.name):
         raise InputError("it is not said what to train", "write PIPELINE NAME, or --from BUNDLE")
     path = find_pipeline(options.pipeline)
@@ -75,7 +75,7 @@ def _from_pipeline(options: argparse.Namespace) -> Order:
 
 
 def _from_bundle(options: argparse.Namespace) -> Order:
-    """Returns what is to be trained, from a bundle whose artifacts are put into the home."""
+    """Returns the order of a training, from a bundle, and puts the bundle's artifacts into the home."""
     from assets.storage.bundle import open_bundle, take_from
 
     if options.pipeline or options.name or options.input:
@@ -84,7 +84,7 @@ def _from_bundle(options: argparse.Namespace) -> Order:
         )
     bundle = open_bundle(options.source)
     for name in VARIABLE.findall(bundle.text):
-        # The raw data stayed where they were; nothing reads them here, so their place may be anywhere.
+        # Nothing reads the raw data here, so any folder will do.
         os.environ.setdefault(name, str(bundle.folder))
     pipeline = parse_pipeline(bundle.folder / bundle.file, bundle.text.encode(), TrainTable)
     take_from(bundle, Store(options.home), lambda line: print(line, file=sys.stderr))
@@ -92,10 +92,10 @@ def _from_bundle(options: argparse.Namespace) -> Order:
 
 
 def train(order: Order) -> Sequence[Artifact]:
-    """Returns the model artifacts of the table, of one split after the other, training those that the store does not have.
+    """Returns the table's model artifacts, split by split, and trains those that the store does not have.
 
     Raises:
-        InputError: there is no such table or graph, or a value does not fit the graph.
+        InputError: the table or graph does not exist, or a value does not fit the graph.
     """
     apart = order.pipeline.by_split
     if len(apart) > 1 and (order.inputs or "WORLD_SIZE" in os.environ):
@@ -168,7 +168,7 @@ def _launch_ranks(order: Order, table: TrainTable, store: Store, world: int) -> 
 
 
 def _join_torchrun() -> None:
-    """Ends with torchrun, whose sessions are out of reach of a group kill, and takes a GPU of its own before anything asks the driver."""
+    """Makes this process end with torchrun, whose sessions a group kill does not reach, and takes its GPU before the driver is asked."""
     end_with_parent()
     if gpu := gpu_of_rank(int(os.environ.get("LOCAL_RANK", "0")), os.environ):
         os.environ[VISIBLE] = gpu
@@ -193,7 +193,7 @@ def _train_for_dagster() -> int:
             said = refusal(error)
             if said is None:
                 raise
-            # The step raises it again; printed here as well, a user would read it twice.
+            # The step raises it again; if it were printed here, too, a user would read it twice.
             pipes.report_custom_message({"problem": said.problem, "remedy": said.remedy})
             return EXIT_INPUT
         pipes.report_asset_materialization(metadata=_reported(models))
@@ -201,7 +201,7 @@ def _train_for_dagster() -> int:
 
 
 def _reported(models: Sequence[Artifact]) -> Mapping[str, Any]:
-    """Returns what the child tells about its models: the rest is read from the store."""
+    """Returns the facts about its models that the child process reports; the rest is read from the store."""
     rows = [line for model in models for line in model.file("metrics.jsonl").read_text().splitlines()]
     last = json.loads(rows[-1]) if rows else {}
     return {"trained_models": len(models), "last_epoch": {"raw_value": last, "type": "json"}}
@@ -251,7 +251,7 @@ def _stage_and_version(text: str) -> tuple[str, str]:
 
 
 def _run() -> None:
-    """Trains, and ends the process: after a failure at once, since threads may still be at work, or wait for ranks that do not come."""
+    """Trains and ends the process; after a failure at once, since threads may still work or wait for ranks that do not come."""
     try:
         code = main()
     except Exception as error:

@@ -1,7 +1,7 @@
-"""What a notebook asks of a train table: its mini-batches one by one, and a trained model that predicts.
+"""Functions for notebooks: the mini-batches of a train table one by one, and a trained model that predicts.
 
-Nothing here trains. Artifacts that are not there are an `InputError` with the command that builds them, but for budgets: they are seconds
-of arithmetic, and `mini_batches` builds those that its table reads. `docs/python.md` has examples that a test runs.
+Nothing here trains. A missing artifact is an `InputError` with the command that builds it, except for budgets: they take seconds of
+arithmetic, and `mini_batches` builds those that its table reads. `docs/python.md` has examples that a test runs.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from trainers.training.training import RunExecution, Training
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A trained model with what it was trained on.
+    """A trained model with its training data.
 
     Attributes:
-        artifact: the model's; `artifact.summary["numbers"]` has its scores.
+        artifact: the model's artifact; `artifact.summary["numbers"]` has its scores.
         model: a torch module with the best weights, on the CPU.
         semantic: its recipe.
-        graph, features: what it predicts from, mapped.
-        drawing: how neighbours are drawn where the recipe weights them; None where nothing is sampled.
+        graph, features: the mapped graph and features that it predicts from.
+        drawing: the way in which neighbours are drawn; None if nothing is sampled.
     """
 
     artifact: Artifact
@@ -60,10 +60,10 @@ class Trained:
 
         Args:
             node_ids: ids[n] global; None for all nodes in order.
-            workspace: a size that bounds the memory of one range of a layer; a node whose neighbours need more has more.
+            workspace: a size that bounds the memory of one range of a layer; a node whose neighbours need more exceeds it.
 
         Raises:
-            InputError: what is given are no ids of the graph, or no size.
+            InputError: `node_ids` are not ids of the graph, or `workspace` is not a size.
         """
         train = self.semantic.train
         bounds = Bounds(
@@ -80,12 +80,12 @@ def open_trained(store: Store, pipeline: Pipeline, name: str, seed: int | None =
     """Opens the trained model of a `[[train]]` table.
 
     Args:
-        store: has the model, the graph and the features.
-        pipeline, name: the table.
-        seed: which of the table's models; None for its first.
+        store: the store of the model, the graph and the features.
+        pipeline, name: the pipeline and the name of the table.
+        seed: seed of the table's model; None for the first.
 
     Raises:
-        InputError: there is no such table or seed, or the store has no such model.
+        InputError: the table or seed does not exist, or the store lacks the model.
     """
     pipeline.require_one_split()
     table, semantic = find_recipe(pipeline, name, seed)
@@ -106,20 +106,20 @@ def open_trained(store: Store, pipeline: Pipeline, name: str, seed: int | None =
 def mini_batches(
     store: Store, pipeline: Pipeline, name: str, epoch: int = 0, *, start: int = 0, seed: int | None = None
 ) -> Generator[MiniBatch, None, None]:
-    """Yields the mini-batches of an epoch as the training of a table gets them: the same seeds, blocks and input rows to the byte.
+    """Yields the mini-batches of an epoch as in the training of a table: the same seeds, blocks and input rows to the byte.
 
-    What they read is leased while the generator lives. The bytes of a batch are released when the next one is asked for; copy what is to
-    stay.
+    The artifacts are leased while the generator lives. The bytes of a batch are released when the next one is asked for; copy data to keep
+    it.
 
     Args:
-        store: has the artifacts.
-        pipeline, name: the table.
-        epoch: from 0.
+        store: the store of the artifacts.
+        pipeline, name: the pipeline and the name of the table.
+        epoch: training epoch, from 0.
         start: position of the first batch in the epoch.
-        seed: whose batches; None for the table's first.
+        seed: seed of the training; None for the table's first.
 
     Raises:
-        InputError: an artifact is not there, or the table's technique trains on no mini-batches in one process.
+        InputError: an artifact is missing, or the table's technique does not train on mini-batches in one process.
     """
     pipeline.require_one_split()
     table, semantic = find_recipe(pipeline, name, seed)
@@ -140,7 +140,7 @@ def _training(
     inputs: Mapping[str, Artifact],
     reads: Mapping[str, Artifact],
 ) -> Training:
-    """Returns the training of a recipe, put together and not begun."""
+    """Returns the training of a recipe, assembled but not started."""
     quiet = {**asdict(table.execution), "metrics_to": ()}
     execution = RunExecution(**quiet, checkpoints=store.home / "checkpoints")
     return Training(inputs, reads, semantic, execution, stage_version(ModelRecipe(), semantic, inputs), Silent())

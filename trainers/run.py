@@ -1,4 +1,4 @@
-"""Trains what a `[[train]]` table asks for: one model artifact per seed, each built once and then reused."""
+"""Trains the models of a `[[train]]` table: one model artifact per seed, each built once and then reused."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ def train_table(
     report: Callable[[str], None] = print,
     ranks: Ranks = ALONE,
 ) -> Sequence[Artifact]:
-    """Returns the model artifacts of a train table, training those that the store does not have.
+    """Returns the model artifacts of a train table, and trains those that the store does not have.
 
     Args:
-        store: where models go; checkpoints are in `checkpoints/` beside it.
+        store: the store of models; checkpoints are in `checkpoints/` beside it.
         inputs, reads: stage -> artifact: those that decide weights, `graph` and `features` among them, and those that only change how the
             training runs.
         table, sampling, seed: the recipe.
         resume, retrain, epoch_lines: as in `Order` (trainers/recipe/order.py).
         asked_by: PIPELINE/TABLE, for the record of the run.
         progress: shows epochs.
-        report: gets a line about each model.
+        report: receives a line about each model.
         ranks: this process among those that share the training; the first one writes the models and returns them.
 
     Raises:
         InputError: a value of the recipe does not fit the graph, a budget is too small, or the disk is full.
     """
-    # A writer sweeps as well, but where everything is reused there is none.
+    # A writer sweeps as well, but if everything is reused, no writer is opened.
     store.sweep()
     if table.device == "auto":
         report(f'{table.name}: device = "auto" is {table.config.device} on this machine')
@@ -65,7 +65,7 @@ def train_table(
         return []
     versions = {stage_version(stage, config, inputs): config for config in configs}
     read = [*inputs.values(), *reads.values()]
-    # Held for the whole table: between two seeds nothing else keeps what it reads and the finished models from collection.
+    # Held for the whole table: between two seeds nothing else protects its inputs and the finished models from collection.
     with store.lease(*((each.stage, each.version) for each in read), *((stage.name, version) for version in versions)):
         for version, config in versions.items():
             path, before = checkpoint_path(folder, version), store.find(stage.name, version)
@@ -82,8 +82,8 @@ def train_table(
 
 
 def _finish(model: Artifact, checkpoint: Path, ranks: Ranks) -> None:
-    """Removes the checkpoint of a model that is safe, and tells the other ranks where nothing was trained."""
-    if model.reused:  # otherwise they were told when the training began
+    """Removes the checkpoint of a stored model, and tells the other ranks if nothing was trained."""
+    if model.reused:  # otherwise the other ranks learnt it when the training began
         ranks.tell({"train": ""})
     # A kill before this line costs nothing but the file.
     checkpoint.unlink(missing_ok=True)
@@ -95,7 +95,7 @@ def trained_models(
     """Returns the models of a table that other processes have trained into a store.
 
     Raises:
-        InputError: one is not there.
+        InputError: a model is missing.
     """
     stage, configs = ModelStage(), model_configs(table, pipeline.sampling, pipeline.seed)
     return [store.open(stage.name, stage_version(stage, config, inputs)) for config in configs]
@@ -116,12 +116,12 @@ def _follow(
 
 
 def _said(model: Artifact, old: str | None, seed: int, graph: Artifact) -> Iterator[str]:
-    """Yields what there is to say of a model: how it came to be, and each check that failed.
+    """Yields the lines about a model: its origin, and each check that failed.
 
     Args:
-        model: was trained or found.
+        model: the trained or found model.
         old: digest of the weights of the model that was there before, None if there was none.
-        seed, graph: that it is of.
+        seed, graph: its seed and graph.
     """
     took = "" if model.reused else f" in {model.run_record().get('seconds', 0.0):.1f} s"
     how = "reused" if model.reused else "trained"
@@ -132,7 +132,7 @@ def _said(model: Artifact, old: str | None, seed: int, graph: Artifact) -> Itera
 
 
 def _compared(model: Artifact, old: str | None) -> str:
-    """Returns what there is to say of a model that was there before: `old` is the digest of its weights then, None if it was not."""
+    """Returns the comparison with the model that was there before: `old` is the digest of its weights, None if there was none."""
     if old is None:
         return ""
     if model.reused:

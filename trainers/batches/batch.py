@@ -1,4 +1,4 @@
-"""A mini-batch, and what every source of mini-batches does with one."""
+"""A mini-batch, and the functions that every source of mini-batches uses."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from trainers.record.ledger import Ledger
 
 @dataclass(kw_only=True)
 class MiniBatch:
-    """The seeds of one step, the blocks under them, and where the step stands in the run.
+    """The seeds of one step, the blocks under them, and the step's position in the run.
 
     Attributes:
-        key: names the sampling decisions.
+        key: the key of the batch's sampling decisions.
         seeds: ids[b] global; labels: i32[b].
         blocks: blocks[0] consumes features; the output of the last block is the seeds'. fanouts[0] belongs to the last block.
-        train_epoch, position: the training epoch and the batch's place in it; dropout and resume use these, they never repeat.
+        train_epoch, position: the training epoch and the batch's place in it, which never repeat; dropout and resume use them.
         group: (position, size) in the batch's optimiser step; group_seeds: seeds of that whole step.
-        slots: i32[n] where each input row is, or None for plain node ids.
+        slots: i32[n], the place of each input row; None for plain node ids.
         x: float[n, F] gathered input rows (a torch tensor), or None before the gather.
-        origin: i32[n], after pruning: the place of each surviving input before it; None where nothing was pruned.
+        origin: i32[n], after pruning: the place of each surviving input before it; None if nothing was pruned.
         staged: rows that were loaded for this batch (trainers/rows/source.py), or None.
     """
 
@@ -66,14 +66,14 @@ class MiniBatch:
 
 
 def planned_batch(item: PlannedBatch, epoch: int, labels: Array, blocks: tuple[Block, ...], **more: Any) -> MiniBatch:
-    """Returns the batch that a plan means.
+    """Returns the mini-batch of a planned batch.
 
     Args:
-        item: names it.
-        epoch: of training.
+        item: the planned batch.
+        epoch: the training epoch.
         labels: i32[N].
-        blocks: under its seeds.
-        more: slots or rows, where they are known.
+        blocks: the blocks under its seeds.
+        more: other fields of the batch, if they are known (slots, rows).
     """
     return MiniBatch(
         key=item.key,
@@ -89,7 +89,7 @@ def planned_batch(item: PlannedBatch, epoch: int, labels: Array, blocks: tuple[B
 
 
 def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: str | None) -> None:
-    """Puts GCN coefficients ("gcn") or the factors of an unbiased sum ("sum") on the blocks in place, where the model asks for them."""
+    """Puts GCN coefficients ("gcn") or the factors of an unbiased sum ("sum") on the blocks in place, if the model needs them."""
     for block in blocks:
         if edge_weight == "gcn":
             block.weight, block.self_weight = gcn_weights(block, topology.in_degree, topology.out_degree)
@@ -106,17 +106,17 @@ def batch_bytes(batch: MiniBatch, width: int, dtype: str = "float32") -> int:
 def block_bytes(blocks: tuple[Block, ...]) -> int:
     """Returns the bytes of all arrays of blocks."""
     arrays = [getattr(block, field.name) for block in blocks for field in fields(block)]
-    return sum(array.nbytes for array in arrays if hasattr(array, "nbytes"))  # tensors of a device have it, too
+    return sum(array.nbytes for array in arrays if hasattr(array, "nbytes"))  # device tensors have it, too
 
 
 def count_batch(batch: MiniBatch, ledger: Ledger) -> None:
-    """Counts a batch, its seeds, and inputs and edges by layer."""
+    """Counts a batch, its seeds, and its inputs and edges by layer."""
     blocks = batch.blocks
     count_inputs(len(batch.seeds), [block.num_src for block in blocks], [block.num_edges for block in blocks], ledger)
 
 
 def count_inputs(seeds: int, inputs: Sequence[int], edges: Sequence[int], ledger: Ledger) -> None:
-    """Counts a batch of so many seeds, and its inputs and edges by layer."""
+    """Counts a batch of `seeds` seeds, and its inputs and edges by layer."""
     ledger.count("batches", 0, 1)
     ledger.count("seeds", 0, seeds)
     for layer, numbers in enumerate(zip(inputs, edges, strict=True)):
@@ -125,7 +125,7 @@ def count_inputs(seeds: int, inputs: Sequence[int], edges: Sequence[int], ledger
 
 
 def tensors_of(batch: MiniBatch) -> Iterator[Any]:
-    """Yields the tensors of a batch that is on a device: inputs, labels, and what its blocks are made of."""
+    """Yields the tensors of a batch that is on a device: inputs, labels, and the arrays of its blocks."""
     yield from (batch.x, batch.labels)
     for block in batch.blocks:
         for value in (*vars(block).values(), *(() if block.splice is None else vars(block.splice).values())):

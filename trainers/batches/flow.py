@@ -1,17 +1,17 @@
 """A flow: tasks that prepare mini-batches on threads ahead of the training step, in order and within bounds.
 
-A `Task` is one thing that has to be done for every batch. It runs on threads of its own, its lanes; lane i works on every lanes-th batch.
-Tasks may stand one behind the other (`after`), or side by side; a task after several tasks joins them, and so does the step.
+A `Task` is one piece of work for every batch. It runs on its own threads, its lanes; lane i works on every lanes-th batch. Tasks may stand
+one behind the other (`after`), or side by side; a task after several tasks joins them, and so does the step.
 
     sample, gather                              online
     read, gather                                from stored samples
     load graph ------------+
     load rows -> assemble -+->                  from disk
 
-What a task hands on waits in a queue that keeps the order of batches and is bounded in bytes: the capacity is divided equally among the
-tasks. A lane tells the bytes of its result before it makes it, and is let in only in the order of batches and when the bytes are free.
-So the bound holds at every moment, and the batch that the step waits for cannot be locked out by later ones. An error in any task ends
-the flow and reaches the step; when the step stops asking, all threads end.
+The results of a task wait in a queue that keeps the order of batches and is bounded in bytes: the capacity is divided equally among the
+tasks. A lane states the bytes of its result before it makes it, and is admitted only in the order of batches and when the bytes are free.
+So the bound holds at every moment, and the batch that the step waits for cannot be locked out by later ones. An error in any task ends the
+flow and reaches the step; when the step stops asking, all threads end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Work(NamedTuple):
     """One phase of a task.
 
     Attributes:
-        phase: what the time-line calls it.
+        phase: its name in the time-line.
         call: (lane, planned batch, value) -> value. The value of a task's first phase is the result of the task before it, a tuple
             of results after several, None after none.
     """
@@ -41,18 +41,18 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What is to be done for every batch.
+    """One piece of work for every batch.
 
     Attributes:
-        name: of its lane in the time-line.
-        num_bytes: (planned batch, value) -> bytes of the result, told between `prepare` and `work`.
-        prepare: done before the bytes are known; its value waits on the thread, outside the bound.
-        work: makes the result, inside the bound; without it the prepared value is the result.
-        after: names of the tasks whose results it takes.
-        lanes: number of threads; 0 for a single one whose lane has no number.
+        name: the name of its lane in the time-line.
+        num_bytes: (planned batch, value) -> bytes of the result; called between `prepare` and `work`.
+        prepare: the work before the bytes are known; its value waits on the thread, outside the bound.
+        work: the work that makes the result, inside the bound; without it the prepared value is the result.
+        after: names of the tasks whose results it uses.
+        lanes: number of threads; 0 for a single thread whose lane has no number.
         most_waiting: bound on the number of results that wait, None for none.
-        ahead: how many batches before the one that the step asks for it may begin; 0 begins when its batch is asked for, that is
-            after the update that came before it. None for no bound.
+        ahead: number of batches by which it may run ahead of the batch that the step asks for; 0 begins when its batch is asked for, that
+            is after the update before it. None for no bound.
     """
 
     name: str
@@ -75,17 +75,17 @@ def flow(
     """Yields every planned batch with the results of the tasks that no other task takes, in the order of both lists.
 
     The bytes of the results are released when the next batch is asked for, so no reference to them may outlive that. Closing the generator
-    ends all threads and waits for them; whoever may stop early does so before what the threads use goes away.
+    ends all threads and waits for them; a caller that may stop early closes it before it frees what the threads use.
 
     Args:
         planned: batches in the order of the steps; positions may be left out.
-        tasks: each after those that it names.
+        tasks: the tasks, each after those that it names.
         queue_bytes: bound on all results that wait or are being used.
-        timeline: gets the spans of all lanes, and of the step while it waits.
-        most_bytes: bound up to which that grows where a result is larger than its part of it; None for no growth.
+        timeline: receives the spans of all lanes, and of the step while it waits.
+        most_bytes: bound up to which `queue_bytes` grows if a result exceeds its task's part; None for no growth.
 
     Raises:
-        BaseException: what a task failed with.
+        BaseException: the error of a task.
     """
     if planned:
         yield from _Flow(planned, tasks, queue_bytes, timeline, most_bytes).run()

@@ -1,11 +1,11 @@
 """The online source of mini-batches that samples on the device (FGNN, section 3: the time-sharing design).
 
 The topology lies on the device, or in pinned host memory that the device reads over the bus. One thread draws the batches on a stream of
-its own, beside the training step: the blocks, their transposes and weights are made on the device and never leave it. Where the device
-reads every row, in its own or in pinned memory, it finds the rows as well; else the ids of the inputs go to the host, which does. Batches
-have the bytes of those that the CPU samples.
+its own, beside the training step: the blocks, their transposes and weights are made on the device and never leave it. If the device reads
+every row, in its own or in pinned memory, it gathers the rows as well; else the ids of the inputs go to the host, which gathers them.
+Batches have the same bytes as those that the CPU samples.
 
-Memory on the device: 8 bytes per node for the sampler's map, the topology where it is copied, and the batches that wait, within `queue`.
+Memory on the device: 8 bytes per node for the sampler's map, the topology if it is copied, and the batches that wait, within `queue`.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from trainers.rows.source import FeatureSource, FindsRows, RowIds
 SAMPLER = "sampler"
 TOPOLOGY, SEEDS, SIZES = Line("h2d", "topology"), Line("h2d", "ids"), Line("d2h", "ids")
 SIZE_BYTES = 8 * NUM_SIZES
-"""What is downloaded per layer."""
+"""Bytes downloaded per layer."""
 
 
 def place_topology(topology: Topology, where: str, device: Device) -> Topology:
-    """Returns the topology where a device samples from it; call it in `device.preparing()`, for other streams will read it.
+    """Returns the topology in the memory that a device samples from; call it in `device.preparing()`, for other streams will read it.
 
     Args:
         topology: mapped or in memory.
         where: "device" copies it, "uva" puts it into pinned host memory.
-        device: that samples; degrees and weights go there either way.
+        device: the device that samples; degrees and weights go there either way.
     """
     names = [name for name in ("indptr", "indices", "weights", "edge_types") if getattr(topology, name) is not None]
     pinned = {"indptr", "indices"} if where == "uva" else set()
@@ -59,17 +59,17 @@ def place_topology(topology: Topology, where: str, device: Device) -> Topology:
 
 
 def place_tables(tables: AliasTables, where: str, device: Device) -> AliasTables:
-    """Returns alias tables where a device draws from them; call it in `device.preparing()`, for other streams will read them.
+    """Returns alias tables in the memory that a device draws from; call it in `device.preparing()`, for other streams will read them.
 
     Args:
         tables: mapped or in memory.
         where: "device" copies the table, "uva" puts it into pinned host memory.
-        device: that samples; the counts of neighbours with weight go there either way.
+        device: the device that samples; the counts of neighbours with weight go there either way.
     """
     support = None
     if tables.support is not None:
         (support,) = device.send([np.asarray(tables.support)], TOPOLOGY, device.traffic)
-    table = np.asarray(tables.table).view(np.int32)  # kernels read words, and not every device knows unsigned numbers
+    table = np.asarray(tables.table).view(np.int32)  # kernels read words, and some devices lack unsigned numbers
     if where == "uva":
         table = _host_copy(table, device)
     else:
@@ -78,7 +78,7 @@ def place_tables(tables: AliasTables, where: str, device: Device) -> AliasTables
 
 
 def _host_copy(array: Array, device: Device) -> Array:
-    """Returns a copy on the host that a device reads where it is."""
+    """Returns a copy in host memory that a device reads in place."""
     copied = device.host_array(array.shape, array.dtype)
     copied[...] = array
     return copied
@@ -88,11 +88,11 @@ class OnDeviceSource(PreparedSource):
     """Samples and gathers the batches of an epoch on a device, on one thread beside the training step.
 
     Args:
-        batching: of the run.
-        features: where rows come from.
-        sampler: draws the batches on the device.
-        kernels: what it draws them with.
-        uva: the topology is read over the bus.
+        batching: the run's batching.
+        features: the source of rows.
+        sampler: the sampler, which draws on the device.
+        kernels: the device that its kernels run on.
+        uva: whether the topology is read over the bus.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class OnDeviceSource(PreparedSource):
         return batching.batch(item, epoch, blocks), moved
 
     def _weighted(self, block: Block) -> Block:
-        """Returns the block with what the model wants on its edges."""
+        """Returns the block with the edge weights that the model needs."""
         graph, wanted = self.sampler.topology, self.batching.edge_weight
         if wanted == "gcn":
             weight, own = gcn_weights_cuda(block, graph.in_degree, graph.out_degree, self.kernels)

@@ -5,8 +5,8 @@ by the batch, so any number of threads delivers the same bytes. A source of rows
 gathers on one thread behind the samplers.
 
 Memory: the queue's bound, one sampled but not yet admitted batch of blocks per thread, and 8 bytes per node of scratch per thread. Input
-rows lie in buffers from a pool, which may be an eighth larger than the rows; of those that have come back it keeps up to half of the
-queue's bound.
+rows lie in buffers from a pool, which may be an eighth larger than the rows; the pool keeps up to half of the queue's bound in returned
+buffers.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class OnlineSource(PreparedSource):
     """Samples and gathers the batches of an epoch on threads.
 
     Args:
-        batching: of the run.
-        features: where rows come from.
-        samplers: what draws the batches on each thread; stored samples stand here as well.
+        batching: the run's batching.
+        features: the source of rows.
+        samplers: one sampler per thread; they may read stored samples.
     """
 
     def __init__(self, batching: Batching, features: FeatureSource, samplers: Sequence[AnySampler]):
@@ -44,7 +44,7 @@ class OnlineSource(PreparedSource):
         self.features, self.samplers = features, list(samplers)
 
     def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
-        """Returns one task, or two where rows are gathered on a thread of their own."""
+        """Returns one task, or two if rows are gathered on a thread of their own."""
         sample = Work("sample", lambda lane, item, _: self._sampled(lane, item, epoch))
         gather = Work("gather", lambda lane, item, batch: self._gathered(batch))
         lanes = len(self.samplers)
@@ -69,16 +69,16 @@ def draw_batch(batching: Batching, sampler: AnySampler, item: PlannedBatch, epoc
     """Returns a batch with blocks and their weights, without rows.
 
     Args:
-        batching: of the run.
-        sampler: draws it, or reads it where it is stored.
-        item: names it.
-        epoch: of training.
+        batching: the run's batching.
+        sampler: draws the batch, or reads it if it is stored.
+        item: the planned batch.
+        epoch: the training epoch.
     """
     return batching.batch(item, epoch, batching.draw(sampler, item))
 
 
 def mark_batch(batch: MiniBatch, features: FeatureSource) -> None:
-    """Marks where each input row of a batch is, for a source that finds rows by slot."""
+    """Writes the slot of each input row of a batch, for a source that finds rows by slot."""
     if features.slotted:
         batch.slots = np.empty(batch.blocks[0].num_src, np.int32)
         features.mark(batch.blocks[0].src_ids, batch.slots)
@@ -87,14 +87,14 @@ def mark_batch(batch: MiniBatch, features: FeatureSource) -> None:
 def extract_batch(
     batching: Batching, features: FeatureSource, device: Device, pool: BufferPool, batch: MiniBatch
 ) -> tuple[MiniBatch, Ledger]:
-    """Returns a batch with its input rows where a device trains on it, and what was moved and counted for it.
+    """Returns a batch with its input rows on the device that trains, and the ledger of its transfers and counts.
 
     Args:
-        batching: of the run.
-        features: where rows come from.
-        device: that trains.
+        batching: the run's batching.
+        features: the source of rows.
+        device: the device that trains.
         pool: lends memory for the rows, on a device without memory of its own.
-        batch: drawn, and marked.
+        batch: the batch, drawn and marked.
     """
     moved = Ledger()
     with device.preparing():

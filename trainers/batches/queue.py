@@ -1,8 +1,8 @@
 """A queue that keeps order and is bounded in bytes.
 
-Workers finish mini-batches in any order; the step takes them in order. A worker asks for the bytes of its batch before it gathers the
-rows, and is let in only in order and only when they fit beside what waits already. So the bound holds at every moment, at any number of
-workers, and the batch that the step waits for can never be locked out by later ones. Where the bound may grow (`queue = "auto"`), it grows
+Workers finish mini-batches in any order; the step takes them in order. A worker asks for the bytes of its batch before it gathers the rows,
+and is admitted only in order and only when they fit beside the batches that wait already. So the bound holds at every moment, at any number
+of workers, and the batch that the step waits for can never be locked out by later ones. If the bound may grow (`queue = "auto"`), it grows
 once to two batches of the largest size, so that one can be prepared while another is trained on.
 """
 
@@ -21,14 +21,14 @@ Item = TypeVar("Item")
 
 AUTO = "auto"
 AUTO_BYTES = 1 << 30
-"""Where a queue of "auto" begins."""
+"""Initial bytes of a queue of "auto"."""
 
 
 def queue_bounds(queue: str) -> tuple[int, int]:
-    """Returns (bytes of the queues of a run, bytes up to which they grow where a batch is larger) of the key `queue`.
+    """Returns (bytes of the queues of a run, bytes up to which they grow if a batch is larger) for the key `queue`.
 
-    A given size is both. "auto" begins with 1 GiB and has room for two batches of any size, within half of the machine's memory: a
-    batch of that size has to be held to be trained on anyway.
+    A size is both. "auto" begins with 1 GiB and has room for two batches of any size, within half of the machine's memory: a batch of that
+    size must be held for training anyway.
     """
     if queue != AUTO:
         return parse_size(queue), parse_size(queue)
@@ -44,8 +44,8 @@ class OrderedByteQueue(Generic[Item]):
 
     Args:
         capacity_bytes: bound on the sum of all admitted and not yet released items, of all queues that share it.
-        most_items: bound on the number of items that were admitted and not yet taken, None for none.
-        share: so many queues share the capacity, each an equal part.
+        most_items: bound on the number of items that were admitted and not yet taken, None for no bound.
+        share: number of queues that share the capacity in equal parts.
         most_bytes: bound up to which the capacity grows, for two items of the largest size; None for the capacity itself.
     """
 
@@ -100,8 +100,8 @@ class OrderedByteQueue(Generic[Item]):
         """Waits for item `number` and returns it with its bytes; they stay booked until `release`.
 
         Raises:
-            BaseException: what a worker failed with.
-            Closed: the consumer has gone, and this is a stage before it.
+            BaseException: the error of a worker.
+            Closed: the consumer has gone, and the caller is a stage before it.
         """
         with self._changed:
             self._changed.wait_for(lambda: number in self._items or self._closed)
@@ -125,7 +125,7 @@ class OrderedByteQueue(Generic[Item]):
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Tells workers that nobody will take more."""
+        """Tells workers that no more items will be taken."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

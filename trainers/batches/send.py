@@ -17,11 +17,11 @@ BLOCKS, LABELS = Line("h2d", "topology"), Line("h2d", "label")
 ARRAYS = (
     "start", "end", "indices", "dst_pos", "weight", "self_weight", "share", "edge_type", "edge_id", "t_start", "t_edge", "t_dst",
 )  # fmt: skip
-"""What a block holds besides the ids of its sources."""
+"""The arrays of a block besides the ids of its sources."""
 
 
 def send_blocks(blocks: Sequence[Block], device: Device, ledger: Ledger) -> tuple[Block, ...]:
-    """Returns blocks whose arrays are on the device, sent by one transfer; on a device without memory of its own, the blocks.
+    """Returns blocks whose arrays are on the device, sent by one transfer; a device without memory of its own gets the blocks as they are.
 
     The sources of sampled blocks are a prefix of one list, which is sent once.
     """

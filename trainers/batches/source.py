@@ -1,6 +1,6 @@
-"""What the loop needs of a source of mini-batches, what every source needs of its run, and what all of them share.
+"""The interface of a source of mini-batches (`BatchSource`), its run's data (`Batching`), and a base class (`PreparedSource`).
 
-A source says which tasks prepare a batch, and what the results of their ends are; `PreparedSource` runs them ahead of the step.
+A source defines the tasks that prepare a batch, and joins the results of the last ones; `PreparedSource` runs them ahead of the step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainers.record.timeline import Timeline
 
 
 class BatchSource(Protocol):
-    """Whatever supplies mini-batches: an online sampler, stored samples, a queue between machines, a pruner around any of them."""
+    """A supplier of mini-batches: an online sampler, stored samples, a queue between machines, a pruner around any of them."""
 
     def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
         """Yields the batches of a training epoch in step order, from a position on.
@@ -36,20 +36,20 @@ class BatchSource(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Batching:
-    """What every source of mini-batches needs of its run.
+    """The data of a run that every source of mini-batches needs.
 
     Attributes:
         topology: the graph.
         labels: i32[N].
-        plan: which seeds form which batch.
-        edge_weight: what the model wants on the edges of blocks, see `attach_weights`; or None.
-        transpose: which blocks get a transpose.
-        queue_bytes: bound on batches that wait or are being trained on.
-        most_queue_bytes: bound up to which that grows where a batch is larger; None for no growth.
-        ledger: gets rows, edges and bytes of every batch that the step took.
-        timeline: gets the spans of every thread, and of the step while it waits for a batch.
+        plan: the seeds of each batch.
+        edge_weight: kind of edge weights that the model needs, see `attach_weights`; or None.
+        transpose: the blocks that get a transpose.
+        queue_bytes: bound on the bytes of batches that wait or are trained on.
+        most_queue_bytes: bound up to which `queue_bytes` grows if a batch is larger; None for no growth.
+        ledger: receives rows, edges and bytes of every batch that the step took.
+        timeline: receives the spans of every thread, and of the step while it waits for a batch.
         dtype: NumPy name of the type of gathered input rows.
-        device: where the batches are trained on.
+        device: the device that trains on the batches.
     """
 
     topology: Topology
@@ -65,19 +65,19 @@ class Batching:
     device: Device = field(default_factory=LogicalDevice)
 
     def draw(self, sampler: AnySampler, item: PlannedBatch, transpose: Transposes | None = None) -> tuple[Block, ...]:
-        """Returns the blocks of a batch, with what the model wants on their edges.
+        """Returns the blocks of a batch, with the edge weights that the model needs.
 
         Args:
-            sampler: draws them, or reads them from where they are stored.
-            item: names the batch.
-            transpose: which blocks get a transpose; None for those that the model needs.
+            sampler: draws the blocks, or reads stored ones.
+            item: the planned batch.
+            transpose: the blocks that get a transpose; None for those that the model needs.
         """
         blocks = sampler.sample(item.key, item.seeds, transpose=transpose or self.transpose)
         attach_weights(blocks, self.topology, self.edge_weight)
         return blocks
 
     def batch(self, item: PlannedBatch, epoch: int, blocks: tuple[Block, ...], **more: Any) -> MiniBatch:
-        """Returns a planned batch of a training epoch with its blocks and labels; `more` are fields that are known by then."""
+        """Returns a planned batch of a training epoch with its blocks and labels; `more` are other fields of the batch."""
         return planned_batch(item, epoch, self.labels, blocks, **more)
 
 
@@ -85,8 +85,8 @@ class PreparedSource(BatchSource):
     """Supplies mini-batches that the tasks of a flow prepare ahead of the step.
 
     Args:
-        batching: of the run.
-        pool_bytes: bound on buffers of input rows that are kept for later batches; None for half of the queue's.
+        batching: the run's batching.
+        pool_bytes: bound on the buffers of input rows that are kept for later batches; None for half of the queue's bound.
     """
 
     def __init__(self, batching: Batching, pool_bytes: int | None = None):
@@ -114,12 +114,12 @@ class PreparedSource(BatchSource):
                 self.stop()
 
     def supplies(self, key: BatchKey) -> bool:
-        """Says whether a batch of the plan is one of this source's; the others are left out."""
+        """Returns whether this source supplies a batch of the plan; the others are left out."""
         return True
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Holds what the tasks of an epoch read."""
+        """Holds open the files that the tasks of an epoch read."""
         yield
 
     def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> Sequence[Task]:
@@ -127,10 +127,10 @@ class PreparedSource(BatchSource):
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Ends what tasks wait for besides their queues; called before the flow waits for its threads."""
+        """Ends the waits of tasks besides those for queues; called before the flow waits for its threads."""
         return
 
     def joined(self, *results: Any) -> tuple[MiniBatch, Ledger]:
-        """Returns a batch, ready for the step, and what was moved for it, from the results of the flow's ends."""
+        """Returns a batch, ready for the step, and the ledger of its transfers, from the results of the flow's last tasks."""
         ((batch, moved),) = results
         return batch, moved

@@ -1,7 +1,7 @@
 """Mini-batches from stored samples: the offline half of DiskGNN (section 3), for any technique that samples on threads.
 
-A stored batch has the bytes that the online sampler draws for the same (seed, epoch, step), so everything after it is equal to
-the bit. Reading, the comparison with the digest, transposes and weights are done by the threads of the source, under the same queue.
+A stored batch has the bytes that the online sampler draws for the same (seed, epoch, step), so everything after it is bit-equal. Reading,
+the comparison with the digest, transposes and weights are done by the threads of the source, under the same queue.
 
 Memory: as online, without the samplers' 8 bytes per node; the arrays of a batch are views of the bytes that were read.
 """
@@ -25,17 +25,17 @@ from trainers.record.checks import INPUTS, count_name
 
 
 class StoredSampler:
-    """Stands where a sampler stands and reads what one drew before; any number of threads may use it.
+    """A sampler that reads batches that were drawn before; any number of threads may use it.
 
     Args:
-        samples: open for reading.
+        samples: the stored samples, open for reading.
     """
 
     def __init__(self, samples: Samples):
         self.samples = samples
 
     def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
-        """Returns the stored blocks of a batch, with the transposes that are asked for.
+        """Returns the stored blocks of a batch, with the wanted transposes.
 
         Raises:
             InputError: the batch is not stored, is damaged, or was drawn for other seeds.
@@ -50,12 +50,12 @@ class StoredSampler:
 
 
 def planned_counts(plan: Plan, epochs: int, samples: Samples | None = None) -> dict[str, int]:
-    """Returns what a ledger counts of the batches of a run, known before it: seeds and batches, and of stored batches inputs and edges.
+    """Returns the ledger's counts that are known before a run: batches and seeds, and for stored batches inputs and edges.
 
     Args:
-        plan: of the run.
+        plan: the run's plan.
         epochs: number of training epochs.
-        samples: the stored batches that it trains on, None where it samples.
+        samples: the stored batches that it trains on, None if it samples.
     """
     counts = {"batches": epochs * plan.num_batches, "seeds": epochs * len(plan.train_ids)}
     if samples is None:
@@ -70,7 +70,7 @@ def planned_counts(plan: Plan, epochs: int, samples: Samples | None = None) -> d
 
 
 def batch_uses(plan: Plan, epochs: int, samples: Samples) -> Array:
-    """Returns i64[B]: how often a run of so many training epochs takes each stored batch.
+    """Returns i64[B]: how often a run of `epochs` training epochs uses each stored batch.
 
     Args:
         plan, epochs, samples: as in `planned_counts`.
@@ -83,15 +83,15 @@ def require_samples(samples: Samples, plan: Plan, epochs: int, sampling: Samplin
     """Checks that stored samples are those that a run would draw.
 
     Args:
-        samples: open for reading.
-        plan: of the run, which trains `epochs` epochs at most.
-        sampling, seed: what it samples with.
+        samples: the stored samples, open for reading.
+        plan: the run's plan; the run trains `epochs` epochs at most.
+        sampling, seed: the run's sampling and seed.
 
     Raises:
         InputError: the samples were drawn otherwise, or are too few.
     """
     artifact = samples.artifact
-    # A key that is added later and has its default stands in neither of the two; one that differs stands in one at least.
+    # A key that was added later and has its default is in neither of the two; one that differs is in at least one.
     said = {*canonical(sampling), *artifact.config}
     names = [
         name for name, key in Neighbours.__dataclass_fields__.items() if "hashed" not in key.metadata or name in said

@@ -1,1 +1,1 @@
-"""On what a training computes: devices with budgets, links, memory and threads."""
+"""The devices that a training computes on, with budgets, links, memory and threads."""

@@ -1,12 +1,12 @@
 """A device with memory of its own: a GPU.
 
-Everything that it computes on is sent there by name: arrays of a batch in one copy through pinned memory, rows of features by a kernel that
-reads them over the bus, parameters once. Each transfer is booked on a ledger, so that nothing crosses that no line tells of.
+Operands are sent to it explicitly: arrays of a batch in one copy through pinned memory, rows of features by a kernel that reads them over
+the bus, parameters once. Each transfer is booked on a ledger, so that every byte that crosses has a line.
 
 Threads that prepare batches work on streams of their own, beside that of the training step, and hand a batch over when it is done. So the
-step never waits for the bus, and pinned buffers are free again when a thread goes on.
+step never waits for the bus, and pinned buffers are free again when a thread continues.
 
-What is special about a kind of accelerator is its `Backend`: CUDA's is trainers/devices/cuda.py.
+The part that is specific to a kind of accelerator is its `Backend`: CUDA's is trainers/devices/cuda.py.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from trainers.devices.protocol import CACHE, Direction, OverBudget, torch_dtype
 from trainers.record.ledger import Ledger, Line
 
 ALIGNMENT = 256
-"""Bytes to whose multiples arrays start that are sent together."""
+"""Alignment in bytes of arrays that are sent together."""
 PIECE_BYTES = 64 << 20
-"""What is staged at once: torch keeps pinned memory, in powers of two, so a graph is not sent through staging memory of its size."""
+"""Bytes staged at once: torch keeps pinned memory, in powers of two, so a graph is not sent through staging memory of its size."""
 
 
 class Backend(Protocol):
-    """What an accelerator needs to know of its kind of device.
+    """The part of an accelerator that is specific to its kind of device.
 
     Attributes:
-        kind: torch's name of the kind.
+        kind: torch's name of the kind of device.
         torch_device: the device.
-        total_bytes: its memory.
-        kernels: what kernels are launched on, on the stream of the training step.
+        total_bytes: bytes of its memory.
+        kernels: the device that kernels are launched on, on the stream of the training step.
     """
 
     kind: str
@@ -47,11 +47,11 @@ class Backend(Protocol):
     def kernels(self) -> KernelDevice: ...  # noqa: D102
 
     def bound(self, num_bytes: int | None) -> None:
-        """Lets torch use so many bytes at most, None for all."""
+        """Bounds torch's memory to `num_bytes` bytes, None for all."""
         ...
 
     def free_bytes(self) -> int:
-        """Returns the bytes that neither torch nor anybody else holds."""
+        """Returns the bytes that neither torch nor another user of the device holds."""
         ...
 
     def peak_bytes(self) -> int:
@@ -63,11 +63,11 @@ class Backend(Protocol):
         ...
 
     def copied_back(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """Starts to copy a tensor that this thread's stream makes to the host; what is returned waits for it and gives the copy."""
+        """Starts to copy a tensor of this thread's stream to the host; returns a function that waits for the copy and returns it."""
         ...
 
     def used_by_step(self, tensor: torch.Tensor) -> None:
-        """Keeps the memory of a tensor of a side stream until the training step's stream has done what it was given by then."""
+        """Keeps the memory of a tensor of a side stream until the training step's stream has done all work queued by then."""
         ...
 
 
@@ -75,7 +75,7 @@ class Accelerator:
     """A device with memory of its own.
 
     Args:
-        backend: of its kind.
+        backend: the backend of its kind.
         index: number of the device.
         work_bytes, cache_bytes: bounds on memory for work and for cached rows, None for no bound.
     """
@@ -90,11 +90,11 @@ class Accelerator:
 
     @property
     def peak(self) -> Mapping[str, int]:
-        """Peak bytes: of cached rows, and of everything."""
+        """Peak bytes: of cached rows, and in total."""
         return {CACHE: self._cached_bytes, "total": self.backend.peak_bytes()}
 
     def alloc(self, shape: tuple[int, ...], dtype: torch.dtype | np.dtype[Any], purpose: str) -> torch.Tensor:
-        """Allocates a tensor; cached rows are booked against their budget, and stay.
+        """Allocates a tensor; cached rows are booked against their budget, and stay booked.
 
         Raises:
             OverBudget: the budget or the device does not allow it.
@@ -112,18 +112,18 @@ class Accelerator:
             raise self._too_small(error, asked, purpose) from error
 
     def adopt(self, arrays: Iterable[torch.Tensor | np.ndarray], purpose: str) -> None:
-        """Books nothing: torch counts what its allocator gave, whoever asked for it."""
+        """Books nothing: torch counts all memory of its allocator."""
 
     def holding(self, num_bytes: int, purpose: str) -> AbstractContextManager[Any]:
-        """Books nothing: torch counts what its allocator gave."""
+        """Books nothing: torch counts all memory of its allocator."""
         return nullcontext()
 
     def link(self, direction: Direction) -> None:
-        """Has no modelled link: the bus is as fast as it is."""
+        """Returns None: no link is modelled, the bus has its own speed."""
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Returns a context in which the budgets bound what torch allocates on the device.
+        """Returns a context in which the budgets bound torch's allocations on the device.
 
         Raises:
             OverBudget: the training does not fit.
@@ -158,8 +158,8 @@ class Accelerator:
         """Returns copies of arrays on the device, made by one transfer.
 
         Args:
-            arrays: of any shapes and types, contiguous.
-            line, ledger: where it is booked: the bytes of the arrays as asked, with the space between them as moved.
+            arrays: contiguous arrays of any shapes and types.
+            line, ledger: where the transfer is booked: the bytes of the arrays as asked, with the space between them as moved.
         """
         starts, end = [], 0
         for array in arrays:
@@ -181,7 +181,7 @@ class Accelerator:
             # Torch lends the staging memory again when the copy is done.
             whole[low:high].copy_(torch.from_numpy(staging), non_blocking=True)
             if high < end:
-                self.backend.kernels.synchronize()  # so that one piece of staging memory does for all
+                self.backend.kernels.synchronize()  # so that one piece of staging memory is enough
         ledger.move(line, requests=1, asked_bytes=sum(array.nbytes for array in arrays), moved_bytes=end)
         return [
             whole[start : start + array.nbytes].view(torch_dtype(array.dtype)).view(array.shape)
@@ -189,15 +189,15 @@ class Accelerator:
         ]
 
     def send_tensor(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
-        """Returns a copy of a tensor on the device, or the tensor where it is there."""
+        """Returns a copy of a tensor on the device, or the tensor itself if it is there."""
         return tensor if tensor.device.type == self.kind else self._moved(tensor, self.torch_device, line, ledger)
 
     def fetch(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
-        """Returns a copy of a tensor in the host's memory, or the tensor where it is there."""
+        """Returns a copy of a tensor in the host's memory, or the tensor itself if it is there."""
         return tensor if tensor.device.type == "cpu" else self._moved(tensor, torch.device("cpu"), line, ledger)
 
     def fetch_later(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> Callable[[], torch.Tensor]:
-        """Starts to copy a tensor to the host's memory on a stream of its own; what is returned waits for it and gives it."""
+        """Starts to copy a tensor to the host's memory on its own stream; returns a function that waits for the copy and returns it."""
         num_bytes = tensor.numel() * tensor.element_size()
         ledger.crossed(line, num_bytes)
         return self.backend.copied_back(tensor.detach().contiguous())
@@ -211,16 +211,16 @@ class Accelerator:
         return self.backend.side_stream()
 
     def hand_over(self, tensors: Iterable[Any]) -> None:
-        """Tells that tensors made in `preparing` are used by the training step, so that their memory waits for it."""
+        """Marks tensors made in `preparing` as used by the training step, so that their memory waits for it."""
         for tensor in tensors:
             self.backend.used_by_step(tensor)
 
     def pin(self, array: np.ndarray) -> None:
-        """Lets the device read an array of the host where it is, for as long as it lives."""
+        """Lets the device read an array of the host in place, for as long as the array lives."""
         self.backend.kernels.pin(array)
 
     def host_array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Returns an uninitialised array in memory of its own, pinned for as long as it lives: no byte more than it has."""
+        """Returns an uninitialised array in memory of its own size, pinned for as long as the array lives."""
         array = aligned_empty(int(np.prod(shape)) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
         self.pin(array)
         return array

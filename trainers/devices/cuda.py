@@ -18,7 +18,7 @@ class CudaBackend:
         index: number that CUDA gives the device.
 
     Raises:
-        InputError: there is no such GPU, its driver is too old, or torch or CuPy cannot use it.
+        InputError: the GPU does not exist, its driver is too old, or torch or CuPy cannot use it.
     """
 
     kind = "cuda"
@@ -28,24 +28,24 @@ class CudaBackend:
             if torch.version.cuda is None:
                 problem = f'device = "cuda", but torch {torch.__version__} is built for the CPU'
                 raise InputError(problem, 'install a build for CUDA (pytorch.org says which), or set device = "cpu"')
-            CudaDevice(index)  # says what is missing
+            CudaDevice(index)  # raises an error that names the missing part
             problem = f'device = "cuda", but torch {torch.__version__} (CUDA {torch.version.cuda}) finds no GPU that it can use'
             raise InputError(problem, 'install a driver for that version of CUDA, or set device = "cpu"')
         self.kernels: KernelDevice = CudaDevice(index, follows_torch=True)
         self.torch_device = torch.device(self.kind, index)
         self.total_bytes = torch.cuda.get_device_properties(index).total_memory
-        torch.cuda.reset_peak_memory_stats(index)  # what an earlier training of this process needed is not this one's
+        torch.cuda.reset_peak_memory_stats(index)  # the peak of an earlier training in this process is not this one's
         self._idle: list[torch.cuda.Stream] = []
         self._step_stream = torch.cuda.current_stream(index)
         self._back: torch.cuda.Stream | None = None
 
     def bound(self, num_bytes: int | None) -> None:
-        """Lets torch's allocator hold so many bytes at most."""
+        """Bounds the memory of torch's allocator to `num_bytes` bytes."""
         share = 1.0 if num_bytes is None else min(1.0, num_bytes / self.total_bytes)
         torch.cuda.set_per_process_memory_fraction(share, self.torch_device)
 
     def free_bytes(self) -> int:
-        """Returns the bytes that neither torch nor anybody else holds."""
+        """Returns the bytes that neither torch nor another user of the device holds."""
         free, _ = torch.cuda.mem_get_info(self.torch_device)
         kept = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
         return free + kept
@@ -56,9 +56,9 @@ class CudaBackend:
 
     @contextmanager
     def side_stream(self) -> Iterator[None]:
-        """Works on a stream that nobody else works on, and waits for it at the end.
+        """Works on a stream that no other thread uses, and waits for it at the end.
 
-        It is the one that was given back last, since torch keeps the freed memory of every stream apart.
+        It is the stream that was returned last, since torch keeps the freed memory of every stream apart.
         """
         try:
             stream = self._idle.pop()
@@ -72,7 +72,7 @@ class CudaBackend:
             self._idle.append(stream)
 
     def copied_back(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """Copies a tensor into pinned memory on a stream of its own, after what this thread's stream was given so far."""
+        """Copies a tensor into pinned memory on a stream of its own, after all work queued on this thread's stream."""
         if self._back is None:
             self._back = torch.cuda.Stream(self.torch_device)
         copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)

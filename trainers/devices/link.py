@@ -1,12 +1,12 @@
-"""A link of a stated speed between host and device, so that time on the CPU follows bytes as it would across PCIe.
+"""A link of a set speed between host and device, so that time on the CPU follows bytes as it would across PCIe.
 
-The link is a token bucket without a reserve: tokens come at the stated rate, are used up as they come while something is moved, and are
-not saved while nothing is. So transfers follow one another, B bytes take B / rate seconds from the moment at which the link is free, and
-any number of workers shares the one rate. A worker's own copying counts against the transfer: it only waits for what is left, as a thread
-does that issues a copy and then waits for the device.
+The link is a token bucket without a reserve: tokens arrive at the set rate, are used as they arrive during a transfer, and are not saved
+between transfers. So transfers follow one another, B bytes take B / rate seconds from the moment when the link is free, and any number of
+workers shares the one rate. A worker's own copying counts towards the transfer: it only waits for the remaining time, as a thread does that
+issues a copy and then waits for the device.
 
-Only time changes. The rows, the ledger and the losses are those of a run without a link, and the bytes that the link was charged with are
-those that the ledger says crossed it.
+Only time changes. The rows, the ledger and the losses are those of a run without a link, and the link carries exactly the bytes that the
+ledger books as crossed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Link:
 
     Args:
         gbps: speed in GB/s, 10^9 bytes per second.
-        clock: returns nanoseconds that never fall.
-        sleep: waits for nanoseconds.
+        clock: a monotonic clock that returns nanoseconds.
+        sleep: a function that waits for a number of nanoseconds.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Link:
         self.charged_bytes = 0
         self._rate = Fraction(gbps)  # 1 GB/s is one byte a nanosecond
         self._clock, self._sleep, self._lock = clock, sleep, threading.Lock()
-        # The present run of transfers without a gap: when it began and its bytes. Dividing their sum loses no fraction of a nanosecond.
+        # The present run of transfers without a gap: its begin and its bytes. Dividing their sum loses no fraction of a nanosecond.
         self._began, self._busy_bytes = 0, 0
 
     def now(self) -> int:
@@ -49,8 +49,8 @@ class Link:
         """Moves bytes and returns when they have arrived.
 
         Args:
-            num_bytes: how many.
-            since: the time from which they could be moved, as `now` told it.
+            num_bytes: number of bytes.
+            since: time from `now` from which they could be moved, in nanoseconds.
         """
         with self._lock:
             if self._end() < since:

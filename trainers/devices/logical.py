@@ -1,9 +1,9 @@
 """Logical devices: a CPU that is held to a device's memory.
 
-A logical device counts every torch storage that is made while it is active, whoever made it, for as long as it lives: parameters,
-optimiser state, activations that autograd keeps, kernel outputs. NumPy arrays are counted where they are adopted. Peaks are
-exact, and a budget is enforced at the operation that exceeds it. So every trainer runs,
-and is tested, under a small device without having one. Cached rows have a budget of their own beside that of the work.
+A logical device counts every torch storage that is made while it is active, for as long as the storage lives: parameters, optimiser state,
+activations that autograd keeps, kernel outputs. NumPy arrays are counted if they are adopted. Peaks are exact, and a budget is enforced at
+the operation that exceeds it. So every trainer runs, and is tested, under a small device without having one. Cached rows have a budget of
+their own beside that of the work.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class LogicalDevice(TorchDispatchMode):
 
     Args:
         index: number of the device.
-        work_bytes: bound on live storages but for cached rows, or None to count without a bound.
-        cache_bytes: the same for cached rows.
-        link_gbps: speed of its link to the host in GB/s, each direction by itself, or None for as fast as the machine is.
+        work_bytes: bound on the bytes of live storages except cached rows, or None to count without a bound.
+        cache_bytes: the same bound for cached rows.
+        link_gbps: speed of its link to the host in GB/s, for each direction, or None for the machine's own speed.
 
     Attributes:
-        live_bytes: of work, now.
+        live_bytes: bytes of live storages for work.
     """
 
     kind = "logical"
@@ -58,7 +58,7 @@ class LogicalDevice(TorchDispatchMode):
         self._live: Counter[str] = Counter()
         self._peak: Counter[str] = Counter()
         self._known: dict[int, weakref.ref[Any]] = {}
-        # Memory is booked, and given back, on any thread; also while this one books, where the interpreter collects garbage then.
+        # Memory is booked and released on any thread; also while this one books, if the interpreter collects garbage then.
         self._lock = threading.RLock()
 
     @property
@@ -95,7 +95,7 @@ class LogicalDevice(TorchDispatchMode):
 
     @contextmanager
     def holding(self, num_bytes: int, purpose: str) -> Iterator[None]:
-        """Returns a context in which so many bytes are booked that no array of their own stands for.
+        """Returns a context in which `num_bytes` bytes are booked that have no array.
 
         Raises:
             OverBudget: the budget does not allow it.
@@ -108,7 +108,7 @@ class LogicalDevice(TorchDispatchMode):
             self._add(-num_bytes, purpose)
 
     def link(self, direction: Direction) -> Link | None:
-        """Returns the link of a direction; devices and ranks of one machine are as near as its memory, so only the host's have one."""
+        """Returns the link of a direction; only links to the host are modelled, since devices and ranks of one machine share its memory."""
         return self._links.get(direction)
 
     def active(self) -> LogicalDevice:
@@ -116,7 +116,7 @@ class LogicalDevice(TorchDispatchMode):
         return self
 
     def send(self, arrays: Sequence[np.ndarray], line: Line, ledger: Ledger) -> list[Any]:
-        """Returns the arrays: they are where the device computes."""
+        """Returns the arrays: the device computes in the host's memory."""
         return list(arrays)
 
     def send_tensor(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
@@ -128,7 +128,7 @@ class LogicalDevice(TorchDispatchMode):
         return tensor
 
     def fetch_later(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> Callable[[], torch.Tensor]:
-        """Returns what gives the tensor."""
+        """Returns a function that returns the tensor."""
         return tensor.detach
 
     def preparing(self) -> AbstractContextManager[Any]:
@@ -136,10 +136,10 @@ class LogicalDevice(TorchDispatchMode):
         return nullcontext()
 
     def hand_over(self, tensors: Iterable[Any]) -> None:
-        """Has nothing to do: an operation is done when its call returns."""
+        """Does nothing: an operation is done when its call returns."""
 
     def pin(self, array: np.ndarray) -> None:
-        """Has nothing to do: the device reads the host's memory."""
+        """Does nothing: the device reads the host's memory."""
 
     def host_array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Returns an uninitialised array."""
@@ -150,11 +150,11 @@ class LogicalDevice(TorchDispatchMode):
         return np.empty(shape, dtype)
 
     def evaluating(self) -> AbstractContextManager[Any]:
-        """Returns a context that does nothing: what an evaluation holds is bounded by its own workspace, and not booked."""
+        """Returns a context that does nothing: the memory of an evaluation is bounded by its own workspace, and not booked."""
         return nullcontext()
 
     def free_bytes(self) -> None:
-        """Has no memory of its own."""
+        """Returns None: the device has no memory of its own."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Runs one operation and books the storages that it made."""
@@ -188,7 +188,7 @@ class LogicalDevice(TorchDispatchMode):
         self._book(owner, id(owner), owner.nbytes, purpose)
 
     def _book(self, memory: Any, identity: int, num_bytes: int, purpose: str) -> None:
-        """Books memory under a number that is its own while it lives."""
+        """Books memory under a number that is unique while the memory lives."""
         self._check(num_bytes, purpose)
         self._known[identity] = weakref.ref(memory)
         weakref.finalize(memory, self._release, identity, num_bytes, purpose)

@@ -1,13 +1,12 @@
 """Keeps freed memory in the process, so that a training step does not fault its buffers in again.
 
 A step allocates and frees activations of 10 to 100 MB. glibc's malloc maps each of them and unmaps it when it is freed, so that every
-step pays a page fault for every 4 KiB it touches: on the machine of the first measurements 600,000 faults an epoch of ten steps, and
-almost half of its time. Serving large blocks from the heap, and keeping the heap's top, reuses the same pages instead; it holds for
-torch's own outputs as well, which no pool of ours could reach. The cost is a higher peak (about a fifth there), since a heap that is
-kept can be fragmented.
+step pays a page fault for every 4 KiB it touches: on the machine of the first measurements 600,000 faults an epoch of ten steps, and almost
+half of its time. Serving large blocks from the heap, and keeping the heap's top, reuses the same pages instead; this also serves torch's
+own outputs, which a pool of ours could not. The cost is a higher peak (about a fifth there), since a heap that is kept can be fragmented.
 
-A block of more than 64 MiB that a thread besides the main one allocates is faulted in anew all the same: glibc's heaps of threads are not
-larger. `lent_rows` takes such blocks from a pool.
+A block of more than 64 MiB that a thread other than the main one allocates is still faulted in anew: glibc's thread heaps are not larger.
+`lent_rows` takes such blocks from a pool.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _GROW_BYTES = 64 << 20
 
 
 def keep_freed_memory() -> bool:
-    """Tells malloc to keep what is freed, for the rest of the process.
+    """Tells malloc to keep freed memory, for the rest of the process.
 
     Returns:
         Whether the C library is glibc and took the settings; elsewhere nothing changes.

@@ -1,4 +1,4 @@
-"""Which device a train table computes on."""
+"""Opens the device that a train table computes on."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ def open_device(kind: str, work_bytes: int | None = None, link_gbps: float | Non
 
     Args:
         kind: "cpu" or "cuda".
-        work_bytes: bound on memory for work, None for no bound.
-        link_gbps: speed of a modelled link, for the CPU alone.
+        work_bytes: bound on memory for work in bytes, None for no bound.
+        link_gbps: speed of a modelled link in GB/s, for the CPU alone.
 
     Raises:
-        InputError: there is no such device, or it has a link of its own.
+        InputError: the device does not exist, or it has a link of its own.
     """
     if kind == "cpu":
         return LogicalDevice(work_bytes=work_bytes, link_gbps=link_gbps)

@@ -1,8 +1,8 @@
-"""What a trainer needs of a device: memory that is booked by purpose, and links by direction.
+"""The interface of a device: memory that is booked by purpose, and links by direction.
 
 Every trainer is written against `Device`. `LogicalDevice` (trainers/devices/logical.py) is a CPU that is held to a device's memory;
-`Accelerator` (trainers/devices/accelerator.py) has memory of its own, which everything that it computes on has to be sent to. A budget is
-enforced where memory is asked for, so that a run that does not fit ends with one message instead of a crash.
+`Accelerator` (trainers/devices/accelerator.py) has memory of its own, to which all its operands must be sent. A budget is enforced at each
+allocation, so that a run that does not fit ends with one message instead of a crash.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class OverBudget(InputError):
     """An allocation that a budget does not allow.
 
     Attributes:
-        asked, free: bytes asked for and bytes that were left.
-        purpose: what the bytes were for.
+        asked, free: bytes asked for and bytes that were free.
+        purpose: the purpose of the bytes.
     """
 
     def __init__(self, asked: int, free: int, purpose: str, remedy: str):
@@ -41,15 +41,15 @@ class OverBudget(InputError):
 
 
 class Device(Protocol):
-    """Where a training computes.
+    """The device that a training computes on.
 
     Attributes:
         index: number of the device.
         kind: "logical" for a part of this machine's CPU, else torch's name of the kind of device.
-        torch_device: where tensors are that it computes on.
-        remote: it has memory of its own; what it computes on has to be sent there.
-        traffic: what crossed besides the batches of the training: parameters, checkpoints, evaluation.
-        work_bytes, cache_bytes: bounds on memory for work and for cached rows, None for no bound.
+        torch_device: torch's device of its tensors.
+        remote: whether it has memory of its own, to which operands must be sent.
+        traffic: ledger of the transfers besides those of training batches: parameters, checkpoints, evaluation.
+        work_bytes, cache_bytes: bounds on memory for work and for cached rows in bytes, None for no bound.
         peak: peak bytes by purpose; "total" is the peak of their sum.
     """
 
@@ -81,7 +81,7 @@ class Device(Protocol):
         ...
 
     def holding(self, num_bytes: int, purpose: str) -> AbstractContextManager[Any]:
-        """Returns a context in which so many bytes are booked that no array of their own stands for.
+        """Returns a context in which `num_bytes` bytes are booked that have no array.
 
         Raises:
             OverBudget: the budget does not allow it.
@@ -89,7 +89,7 @@ class Device(Protocol):
         ...
 
     def link(self, direction: Direction) -> Link | None:
-        """Returns the link of a direction, shared by all who move bytes over it; None where it is as fast as the machine."""
+        """Returns the link of a direction, shared by all threads that move bytes over it; None if it has the machine's own speed."""
         ...
 
     def active(self) -> AbstractContextManager[Any]:
@@ -97,11 +97,11 @@ class Device(Protocol):
         ...
 
     def send(self, arrays: Sequence[np.ndarray], line: Line, ledger: Ledger) -> list[Any]:
-        """Returns arrays where the device computes on them, and books one transfer; on a device without memory of its own, as they are."""
+        """Returns arrays in the device's memory, and books one transfer; a device without memory of its own returns them as they are."""
         ...
 
     def send_tensor(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
-        """Returns a tensor where the device computes on it, and books the transfer."""
+        """Returns a tensor in the device's memory, and books the transfer."""
         ...
 
     def fetch(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
@@ -109,9 +109,9 @@ class Device(Protocol):
         ...
 
     def fetch_later(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> Callable[[], torch.Tensor]:
-        """Starts to move a tensor to the host's memory, and books the transfer; what is returned waits for it and gives it.
+        """Starts to move a tensor to the host's memory, and books the transfer; returns a function that waits and returns it.
 
-        The device goes on computing meanwhile.
+        The device computes meanwhile.
         """
         ...
 
@@ -120,21 +120,21 @@ class Device(Protocol):
         ...
 
     def hand_over(self, tensors: Iterable[Any]) -> None:
-        """Tells that tensors made in `preparing` are used by the training step, so that their memory waits for it."""
+        """Marks tensors made in `preparing` as used by the training step, so that their memory waits for it."""
         ...
 
     def pin(self, array: np.ndarray) -> None:
-        """Lets the device read an array of the host where it is, for as long as it lives."""
+        """Lets the device read an array of the host in place, for as long as the array lives."""
         ...
 
     def host_array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Returns an uninitialised array of the host that the device reads where it is, made to stay."""
+        """Returns an uninitialised array of the host that the device reads in place, for long use."""
         ...
 
     def staging(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Returns an uninitialised array of the host that the device reads where it is, lent for a moment.
+        """Returns an uninitialised array of the host that the device reads in place, for short use.
 
-        Its memory is lent again as soon as nobody in Python holds it, so a kernel that reads it has to be waited for.
+        Its memory is lent again as soon as no Python object refers to it, so wait for every kernel that reads it.
         """
         ...
 
@@ -159,5 +159,5 @@ def torch_dtype(dtype: torch.dtype | np.dtype[Any] | str) -> torch.dtype:
 
 
 def kernel_array(tensor: torch.Tensor) -> Any:
-    """Returns what kernels take for a tensor: a NumPy view where it lies in this machine's memory, else the tensor itself."""
+    """Returns a tensor as kernels take it: a NumPy view if it is in this machine's memory, else the tensor itself."""
     return tensor.numpy() if tensor.device.type == "cpu" else tensor

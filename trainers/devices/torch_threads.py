@@ -1,9 +1,9 @@
-"""Torch's threads for a run, the same bits from its first operation on, and how promptly Python's threads take turns.
+"""Sets torch's threads for a run, reproducible bits from its first operation on, and short turns of Python's threads.
 
-Torch hands functions like sqrt and exp to oneMKL, a part of a tensor a thread. oneMKL chooses the code of such a function at its first
-call; where two threads make that call at once, one of them may get a code of low accuracy for its part, that one time
-(pytorch/pytorch#188792; oneMKL 2024.2, which torch's wheels hold). Adam's first step takes a root of every second moment, so without
-care a training in eighteen ended with other bits than the rest. A call on one number stays on one thread.
+Torch computes functions like sqrt and exp by oneMKL, one part of a tensor per thread. oneMKL chooses the code of such a function at its
+first call; if two threads make that call at once, one of them may get a code of low accuracy for its part, that one time
+(pytorch/pytorch#188792; oneMKL 2024.2, which torch's wheels contain). Adam's first step takes a root of every second moment, so without
+this module one training in eighteen ended with other bits than the rest. A call on one number stays on one thread.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ VECTOR_MATH = (
 
 
 SWITCH_SECONDS = 0.0002
-"""How long a thread keeps Python's lock while another one wants it."""
+"""Seconds for which a thread keeps Python's lock while another one waits for it."""
 
 
 @contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
-    """Gives torch's operations `threads` threads, and puts the number back that was set before."""
+    """Gives torch's operations `threads` threads, and restores the former number at the end."""
     _settle_vector_math()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -39,10 +39,10 @@ def torch_threads(threads: int) -> Iterator[None]:
 
 @contextmanager
 def prompt_turns() -> Iterator[None]:
-    """Has Python's threads take turns promptly.
+    """Makes Python's threads switch quickly.
 
-    Executors sample, gather and compute in native code and come back to Python for a moment per batch. Python lets a thread keep its lock
-    for 5 ms while others want it, which is as long as a stage of a batch.
+    The roles of `factored` sample, gather and compute in native code and return to Python for a moment per batch. By default Python lets a
+    thread keep the interpreter's lock for 5 ms while others wait, which is as long as a stage of a batch.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(min(SWITCH_SECONDS, before))
@@ -54,7 +54,7 @@ def prompt_turns() -> Iterator[None]:
 
 @cache
 def _settle_vector_math() -> None:
-    """Makes the first call of every function, in both types, on this thread alone; later calls of a process find them made."""
+    """Makes the first call of every function, in both types, on this thread alone, once per process."""
     for dtype in (torch.float32, torch.float64):
         half = torch.full((1,), 0.5, dtype=dtype)
         for name in VECTOR_MATH:

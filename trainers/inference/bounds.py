@@ -1,4 +1,4 @@
-"""What inference may use: memory, threads, a device; trainers/inference/exact.py says how much of it goes where."""
+"""The bounds of inference: memory, threads, a device; trainers/inference/exact.py describes how the memory is divided."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ ALL = Drawing(neighbours=Neighbours(fanouts=(-1,)))
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What inference may use.
+    """The bounds of inference.
 
     Attributes:
-        workspace_bytes: W of trainers/inference/exact.py.
-        threads: of the kernels.
-        folder: of files for layers that do not fit; None keeps all in memory.
-        progress: gets every range of every layer, or every batch.
-        device: computes; layers between two passes stay on the host.
+        workspace_bytes: W of trainers/inference/exact.py, in bytes.
+        threads: number of the kernels' threads.
+        folder: folder of files for layers that do not fit; None keeps all in memory.
+        progress: receives every range of every layer, or every batch.
+        device: the device that computes; layers between two passes stay on the host.
         dtype: the key of the train table.
-        drawing: how mini-batches draw neighbours, which decides what all of them are; None = every neighbour, equally.
+        drawing: the way in which mini-batches draw neighbours, which defines the whole neighbourhood; None = every neighbour, equally.
     """
 
     workspace_bytes: int
@@ -51,7 +51,7 @@ class Bounds:
         return (self.drawing or ALL).whole(topology, layers, threads=self.threads)
 
     def ends(self, topology: Topology) -> Array:
-        """Returns i64[N+1], where the edges of each node end at most: as `indptr`, or a fixed number per node if walks choose sources."""
+        """Returns i64[N+1], upper bounds of the ends of each node's edges: `indptr`, or a fixed number per node if walks choose sources."""
         most = None if self.drawing is None else self.drawing.most_evaluated
         return topology.indptr if most is None else np.arange(topology.num_nodes + 1, dtype=np.int64) * most
 
@@ -60,7 +60,7 @@ class Bounds:
         return computing(self.dtype, self.device.torch_device)
 
     def sent(self, rows: Tensor) -> Tensor:
-        """Returns rows where the device computes."""
+        """Returns rows in the device's memory."""
         return self.device.send_tensor(rows, INPUT_ROWS, self.device.traffic)
 
     def fetched(self, rows: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which nodes a process computes in exact inference: all of them, or with other processes those of its parts."""
+"""The nodes that a process computes in exact inference: all of them, or those of its parts if several processes share the work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Piece(NamedTuple):
     """Some rows of a result.
 
     Attributes:
-        places: i64[k], the rows of the result that they are.
+        places: i64[k], their row numbers in the result.
         rows: float[k, num_classes].
     """
 
@@ -32,7 +32,7 @@ class Domain(Protocol):
     """The nodes that a process computes, counted from 0 (`AllNodes`; trainers/techniques/distributed/inference.py for several processes).
 
     Attributes:
-        num_nodes: how many.
+        num_nodes: their number.
     """
 
     num_nodes: int
@@ -42,7 +42,7 @@ class Domain(Protocol):
         ...
 
     def ranges(self, budget: int, edge_cost: int, node_cost: int) -> Iterator[tuple[int, int]]:
-        """Yields ranges that cost at most `budget` (`row_ranges`); an empty one takes part in the exchange of the others' rows."""
+        """Yields ranges that cost at most `budget` (`row_ranges`); an empty range only takes part in the exchange of the others' rows."""
         ...
 
     def inputs(self, features: FeatureSource, memory_bytes: int, dtype: torch.dtype) -> Rows:
@@ -54,15 +54,15 @@ class Domain(Protocol):
         ...
 
     def wanted(self, ascending: Array, low: int, high: int) -> tuple[Array, Array]:
-        """Returns which of some nodes lie in a range: i64[k] positions in `ascending` (ids[n], with repeats), and i64[k] rows of it."""
+        """Returns the listed nodes in a range: i64[k] positions in `ascending` (ids[n], with repeats), and i64[k] rows of the range."""
         ...
 
     def turns(self, planned: Sequence[PlannedBatch]) -> Sequence[PlannedBatch | None]:
-        """Returns the batches that this process computes; None is a turn in which others do, and their rows are exchanged."""
+        """Returns the batches that this process computes; None is a turn of other processes, in which rows are exchanged."""
         ...
 
     def collected(self, pieces: Iterable[Piece], count: int) -> Tensor:
-        """Returns float[count, num_classes], the pieces of all processes, at each of them."""
+        """Returns float[count, num_classes], the pieces of all processes, on every process."""
         ...
 
 
@@ -71,7 +71,7 @@ class AllNodes:
 
     Args:
         topology: the graph.
-        ends: i64[N+1], where the edges of each node end at most.
+        ends: i64[N+1], upper bounds of the ends of each node's edges.
     """
 
     def __init__(self, topology: Topology, ends: Array):
@@ -94,7 +94,7 @@ class AllNodes:
         return rows
 
     def wanted(self, ascending: Array, low: int, high: int) -> tuple[Array, Array]:
-        """Returns which of some nodes lie in a range, and their rows of it."""
+        """Returns the positions of the nodes that are in a range, and their rows of it."""
         first, last = np.searchsorted(ascending, (low, high))
         return np.arange(first, last), ascending[first:last].astype(np.int64) - low
 
@@ -116,7 +116,7 @@ def row_ranges(indptr: Array, budget: int, edge_cost: int = 1, node_cost: int = 
 
     Args:
         indptr: i64[N+1].
-        budget: what a range may cost: edge_cost for each in-edge of its nodes and node_cost for each node.
+        budget: the largest cost of a range: edge_cost for each in-edge of its nodes and node_cost for each node.
     """
 
     def cost(node: int) -> int:

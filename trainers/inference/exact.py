@@ -2,21 +2,20 @@
 
 Exact inference computes one layer for all nodes before the next begins, in ranges of destinations. Its memory is the workspace W:
 
-    W / 4   for each of the two neighbouring layers, which go to files where they are larger (trainers/inference/windows.py)
+    W / 4   for each of the two neighbouring layers, which go to files if they are larger (trainers/inference/windows.py)
     W / 2   for one range: input rows of its edges, the layer's own intermediates and its output
 
-plus 8 bytes per node for the sampler's map and what is mapped of the topology for one range. The neighbourhood of a single node is never
+plus 8 bytes per node for the sampler's map and the mapped pages of the topology for one range. The neighbourhood of a single node is never
 cut, so a node with more than W / 2 bytes of input rows exceeds it.
 
-Where mini-batches draw neighbours by weight, all neighbours stand in their shares of the weighted mean. Where walks choose them, a node
-has those that ten times the paths visit most, the same ones in every layer and at every call.
+If mini-batches draw neighbours by weight, all neighbours count by their shares of the weighted mean. If walks choose them, a node has those
+that ten times as many paths visit most, the same ones in every layer and at every call.
 
 A layer that projects before it aggregates is two passes: the first maps every row once, in ranges of nodes, and the second gathers the
-projected rows, however wide the input is. A third set of rows is alive then, and each has W / 6. A projection of the features is a pass of
-its own in the same way before the first layer. A head runs on each range of the last layer. One that reads the outputs of all layers
-carries them in folded rows (trainers/models/ends.py), which are made anew with every layer: then two more sets of rows are alive, of W / 8
-each, or W / 10. A user's module over DGL blocks shows no layers: it gets the whole neighbourhood of a batch at once, and its memory is that
-neighbourhood's.
+projected rows, however wide the input is. A third set of rows is then alive, and each has W / 6. A projection of the features is likewise a
+pass of its own before the first layer. A head runs on each range of the last layer. One that reads the outputs of all layers carries them
+in folded rows (trainers/models/ends.py), which are made anew with every layer: two more sets of rows are then alive, of W / 8 each, or W /
+10. A user's module over DGL blocks exposes no layers: it gets the whole neighbourhood of a batch at once, and needs memory for all of it.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ class ExactRange:
     Attributes:
         low, high: places in the domain.
         logits: float[high - low, num_classes].
-        inputs: what the last layer read, rows of the domain's nodes and of others; None where the model shows no layers.
-        head_inputs: what a linear head read of the range, float[high - low, H]; None where the model has none.
+        inputs: the input rows of the last layer, of the domain's nodes and of others; None if the model exposes no layers.
+        head_inputs: float[high - low, H], the input rows of a linear head; None if the model has none.
     """
 
     low: int
@@ -72,7 +71,7 @@ class ExactRange:
     head_inputs: Tensor | None = None
 
     def embeddings(self, low: int, high: int) -> Tensor:
-        """Returns what the last map to the logits read of nodes low to high: float[high - low, H]; the logits of a model without layers."""
+        """Returns float[high - low, H], the inputs of the last map to the logits, of nodes low to high; without layers the logits."""
         if self.head_inputs is None and self.inputs is not None:
             return self.inputs.read(low, high)
         rows = self.logits if self.head_inputs is None else self.head_inputs
@@ -80,7 +79,7 @@ class ExactRange:
 
 
 class _Made:
-    """A place for rows that come range by range; made when the first come, for their width is known then."""
+    """A place for rows that come range by range; it is made with the first rows, when their width is known."""
 
     def __init__(self, num_rows: int, memory_bytes: int, folder: Path | None):
         self.num_rows, self.memory_bytes, self.folder = num_rows, memory_bytes, folder
@@ -96,11 +95,11 @@ class Inference:
     """Computes logits of a model.
 
     Args:
-        model: where the device of the bounds computes.
+        model: the model, on the device of the bounds.
         topology: the graph.
-        features: the rows of its nodes, or of those that this process has.
+        features: the rows of its nodes, or of this process's nodes.
         bounds: memory, threads and the device.
-        domain: which nodes this process computes; None for all of them.
+        domain: the nodes that this process computes; None for all of them.
     """
 
     def __init__(
@@ -173,7 +172,7 @@ class Inference:
 
     @property
     def num_passes(self) -> int:
-        """How many times exact inference goes over all nodes: once per layer or projection, once for a model that shows no layers."""
+        """Number of passes of exact inference over all nodes: one per layer or projection, one for a model that exposes no layers."""
         model = self.model
         if not isinstance(model, LayeredModel):
             return 1
@@ -191,7 +190,8 @@ class Inference:
 
     @torch.no_grad()
     def _ranges(self) -> Iterator[ExactRange]:
-        # A user's layers may hold modules of torch that have a mode, and layers are called apart here. Each training pass sets its own.
+        # A user's layers may contain torch modules that have a mode, and layers are called one by one here. Each training pass sets its
+        # own.
         self.model.eval()
         if isinstance(self.model, LayeredModel):
             yield from _Layers(self, self.model).ranges()
@@ -228,7 +228,7 @@ class _Layers:
     def ranges(self) -> Iterator[ExactRange]:
         model = self.model
         rows = self._first_rows()
-        carried: Rows | None = None  # the outputs of the layers so far as the head folds them, where it reads them all
+        carried: Rows | None = None  # the outputs of the layers so far, folded by a head that reads them all
         for index in range(len(model.layers) - 1):
             made, folded = self._place(), self._place()
             for low, high, out in self._layer(index, rows, carried):
@@ -252,7 +252,7 @@ class _Layers:
         return _Made(self.nodes.num_nodes, self.share, self.bounds.folder)
 
     def _first_rows(self) -> Rows:
-        """Returns what the first layer reads: the features, or their projections, computed range by range."""
+        """Returns the input rows of the first layer: the features, or their projections, computed range by range."""
         model, rows = self.model, self.nodes.inputs(self.features, self.share, dtype_of(self.model))
         if model.projection is None:
             return rows
@@ -263,7 +263,7 @@ class _Layers:
         """Returns a function of each row, computed range by range in one pass over all nodes.
 
         Args:
-            rows: of all nodes.
+            rows: the rows of all nodes.
             width: columns of the results.
             function: (rows of nodes, their ids) -> float[n, width].
         """
@@ -280,7 +280,7 @@ class _Layers:
         return self.nodes.shared(made.rows)
 
     def _fold(self, carried: Rows | None, low: int, high: int, out: Tensor) -> Tensor:
-        """Folds a layer's output for nodes low to high into what is carried of the layers below."""
+        """Folds a layer's output for nodes low to high into the folded outputs of the layers below."""
         assert self.model.readout is not None
         return self.model.readout.jump(None if carried is None else carried.read(low, high), out)
 
@@ -311,7 +311,7 @@ class _Layers:
         model, bounds, sent = self.model, self.bounds, self.bounds.sent(read)
         if not model.projects_first(index):
             return model.forward_layer(index, block, sent, _EVALUATION)
-        # Where products are computed from bfloat16, their results were; the values are the same.
+        # If products are computed from bfloat16, their results were bfloat16; the values are the same.
         z = sent.to(torch.bfloat16) if bounds.dtype == BF16 else sent
         return model.forward_projected(index, block, z, None if own is None else bounds.sent(own), _EVALUATION)
 
@@ -321,8 +321,8 @@ def _range_costs(model: LayeredModel, index: int, width: int, carried: int) -> t
 
     An edge: its local ids in the block and while it is made, its weight, an input row with the order it was read in. In a layer that
     projects first the row is the projected one, with its product with the attention vector, and the attention weights come with it. A
-    destination: its aggregate and a few rows as wide as the layer's widest parameter (as a projected row); its own row where the layer
-    reads it; its carried row with the pages it is read through, and the row that is folded of it; logits.
+    destination: its aggregate and a few rows as wide as the layer's widest parameter (as a projected row); its own row if the layer reads
+    it; its carried row with the pages it is read through, and the newly folded row; logits.
     """
     layer: Any = model.layers[index]
     value = dtype_of(model).itemsize
@@ -353,9 +353,9 @@ def evaluation(
 
     Args:
         semantic: the recipe.
-        topology, features, device: what is evaluated on.
-        drawing: how mini-batches draw neighbours.
-        domain: makes the nodes that this process computes; None for all of them.
+        topology, features, device: the graph, its features, and the device that evaluates.
+        drawing: the way in which mini-batches draw neighbours.
+        domain: a function that makes the domain of this process; None for all nodes.
     """
     train, sampling = semantic.train, semantic.sampling
 

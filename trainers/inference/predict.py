@@ -1,13 +1,13 @@
-"""Writes what a trained model says about every node to a Parquet file.
+"""Writes a trained model's predictions of all nodes to a Parquet file.
 
-    node_id       what the node was called outside: nodes.parquet's original_id
+    node_id       id of the node in the raw data: nodes.parquet's original_id
     class         name of the most probable class
     probability   f32, of that class
-    label         name of the class that the node has; null where it is not known
-    split         "train", "valid" or "test"; null where the node is in none
+    label         name of the class that the node has; null if it is not known
+    split         "train", "valid" or "test"; null if the node is in none
     probabilities array of f32, of all classes in their order, on request
-    embedding     array of f32, what the last layer reads, or the linear head where there is one; the logits where a user's module shows no
-                  layers
+    embedding     array of f32, the input of the last layer, or of the linear head if there is one; the logits if a user's module exposes
+                  no layers
 
 Inference is exact and layer by layer (trainers/inference/exact.py); the table is written in row groups as the last layer's ranges come out,
 so neither it nor any layer is ever held whole. Memory: the workspace of exact inference, plus a few row groups that Polars encodes.
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import polars
 
 ByRanks = Callable[[Store, Pipeline, TrainTable, Mapping[str, Artifact], Mapping[str, Any], Path], int]
-"""Predicts by processes that have the rows of their parts each; trainers/techniques/distributed/predict.py is one."""
+"""A function that predicts by processes, each with the rows of its parts: trainers/techniques/distributed/predict.py."""
 
 ROW_GROUP = 8192
 SPLITS = ("train", "valid", "test")
@@ -58,13 +58,13 @@ SPLITS = ("train", "valid", "test")
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What is predicted from, and how.
+    """The inputs and options of a prediction.
 
     Attributes:
         graph, features: the artifacts that the model was trained on.
         model: the trained model's artifact; semantic: its recipe.
         bounds: memory, threads and folder of exact inference.
-        probabilities: whether those of all classes are written.
+        probabilities: whether the probabilities of all classes are written.
     """
 
     graph: Artifact
@@ -102,7 +102,7 @@ def predict(prediction: Prediction, out: Path, progress: Progress | None = None)
 
 @contextmanager
 def whole_file(out: Path) -> Iterator[Path]:
-    """Yields a path beside `out` to write to; the file gets its name when the block ends, and is gone where it fails.
+    """Yields a path beside `out` to write to; the file gets its name when the block ends, and is removed if the block fails.
 
     Raises:
         InputError: the disk is full.
@@ -136,21 +136,21 @@ def predict_table(
     """Predicts with the trained model of a `[[train]]` table.
 
     Args:
-        store: has the graph and the model.
-        pipeline, name: the table.
-        out: the Parquet file; replaced when it exists.
-        seed: which of the table's models; None for its first.
+        store: the store of the graph and the model.
+        pipeline, name: the pipeline and the name of the table.
+        out: the Parquet file; replaced if it exists.
+        seed: seed of the table's model; None for the first.
         workspace: a size; see trainers/inference/exact.py.
-        threads: of kernels and matrix products; None for the table's.
-        by_ranks: does it with several processes; None reads the table mapped.
-        probabilities: whether those of all classes are written, beside the largest.
-        progress: shows the nodes that are done.
+        threads: number of threads of kernels and matrix products; None for the table's.
+        by_ranks: function that predicts with several processes; None reads the mapped table in this one.
+        probabilities: whether the probabilities of all classes are written, beside the largest.
+        progress: shows the finished nodes.
 
     Returns:
         The model, and the number of rows written.
 
     Raises:
-        InputError: there is no such table, seed, folder, graph or model, or what `predict` raises.
+        InputError: the table, seed, folder, graph or model does not exist; and the errors of `predict`.
     """
     pipeline.require_one_split()
     table, semantic = find_recipe(pipeline, name, seed)
@@ -167,7 +167,7 @@ def predict_table(
             given = {"seed": semantic.seed, "workspace": workspace, "threads": threads, "model": model.version}
             given |= {"probabilities": probabilities}
             return model, by_ranks(store, pipeline, table, inputs, given, out)
-        # Looked for again under the lease: a collector may have been faster.
+        # Opened again under the lease, since a collector may have been faster.
         graph, features = (store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features"))
         bounds = Bounds(
             workspace_bytes=workspace_bytes,
@@ -183,7 +183,7 @@ def predict_table(
 
 
 def _require_place(out: Path) -> None:
-    """Refuses a file of another format, or in a folder that is not there."""
+    """Refuses a file of another format, or in a folder that does not exist."""
     if out.suffix != ".parquet":
         raise InputError(
             f"{out} does not end with .parquet, the format that is written", f"--out {out.with_suffix('.parquet')}"
@@ -210,12 +210,12 @@ def find_model(
     """Returns the trained model of a recipe.
 
     Args:
-        store: has it.
+        store: the store of the model.
         pipeline, name: the train table, for the message.
         semantic, inputs: the recipe, and the artifacts that decide its weights.
 
     Raises:
-        InputError: it is not trained.
+        InputError: the model is not trained.
     """
     model = store.find(ModelRecipe.name, stage_version(ModelRecipe(), semantic, inputs))
     if model is None:
@@ -229,11 +229,11 @@ def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, width: i
 
     Args:
         artifact, semantic: the trained model and its recipe.
-        graph: names the classes.
+        graph: the graph, which names the classes.
         width: number of feature columns.
 
     Raises:
-        InputError: the user's own code makes another model than it did.
+        InputError: the user's own code makes another model than it did in the training.
     """
     from safetensors.torch import load
 
@@ -260,8 +260,8 @@ def predicted_frames(
 
     Args:
         each: the range.
-        names: of the classes.
-        every: whether the probabilities of all classes come, too.
+        names: names of the classes.
+        every: whether the probabilities of all classes are included.
     """
     import polars
 
@@ -279,11 +279,11 @@ def predicted_frames(
 
 
 class NodeFacts:
-    """What a graph says of its nodes beside a prediction: original id, label and part of the split.
+    """A graph's facts about nodes beside a prediction: original id, label and part of the split.
 
     Args:
         nodes: the graph's Parquet file of nodes.
-        graph: has the labels and the split.
+        graph: the graph with labels and split.
     """
 
     def __init__(self, nodes: Path, graph: Graph):
@@ -297,7 +297,7 @@ class NodeFacts:
             self._split_of[np.asarray(ids)] = place
 
     def beside(self, low: int, frame: polars.DataFrame) -> polars.DataFrame:
-        """Returns predictions of nodes low, low + 1, ... with what is known of these nodes."""
+        """Returns predictions of nodes low, low + 1, ... with the facts about these nodes."""
         high = low + len(frame)
         known = self._original.slice(low, len(frame)).collect()
         label = _named(self.names, self._labels[low:high]).alias("label")

@@ -1,4 +1,4 @@
-"""How good logits are: accuracy, and area under the ROC curve."""
+"""Scores of logits: accuracy, and area under the ROC curve."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def roc_auc(logits: Tensor, labels: Array) -> float | None:
     """Returns the area under the ROC curve: how often a row of a class is scored above a row of another one, ties half.
 
     With two classes the score is the difference of the logits. With more it is the mean over classes of one against the rest, by the
-    class's probability; classes without rows, or with nothing but rows, are left out.
+    class's probability; classes that no row has, or that all rows have, are left out.
 
     Args:
         logits: f32[n, num_classes].
         labels: int[n].
 
     Returns:
-        A value in [0, 1]; None where only one class occurs.
+        A value in [0, 1]; None if only one class occurs.
     """
     values = logits.numpy().astype(np.float64)
     if values.shape[1] == 2:
@@ -37,7 +37,7 @@ def roc_auc(logits: Tensor, labels: Array) -> float | None:
 
 
 def score(metric: str, logits: Tensor, labels: Array) -> float | None:
-    """Returns a train table's metric, None where it is not defined (see `roc_auc`)."""
+    """Returns a train table's metric, None if it is not defined (see `roc_auc`)."""
     return accuracy(logits, labels) if metric == "accuracy" else roc_auc(logits, labels)
 
 

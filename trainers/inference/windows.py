@@ -1,6 +1,6 @@
-"""Rows of one value a node that may be more than memory holds: input features, and the layers of exact inference.
+"""Rows of all nodes that may exceed memory: input features, and the layers of exact inference.
 
-Rows on disk are read in ascending order, a window at a time, and the pages of a window are given back before the next is touched. So the
+Rows on disk are read in ascending order, a window at a time, and the pages of a window are released before the next is touched. So the
 process holds one window of a file however large it is, and a disk reads forwards.
 """
 
@@ -25,14 +25,14 @@ from trainers.rows.source import FeatureSource, MappedSource, RowIds
 
 WINDOW_BYTES = 32 << 20
 _PAGES_AROUND = 64 << 10
-"""What the kernel may map around a page that is touched."""
+"""Bytes that the operating system may map around a touched page."""
 
 
 class Rows(Protocol):
     """Rows of all nodes.
 
     Attributes:
-        width: columns.
+        width: number of columns.
         dtype: type of the rows that are returned.
     """
 
@@ -75,7 +75,7 @@ class MappedRows:
     Args:
         table: [R, F], the file.
         dtype: type of the rows that are returned.
-        row_of: ids[N], row of each node, -1 for one without features, whose row is zeros; None where nodes are rows.
+        row_of: ids[N], row of each node, -1 for one without features, whose row is zeros; None if nodes are rows.
         verified: compares blocks of the file before their first row is read; None for files that have no digests.
     """
 
@@ -95,7 +95,7 @@ class MappedRows:
         out = torch.empty((len(node_ids), self.width), dtype=self.dtype)
         rows = node_ids if self.row_of is None else self.row_of[node_ids]
         order = np.argsort(rows, kind="stable")
-        # What is mapped for a row: its own pages and those around them, or all rows up to the next, whichever is less.
+        # Mapped bytes for a row: its own pages and those around them, or all rows up to the next, whichever is less.
         places = np.maximum(rows[order].astype(np.int64), 0) * self.row_bytes
         steps = np.minimum(np.diff(places, prepend=places[:1]), _PAGES_AROUND + self.row_bytes)
         filled = np.cumsum(np.maximum(steps, self.row_bytes))
@@ -128,8 +128,8 @@ class SpilledRows(MappedRows):
     """Rows in an unnamed file: it is gone when the process is, however it ends.
 
     Args:
-        num_rows, width, dtype: of the rows.
-        folder: on a disk with space for them.
+        num_rows, width, dtype: shape and type of the rows.
+        folder: a folder on a disk with space for them.
 
     Raises:
         InputError: the disk has no space.
@@ -144,7 +144,7 @@ class SpilledRows(MappedRows):
         super().__init__(np.memmap(self.file, numpy_dtype(dtype), mode="r", shape=(num_rows, width)), dtype)
 
     def write(self, low: int, rows: Tensor) -> None:
-        """Puts rows at low, low + 1, ... through the file, so that no page of it is mapped by that."""
+        """Puts rows at low, low + 1, ... through the file, so that writing maps no page of it."""
         content = rows.contiguous().numpy().reshape(-1).view(np.uint8).data
         place, done = low * self.row_bytes, 0
         while done < len(content):
@@ -152,7 +152,7 @@ class SpilledRows(MappedRows):
 
 
 class SourceRows:
-    """Input rows from wherever the trainer's features are."""
+    """Input rows from the trainer's source of features."""
 
     def __init__(self, features: FeatureSource, dtype: torch.dtype = torch.float32):
         self.features, self.width, self.dtype = features, features.width, dtype
@@ -179,7 +179,7 @@ def input_rows(features: FeatureSource, memory_bytes: int, dtype: torch.dtype = 
 def layer_rows(
     num_rows: int, width: int, memory_bytes: int, folder: Path | None, dtype: torch.dtype = torch.float32
 ) -> MemoryRows | SpilledRows:
-    """Returns a place for the rows of a layer: memory where they fit or there is no folder, else a file in the folder."""
+    """Returns a place for the rows of a layer: memory if they fit or `folder` is None, else a file in the folder."""
     fits = num_rows * width * dtype.itemsize <= memory_bytes
     return MemoryRows(num_rows, width, dtype) if fits or folder is None else SpilledRows(num_rows, width, folder, dtype)
 
@@ -190,7 +190,7 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
 
 
 def forget(array: Array) -> None:
-    """Gives the pages of a mapped file back; they are read again when they are touched. Anything else stays as it is."""
+    """Releases the pages of a mapped file; they are read again when they are touched. Other arrays stay as they are."""
     mapping = getattr(array, "_mmap", None)
     if isinstance(mapping, mmap.mmap):
         mapping.madvise(mmap.MADV_DONTNEED)

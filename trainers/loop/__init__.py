@@ -1,1 +1,1 @@
-"""The training loop, what it asks of a technique, and the checkpoints that it writes."""
+"""The training loop, its interface to techniques, and the checkpoints that it writes."""

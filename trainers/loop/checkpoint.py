@@ -2,7 +2,7 @@
 
 The file holds the parameters, the best parameters so far, the optimiser's moments and the executor's own state, and in its header the
 position in the run, the scores and the ledger. It is written beside its final name, flushed to the disk and renamed, so a kill at any
-moment leaves the one before. Nothing in a run depends on anything else: random decisions are keyed, so there is no generator to save.
+moment leaves the checkpoint before it. A run depends on nothing else: random decisions are keyed, so no generator has to be saved.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from kernels.errors import InputError
 
 FORMAT = 2
 PARTS = ("model", "best", "optimiser", "executor")
-"""Beginnings of tensor names: the parameters, the best ones so far, the optimiser's moments, what the technique keeps."""
+"""Beginnings of tensor names: the parameters, the best ones so far, the optimiser's moments, the executor's state."""
 
 
 @dataclass
 class RunState:
-    """Where a run stands, besides its tensors.
+    """The position and scores of a run; its tensors are in `Checkpoint`.
 
     Attributes:
         epoch, position: the training epoch in progress and the next batch of it.
-        loss_sum: sum of the losses of this epoch's batches so far; a float64[] where a device holds it, never in a file.
-        history: one row per epoch: epoch, loss, and valid where it was evaluated.
+        loss_sum: sum of the losses of this epoch's batches so far; a float64[] while a device holds it, never in a file.
+        history: one row per epoch: epoch, loss, and valid if it was evaluated.
         best_score, best_epoch: the best validation score and the epoch (from 1) that gave it; None and 0 before any.
-        waited: evaluations since then.
-        done: training has ended.
+        waited: number of evaluations since `best_epoch`.
+        done: whether training has ended.
     """
 
     epoch: int = 0
@@ -53,12 +53,12 @@ class RunState:
 
 @dataclass
 class Checkpoint:
-    """Everything a run needs to go on.
+    """The full state of a run, to continue from.
 
     Attributes:
-        version: of the model that is being trained; a checkpoint of another recipe is refused.
-        state: where the run stands.
-        ledger: its rows so far.
+        version: version of the model; a checkpoint of another recipe is refused.
+        state: position and scores of the run.
+        ledger: the ledger's rows so far.
         parts: part -> name -> tensor, for each of `PARTS`; stored under "PART/NAME".
     """
 
@@ -69,7 +69,7 @@ class Checkpoint:
 
 
 def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns tensors of which no two share memory, as the file format wants it; tied parameters of a user's model do."""
+    """Returns the tensors without shared memory, as the file format requires; tied parameters of a user's model are copied."""
     seen: set[int] = set()
     found = {}
     for name, tensor in tensors.items():
@@ -88,7 +88,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Replaces the checkpoint at `path` atomically and durably.
 
     Raises:
-        InputError: the disk does not take it; the previous checkpoint stays.
+        InputError: the disk refuses it; the previous checkpoint stays.
     """
     head = {"format": FORMAT, "version": checkpoint.version, "ledger": checkpoint.ledger}
     text = json.dumps(head | {"state": asdict(checkpoint.state)})
@@ -96,7 +96,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     tensors = {f"{part}/{name}": tensor for part, named in checkpoint.parts.items() for name, tensor in named.items()}
     data = save(apart(tensors), metadata={"graphmill": text})
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Two writers of one version have files of their own; process ids would not do, for containers that share a home have the same ones.
+    # Two writers of one version have separate files; process ids would not be unique, since containers may share a home.
     part = path.with_name(f"{path.name}.{uuid4().hex}.part")
     try:
         with part.open("wb") as file:
@@ -118,7 +118,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def read_checkpoint(path: Path, version: str) -> Checkpoint | None:
-    """Reads the checkpoint at `path`; None where there is none.
+    """Reads the checkpoint at `path`; returns None if there is none.
 
     Raises:
         InputError: the file is damaged, or belongs to another recipe.
@@ -128,10 +128,10 @@ def read_checkpoint(path: Path, version: str) -> Checkpoint | None:
 
 
 def checkpoint_bytes(path: Path) -> bytes | None:
-    """Returns the bytes of a checkpoint, None where there is none.
+    """Returns the bytes of a checkpoint, None if there is none.
 
     Raises:
-        InputError: what stands there cannot be read.
+        InputError: the file cannot be read.
     """
     try:
         return path.read_bytes()
@@ -147,8 +147,8 @@ def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
 
     Args:
         data: content of the file.
-        path: where it is, for messages.
-        version: of the model that is trained.
+        path: path of the file, for messages.
+        version: version of the model that is trained.
     """
     remedy = f"remove {path} and train without --resume"
     try:
@@ -179,7 +179,7 @@ def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, state: Mapping[str, Tensor]) -> None:
-    """Puts back what `optimiser_state` returned."""
+    """Restores the moments that `optimiser_state` returned."""
     moments: dict[int, dict[str, Tensor]] = {}
     for name, tensor in state.items():
         number, _, key = name.partition("/")

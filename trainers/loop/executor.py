@@ -1,12 +1,12 @@
-"""What stands between the loop and a technique: an `Executor` computes gradients, the loop makes the update.
+"""The interface between the loop and a technique: an `Executor` computes gradients, the loop makes the update.
 
-The loop asks for steps and knows nothing of batches, chunks or replicas. After each `Done` the gradients of the model's parameters hold
-the sums over the seeds so far of the optimiser step; with `last` they are complete. The executor goes on only after the loop has made the
-update. So a technique brings its own way to a gradient and shares everything else: optimiser, groups, learning rate, early stop,
+The loop asks for steps and knows nothing of batches, chunks or replicas. After each `Done` the gradients of the model's parameters hold the
+sums over the seeds so far of the optimiser step; with `last` they are complete. The executor continues only after the loop has made the
+update. So a technique has its own way to compute a gradient and shares everything else: optimiser, groups, learning rate, early stop,
 evaluation, checkpoints, progress.
 
-`BatchExecutor` trains on mini-batches from a `BatchSource`, one after the other. Techniques with replicas add the gradients of batches,
-whoever computed them, by `add_in_order`.
+`BatchExecutor` trains on mini-batches from a `BatchSource`, one after the other. Techniques with replicas add the gradients of batches by
+`add_in_order`, independent of the replica that computed them.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 
 
 class Done(NamedTuple):
-    """What an executor has finished.
+    """A finished batch of an executor.
 
     Attributes:
-        position: of the batch in its epoch.
-        loss_sum: sum of the losses of its seeds; where a device holds it a float64[] there, so that no step waits for the last one.
+        position: position of the batch in its epoch.
+        loss_sum: sum of the losses of its seeds; a float64[] on a device with memory of its own, so that no step waits for the last one.
         seeds: number of seeds of the whole optimiser step.
-        last: it is the last one of its optimiser step.
+        last: whether it is the last batch of its optimiser step.
     """
 
     position: int
@@ -65,7 +65,7 @@ class Done(NamedTuple):
 
 
 class Executor(ABC):
-    """Computes the gradients of a training; the part that a technique brings.
+    """Computes the gradients of a training; each technique has its own.
 
     Attributes:
         record: facts about how the work was shared, for run.json.
@@ -80,14 +80,14 @@ class Executor(ABC):
 
     @abstractmethod
     def steps(self, epoch: int, start: int) -> Iterator[Done]:
-        """Yields what is done of a training epoch, from a position on, in order."""
+        """Yields the finished batches of a training epoch, from a position on, in order."""
         ...
 
     def epoch_numbers(self, epoch: int) -> Mapping[str, float | int]:
         """Returns numbers to add to the metrics row of an epoch that has just ended; all ranks call it.
 
         Args:
-            epoch: of training, from 0.
+            epoch: training epoch, from 0.
         """
         return {}
 
@@ -114,19 +114,19 @@ class Executor(ABC):
         return {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on from what `state` returned."""
+        """Restores the tensors that `state` returned."""
         return
 
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """What a run is opened from.
+    """The inputs from which a run is opened.
 
     Attributes:
         graph: the graph.
         inputs, reads: the artifacts of the train table, by stage.
         semantic, execution: the recipe.
-        drawing: how neighbours are drawn; None if nothing is sampled.
+        drawing: the way in which neighbours are drawn; None if nothing is sampled.
         ranks: this process among those that share the training.
     """
 
@@ -141,13 +141,13 @@ class Opening:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """What a run trains on and is evaluated on.
+    """The data that a run trains on and is evaluated on.
 
     Attributes:
-        plan: which batch comes when; one batch of all seeds if nothing is sampled.
-        features: where rows come from, and the device.
+        plan: the order of batches and their seeds; one batch of all seeds if nothing is sampled.
+        features: the source of rows, and the device.
         infer: (model, ids[n], folder for layers that do not fit in memory, progress) -> float[n, num_classes] on the host, by the train
-            table's way of evaluation; all ranks call it with the same nodes.
+            table's evaluation; all ranks call it with the same nodes.
     """
 
     plan: Plan
@@ -157,13 +157,13 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Opening):
-    """What a technique makes its executor from.
+    """The parts from which a technique makes its executor.
 
     Attributes:
         plan, features: those of its `Data`.
-        model: what is trained, in place.
+        model: the model, trained in place.
         class_weights: float[num_classes] factors of the seeds' losses, or None.
-        batching: what every source of mini-batches needs.
+        batching: the data that every source of mini-batches needs.
     """
 
     plan: Plan
@@ -174,12 +174,12 @@ class Run(Opening):
 
     @property
     def ledger(self) -> Ledger:
-        """What the training moves and counts."""
+        """The ledger of the training's transfers and counts."""
         return self.batching.ledger
 
     @property
     def timeline(self) -> Timeline:
-        """What every thread of the training does."""
+        """The time-line of all threads of the training."""
         return self.batching.timeline
 
 
@@ -210,8 +210,8 @@ class BatchGradient:
     """Adds the gradient of a mini-batch's summed loss to a model's parameters.
 
     Args:
-        model: whose parameters get it.
-        seed: keys dropout.
+        model: the model whose parameters receive it.
+        seed: seed of dropout.
         class_weights: float[num_classes] factors of the seeds' losses, or None.
         dtype: the key of the train table.
     """
@@ -220,11 +220,11 @@ class BatchGradient:
         self.model, self.seed, self.class_weights, self.dtype = model, seed, class_weights, dtype
 
     def __call__(self, batch: MiniBatch, between: Between | None = None) -> Done:
-        """Computes forward and backward, and returns what was done.
+        """Computes forward and backward passes, and returns the finished batch.
 
         Args:
-            batch: with its inputs.
-            between: stands between the layers of a layered model, None for nothing.
+            batch: the batch with its inputs.
+            between: a function between the layers of a layered model, or None.
         """
         more = () if between is None else (between,)
         random = StepRandom(self.seed, batch.train_epoch, batch.position)
@@ -239,7 +239,7 @@ class BatchGradient:
 
 
 def taken_gradients(model: Model) -> list[Tensor | None]:
-    """Returns the gradients of a model's parameters, and leaves the model without."""
+    """Returns the gradients of a model's parameters, and removes them from the model."""
     gradients = [parameter.grad for parameter in model.parameters()]
     for parameter in model.parameters():
         parameter.grad = None
@@ -247,11 +247,11 @@ def taken_gradients(model: Model) -> list[Tensor | None]:
 
 
 def add_in_order(model: Model, gradients: Iterable[Sequence[Tensor | None]]) -> None:
-    """Adds the gradients of successive batches to a model's parameters, ((g0 + g1) + g2) + ...: the bits that one model would have.
+    """Adds the gradients of successive batches to a model's parameters, ((g0 + g1) + g2) + ...: the same bits as of one model.
 
     Args:
-        model: whose parameters get the sum.
-        gradients: of each batch in the order of batches, one tensor per parameter, None where a batch did not reach it.
+        model: the model whose parameters receive the sum.
+        gradients: gradients of each batch in the order of batches: one tensor per parameter, None if the batch did not reach it.
     """
     parameters = list(model.parameters())
     for of_batch in gradients:

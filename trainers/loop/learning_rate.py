@@ -6,7 +6,7 @@ import math
 
 
 def rate_factor(schedule: str, step: int, warmup_steps: int, num_steps: int) -> float:
-    """Returns what the learning rate is multiplied by at a step.
+    """Returns the factor of the learning rate at a step.
 
     Args:
         schedule: "constant", "cosine" (half a period, from 1 to 0) or "linear" (from 1 to 0), after the warm-up.

@@ -1,6 +1,6 @@
 """The one training loop: step groups, epochs, early stop, evaluation, checkpoints.
 
-A technique is an `Executor` (trainers/loop/executor.py): it computes gradients and never brings a loop of its own. The gradient of an
+A technique is an `Executor` (trainers/loop/executor.py): it computes gradients and never has a loop of its own. The gradient of an
 optimiser step is the sum over the seeds of its group, added in batch order and divided once by their number, so a group is exact for
 unequal batches and for any number of trainers that share it.
 """
@@ -36,29 +36,30 @@ TO_HOST, TO_DEVICE, LOSS = Line("d2h", "checkpoint"), Line("h2d", "checkpoint"),
 
 @dataclass
 class Timing:
-    """Seconds of one process's part of a run; never content."""
+    """Seconds of one process's part of a run; they are not part of the model's content."""
 
     train_seconds: list[float] = field(default_factory=list)
     evaluate_seconds: list[float] = field(default_factory=list)
 
 
 class Loop:
-    """Trains a model to the end, or goes on from a checkpoint.
+    """Trains a model to the end, or continues from a checkpoint.
 
     Args:
-        model: what is trained, in place.
+        model: the model, trained in place.
         executor: computes the gradients of the model.
         config: the hashed half of the train table.
         plan: number of batches and seeds per epoch.
-        evaluate: returns the validation score of the model as it stands; None where there are no validation nodes.
+        evaluate: returns the validation score of the present model; None if the graph has no validation nodes.
         ledger: filled by the executor; saved and restored here.
-        progress: shows epochs.
-        timeline: gets the spans of the update; the executor shares it.
-        lines: says how each epoch went, None for silence.
+        progress: shows the epochs.
+        timeline: receives the spans of the update; the executor shares it.
+        lines: prints a line about each epoch; None prints nothing.
         device: holds the model; None for the CPU.
-        bounded: whether what an epoch of training holds on the device is counted and bounded.
+        bounded: whether the device memory of a training epoch is counted and bounded.
         ranks: this process among those that share the training; each has a loop, and the first one writes checkpoints.
-        checkpoint_path, version, checkpoint_steps: where checkpoints go, whose they are, and how often inside an epoch.
+        checkpoint_path, version, checkpoint_steps: path of the checkpoint, version of its model, and optimiser steps between two
+            checkpoints inside an epoch.
     """
 
     def __init__(
@@ -90,17 +91,17 @@ class Loop:
         self.timing, self.lines = Timing(), lines or EpochLines(progress, "", config.epochs, "none")
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Goes on from a checkpoint instead of the beginning."""
+        """Continues from a checkpoint instead of the beginning."""
         parts = {part: self._sent(part, tensors) for part, tensors in checkpoint.parts.items()}
         self.model.load_state_dict(parts["model"])
         restore_optimiser(self.optimiser, parts["optimiser"])
         self.executor.restore(parts["executor"])
         self.best, self.state = parts["best"], checkpoint.state
-        if self.ranks.first:  # the checkpoint has what all ranks counted
+        if self.ranks.first:  # the checkpoint has the counts of all ranks
             self.ledger.merge(Ledger.from_rows(checkpoint.ledger))
 
     def _sent(self, part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the tensors of a part of a checkpoint where the device computes; the optimiser counts its steps on the host."""
+        """Returns the tensors of a part of a checkpoint in the device's memory; the optimiser counts its steps on the host."""
         return {
             name: tensor
             if part == "optimiser" and name.endswith("/step")
@@ -183,7 +184,7 @@ class Loop:
             state.waited += 1
 
     def _settled_loss(self) -> float:
-        """Makes the epoch's sum of losses a number and returns it; waits for the device where it holds the sum."""
+        """Makes the epoch's sum of losses a number and returns it; waits for the device if it holds the sum."""
         found = self.state.loss_sum
         if isinstance(found, Tensor):
             found = self.device.fetch(found, LOSS, self.device.traffic).item()
@@ -191,7 +192,7 @@ class Loop:
         return found
 
     def whole_ledger(self) -> Ledger:
-        """Returns what all ranks have moved and counted; all ranks call it, and the first one's result is whole."""
+        """Returns the sum of all ranks' ledgers; all ranks call it, and the first one's result is complete."""
         whole = Ledger()
         for rows in self.ranks.main.gather_values(self.ledger.rows()):
             whole.merge(Ledger.from_rows(rows))

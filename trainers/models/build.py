@@ -1,4 +1,4 @@
-"""From a train table's `model` to the module."""
+"""Builds the module that a train table's `model` names."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def build_model(config: TrainConfig, in_width: int, num_classes: int, seed: int)
     """Builds and initialises the model of a train table.
 
     Args:
-        config: names the architecture, depth, width and what follows each convolution.
-        in_width: feature columns.
-        num_classes: logits.
+        config: the architecture, depth, width and the end of each layer.
+        in_width: number of feature columns.
+        num_classes: number of logits.
         seed: with the parameter names, decides every initial value.
 
     Raises:
@@ -79,7 +79,7 @@ def _build(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> M
 
 
 def layer_options(config: TrainConfig, *, last: bool) -> LayerOptions:
-    """Returns what a train table says about a hidden layer, or about a last one that gives the logits."""
+    """Returns a train table's options of a hidden layer, or of a last one that gives the logits."""
     return LayerOptions(
         dropout=config.dropout,
         norm=config.norm,

@@ -1,17 +1,16 @@
-"""What may stand before the first layer and after the last one: a projection of the features, and a linear head (Luo, Shi, Wu, 2024).
+"""The optional ends of a model: a projection before the first layer and a linear head after the last one (Luo, Shi, Wu, 2024).
 
-The usual form of tuned GNNs, "Classic GNNs are Strong Baselines" (NeurIPS 2024), is
+The usual form of tuned GNNs, according to "Classic GNNs are Strong Baselines" (NeurIPS 2024), is
 
     h_0 = dropout(W x + b)                                 the projection; without it h_0 = x
     h_l = dropout(act(norm(conv_l(h_(l-1)) + residual)))   for every l of 1..L, the last one included
     logits = W' jump(h_1, ..., h_L) + b'                   the head; jump is the last, the sum, the maximum, or all side by side
 
-Both ends are row-wise: a row of their result depends on rows of one node. So they are not part of a layer, whose two halves meet at a
-block and whose output is what executors cache, spill and exchange. An executor that runs layers apart calls `LayeredModel.input` on any
-rows of the features and `LayeredModel.head` on any rows of the outputs, in chunks of its choice, and each layer stays the function of a
-block and the rows below it that it was. Jumping knowledge (Xu et al., 2018) needs the outputs of all layers, of the head's own rows alone;
-none of its three ways cares how the layers are grouped, so `jump` folds them one by one, and no more than the folded rows have to be
-carried.
+Both ends are row-wise: a row of their result depends on rows of one node. So they are not part of a layer, whose two halves meet at a block
+and whose output executors cache, spill and exchange. An executor that runs layers one by one calls `LayeredModel.input` on any rows of the
+features and `LayeredModel.head` on any rows of the outputs, in pieces of any size, and each layer remains a function of a block and the
+rows below it. Jumping knowledge (Xu et al., 2018) needs the outputs of all layers, of the head's own rows alone; none of its three ways
+depends on how the layers are grouped, so `jump` folds them one by one, and only the folded rows are carried.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ FOLDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class Projection(nn.Module):
-    """A linear map of the input rows, and keyed dropout. No activation follows: the first layer brings its own.
+    """A linear map of the input rows, and keyed dropout. No activation follows: the first layer has its own.
 
     Args:
-        in_width, out_width: of the feature rows and of what the first layer reads.
+        in_width, out_width: columns of the feature rows and of the first layer's input rows.
         dropout: probability that a projected value is dropped.
     """
 
@@ -53,9 +52,9 @@ class LinearHead(nn.Module):
     """One linear layer from the outputs of the layers to the logits.
 
     Args:
-        num_layers, width: of the layers whose outputs it reads.
-        num_classes: logits.
-        jk: how the outputs become one row: the last alone, their sum, their maximum, or all side by side.
+        num_layers, width: number of the layers whose outputs it reads, and their width.
+        num_classes: number of logits.
+        jk: the combination of the outputs into one row: the last alone, their sum, their maximum, or all side by side.
     """
 
     def __init__(self, num_layers: int, width: int, num_classes: int, jk: Jump = "none"):
@@ -72,7 +71,7 @@ class LinearHead(nn.Module):
         """Folds the output of one more layer into those of the layers below.
 
         Args:
-            carried: what this returned for the layer below, of the same nodes; None for the first layer.
+            carried: the result for the layer below, of the same nodes; None for the first layer.
             h: float[n, width], the layer's output.
 
         Returns:
@@ -81,5 +80,5 @@ class LinearHead(nn.Module):
         return h if carried is None or not self.jumps else FOLDS[self.jk](carried, h)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Returns float[n, num_classes] from what `jump` made of all layers."""
+        """Returns float[n, num_classes] from the rows into which `jump` folded all layers."""
         return self.linear(rows)

@@ -1,4 +1,4 @@
-"""What every layer does after its convolution: residual, norm, activation, dropout. One that gives logits has the residual only."""
+"""The end of every layer, after its convolution: residual, norm, activation, dropout. A layer that gives logits has the residual only."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from trainers.models.masks import LayerRandom
 
 @dataclass(frozen=True, kw_only=True)
 class LayerOptions:
-    """What a train table says about each layer."""
+    """A train table's options of each layer."""
 
     # Probability that an activation is dropped.
     dropout: float = 0.0
     # Between convolution and activation; batch = statistics of the mini-batch.
     norm: Literal["none", "layer", "batch"] = "none"
-    # Adds the layer's own input rows, through a linear map where the widths differ.
+    # Adds the layer's own input rows, through a linear map if the widths differ.
     residual: bool = False
     # Attention heads; only `gat` has them.
     heads: int = 1
@@ -33,8 +33,8 @@ class Finish(nn.Module):
     """h + residual, then norm, ReLU and keyed dropout.
 
     Args:
-        in_width, out_width: of the layer's input and output rows.
-        options: of the layer.
+        in_width, out_width: columns of the layer's input and output rows.
+        options: the layer's options.
     """
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
@@ -58,10 +58,10 @@ class Finish(nn.Module):
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Batch normalisation that is told whether it trains.
+    """Batch normalisation that gets `training` as an argument.
 
     Its statistics are those of one mini-batch, so a step group is not one large batch, and rows cannot be cut into chunks. A batch of one
-    row has no variance: it is normalised, like evaluation, by the running statistics.
+    row has no variance: it is normalised by the running statistics, as in evaluation.
     """
 
     def forward(self, input: Tensor, training: bool = False) -> Tensor:

@@ -20,8 +20,8 @@ class GatLayer(nn.Module):
     """One layer; its twin is `dgl.nn.GATConv(num_heads=heads)`, slope 0.2, on a graph with self-loops.
 
     Args:
-        in_width, out_width: row widths; out_width is a multiple of the heads, but on the last layer.
-        options: heads, attention dropout and what follows the convolution.
+        in_width, out_width: row widths; out_width is a multiple of the heads, except in the last layer.
+        options: heads, attention dropout and the layer's end.
     """
 
     cacheable = False
@@ -45,19 +45,19 @@ class GatLayer(nn.Module):
         return self.aggregate_projected(block, self.project(h_src), rng)
 
     def project(self, h_src: Tensor) -> Tensor:
-        """Returns what `aggregate` makes of each row first: float[n, heads * depth]. Row-wise."""
+        """Returns the projection with which `aggregate` begins: float[n, heads * depth]. Row-wise."""
         return self.projection(h_src)
 
     def aggregate_projected(self, block: Block, z: Tensor, rng: LayerRandom) -> Tensor:
         """The same as `aggregate`, from projected rows z: float[num_src, heads * depth]."""
         by_head = z.view(-1, self.heads, self.depth)
-        # Where products are computed from bfloat16, z is, and the scores' halves take its type.
+        # If products are computed from bfloat16, z is bfloat16, and the scores' halves take its type.
         left = (by_head * self.left).sum(dim=2).to(z.dtype)
         right = (own_rows(by_head, block) * self.right).sum(dim=2).to(z.dtype)
         return attend(block, z, left, right, rng.edge_mask(block, self.heads, self.attention_dropout))
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
-        """Bias, heads put side by side or averaged, and what follows: float[num_dst, out_width]."""
+        """Bias, heads put side by side or averaged, and the layer's end: float[num_dst, out_width]."""
         h = agg + self.bias
         if self.average:
             h = h.view(-1, self.heads, self.depth).mean(dim=1)

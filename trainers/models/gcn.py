@@ -19,7 +19,7 @@ class GcnLayer(nn.Module):
 
     Args:
         in_width, out_width: row widths.
-        options: what follows the convolution.
+        options: the options of the layer's end.
     """
 
     cacheable = True
@@ -40,5 +40,5 @@ class GcnLayer(nn.Module):
         return aggregate_grad(block, grad, "weighted")
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
-        """The linear map and what follows it: float[num_dst, out_width]."""
+        """The linear map and the layer's end: float[num_dst, out_width]."""
         return self.finish(self.linear(agg), h_dst, rng)

@@ -1,7 +1,7 @@
 """Graph isomorphism network (Xu et al., 2019, equation 4.1): h_v = MLP((1 + eps) h_v + sum of h_u).
 
-A sum grows with the number of neighbours, so where k of d neighbours were sampled each counts d / k: training then sees sums of the same
-size as exact evaluation. The weights arrive with the block; a block without weights is summed as it is.
+A sum grows with the number of neighbours, so if k of d neighbours were sampled each counts d / k: training then sees sums of the same size
+as exact evaluation. The weights arrive with the block; a block without weights is summed as it is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class GinLayer(nn.Module):
 
     Args:
         in_width, out_width: row widths; the MLP is out_width wide.
-        options: what follows the convolution.
+        options: the options of the layer's end.
     """
 
     cacheable = reads_own = True
@@ -33,7 +33,7 @@ class GinLayer(nn.Module):
         self.finish = Finish(in_width, out_width, options)
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
-        """Sum of the in-neighbours' rows, estimated from those that were sampled: float[num_dst, in_width]."""
+        """Sum of the in-neighbours' rows, estimated from the sampled ones: float[num_dst, in_width]."""
         return aggregate(block, h_src, "sum" if block.weight is None else "weighted")
 
     def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
@@ -41,5 +41,5 @@ class GinLayer(nn.Module):
         return aggregate_grad(block, grad, "sum" if block.weight is None else "weighted")
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
-        """The MLP and what follows it: float[num_dst, out_width]."""
+        """The MLP and the layer's end: float[num_dst, out_width]."""
         return self.finish(self.mlp((1 + self.eps) * h_dst + agg), h_dst, rng)

@@ -1,8 +1,8 @@
 """The two halves of a layer, and a model as a list of layers.
 
-Every executor calls the halves apart: full-graph training keeps the aggregate of one chunk while it recomputes another, and history
-pruning replaces rows between them. A model that is a list of such layers runs in every trainer. What stands before the first layer and
-after the last is row-wise and called apart from both (trainers/models/ends.py).
+Every executor calls the halves separately: full-graph training keeps the aggregate of one chunk while it recomputes another, and history
+pruning replaces rows between them. A model that is a list of such layers runs in every trainer. Its ends before the first layer and after
+the last are row-wise and called separately (trainers/models/ends.py).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from trainers.models.masks import FEATURES, PROJECTED, LayerRandom, StepRandom
 
 
 class Layer(Protocol):
-    """What every executor needs of a layer.
+    """The interface of a layer that every executor needs.
 
     Attributes:
-        cacheable: `aggregate` has no parameters and keeps nothing for its backward pass, so its output may be cached instead of
+        cacheable: whether `aggregate` has no parameters and keeps nothing for its backward pass, so its output may be cached instead of
             recomputed, and as a first layer on the features themselves it needs no gradient of its input rows.
-        reads_own: `update` reads the destinations' own rows; others ignore them.
-        edge_weight: "gcn" when the blocks must carry GCN coefficients, "sum" for the factors that make a sampled sum unbiased, or None.
+        reads_own: whether `update` reads the destinations' own rows.
+        edge_weight: "gcn" if the blocks must carry GCN coefficients, "sum" for the factors that make a sampled sum unbiased, or None.
     """
 
     cacheable: bool
@@ -47,12 +47,12 @@ class Layer(Protocol):
         ...
 
     def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
-        """Returns the gradient of h_src, float[num_src, F], from that of the aggregate, without a forward pass; of `cacheable` layers."""
+        """Returns the gradient of h_src, float[num_src, F], from that of the aggregate, without a forward pass; for `cacheable` layers."""
         ...
 
 
 class Between(Protocol):
-    """What may stand between two layers: it replaces, adds or remembers rows."""
+    """A function between two layers: it replaces, adds or remembers rows."""
 
     def __call__(self, layer: int, block: Block, h: Tensor) -> Tensor:
         """Returns the rows that the layer reads, float[block.num_src, H].
@@ -60,19 +60,19 @@ class Between(Protocol):
         Args:
             layer: number of the layer that reads, 1 or more.
             block: its block.
-            h: float[c, H], output of the layer below, before dropout where that is the last thing the layer does.
+            h: float[c, H], output of the layer below, before dropout if that is the layer's last operation.
         """
         ...
 
 
 class LayeredModel(nn.Module):
-    """A model that is a list of layers, between a projection of the features and a head where it has them.
+    """A model that is a list of layers, with an optional projection of the features and an optional head.
 
     Args:
-        layers: modules with the two halves of `Layer`, from the features (or their projection) to the logits (or what the head reads).
+        layers: modules with the two halves of `Layer`, from the features (or their projection) to the logits (or the head's input).
         input_dropout: probability that an input feature is dropped while training.
-        projection: what the features pass before the first layer; None for nothing.
-        readout: what makes logits of the layers' outputs; None where the last layer gives them.
+        projection: the projection of the features before the first layer, or None.
+        readout: the head that makes logits of the layers' outputs; None if the last layer gives them.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class LayeredModel(nn.Module):
 
     @property
     def edge_weight(self) -> str | None:
-        """What every block must carry on its edges: "gcn", "sum" or None."""
+        """The weights that every block must carry on its edges: "gcn", "sum" or None."""
         return next((layer.edge_weight for layer in self.layers if layer.edge_weight), None)  # pyright: ignore[reportReturnType]
 
     @property
     def transpose(self) -> Transposes:
-        """Which blocks need a transpose: all where gradients leave the first layer downwards, for its own or a projection's parameters."""
+        """The blocks that need a transpose: all if the first layer's aggregation or a projection has parameters, else the hidden ones."""
         return "hidden" if self.layers[0].cacheable and self.projection is None else "all"
 
     @property
@@ -112,11 +112,11 @@ class LayeredModel(nn.Module):
         """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F].
 
         Args:
-            blocks: of a mini-batch.
+            blocks: the blocks of a mini-batch.
             x: float[num_src of blocks[0], F].
-            rng: of the step.
-            between: makes the rows that a layer reads from the output of the one below; None hands them on as they are. The bits are
-                the same where it does so, too.
+            rng: the masks of the step.
+            between: makes the rows that a layer reads from the output of the one below; None passes them on unchanged. The bits are the
+                same if it passes them on unchanged, too.
         """
         h, outputs = self.input(x, blocks[0].src_ids, rng), []
         for index, block in enumerate(blocks):
@@ -129,7 +129,7 @@ class LayeredModel(nn.Module):
         return self.head([*outputs, h])
 
     def input(self, x: Tensor, node_ids: Array, rng: StepRandom) -> Tensor:
-        """Returns what the first layer reads of nodes: float[n, H] from their features x: float[n, F]. Row-wise."""
+        """Returns the input rows of the first layer: float[n, H] from the nodes' features x: float[n, F]. Row-wise."""
         if self.input_dropout:
             x = rng.layer(FEATURES, node_ids).dropout(x, self.input_dropout)
         return x if self.projection is None else self.projection(x, rng.layer(PROJECTED, node_ids))
@@ -148,7 +148,7 @@ class LayeredModel(nn.Module):
         """Runs the rest of a layer that projects first: float[num_dst, H].
 
         Args:
-            index, block, rng: the layer, what it aggregates over, and the masks.
+            index, block, rng: the layer, the block that it aggregates over, and the masks.
             z: float[num_src, A], projected rows.
             own: float[num_dst, F], the destinations' rows before the projection; None for a layer that does not read them.
         """
@@ -161,7 +161,7 @@ class LayeredModel(nn.Module):
         """Returns the logits of nodes: float[n, num_classes]. Row-wise.
 
         Args:
-            outputs: float[n, H] of the same nodes: the output of every layer in order where the model `jumps`, else that of the last.
+            outputs: float[n, H] of the same nodes: the output of every layer in order if the model `jumps`, else that of the last.
         """
         if self.readout is None:
             return outputs[-1]
@@ -172,7 +172,7 @@ class LayeredModel(nn.Module):
 
 
 def last_dropout(layer: nn.Module) -> float:
-    """Returns the probability of the dropout that is the last thing a layer does (trainers/models/finish.py), 0 where it ends otherwise."""
+    """Returns the probability of the dropout that ends a layer (trainers/models/finish.py), 0 if the layer ends otherwise."""
     options = getattr(getattr(layer, "finish", None), "options", None)
     ends_so = getattr(layer, "ends_with_dropout", True)
     return 0.0 if options is None or options.last or not ends_so else options.dropout
@@ -187,9 +187,9 @@ def seed_rows(h: Tensor, above: Sequence[Block]) -> Tensor:
     """Returns the seeds' rows among the rows of a layer's output; a copy, so that the others need not stay in memory.
 
     Args:
-        h: float[num_src of above[0], ...], what the layer above reads.
-        above: the blocks of the layers above, the last of which ends at the seeds. Where a block has a splice, the seeds' rows are among
-            the computed ones, but for those of above[0].
+        h: float[num_src of above[0], ...], the rows that the layer above reads.
+        above: the blocks of the layers above, the last of which ends at the seeds. If a block has a splice, the seeds' rows are among the
+            computed ones, except for above[0].
     """
     if not above:
         return h
@@ -199,7 +199,7 @@ def seed_rows(h: Tensor, above: Sequence[Block]) -> Tensor:
     for block in reversed(above):
         places = places if block.dst_pos is None else torch.as_tensor(block.dst_pos).long()[places]
         if block.splice is not None and block is not above[0]:
-            # The sources' places turn into those among the destinations of the block below, which computes some of them.
+            # Places among the sources become places among the destinations of the block below, which computes some of them.
             places = torch.searchsorted(torch.as_tensor(block.splice.computed).long(), places)
     return h[places]
 

@@ -1,4 +1,4 @@
-"""Which masks of dropout a step draws: by run, step, layer and node or edge, so that chunks and the order of rows do not matter."""
+"""The dropout masks of a step, keyed by run, step, layer and node or edge, so that chunks and the order of rows do not matter."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kernels.types import Array, Block, Stream
 from trainers.models.ops import dropout
 
 EDGES = -1
-"""The word that sets the masks of a layer's edges apart from those of its rows."""
+"""The word that separates the masks of a layer's edges from those of its rows."""
 
 FEATURES, PROJECTED = 0, -1
-"""Layer words of the masks of the features and of their projection. That of the output of layer l is l + 1; the head draws no mask."""
+"""Layer words of the masks of the features and of their projection. The word of the output of layer l is l + 1; the head draws no mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class StepRandom:
     training: bool = True
 
     def layer(self, index: int, node_ids: Array, held: bool = False) -> LayerRandom:
-        """Returns the masks of a layer word for rows that belong to `node_ids` (global); `held` ones leave the rows to who reads them."""
+        """Returns the masks of a layer word for rows that belong to `node_ids` (global); `held` ones leave dropout to the reader."""
         key = rng_key(self.seed, Stream.DROPOUT, self.train_epoch, self.position, index)
         return LayerRandom(key, node_ids, self.training, held)
 
@@ -46,10 +46,10 @@ class LayerRandom:
     """The masks of one layer in one step; rows are keyed by node, so chunking and order do not matter.
 
     Attributes:
-        key: names run, step and layer.
-        node_ids: ids[n], whose rows they are.
+        key: key of run, step and layer.
+        node_ids: ids[n], the nodes of the rows.
         training: False in evaluation, where dropout is the identity.
-        held: the rows stay whole, since something stands between this layer and the next; who reads them drops elements by `dropout`.
+        held: whether rows stay whole, since a function stands between this layer and the next; the reader drops elements by `dropout`.
     """
 
     key: int
@@ -62,7 +62,7 @@ class LayerRandom:
         return dropout(x, self.node_ids, self.key, p) if self.training and not self.held else x
 
     def edge_mask(self, block: Block, num_heads: int, p: float) -> EdgeMask | None:
-        """Draws which attention weights of a block are dropped while training: keyed by edge, so cutting the rows changes nothing."""
+        """Draws the mask of a block's attention weights while training: keyed by edge, so cutting the rows changes nothing."""
         if not self.training or p == 0:
             return None
         return edge_mask(block, num_heads, absorb(self.key, EDGES), p, threads=torch.get_num_threads())

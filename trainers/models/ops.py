@@ -1,7 +1,7 @@
 """Kernels as differentiable torch operations.
 
 Tensors are float32, float64, float16 or bfloat16; an output has the type of its input, and sums of the last two are kept in float32.
-Outputs are allocated by torch: its allocator aligns to 64 bytes, and matrix products round the same only where alignment is the same.
+Outputs are allocated by torch: its allocator aligns to 64 bytes, and matrix products round the same only if the alignment is the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kernels.types import Array, Block, Splice
 
 
 def _array(tensor: Tensor) -> Any:
-    """Returns the tensor's memory as the kernels take it: on a device the tensor, else an array; bfloat16, which NumPy lacks, as uint16."""
+    """Returns the tensor's memory as kernels take it: on a device the tensor, else an array (bfloat16, which NumPy lacks, as uint16)."""
     tensor = tensor.detach()
     if tensor.device.type != "cpu":
         return tensor
@@ -139,22 +139,22 @@ def aggregate(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
     """Aggregates a block's source rows into its destinations, with gradient.
 
     Args:
-        block: the edges; needs its transpose where `h_src` requires a gradient.
+        block: the edges; needs its transpose if `h_src` requires a gradient.
         h_src: float[num_src, F].
         reduce: "sum", "mean" or "weighted" (`block.weight`, and `block.self_weight` for the own row).
 
     Returns:
-        float[num_dst, F]; rows without edges are 0, but for their own weighted row.
+        float[num_dst, F]; rows without edges are 0, except for their own weighted row.
     """
     return _Aggregate.apply(h_src, block, reduce)  # pyright: ignore[reportReturnType]
 
 
 def shared_mean(block: Block, rows: Tensor) -> tuple[Block, Tensor, Reduce]:
-    """Returns the arguments of the mean of a block's rows: of equal shares, or of those that its sampler gave the edges.
+    """Returns the arguments of the mean of a block's rows: with equal shares, or with those that the sampler put on the edges.
 
     Args:
         block: the edges.
-        rows: handed through.
+        rows: the rows, returned as they are.
     """
     if block.share is None:
         return block, rows, "mean"
@@ -179,7 +179,7 @@ def attend(block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask 
     """Attends from every destination to its sources and itself, with gradient; see `kernels.layers.attention`.
 
     Args:
-        block: the edges; needs its transpose where a gradient is wanted.
+        block: the edges; needs its transpose if a gradient is needed.
         z: float[num_src, H D], head after head.
         left: float[num_src, H] and right: float[num_dst, H], the two halves of the scores.
         mask: attention dropout, or None.
@@ -191,7 +191,7 @@ def attend(block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask 
 
 
 def splice(computed: Tensor, cached: Tensor, places: Splice) -> Tensor:
-    """Puts computed rows and rows of the history where a pruned block reads them, with gradient to both.
+    """Puts computed rows and rows of the history in the order of a pruned block's sources, with gradient to both.
 
     Args:
         computed: float[c, F], output of the block below.
@@ -209,7 +209,7 @@ def dropout(x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:
 
     Args:
         x: float[n, F], row i belongs to node_ids[i] (global).
-        key: names step and layer, from `kernels.rng.key`.
-        p: probability in [0, 1); what is kept is scaled by 1 / (1 - p).
+        key: key of step and layer, from `kernels.rng.key`.
+        p: probability in [0, 1); kept elements are scaled by 1 / (1 - p).
     """
     return x if p == 0 else _Dropout.apply(x, node_ids, key, p)  # pyright: ignore[reportReturnType]

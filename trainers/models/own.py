@@ -2,13 +2,13 @@
 
 `name` is a class or function that is called with (in_width, num_classes, config), where config is the whole `TrainConfig`, and returns
 
-- a list of `Layer`s: modules with the halves `aggregate` and `update`. It runs in every trainer. A `LayeredModel` of them may have a
-  projection of the features and a linear head besides.
+- a list of `Layer`s: modules with the halves `aggregate` and `update`. It runs in every trainer. A `LayeredModel` of them may also have a
+  projection of the features and a linear head.
 - any `torch.nn.Module` whose forward(blocks, x) takes DGL blocks, `config.layers` of them, and the input rows. It runs in the trainers that
-  train on mini-batches; others cut a layer in its two halves, which such a module does not show.
+  train on mini-batches; others cut a layer into its two halves, which such a module does not expose.
 
 Its own initial values are drawn from torch's generator, and so is its dropout. Both are seeded here, from the run's seed and from the
-step's place in the run, so the same recipe gives the same model and a resumed run goes on with the same bits.
+step's place in the run, so the same recipe gives the same model and a resumed run continues with the same bits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HALVES = ("aggregate", "update")
 
 
 class OwnLayers(LayeredModel):
-    """A user's list of layers; what they draw from torch's generator is seeded by the step."""
+    """A user's list of layers; their draws from torch's generator are seeded by the step."""
 
     def forward(self, blocks: tuple[Block, ...], x: Tensor, rng: StepRandom, between: Between | None = None) -> Tensor:
         """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F]."""
@@ -46,7 +46,7 @@ class OwnLayers(LayeredModel):
 
 
 class DglModel(nn.Module):
-    """A user's module over DGL blocks, behind the interface of a `LayeredModel`; it has no halves and no layers to call apart."""
+    """A user's module over DGL blocks, behind the interface of a `LayeredModel`; it has no halves and no layers to call separately."""
 
     edge_weight: str | None = None
     transpose: Transposes = "none"
@@ -75,10 +75,10 @@ Model = LayeredModel | DglModel
 
 
 def build_own_model(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> Model:
-    """Makes the model that a reference names.
+    """Makes the model that `config.model` names.
 
     Raises:
-        InputError: there is no such code, it fails, or what it returns has neither form.
+        InputError: the code does not exist, it fails, or its result has neither form.
     """
     name, factory = config.model, load_reference(config.model)
     with torch.random.fork_rng(devices=[]):
@@ -100,15 +100,15 @@ def build_own_model(config: TrainConfig, in_width: int, num_classes: int, seed: 
 
 
 def dtype_of(model: Model) -> torch.dtype:
-    """Returns the type that a model computes in; one without parameters takes float32."""
+    """Returns the type that a model computes in; float32 for a model without parameters."""
     return next((parameter.dtype for parameter in model.parameters()), torch.float32)
 
 
 def require_layers(model: Model, trainer: str) -> LayeredModel:
-    """Returns the model for a trainer that calls the halves of its layers apart.
+    """Returns the model for a trainer that calls the halves of its layers separately.
 
     Raises:
-        InputError: the model is a module over DGL blocks; says why that is not enough.
+        InputError: the model is a module over DGL blocks; the message explains why that is not enough.
     """
     if isinstance(model, LayeredModel):
         return model
@@ -123,7 +123,7 @@ def require_layers(model: Model, trainer: str) -> LayeredModel:
 
 @contextmanager
 def seeded(rng: StepRandom) -> Iterator[None]:
-    """Seeds torch's generator by the step and puts its state back afterwards; evaluation leaves it alone."""
+    """Seeds torch's generator by the step and restores its state afterwards; evaluation leaves it alone."""
     if not rng.training:
         yield
         return
@@ -133,7 +133,7 @@ def seeded(rng: StepRandom) -> Iterator[None]:
 
 
 def _checked(layers: list[Any], config: TrainConfig, name: str) -> list[nn.Module]:
-    """Returns the layers, with `cacheable`, `reads_own` and `edge_weight` where they are left out."""
+    """Returns the layers, with defaults for missing `cacheable`, `reads_own` and `edge_weight`."""
     problems = [] if len(layers) == config.layers else [f"it has {len(layers)} layers, the train table {config.layers}"]
     for index, layer in enumerate(layers):
         missing = [half for half in HALVES if not callable(getattr(layer, half, None))]
@@ -141,7 +141,7 @@ def _checked(layers: list[Any], config: TrainConfig, name: str) -> list[nn.Modul
             lacks = f"has no {' and no '.join(missing)}" if missing else "is no torch module"
             problems.append(f"layer {index} ({type(layer).__name__}) {lacks}")
             continue
-        # What is not said is assumed to be the demanding case: parameters inside aggregate, plain edges.
+        # Missing attributes get the safe values: parameters inside aggregate, own rows read, plain edges.
         for attribute, value in (("cacheable", False), ("reads_own", True), ("edge_weight", None)):
             if not hasattr(layer, attribute):
                 setattr(layer, attribute, value)

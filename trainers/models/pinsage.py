@@ -6,8 +6,8 @@
 The shares are those of the visits of random walks, which the sampler puts on the edges (kernels/sampling/walk.py); on other blocks each
 neighbour has the same share, which makes n_v a mean. The paper writes W of h_v and n_v side by side; two matrices are the same map.
 
-Not as in the paper: the last layer gives logits of classes, where it has two dense layers and a loss of pairs; and the length is divided
-out behind dropout, so that every row that a layer reads has the length 1, in training too.
+Unlike the paper: the last layer gives logits of classes, instead of two dense layers and a loss of pairs; and rows are divided by their
+length after dropout, so that every row that a layer reads has length 1, in training, too.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class PinSageLayer(nn.Module):
 
     Args:
         in_width, out_width: row widths; the pooled rows are out_width wide in hidden layers and in_width wide in one that gives logits.
-        options: what follows the convolution.
+        options: the options of the layer's end.
     """
 
     cacheable = False  # Q is a parameter inside the aggregation
     reads_own = True
-    ends_with_dropout = False  # the length is divided out behind it
+    ends_with_dropout = False  # rows are divided by their length after it
     edge_weight = None
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
@@ -47,6 +47,6 @@ class PinSageLayer(nn.Module):
         return aggregate(*shared_mean(block, self.projection(h_src).relu()))
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
-        """Both linear maps, what follows them, and the division by the length: float[num_dst, out_width]."""
+        """Both linear maps, the layer's end, and the division by the length: float[num_dst, out_width]."""
         z = self.finish(self.own(h_dst) + self.neighbours(agg), h_dst, rng)
         return z if self.finish.options.last else functional.normalize(z, dim=1)

@@ -1,8 +1,8 @@
-"""What the key `dtype` of a train table means.
+"""The meaning of the key `dtype` of a train table.
 
-"float32" and "float64" are the type of the parameters and of everything that is computed from them. With "bf16" parameters, moments, sums
-and losses stay float32, and matrix products are computed from bfloat16 by torch's autocast; what follows a product has its type until an
-operation asks for more. Layers between two passes of an exact evaluation are kept in float32.
+"float32" and "float64" are the type of the parameters and of all values computed from them. With "bf16" parameters, moments, sums and
+losses stay float32, and matrix products are computed from bfloat16 by torch's autocast; the results of a product keep its type until an
+operation widens them. Layers between two passes of an exact evaluation are kept in float32.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def kept_dtype(dtype: str) -> str:
     """Returns NumPy's and torch's name of the type of parameters and of gathered rows.
 
     Args:
-        dtype: the key.
+        dtype: value of the key.
     """
     return "float32" if dtype == BF16 else dtype
 
@@ -29,8 +29,8 @@ def computing(dtype: str, device: torch.device) -> AbstractContextManager[Any]:
     """Returns the context in which a model's forward pass is computed on a device.
 
     Args:
-        dtype: the key.
-        device: where its inputs are.
+        dtype: value of the key.
+        device: device of its inputs.
     """
     return torch.autocast(device.type, torch.bfloat16) if dtype == BF16 else nullcontext()
 

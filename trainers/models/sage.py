@@ -15,7 +15,7 @@ class SageLayer(nn.Module):
 
     Args:
         in_width, out_width: row widths.
-        options: what follows the convolution.
+        options: the options of the layer's end.
     """
 
     cacheable = reads_own = True
@@ -28,7 +28,7 @@ class SageLayer(nn.Module):
         self.finish = Finish(in_width, out_width, options)
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
-        """Mean of the in-neighbours' rows, by their shares where the block has some: float[num_dst, in_width]."""
+        """Mean of the in-neighbours' rows, by their shares if the block has shares: float[num_dst, in_width]."""
         return aggregate(*shared_mean(block, h_src))
 
     def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
@@ -37,5 +37,5 @@ class SageLayer(nn.Module):
         return aggregate_grad(shared, grad, reduce)
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
-        """Both linear maps and what follows them: float[num_dst, out_width]."""
+        """Both linear maps and the layer's end: float[num_dst, out_width]."""
         return self.finish(self.own(h_dst) + self.neighbours(agg), h_dst, rng)

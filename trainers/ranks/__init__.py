@@ -1,1 +1,1 @@
-"""Processes that share one training: how they find one another, what they exchange, and how a failure ends all of them."""
+"""Processes that share one training: how they meet, their collective calls, and how a failure ends all of them."""

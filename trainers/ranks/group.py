@@ -1,11 +1,11 @@
 """The processes of one training, and the collective calls between them (torch.distributed over gloo).
 
-A rank is one process. All ranks make the same collective calls of a lane in the same order; a lane has a process group of its own, so
-calls of two lanes, made by two threads, cannot be taken for one another. Every call has a time limit. A peer that died, or that does not
-come within the limit, raises `PeerError`, and who catches it ends its process: so the failure of one rank reaches all.
+A rank is one process. All ranks make the same collective calls of a lane in the same order; a lane has a process group of its own, so calls
+of two lanes, made by two threads, cannot be confused. Every call has a time limit. A peer that died, or that does not come within the
+limit, raises `PeerError`, and the rank that catches it ends its process: so the failure of one rank reaches all.
 
-What a call costs can be modelled: `LinkModel` delays it to alpha + bytes / beta, the usual model of a network, on a machine whose
-loopback is faster than any network.
+The time of a call can be modelled: `LinkModel` delays it to alpha + bytes / beta, the usual model of a network, on a machine whose loopback
+is faster than any network.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trainers.ranks.leave import leave, leave_soon
 from trainers.ranks.meeting import Meeting, open_store
 
 PIECE_BYTES = 1 << 28
-"""Bytes that one call brings to the first rank from each other one, or takes from it."""
+"""Bytes that one call moves to the first rank from each other one, or from the first rank in total."""
 DEFAULT_TIMEOUT = 45.0
 """Seconds that a rank waits for the others in a collective call."""
 
@@ -40,31 +40,31 @@ class PeerError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class LinkModel:
-    """What a collective call costs on a modelled network.
+    """The time of a collective call on a modelled network.
 
     Attributes:
-        latency_seconds: alpha, of each call.
-        gbps: beta in GB/s (10^9 bytes per second) of what a rank sends or receives, the larger; None for no bound.
+        latency_seconds: alpha, seconds of each call.
+        gbps: beta in GB/s (10^9 bytes per second) for the larger of sent and received bytes of a rank; None for no bound.
     """
 
     latency_seconds: float = 0.0
     gbps: float | None = None
 
     def seconds(self, num_bytes: int) -> float:
-        """Returns what a call with so many bytes takes."""
+        """Returns the seconds of a call with `num_bytes` bytes."""
         return self.latency_seconds + (num_bytes / (self.gbps * 1e9) if self.gbps else 0.0)
 
 
 @dataclass
 class Group:
-    """The only reference to a process group of the library.
+    """The only reference to a process group of torch.distributed.
 
-    The group's threads drop the tensors of a call after the call has returned, and take Python's lock for that. The interpreter ends a
-    thread that asks for the lock when it is ending itself, in C++ code that must not be ended there, and the process aborts. So the group
-    is destroyed, which waits for its threads, before the process may end.
+    The group's threads drop the tensors of a call after the call has returned, and take Python's lock to do so. An ending interpreter ends
+    a thread that asks for the lock, in C++ code that must not be ended there, and the process aborts. So the group is destroyed, which
+    waits for its threads, before the process may end.
 
     Attributes:
-        library: the group; None once the training has ended.
+        library: the process group; None once the training has ended.
     """
 
     library: Any
@@ -74,12 +74,12 @@ class Lane:
     """Collective calls that one thread of every rank makes in the same order.
 
     Args:
-        rank, world: number of this process, and of processes.
-        group: the library's process group, which ends with the training; None for one process alone.
-        model: what a call costs, None for what it costs here.
+        rank, world: number of this process, and number of processes.
+        group: the process group, which ends with the training; None for one process alone.
+        model: the modelled network, None for the real one.
 
     Attributes:
-        rounds: exchanges made; counted at the call.
+        rounds: number of exchanges, counted at the call.
         received_bytes: bytes that came from other ranks.
     """
 
@@ -89,15 +89,15 @@ class Lane:
         self.rounds = self.received_bytes = 0
 
     def unmodelled(self) -> Lane:
-        """Returns the same lane for calls that are neither counted here nor charged by the model: sizes that go ahead of others."""
+        """Returns the same lane for calls that are neither counted nor delayed by the model: sizes that precede other calls."""
         return Lane(self.rank, self.world, self._group)
 
     def all_to_all(self, sent: Array, sent_bytes: Sequence[int], received_bytes: Sequence[int]) -> Array:
-        """Sends each rank its piece of a buffer and returns what all ranks sent here, in the order of ranks.
+        """Sends each rank its piece of a buffer and returns the pieces that all ranks sent here, in the order of ranks.
 
         Args:
             sent: u8[sum of sent_bytes], the pieces one after the other.
-            sent_bytes, received_bytes: bytes to and from each rank; none to and from this one.
+            sent_bytes, received_bytes: bytes to and from each rank; 0 for this one.
 
         Raises:
             PeerError: a rank is gone or late.
@@ -114,7 +114,7 @@ class Lane:
         return found.numpy()
 
     def gather(self, piece: Array) -> list[Array]:
-        """Returns what every rank gave, in the order of ranks.
+        """Returns the pieces of all ranks, in the order of ranks.
 
         Args:
             piece: u8[n], the same n at all ranks.
@@ -132,7 +132,7 @@ class Lane:
         return [each.numpy() for each in found]
 
     def gather_any(self, piece: bytes) -> list[bytes]:
-        """Returns what every rank gave, of any length, in the order of ranks."""
+        """Returns the pieces of all ranks, of any length, in the order of ranks."""
         if self.world == 1:
             return [piece]
         sizes = [int(each.view(np.int64)[0]) for each in self.gather(np.array([len(piece)], np.int64).view(np.uint8))]
@@ -141,7 +141,7 @@ class Lane:
         return [each[:size].tobytes() for each, size in zip(self.gather(padded), sizes, strict=True)]
 
     def gather_at_first(self, piece: bytes) -> list[bytes]:
-        """Returns what every rank gave, of any length, in the order of ranks, at the first rank; nothing at the others."""
+        """Returns the pieces of all ranks, of any length, in the order of ranks, at the first rank; an empty list at the others."""
         sizes = self.gather_values(len(piece))
         found = [bytearray() for _ in sizes]
         for first in range(0, max(sizes), PIECE_BYTES):
@@ -155,11 +155,11 @@ class Lane:
         return [] if self.rank else [piece, *(bytes(each) for each in found[1:])]
 
     def from_first(self, piece: bytes) -> bytes:
-        """Returns what the first rank gave, of any length; what others give does not matter."""
+        """Returns the piece of the first rank, of any length; those of other ranks are ignored."""
         if self.world == 1:
             return piece
         size, others, found = self.gather_values(len(piece))[0], self.world - 1, bytearray()
-        # A piece is there once for each of the other ranks while it is sent.
+        # While a piece is sent, it exists once for each of the other ranks.
         most, lane = max(1, PIECE_BYTES // others), self.unmodelled()
         for first in range(0, size, most):
             here = min(most, size - first)
@@ -171,11 +171,11 @@ class Lane:
         return bytes(found) if self.rank else piece
 
     def gather_values(self, value: Any) -> list[Any]:
-        """Returns the JSON-ready value that every rank gave, in the order of ranks."""
+        """Returns the JSON-ready values of all ranks, in the order of ranks."""
         return [json.loads(each) for each in self.gather_any(json.dumps(value).encode())]
 
     def most(self, number: int) -> int:
-        """Returns the largest of the numbers that the ranks gave."""
+        """Returns the largest of the ranks' numbers."""
         return max(int(each.view(np.int64)[0]) for each in self.gather(np.array([number], np.int64).view(np.uint8)))
 
     def add(self, values: torch.Tensor) -> None:
@@ -202,7 +202,7 @@ class Ranks:
     """This process among those of its training.
 
     Args:
-        rank, world: number of this process, and of processes.
+        rank, world: number of this process, and number of processes.
         timeout: seconds that a collective call may take.
 
     Attributes:
@@ -216,7 +216,7 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this rank reports: it writes checkpoints and the model."""
+        """Whether this rank is the one that writes checkpoints and the model."""
         return self.rank == 0
 
     def lane(self, model: LinkModel | None = None) -> Lane:
@@ -229,7 +229,7 @@ class Ranks:
         return Lane(self.rank, self.world, group, model)
 
     def close(self) -> None:
-        """Ends the library's groups and waits for their threads; no lane makes a call any more."""
+        """Ends the process groups and waits for their threads; lanes make no calls after it."""
         dist.destroy_process_group()
         for group in self._groups:
             group.library = None
@@ -239,11 +239,11 @@ class Ranks:
         leave(error)
 
     def tell(self, value: Any) -> Any:
-        """Returns the JSON-ready value that the first rank gave; what others give does not matter."""
+        """Returns the JSON-ready value of the first rank; those of other ranks are ignored."""
         return json.loads(self.main.from_first(json.dumps(value).encode() if self.first else b""))
 
     def tell_bytes(self, *values: bytes) -> list[bytes]:
-        """Returns the bytes that the first rank gave; the others give as many of any length."""
+        """Returns the values of the first rank; the others pass as many values of any length."""
         return [self.main.from_first(value) for value in values]
 
 
@@ -252,16 +252,16 @@ ALONE = Ranks()
 
 
 def asked_ranks() -> tuple[int, int]:
-    """Returns (rank, world) as a launcher has set them in the environment, (0, 1) without one."""
+    """Returns (rank, world) from the environment that a launcher has set, (0, 1) without a launcher."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @contextmanager
 def coming() -> Iterator[Meeting | None]:
-    """Tells the other ranks that this one is at work on what it needs, until the block ends; one process alone tells nobody.
+    """Shows the other ranks that this one is at work, until the block ends; one process alone does nothing.
 
     Raises:
-        InputError: a launcher has not set what it should.
+        InputError: a launcher has not set all variables.
         PeerError: the first rank does not answer.
     """
     rank, world = asked_ranks()
@@ -278,16 +278,16 @@ def coming() -> Iterator[Meeting | None]:
 
 @contextmanager
 def joined(timeout: float = DEFAULT_TIMEOUT, meeting: Meeting | None = None) -> Iterator[Ranks]:
-    """Meets the other ranks, as RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say, and yields this one.
+    """Meets the other ranks at the address of RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and yields this one.
 
     Args:
         timeout: seconds that a collective call may take.
-        meeting: of `coming`, where this rank had something to prepare.
+        meeting: the meeting of `coming`, if this rank had something to prepare.
 
     An error that leaves the block leaves the groups open; it ends the process by `leave`.
 
     Raises:
-        PeerError: they do not come (trainers/ranks/meeting.py).
+        PeerError: the other ranks do not come (trainers/ranks/meeting.py).
     """
     rank, world = asked_ranks()
     if world == 1:
@@ -301,7 +301,7 @@ def joined(timeout: float = DEFAULT_TIMEOUT, meeting: Meeting | None = None) -> 
             dist.init_process_group("gloo", store=cast(Any, met.store), timeout=limit, rank=rank, world_size=world)
         met.close()
     ranks = Ranks(rank, world, timeout)
-    # After an error the groups stay: threads of them may wait for ranks that do not come, and the error ends the process (leave.py).
+    # After an error the groups stay: their threads may wait for ranks that do not come, and the error ends the process (leave.py).
     yield ranks
     ranks.close()
 

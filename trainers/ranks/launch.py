@@ -1,17 +1,17 @@
-"""Starts the ranks of a training on this machine, passes on what they say, and ends all of them when one fails.
+"""Starts the ranks of a training on this machine, passes on their output, and ends all of them when one fails.
 
 Ranks stay in the process group of their launcher: an interrupt reaches all of them, and the guard of a run (jobs/runs/guard.py) ends
 launcher and ranks together. Each rank also asks the system to be killed with its launcher, so a launcher that is killed leaves nothing.
-(torchrun starts each worker in a session of its own, out of reach of a group; its workers end with it in the same way.)
+(torchrun starts each worker in its own session, which a group kill does not reach; its workers end with it in the same way.)
 
-How long a failure takes to end the run:
+Time that a failure takes to end the run:
 
     a rank ends, by a signal, an error or a lack of memory   at once its peers lose the connection; the rest is ended after SETTLE_SECONDS
     a rank hangs                                             its peers wait for `timeout` (45 s) and end; then the same
     a rank stands still before the training begins           its peers wait for 40 s (trainers/ranks/meeting.py) and end; then the same
 
-To that come at most GRACE_SECONDS for ranks that do not end when they are told. The error names the rank at fault: the first that ended
-by a signal or an error of its own, or those that were still there when all others had waited for them in vain.
+Ranks that do not end when they are told add at most GRACE_SECONDS. The error names the rank at fault: the first that ended by a signal or
+an error of its own, or those that still ran when all others had waited for them in vain.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SETTLE_SECONDS, GRACE_SECONDS, POLL_SECONDS = 3.0, 3.0, 0.05
 JOIN_SECONDS = 10.0
 LAST_LINES = 8
 LISTENER, ERRORS, PARENT = "GRAPHMILL_RANKS_LISTENER", "GRAPHMILL_RANK_ERRORS", "GRAPHMILL_RANKS_PARENT"
-"""Environment of a rank: descriptor of the socket at which the ranks meet ("" but at the first), descriptor for its input error, id of its
-launcher."""
+"""Environment of a rank: descriptor of the socket at which the ranks meet ("" except at the first), descriptor for its input error, id of
+its launcher."""
 
 
 class RankError(InputError):
@@ -58,13 +58,13 @@ def run_ranks(
 
     Args:
         command: program and arguments of a rank.
-        order: what each rank reads from its standard input, as JSON.
+        order: the order that each rank reads from its standard input as JSON.
         world: number of ranks.
-        tell: gets every line that the first rank writes to its standard error.
+        tell: receives every line that the first rank writes to its standard error.
 
     Raises:
         InputError: a rank raised it.
-        RankError: a rank failed otherwise; names it and has its last lines.
+        RankError: a rank failed otherwise; the message names it and contains its last lines.
         KeyboardInterrupt: an interrupt came; the ranks are gone.
     """
     with socket.socket() as listener:
@@ -108,7 +108,7 @@ class _Rank:
             name: value for name, value in child_environment(where | more).items() if not name.startswith("DAGSTER_")
         }
         streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        # In the group of its launcher: who ends that ends the ranks.
+        # In the process group of its launcher: a kill of the group ends the ranks, too.
         self.process = subprocess.Popen(
             command, cwd=ROOT, env=environment, pass_fds=passed, text=True, errors="replace", **streams
         )
@@ -127,7 +127,7 @@ class _Rank:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended, and not well."""
+        """Whether it ended with a failure."""
         return self.process.poll() not in (None, 0)
 
     @property
@@ -147,7 +147,7 @@ class _Rank:
             self.tell(text)
 
     def _print(self, text: str, stream: IO[str]) -> None:
-        # In one write: two threads that print a line and its end apart mix their lines.
+        # In one write: threads that write a line and its end separately would mix their lines.
         stream.write(f"{text}\n" if self.number == 0 else f"[rank {self.number}] {text}\n")
         stream.flush()
 
@@ -156,13 +156,13 @@ class _Rank:
             self.said = pipe.read()
 
     def join(self) -> None:
-        """Waits for the rest of what it said: until its streams end, which a process that it left behind may keep open."""
+        """Waits for the rest of its output, until its streams end; a process that it left behind may keep them open."""
         for thread in self.threads:
             thread.join(JOIN_SECONDS)
 
 
 def _settle(ranks: Sequence[_Rank]) -> None:
-    """Gives the other ranks time to notice by themselves; their exit codes then tell who was at fault."""
+    """Gives the other ranks time to notice by themselves; their exit codes then show which rank was at fault."""
     limit = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < limit and any(rank.process.poll() is None for rank in ranks):
         time.sleep(POLL_SECONDS)
@@ -172,7 +172,7 @@ def _settle(ranks: Sequence[_Rank]) -> None:
 
 
 def _error(ranks: Sequence[_Rank]) -> InputError:
-    """Returns what the run ends with."""
+    """Returns the error with which the run ends."""
     for rank in ranks:
         if rank.said:
             said = json.loads(rank.said)
@@ -200,7 +200,7 @@ def _how(rank: _Rank) -> str:
 
 
 def _end(ranks: Sequence[_Rank]) -> None:
-    """Ends what still runs."""
+    """Ends the ranks that still run."""
     for stop in (subprocess.Popen.terminate, subprocess.Popen.kill):
         for rank in ranks:
             if rank.process.poll() is None:

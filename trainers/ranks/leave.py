@@ -1,8 +1,8 @@
-"""How a training's process ends when it cannot go on.
+"""Ends a training's process that cannot continue.
 
-A thread of it may wait in a collective call that its peers will never make, or be an executor that hangs in native code. Python would wait
-for the first, and abort when the second comes back while the interpreter ends. So a process that fails says why and ends at once; its
-connections close, and its peers notice. Nothing is lost by that: checkpoints and artifacts are whole or absent.
+One of its threads may wait in a collective call that its peers will never make, or hang in native code. Python would wait for the first,
+and abort when the second returns while the interpreter ends. So a process that fails prints the reason and ends at once; its connections
+close, and its peers notice. Nothing is lost: checkpoints and artifacts are whole or absent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNWIND_SECONDS = 3.0
 
 
 def leave(error: BaseException) -> NoReturn:
-    """Says what went wrong and ends this process."""
+    """Reports an error and ends this process."""
     said = refusal(error)
     if said is not None:
         report(said)
@@ -48,7 +48,7 @@ def end(code: int) -> NoReturn:
 
 
 def report(error: InputError) -> None:
-    """Tells the launcher about an input error, or people where there is none."""
+    """Reports an input error to the launcher, or on standard error without a launcher."""
     descriptor = os.environ.get(ERRORS)
     if descriptor is None:
         print(f"python -m trainers: {error}", file=sys.stderr)
@@ -61,7 +61,7 @@ def leave_soon(problem: str) -> None:
     """Ends this process within seconds because others are gone, whatever its threads wait for.
 
     Args:
-        problem: what is said.
+        problem: the message.
     """
 
     def end() -> None:

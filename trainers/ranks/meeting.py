@@ -1,10 +1,9 @@
-"""How the ranks of a training meet: each says how far it is until all are there, and one that stands still ends the wait.
+"""The meeting of a training's ranks: each shows its progress until all have arrived, and one that stands still ends the wait.
 
 Before it trains, a rank imports its libraries, finds its artifacts and may take digests of raw files: seconds on one machine, minutes on
-another. So no fixed time tells a slow rank from one that hangs. What tells them apart is work: a thread of each rank puts into the store at
-which they meet how much CPU time its process has used and how many bytes it has read from disks. Who is there already waits as long as one
-of the two grows at every rank that is missing, and blames a rank at which both stand still for SILENCE_SECONDS, or which has never said
-anything in that time.
+another. So no fixed time separates a slow rank from one that hangs. Work does: a thread of each rank writes to the store at which they meet
+the CPU time that its process has used and the bytes that it has read from disks. A rank that has arrived waits as long as one of the two
+grows at every missing rank, and blames a rank at which both stand still for SILENCE_SECONDS, or which has never written them in that time.
 
 Known limit: a rank that hangs while it computes, in a loop without end, looks like one that works; it ends the wait after MEETING_SECONDS.
 """
@@ -26,27 +25,27 @@ from kernels.errors import InputError
 from trainers.ranks.launch import LISTENER
 
 MEETING_SECONDS = 3600.0
-"""How long ranks that are at work are waited for."""
+"""Seconds for which a rank waits for others that are at work."""
 SILENCE_SECONDS = 40.0
-"""How long a rank may do nothing before all are there."""
+"""Seconds for which a rank may do nothing before all have arrived."""
 BEAT_SECONDS = 1.0
 CPU_STEP, BYTES_STEP = 0.05, 1 << 16
-"""The least work that counts: that of the thread that tells it, and of the store's own, is less."""
+"""The least work that counts, in seconds and bytes: more than the writing thread and the store use themselves."""
 
 
 class MeetingStore(Protocol):
-    """What is needed of the library's stores; no call of these waits."""
+    """The used methods of torch's stores; none of them waits."""
 
     def set(self, key: str, value: str) -> Any:
-        """Keeps a value."""
+        """Stores a value."""
         ...
 
     def get(self, key: str) -> bytes:
-        """Returns a value that is there."""
+        """Returns the value of an existing key."""
         ...
 
     def check(self, keys: list[str]) -> bool:
-        """Tells whether all keys are there."""
+        """Returns whether all keys exist."""
         ...
 
 
@@ -58,9 +57,9 @@ class Meeting:
     """A rank on its way to the meeting, and at it.
 
     Args:
-        store: at which the ranks meet.
-        rank, world: number of this process, and of processes.
-        silence: seconds that a rank may do nothing.
+        store: the store at which the ranks meet.
+        rank, world: number of this process, and number of processes.
+        silence: seconds for which a rank may do nothing.
         beat: seconds between two signs of this rank.
     """
 
@@ -73,19 +72,19 @@ class Meeting:
         self._thread.start()
 
     def wait(self) -> None:
-        """Waits until all ranks are there.
+        """Waits until all ranks have arrived.
 
         Raises:
-            LateRank: one stands still, or none came in MEETING_SECONDS.
+            LateRank: a rank stands still, or has not come in MEETING_SECONDS.
         """
         self.store.set(_arrived(self.rank), "1")
         missing, began = [rank for rank in range(self.world) if rank != self.rank], time.monotonic()
-        # Rank -> its last sign, and for how many seconds there was no other.
+        # Rank -> its last sign, and the seconds without another one.
         signs: dict[int, tuple[bytes, float]] = {rank: (b"", 0.0) for rank in missing}
         looked = began
         while missing := [rank for rank in missing if not self.store.check([_arrived(rank)])]:
             now = time.monotonic()
-            # Who stood still itself, as on a machine that was stopped, has not waited for anybody: the other's sign may be on its way.
+            # If this process itself stood still (on a suspended machine), that time does not count: the other's sign may be on its way.
             passed, looked = min(now - looked, 5 * self.beat), now
             for rank in missing:
                 sign = self.store.get(_working(rank)) if self.store.check([_working(rank)]) else b""
@@ -100,7 +99,7 @@ class Meeting:
             time.sleep(self.beat / 5)
 
     def close(self) -> None:
-        """Says nothing any more."""
+        """Stops the signs of this rank."""
         self._ended.set()
         self._thread.join()
 
@@ -108,7 +107,7 @@ class Meeting:
         told = (-1, -1)
         while not self._ended.is_set():
             if (now := _work_done()) != told:
-                # The store goes with a rank that failed; this one will notice where it waits.
+                # The store ends with a rank that failed; this rank notices that in `wait`.
                 with suppress(RuntimeError):
                     self.store.set(_working(self.rank), f"{now[0]} {now[1]}")
                 told = now
@@ -116,11 +115,11 @@ class Meeting:
 
 
 def open_store(rank: int, world: int) -> MeetingStore:
-    """Returns the store at which the ranks meet, as MASTER_ADDR and MASTER_PORT say: the launcher's socket, or torchrun's.
+    """Returns the store at which the ranks meet, at MASTER_ADDR and MASTER_PORT: the launcher's socket, or torchrun's.
 
     Raises:
         InputError: the two are not set.
-        LateRank: nobody answers there: the first rank stands still before it has opened the store.
+        LateRank: the store does not answer: the first rank stands still before it has opened it.
     """
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
@@ -135,7 +134,7 @@ def open_store(rank: int, world: int) -> MeetingStore:
     if listener:
         more["master_listen_fd"] = int(listener)
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    # The launcher's socket takes connections before anybody answers them, and the library then waits without a limit.
+    # The launcher's socket accepts connections before the first rank answers them, and torch then waits without a limit.
     return _within(
         SILENCE_SECONDS,
         lambda: dist.TCPStore(address, port, world, rank == 0, **more),  # pyright: ignore[reportPrivateImportUsage]
@@ -144,10 +143,10 @@ def open_store(rank: int, world: int) -> MeetingStore:
 
 
 def _within(seconds: float, call: Callable[[], MeetingStore], problem: str) -> MeetingStore:
-    """Returns what a call returns; a thread that still makes it after so many seconds is left behind.
+    """Returns the result of a call; a thread that still makes it after `seconds` seconds is left behind.
 
     Raises:
-        LateRank: with this problem; the call took longer.
+        LateRank: the call took longer; the message is `problem`.
     """
     found: list[MeetingStore] = []
     errors: list[BaseException] = []
@@ -169,7 +168,7 @@ def _within(seconds: float, call: Callable[[], MeetingStore], problem: str) -> M
 
 
 def _work_done() -> tuple[int, int]:
-    """Returns how many steps of CPU time this process has used, without the calling thread, and of bytes it has read from disks."""
+    """Returns the steps of CPU time that this process has used, without the calling thread, and of bytes that it has read from disks."""
     counters = Path("/proc/self/io")
     lines = counters.read_text().splitlines() if counters.exists() else []
     read = next((int(line.split()[1]) for line in lines if line.startswith("read_bytes")), 0)

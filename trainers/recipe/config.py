@@ -1,7 +1,7 @@
-"""What a `[[train]]` table may say, split into what decides the result and what only decides how it is run.
+"""The keys of a `[[train]]` table, split into those that decide the result and those that only decide how it is run.
 
-`TrainConfig` is hashed into the model's version. `TrainExecution` is recorded beside it and never hashed: the losses are the same
-whatever it says. `TrainTable` is both as they stand in one table of a pipeline file, with a name and a list of seeds.
+`TrainConfig` is hashed into the model's version. `TrainExecution` is recorded beside it and never hashed: it does not change the losses.
+`TrainTable` is both, as written in one table of a pipeline file, with a name and a list of seeds.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from trainers.record.metrics import PROGRAMS
 Part = TypeVar("Part")
 MODELS = ("sage", "gcn", "gat", "gin", "pinsage")
 CACHE_STAGES = ("hotness", "budgets")
-"""What a training reads to cache rows, and only for that."""
+"""Stages that a training reads only to cache rows."""
 PACKED_STAGES = ("samples", "cache_plan", "packed_chunks")
-"""What a training reads to take rows from packed chunks."""
+"""Stages that a training reads to take rows from packed chunks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """What is trained: the model, its depth and width, its two ends, and what follows each convolution."""
+    """The architecture of a model: kind, depth, width, its two ends, and the end of each layer."""
 
-    # One of `MODELS`, see trainers/models; or "module:name" of one's own, see trainers/models/own.py.
+    # One of `MODELS`, see trainers/models; or "module:name" of your own model, see trainers/models/own.py.
     model: Literal["sage", "gcn", "gat", "gin", "pinsage"] | str = "sage"
-    # Number of message-passing layers; equals the number of fanouts.
+    # Number of message-passing layers, equal to the number of fanouts.
     layers: int = 2
     # Width of the hidden layers.
     hidden: int = 256
-    # linear = the features pass a linear map to `hidden` columns, and dropout, before the first convolution.
+    # Projection of the features: linear = a linear map to `hidden` columns, and dropout, before the first convolution.
     input: Literal["none", "linear"] = field(default="none", metadata={"hashed": "unless default"})
-    # convolution = the last layer gives the logits; linear = all layers are hidden layers, and one linear map gives the logits.
+    # Head of the model: convolution = the last layer gives the logits; linear = all layers are hidden, and one linear map gives the logits.
     head: Literal["convolution", "linear"] = field(default="convolution", metadata={"hashed": "unless default"})
-    # What a linear head reads, from jumping knowledge: none = the last layer's output; or the sum, the maximum or all layers side by side.
+    # Input of a linear head (jumping knowledge): none = the last layer's output; or the sum, maximum or all layers side by side.
     jk: Literal["none", "sum", "max", "cat"] = field(default="none", metadata={"hashed": "unless default"})
     # Attention heads of `gat`: side by side in hidden layers (each hidden / heads wide), averaged in a layer that gives logits.
     heads: int = 1
-    # Between a hidden layer's convolution and its activation; batch = the mini-batch's own statistics.
+    # Normalisation between a hidden layer's convolution and its activation; batch = by the mini-batch's own statistics.
     norm: Literal["none", "layer", "batch"] = "none"
-    # Every layer adds its own input rows, through a linear map where the widths differ.
+    # Every layer adds its own input rows, through a linear map if the widths differ.
     residual: bool = False
     # Probability that a hidden activation is dropped, in [0, 1).
     dropout: float = 0.5
-    # The same for the input features.
+    # Probability that an input feature is dropped.
     input_dropout: float = 0.0
-    # The same for the attention weights of `gat`.
+    # Probability that an attention weight of `gat` is dropped.
     attention_dropout: float = 0.0
 
     def problems(self) -> list[str]:
-        """Returns what is wrong, one sentence each."""
+        """Returns the errors of the values, one sentence each."""
         found = _below(self, {"layers": 1, "hidden": 1, "heads": 1})
         found += _above(self, {"layers": 1_000, "hidden": 1_000_000, "heads": 10_000})
         found += [
@@ -96,18 +96,18 @@ class Architecture:
 class TrainConfig(Architecture):
     """Everything about a training run that decides its losses and weights."""
 
-    # The technique that trains; trainers/techniques has one row for each.
+    # Technique that trains; trainers/recipe/techniques.py has one row for each.
     trainer: str = field(default=DEFAULT, metadata={"choices": technique_names})
     # Passes over the training nodes.
     epochs: int = 10
-    # Type of parameters and of everything that is computed from them; features keep their stored type until they are gathered.
-    # bf16 computes matrix products from bfloat16 and keeps float32.
+    # Type of the parameters and of all values computed from them; features keep their stored type until they are gathered. bf16 computes
+    # matrix products from bfloat16 and keeps the rest in float32.
     dtype: Literal["float32", "float64", "bf16"] = field(default="float32", metadata={"hashed": "unless default"})
-    # Where it computes: cpu, cuda = a GPU, auto = a GPU where there is one. The kinds differ in the last bits.
+    # Device that computes: cpu, cuda = a GPU, auto = a GPU if there is one. Results of the two kinds differ in the last bits.
     device: Literal["cpu", "cuda", "auto"] = field(default="cpu", metadata={"hashed": "unless default"})
     # Learning rate of Adam.
     lr: float = 0.003
-    # How the rate goes on after the warm-up: constant, or down to 0 at the last step by a half cosine or a line.
+    # Learning rate after the warm-up: constant, or down to 0 at the last step by a half cosine or a line.
     lr_schedule: Literal["constant", "cosine", "linear"] = "constant"
     # Epochs in which the rate grows from 0 to `lr`, by the same amount at each step.
     warmup: int = 0
@@ -117,25 +117,25 @@ class TrainConfig(Architecture):
     class_weights: Literal["none", "balanced"] | tuple[float, ...] = "none"
     # Evaluations without a better validation score before training stops; 0 = never stop early.
     patience: int = 0
-    # What validation maximises and the leaderboard shows; roc_auc is the mean over classes where there are more than two.
+    # Metric that validation maximises and the leaderboard shows; roc_auc is the mean over classes if there are more than two.
     metric: Literal["accuracy", "roc_auc"] = "accuracy"
     # Consecutive mini-batches whose gradients form one optimiser step.
     accumulate: int = 1
     # Threads of the training step itself; torch's reductions differ in the last bits from one count to another.
     threads: int = 2
-    # exact = all neighbours of every node, layer by layer; sampled = the training fanouts, on the evaluation stream.
+    # Evaluation: exact = all neighbours of every node, layer by layer; sampled = the training fanouts, on the evaluation stream.
     eval: Literal["exact", "sampled"] = "exact"
     # Epochs from one evaluation to the next; the last epoch is always evaluated.
     eval_every: int = 1
-    # Memory of an exact evaluation, in bytes; what does not fit goes to a file. The cut decides how its matrix products round.
+    # Memory of an exact evaluation, in bytes; layers that do not fit go to a file. It decides the ranges, and so how matrix products round.
     eval_workspace: str = "512MiB"
-    # A word of your choice that makes this model one of its own: trained and measured apart from equal recipes, with equal weights.
+    # A word of your choice that makes this model a separate one: trained and measured apart from equal recipes, with equal weights.
     trial: str = field(default="", metadata={"hashed": "unless default"})
     # The technique's own settings, from the sub-table [train.NAME]; None if the technique has no settings.
     settings: Any = field(default=None, metadata={"key": False, "hashed": "unless default"})
 
     def __post_init__(self):
-        """Checks every value against its range and reports all that fail; settings that are left out get their defaults."""
+        """Checks every value against its range and reports all errors at once; missing settings get their defaults."""
         settings = find_technique(self.trainer).settings_type()
         if self.settings is None and settings is not None:
             object.__setattr__(self, "settings", settings())
@@ -167,7 +167,7 @@ class TrainConfig(Architecture):
         return self.settings or Settings()
 
     def _uncut_problems(self) -> list[str]:
-        """Returns what does not go with passes over the whole graph, which are computed in pieces."""
+        """Returns the errors of keys that do not fit passes over the whole graph, which are computed in chunks."""
         found = []
         if self.norm == "batch":
             found.append(
@@ -187,32 +187,32 @@ class TrainExecution:
 
     # Threads that sample and gather ahead of the step; 0 = one less than the machine's cores, at least 1.
     samplers: int = 0
-    # auto = rows are cached where the pipeline has [memory] and [hotness]; none = every row comes from the table.
+    # Cache of feature rows: auto = rows are cached if the pipeline has [memory] and [hotness]; none = every row comes from the table.
     cache: Literal["auto", "none"] = "auto"
-    # Sampled mini-batches that may wait for the step, in bytes of their blocks and input rows; auto = 1GiB, or two batches where these
-    # are larger.
+    # Sampled mini-batches that may wait for the step, in bytes of their blocks and input rows; auto = 1GiB, or two batches if these are
+    # larger.
     queue: str = "auto"
-    # memory = features are read into memory once; mapped = rows are read from the file as they are needed.
+    # Place of the features: memory = they are read into memory once; mapped = rows are read from the file as they are needed.
     features: Literal["mapped", "memory"] = "mapped"
     # Bytes that the device may hold in parameters, activations and inputs; None = no limit.
     workspace: str | None = None
-    # Where a device with memory of its own finds the graph: host = the CPU samples for it; or it samples itself, from a copy (device) or
-    # over the bus (uva). The batches are the same. On the CPU, where devices sample: device = the graph's bytes are booked on each of them.
+    # Place of the graph for a device with memory of its own: host = the CPU samples for it; device = it samples from its own copy; uva = it
+    # samples over the bus. The batches are the same. On the CPU, if devices sample: device = the graph's bytes are booked on each of them.
     topology: Literal["host", "uva", "device"] = "host"
-    # GB/s (10^9 bytes per second) of the link between host and device, kept to by waiting; None = as fast as the machine is.
+    # GB/s (10^9 bytes per second) of the link between host and device, modelled by waiting; None = the machine's own speed.
     link_gbps: float | None = None
-    # online = batches are sampled while training; stored = read from the `samples` stage, the same batches to the byte.
+    # Origin of the mini-batches: online = sampled while training; stored = read from the `samples` stage, the same batches to the byte.
     samples: Literal["online", "stored"] = "online"
-    # How `disk` reads packed rows: io_uring and pread go past the page cache, buffered goes through it.
+    # Method by which packed rows are read: io_uring and pread bypass the page cache, buffered goes through it.
     io: Literal["io_uring", "pread", "buffered"] = "io_uring"
-    # Where `io` is not to be had: pread or buffered is used instead, and said once; error = nothing is.
+    # Fallback if `io` is unavailable. "error" refuses to run. The choice is logged once.
     io_fallback: Literal["pread", "buffered", "error"] = "pread"
-    # Reads that each loader has in flight with io_uring, and their bytes.
+    # Number of reads that each loader has in flight with io_uring.
     io_depth: int = 32
     io_window: str = "1MiB"
     # Optimiser steps from one checkpoint to the next inside an epoch; 0 = at epoch ends only.
     checkpoint_steps: int = 0
-    # Programs that get the numbers of each epoch while the training goes on: "tensorboard", "mlflow".
+    # Programs that receive the numbers of each epoch during the training: "tensorboard", "mlflow".
     metrics_to: tuple[str, ...] = ()
 
     def __post_init__(self):
@@ -242,9 +242,9 @@ class TrainExecution:
 class TrainTable(TrainConfig, TrainExecution):
     """One `[[train]]` table of a pipeline file."""
 
-    # Names the model in the pipeline, on the leaderboard and in the UI.
+    # Name of the model in the pipeline, on the leaderboard and in the UI.
     name: str
-    # Trains once for each; empty = once with the pipeline's seed.
+    # Seeds, one training for each; empty = one training with the pipeline's seed.
     seeds: tuple[int, ...] = ()
     # Name of the feature table that it trains on, from [features.NAME]; empty = the main one.
     feature_table: str = ""
@@ -268,17 +268,17 @@ class TrainTable(TrainConfig, TrainExecution):
 
     @classmethod
     def sub_table(cls, entry: Mapping[str, Any]) -> tuple[str, type] | None:
-        """Returns name and dataclass of the sub-table with the settings of a table's technique, None where it has no settings.
+        """Returns name and dataclass of the sub-table with the settings of a table's technique, None if it has no settings.
 
         Args:
-            entry: the table as it stands in the file, checked or not.
+            entry: the table as written in the file, checked or not.
         """
         technique = TECHNIQUES.get(str(entry.get("trainer", DEFAULT)))
         settings = technique.settings_type() if technique else None
         return (technique.name, settings) if technique and settings else None
 
     def _samples_on_the_host(self) -> str:
-        """Returns why no device can sample the batches, "" where one can or where its bytes are booked as if it did."""
+        """Returns the reason why a device cannot sample the batches; "" if one can, or if the graph's bytes are only booked on it."""
         if self.topology == "device" and self.device != "cuda" and self.technique.books_topology:
             return ""
         if self.device == "cpu":
@@ -299,8 +299,8 @@ class TrainTable(TrainConfig, TrainExecution):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Stages that the training reads where the pipeline has them, and that change none of its weights."""
-        # Packed rows bring a cache of their own, which takes the same bytes.
+        """Stages that the training reads if the pipeline has them, and that change none of its weights."""
+        # Packed rows have their own cache, which takes the same bytes.
         packed = self.technique.stored or self.own_settings.rows == "packed"
         unread = {*(CACHE_STAGES if packed or self.cache == "none" else ()), *(() if packed else PACKED_STAGES)}
         own = tuple(name for name in self.technique.reads if name not in unread)
@@ -308,7 +308,7 @@ class TrainTable(TrainConfig, TrainExecution):
 
     @property
     def config(self) -> TrainConfig:
-        """The half that is hashed; a device of "auto" is what this machine has."""
+        """The half that is hashed; a device of "auto" becomes the one that this machine has."""
         config = _part(TrainConfig, self)
         return replace(config, device="cuda" if num_gpus() else "cpu") if self.device == "auto" else config
 
@@ -322,15 +322,15 @@ class TrainTable(TrainConfig, TrainExecution):
 class ModelConfig:
     """The whole recipe of one trained model besides its input artifacts; the `model` stage's hashed configuration."""
 
-    # Keys every random decision of the run.
+    # Seed of every random decision of the run.
     seed: int
     # The train table's hashed half.
     train: TrainConfig
-    # How mini-batches are sampled; None where the technique does not sample.
+    # Sampling of mini-batches; None if the technique does not sample.
     sampling: SamplingConfig | None
 
     def __post_init__(self):
-        """Checks that there is a sampler where one is needed, and that its depth is the model's."""
+        """Checks that a sampler is configured if one is needed, and that its depth is the model's."""
         if self.sampling is None:
             sampled = "sampling" in find_technique(self.train.trainer).needs or self.train.eval == "sampled"
             if sampled:
@@ -353,11 +353,11 @@ def model_configs(table: TrainTable, sampling: SamplingConfig | None, seed: int)
 
     Args:
         table: the train table.
-        sampling: the pipeline's `[sampling]`; it enters the recipe only where the table samples.
-        seed: the pipeline's, used where the table has none.
+        sampling: the pipeline's `[sampling]`; it enters the recipe only if the table samples.
+        seed: the pipeline's seed, used if the table has none.
 
     Raises:
-        InputError: the table samples and the pipeline does not say how.
+        InputError: the table samples and the pipeline has no `[sampling]`.
     """
     samples = "sampling" in table.technique.needs or table.eval == "sampled"
     used = sampling if samples else None
@@ -369,7 +369,7 @@ def _part(cls: type[Part], table: Any) -> Part:
 
 
 def _above(config: Any, most: Mapping[str, float]) -> list[str]:
-    """Returns which values are so large that no machine could carry them out."""
+    """Returns the errors of values that are too large for any machine."""
     return [
         f"{name} = {getattr(config, name)!r} is above {n:,}" for name, n in most.items() if getattr(config, name) > n
     ]

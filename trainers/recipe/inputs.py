@@ -1,7 +1,7 @@
-"""What a train table reads, found in the store: the artifacts that decide its weights, and those that only change how it runs.
+"""Finds the artifacts of a train table in the store: those that decide its weights, and those that only change how it runs.
 
 Versions are given (by the step that launched the training, or on the command line) or computed from the recipe, as the steps of a pipeline
-compute them. A given artifact names what it was made from, so packed chunks are enough to find their samples and their cache plan.
+compute them. A given artifact names its inputs, so packed chunks are enough to find their samples and their cache plan.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TableInputs:
 
     Attributes:
         inputs: those whose versions enter the model's; `graph` and `features` are among them.
-        reads: those that are read besides.
+        reads: the other artifacts that the training reads.
     """
 
     inputs: Mapping[str, Artifact]
@@ -41,12 +41,13 @@ def find_table_inputs(
 
     Args:
         pipeline, table: the recipe.
-        store: has them; only missing budgets are resolved here.
-        given: stage -> version, or its beginning.
-        whole: whether everything has to be there. A rank that does not write the model needs neither features nor the shards of others.
+        store: the store of the artifacts; only missing budgets are resolved here.
+        given: stage -> version, or a prefix of it.
+        whole: whether all artifacts and parts must exist. A rank that does not write the model needs neither features nor the shards of
+            others.
 
     Raises:
-        InputError: an artifact is not there, or the pipeline has no table that asks for it.
+        InputError: an artifact is missing, or the pipeline has no table that defines it.
     """
     finder = _Finder(pipeline, store, given, table.feature_table, whole)
     deciding = [role for role in _deciding(pipeline, table) if whole or role != "features"]
@@ -58,9 +59,9 @@ def find_table_inputs(
 def find_model_inputs(
     pipeline: Pipeline, table: TrainTable, store: Store, given: Mapping[str, str]
 ) -> dict[str, Artifact]:
-    """Returns role -> artifact of what decides the weights of a table's models; what training only reads need not be there.
+    """Returns role -> artifact, for those that decide the weights of a table's models; other artifacts may be missing.
 
-    Args and errors are those of `find_table_inputs`.
+    Arguments and errors are those of `find_table_inputs`.
     """
     return _Finder(pipeline, store, given, table.feature_table).find_all(_deciding(pipeline, table))
 
@@ -75,8 +76,8 @@ class _Missing(InputError):
     """An artifact is not in the store.
 
     Attributes:
-        label, command: the artifact, and what builds it.
-        outdated: what the store has of the stage was built by an older version of graphmill.
+        label, command: the artifact, and the command that builds it.
+        outdated: whether the store's artifacts of the stage were built by an older version of graphmill.
     """
 
     def __init__(self, store: Store, label: str, command: str, outdated: bool):
@@ -85,7 +86,7 @@ class _Missing(InputError):
 
 
 def _say_missing(store: Store, missing: Sequence[_Missing]) -> tuple[str, str]:
-    """Returns the problem and the remedy of artifacts that are not there."""
+    """Returns the problem and the remedy of missing artifacts."""
     labels, commands = (list(dict.fromkeys(getattr(each, of) for each in missing)) for of in ("label", "command"))
     it, are = ("it", "is") if len(labels) == 1 else ("them", "are")
     older = OUTDATED if any(each.outdated for each in missing) else ""
@@ -98,10 +99,10 @@ class _Finder:
 
     Args:
         pipeline: the recipe.
-        store: has the artifacts.
-        given: stage -> version, or its beginning.
+        store: the store of the artifacts.
+        given: stage -> version, or a prefix of it.
         feature_table: name of the feature table that is trained on, "" for the main one.
-        whole: whether all parts of an artifact have to be there.
+        whole: whether all parts of an artifact must exist.
     """
 
     def __init__(
@@ -123,14 +124,14 @@ class _Finder:
         return self.pipeline.step_of(stage, self.feature_table)
 
     def knows(self, name: str) -> bool:
-        """Tells whether a step's artifact was given, is named by what was given, or is one of the pipeline's."""
+        """Returns whether a step's artifact was given, is an input of a given one, or is one of the pipeline's."""
         return name in self._found or name in self._named or name in self.steps
 
     def find_all(self, roles: Sequence[str]) -> dict[str, Artifact]:
         """Returns role -> artifact.
 
         Raises:
-            InputError: names every artifact that is not there.
+            InputError: artifacts are missing; the message names all of them.
         """
         found, missing = {}, []
         for role in roles:
@@ -162,7 +163,7 @@ class _Finder:
         return self._open(stage.name, stage_version(stage, config, inputs))  # pyright: ignore
 
     def _open(self, stage: str, version: str) -> Artifact:
-        """Returns an artifact; the error of a missing one names the command that builds it."""
+        """Returns an artifact; the error for a missing one names the command that builds it."""
         if (self.store.root / stage / version).exists():
             return self.store.open(stage, version, parts=self.whole)  # it may be damaged
         label, command = f"{stage}/{short(version)}", f"graphmill build {self.pipeline.reference}"

@@ -1,4 +1,4 @@
-"""What a training process is asked to do, and how the order reaches a process that another one starts."""
+"""The order of a training process, and its form as JSON for a process that another one starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainers.record.epoch_lines import Lines
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is to be trained, and where."""
+    """A training to be done, and its store."""
 
     # The recipe, checked.
     pipeline: Pipeline
@@ -22,18 +22,18 @@ class Order:
     table: str
     # The store's home; None for the default.
     home: Path | None
-    # Role -> version of an artifact, or a prefix of it; what is not named is computed from the recipe and the raw content.
+    # Role -> version of an artifact, or a prefix of it; other versions are computed from the recipe and the raw content.
     inputs: Mapping[str, str] = field(default_factory=dict)
-    # Goes on from a checkpoint if there is one; otherwise a checkpoint is replaced.
+    # Continues from a checkpoint if there is one; if False, a checkpoint is replaced.
     resume: bool = False
-    # Trains models that the store has as well, and puts the new ones in their places. Their weights are equal, unless the machine or a
-    # library computes otherwise than it did; their times and ledgers are those of the new training.
+    # Trains models that the store has again, and replaces them. Their weights are equal, unless the machine or a library computes
+    # differently now; their times and ledgers are those of the new training.
     retrain: bool = False
-    # Which epochs a line is printed about.
+    # The epochs about which a line is printed.
     epoch_lines: Lines = "some"
-    # Processes on this machine that share the training; 0 for what the table says.
+    # Number of processes on this machine that share the training; 0 for the table's number.
     ranks: int = 0
-    # Gets these lines as well; None for standard error alone.
+    # Function that receives these lines, too; None for standard error alone.
     tell: Callable[[str], None] | None = None
 
     def plain(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class Order:
 
 
 def plain_order(values: Mapping[str, Any]) -> Order:
-    """Returns the order that `Order.plain` wrote; values besides its own are left out."""
+    """Returns the order that `Order.plain` wrote; other values are ignored."""
     names = ("table", "inputs", "resume", "retrain", "epoch_lines", "ranks")
     pipeline = parse_pipeline(Path(values["path"]), values["text"].encode(), TrainTable)
     return Order(pipeline=pipeline, home=Path(values["home"]), **{name: values[name] for name in names})

@@ -1,4 +1,4 @@
-"""What the page of a train table's models says; without torch."""
+"""The text of the page of a train table's models; without torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ON_DEVICE = ("hits_device", "hits_arena")
 
 
 def headline(artifacts: Sequence[Artifact]) -> str:
-    """Returns score, epochs with their time, the share of rows that the device held, and the peak memory where it was recorded."""
+    """Returns score, epochs with their time, the share of rows that the device held, and the peak memory if it was recorded."""
     parts = [_score(artifacts), _epochs(artifacts)]
     share = device_share(artifacts[-1])
     if share is not None:
@@ -28,7 +28,7 @@ def headline(artifacts: Sequence[Artifact]) -> str:
 
 
 def _score(models: Sequence[Artifact]) -> str:
-    """Returns the metric of the table on test nodes, or on those of the validation where there are no test nodes."""
+    """Returns the metric of the table on test nodes, or on validation or training nodes if the graph has no others."""
     config, numbers = models[0].config["train"], models[0].summary["numbers"]
     metric = config.get("metric", "accuracy")
     for split in ("test", "valid", "train"):
@@ -41,7 +41,7 @@ def _score(models: Sequence[Artifact]) -> str:
 
 
 def _of(models: Sequence[Artifact]) -> str:
-    """Returns what a mean is over: seeds, splits, or models of several splits with several seeds each."""
+    """Returns the words for the models of a mean: seeds, splits, or several splits with several seeds each."""
     seeds, graphs = ({model.config["seed"] for model in models}, {model.inputs["graph"]["version"] for model in models})
     if len(graphs) == 1:
         return f"{len(seeds)} seeds"
@@ -56,7 +56,7 @@ def _epochs(models: Sequence[Artifact]) -> str:
 
 
 def device_share(model: Artifact) -> float | None:
-    """Returns the share of a model's input rows that its device held, cached or in the arena; None where it held none for later."""
+    """Returns the share of a model's input rows that its device held, cached or in the arena; None if it held none."""
     counts = json.loads(model.file("ledger.json").read_text())["counts"]
     rows = {row["name"]: row["n"] for row in counts if row["layer"] == 0}
     if not rows.get("inputs") or not any(name in rows for name in ON_DEVICE):

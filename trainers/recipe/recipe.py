@@ -1,7 +1,7 @@
-"""What decides the version of a trained model, apart from the code that trains it.
+"""The recipe of a trained model, which decides its version, apart from the code that trains it.
 
-Whoever only needs to know which model a recipe means (the code server that lists assets, the leaderboard) imports this and not the
-trainer, which imports torch.
+Code that only needs the version of a recipe's model (the code server that lists assets, the leaderboard) imports this and not the trainer,
+which imports torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainers.recipe.techniques import find_technique
 from trainers.record.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS
 
 REUSED = ": the same recipe is trained already (--retrain trains it again)"
-"""Why nothing was trained, after the name of a model."""
+"""The reason why nothing was trained, appended to the name of a model."""
 
 
 class ModelRecipe(Stage):
@@ -42,27 +42,27 @@ class ModelRecipe(Stage):
     )
 
     def inputs(self, semantic: ModelConfig) -> Mapping[str, str]:
-        """Training reads a graph and its features, and what decides the weights of its technique."""
+        """Returns the graph, its features, and the stages that decide the weights of the technique and the sampling."""
         own = find_technique(semantic.train.trainer).inputs
         return {
             name: name for name in ("graph", "features", *own, *(semantic.sampling.inputs if semantic.sampling else ()))
         }
 
     def expected_checks(self, semantic: ModelConfig) -> tuple[str, ...]:
-        """The ledger is tested where the technique predicts it."""
+        """Returns the model's checks; the ledger is tested if the technique predicts it."""
         predicts = find_technique(semantic.train.trainer).predicts
         return (*self.checks, LEDGER_EQUALS_PLAN) if predicts else self.checks
 
     def raw(self, semantic: ModelConfig) -> Mapping[str, str]:
-        """The user's own code enters besides artifacts; see `model_code`."""
+        """Returns the digests of the user's own code; see `model_code`."""
         return model_code(semantic)
 
 
 def model_code(semantic: ModelConfig) -> Mapping[str, str]:
-    """Returns role -> SHA-256 of the source file of the user's own model and sampling function, where the recipe names them.
+    """Returns role -> SHA-256 of the source file of the user's own model and sampling function, if the recipe names them.
 
     Raises:
-        InputError: there is no such module.
+        InputError: the module does not exist.
     """
     return code_digests(
         {"model": semantic.train.model, "sampling": semantic.sampling.method if semantic.sampling else ""}

@@ -1,4 +1,4 @@
-"""What every technique's settings answer, for code that knows no technique."""
+"""The settings that every technique has, for code that is independent of the technique."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class Settings:
     Attributes:
         ranks: processes that share the training, if the command line names no number.
         timeout: seconds that a process waits for another one.
-        rows: where feature rows come from, "table" or "packed".
+        rows: origin of the feature rows, "table" or "packed".
     """
 
     ranks = 1

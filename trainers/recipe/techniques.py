@@ -1,8 +1,8 @@
-"""The table of techniques: what each trainer needs of a pipeline, and which file carries it out.
+"""The table of techniques: each trainer's needs of a pipeline, and the file that implements it.
 
-A technique is a file or a folder in trainers/techniques/ and one row here. The row is read wherever a train table is: it says which tables
+A technique is a file or a folder in trainers/techniques/ and one row here. The row is read with every train table: it states which tables
 the pipeline file must have, which artifacts the training reads, and which of them decide the model's version. Rows name code as text, which
-is imported when it is asked for: executors need torch, and who lists the tables of a pipeline has none.
+is imported on demand: executors need torch, which code that lists the tables of a pipeline does not load.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ class Technique:
 
     Attributes:
         name: the value.
-        module: the file that carries it out; its function `open_executor(run)` returns an `Executor` (trainers/loop/executor.py).
+        module: the module that implements it; its function `open_executor(run)` returns an `Executor` (trainers/loop/executor.py).
         needs: tables that the pipeline file must have besides [graph].
         inputs: stages besides the graph and its features whose versions enter the model's, because they can change its weights.
-        reads: stages that the training reads besides, where the pipeline has them; they change how it runs and none of its weights.
-        asks: table -> key -> value that the technique needs in a stage's table, whatever the file says there.
-        stored: the mini-batches come from the `samples` stage, whatever the key `samples` says.
-        on_device: it trains on devices with memory of their own, too (`device`).
-        predicts: its executor predicts numbers of the ledger (`planned`), which a check compares.
+        reads: other stages that the training reads if the pipeline has them; they change how it runs and none of its weights.
+        asks: table -> key -> value that the technique needs in a stage's table, regardless of the file.
+        stored: whether the mini-batches come from the `samples` stage, regardless of the key `samples`.
+        on_device: whether it trains on devices with memory of their own, too (`device`).
+        predicts: whether its executor predicts numbers of the ledger (`planned`), which a check compares.
         settings: "module:name" of the dataclass of the sub-table `[train.NAME]` with the technique's own keys, "" without one.
-        data: "module:name" of the function that opens what a run trains on, `open_data(opening) -> Data` (trainers/loop/executor.py).
-        samples_on_device: a device with memory of its own may sample the batches (`topology`).
-        books_topology: devices sample, so `topology = "device"` has a meaning on the CPU: its bytes are booked on each of them.
-        by_parts: several processes may share a training, each with the rows of its parts.
-        whole_graph: every optimiser step is a pass over all nodes, in pieces: there are no mini-batches, no groups of them, and no
-            statistics of one.
-        approximate: it trains on less than what the batches ask for, so its weights are those of no other technique.
+        data: "module:name" of the function that opens a run's data, `open_data(opening) -> Data` (trainers/loop/executor.py).
+        samples_on_device: whether a device with memory of its own may sample the batches (`topology`).
+        books_topology: whether devices sample, so that `topology = "device"` works on the CPU: its bytes are booked on each of them.
+        by_parts: whether several processes may share a training, each with the rows of its parts.
+        whole_graph: whether every optimiser step is a pass over all nodes, in chunks, without mini-batches, groups or statistics of them.
+        approximate: whether it trains on less than the whole batches, so that its weights differ from every other technique's.
     """
 
     name: str
@@ -58,7 +57,7 @@ class Technique:
     approximate: bool = False
 
     def load(self) -> ModuleType:
-        """Imports the file that carries the technique out."""
+        """Imports the module that implements the technique."""
         return import_module(self.module)
 
     def settings_type(self) -> type | None:
@@ -163,7 +162,7 @@ def find_technique(name: str) -> Technique:
     """Returns the row of a technique.
 
     Raises:
-        InputError: there is no technique of that name.
+        InputError: no technique has that name.
     """
     if name not in TECHNIQUES:
         raise InputError(f"trainer = {name!r} is not one of {', '.join(TECHNIQUES)}", "give one of these names")

@@ -1,1 +1,1 @@
-"""What a training cost: bytes and counts, time-lines, progress."""
+"""The cost of a training: bytes and counts, time-lines, progress."""

@@ -1,7 +1,7 @@
-"""What is tested of a trained model: its weights, its scores, its losses and its ledger.
+"""The checks of a trained model: its weights, its scores, its losses and its ledger.
 
-Only weights that are not finite keep a model from being published. What else failed is a warning: the model is there, and its page says
-what is odd about it.
+Only weights that are not finite keep a model from being published. Every other failure is a warning: the model is published, and its page
+names the failed check.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 FINITE, ABOVE_CHANCE, LOSS_FELL = "weights are finite", "score above chance", "loss fell"
 MODEL_CHECKS = (FINITE, ABOVE_CHANCE, LOSS_FELL)
-"""What is tested of every model; the UI lists checks before they have run."""
+"""Checks of every model; the UI lists checks before they have run."""
 
 LEDGER_EQUALS_PLAN = "ledger equals plan"
-"""What is tested where a technique predicts what its ledger will say."""
+"""Check of a technique that predicts the numbers of its ledger."""
 
 MODEL_WARNINGS = (ABOVE_CHANCE, LOSS_FELL, LEDGER_EQUALS_PLAN)
-"""What blocks nothing where it fails."""
+"""Checks whose failure is a warning."""
 
 TIERS = {
     "hits_device": "device",
@@ -38,12 +38,12 @@ TIERS = {
     "hits_packed": "packed",
     "misses": "feature file",
 }
-"""Counts of the ledger that say where rows came from, and that place in words; where none counts a row, it came from the feature file."""
+"""Counts of the ledger by origin of rows, and the origin in words; a row that none of them counts came from the feature file."""
 
 COUNTS = {name: f"rows from the {place}" for name, place in TIERS.items()} | {
     "without_features": "inputs without features"
 }
-"""Counts of the ledger in words, but for those of layers."""
+"""Counts of the ledger in words, except for those of layers."""
 
 LAYER_COUNTS = {
     "history_hits": "rows from the history",
@@ -76,16 +76,16 @@ def weights_check(weights: Mapping[str, Tensor]) -> Check:
 
 
 def chance_check(metric: str, split: str, score: float | None, labels: Array, class_names: Sequence[str]) -> Check:
-    """Tests that a score is better than that of an answer that does not look at the node.
+    """Tests that a score is better than that of an answer that ignores the node.
 
-    For the accuracy that is the largest class of the split, for the area under the ROC curve one half.
+    That answer scores the share of the split's largest class in accuracy, and one half in the area under the ROC curve.
 
     Args:
-        metric: of the train table.
+        metric: the train table's metric.
         split: name of the split, in words.
-        score: of the model's kept weights; None where the split has no nodes or the metric is not defined.
-        labels: int[n] of the split.
-        class_names: C names.
+        score: score of the model's kept weights; None if the split has no nodes or the metric is not defined.
+        labels: int[n], labels of the split.
+        class_names: names of the C classes.
     """
     if score is None or not len(labels):
         return Check(name=ABOVE_CHANCE, passed=False, detail=f"no {split} node has a score", blocking=False)
@@ -109,7 +109,7 @@ def chance_check(metric: str, split: str, score: float | None, labels: Array, cl
 
 
 def loss_check(history: Sequence[Mapping[str, Any]]) -> Check:
-    """Tests that the losses of a training are finite and that the last epoch's is below the first one's, where there are two.
+    """Tests that the losses of a training are finite and that the last epoch's is below the first one's, if there are two.
 
     Args:
         history: rows of the epochs, each with its `loss`.
@@ -145,7 +145,7 @@ def ledger_numbers(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str,
     """Returns the numbers of a ledger by their names, and two sums: rows of all tiers, and bytes of features that reached the device.
 
     Args:
-        rows: as `Ledger.rows` returns them.
+        rows: the result of `Ledger.rows`.
     """
     found: dict[str, int] = {}
     for row in rows["counts"]:
@@ -179,15 +179,15 @@ def conserved(
 ) -> dict[str, int]:
     """Returns the numbers that a ledger has by the law that every input row reaches the device once, from one place.
 
-    How many inputs a sampled batch has is only known when it is drawn, and what is pruned when a step has looked up. Then the ledger's own
-    counts of them stand in, which are kept apart from those of rows and bytes.
+    The number of inputs of a sampled batch is known only when it is drawn, and the number of pruned ones only after the step's lookup. For
+    these the ledger's own counts are used, which are kept apart from those of rows and bytes.
 
     Args:
         planned: numbers that are known before the training; inputs and edges are those before anything is pruned.
         counted: the ledger (`ledger_numbers`).
-        row_bytes: of a stored row.
+        row_bytes: bytes of a stored row.
         tiered: whether the source of the rows counts them by tier.
-        arena_row_bytes: of a row that the arena holds.
+        arena_row_bytes: bytes of a row in the arena.
     """
     left = dict(planned)
     for name in planned:
@@ -203,11 +203,11 @@ def conserved(
 
 
 def ledger_check(counted: Mapping[str, int], planned: Mapping[str, int]) -> Check:
-    """Tests that a ledger says to the last byte what was known before the training.
+    """Tests that a ledger equals the numbers known before the training, to the last byte.
 
     Args:
-        counted: the ledger (`ledger_numbers`); what it lacks is 0.
-        planned: the numbers that are predicted, under the same names, the most telling first.
+        counted: the ledger (`ledger_numbers`); missing numbers are 0.
+        planned: the predicted numbers, under the same names, the most important first.
     """
     pairs = {name: (counted.get(name, 0), n) for name, n in planned.items()}
     wrong = [f"{found:,} {name} instead of {n:,}" for name, (found, n) in pairs.items() if found != n]

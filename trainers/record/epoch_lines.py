@@ -1,4 +1,4 @@
-"""What a training says of its epochs: one line for each, thinned to about a hundred per run, and a few words beside the bar."""
+"""The output of a training about its epochs: one line each, thinned to about a hundred per run, and a few words beside the bar."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ MOST_LINES = 100
 
 
 class EpochLines:
-    """Says how each epoch of a run went.
+    """Prints lines about the epochs of a run.
 
     Args:
-        progress: gets the lines, and loss and scores of every epoch in a few words.
-        title: what the lines begin with: whose epochs they are.
+        progress: receives the lines, and loss and scores of every epoch in a few words.
+        title: beginning of the lines, which names the training.
         epochs: number of epochs of the run.
-        lines: how many of them get a line.
-        writers: get the numbers of every epoch, and are closed after the last one. One that fails is named in a line and gets no more,
-            for what it draws decides nothing.
+        lines: the epochs that get a line.
+        writers: receive the numbers of every epoch, and are closed after the last one. A writer that fails is named in a line and dropped,
+            since it does not affect the training.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class EpochLines:
         self._said_any = False
 
     def epoch(self, row: Mapping[str, Any], seconds: float, best: tuple[float, int] | None, *, last: bool) -> None:
-        """Says a line about a finished epoch, unless it is thinned out.
+        """Prints a line about a finished epoch, unless it is thinned out.
 
         Args:
-            row: epoch (from 1), loss, and the validation score where there is one.
-            seconds: that it took, evaluation included.
+            row: epoch (from 1), loss, and the validation score if there is one.
+            seconds: duration of the epoch, evaluation included.
             best: best validation score so far and its epoch (from 1), None before the first.
-            last: whether the run ends with it; the first and the last epoch always get a line.
+            last: whether the run ends with this epoch; the first and the last epoch always get a line.
         """
         number = int(row["epoch"])
         self._write(number, numbers_of(row, seconds), last)

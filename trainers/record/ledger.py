@@ -1,7 +1,7 @@
-"""Counts what moved, in integers: the measure that does not depend on the machine.
+"""Counts transfers in integers: a measure that does not depend on the machine.
 
-A line names a link, what moved and in which phase and layer. `asked_bytes` is what the computation needed, `moved_bytes` what crossed the
-link for it; their ratio is the amplification. Every claim about data movement is a row of a ledger.
+A line names a link, the kind of data, the phase and the layer. `asked_bytes` are the bytes that the computation needed, `moved_bytes` those
+that crossed the link for it; their ratio is the amplification. Every claim about data movement is a row of a ledger.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a row of the ledger counts.
+    """The subject of a row of the ledger.
 
     Attributes:
-        link: one of `LINKS`; "mapped" counts asked bytes only, since the kernel decides what a page fault reads.
+        link: one of `LINKS`; "mapped" counts asked bytes only, since the operating system decides what a page fault reads.
         kind: one of `KINDS`.
         phase: forward or backward.
-        layer: the layer that needed it, 0 for input features.
+        layer: the layer that needed the data, 0 for input features.
     """
 
     link: str
@@ -57,7 +57,7 @@ class Ledger:
         self._counts: Counter[tuple[str, int]] = Counter()
 
     def move(self, line: Line, *, requests: int, asked_bytes: int, moved_bytes: int) -> None:
-        """Adds one transfer: how many requests, bytes that were needed and bytes that crossed the link."""
+        """Adds one transfer: number of requests, bytes that were needed and bytes that crossed the link."""
         with self._lock:
             row = self._moves.setdefault(line, [0, 0, 0])
             row[0] += int(requests)
@@ -79,7 +79,7 @@ class Ledger:
             return sum(row[2] for line, row in self._moves.items() if line.link == link)
 
     def bytes_by_link(self) -> dict[str, int]:
-        """Returns link -> bytes that crossed it, in the order of `LINKS`; for "mapped", whose pages nobody counts, the asked bytes."""
+        """Returns link -> bytes that crossed it, in the order of `LINKS`; for "mapped", whose pages are not counted, the asked bytes."""
         sums: Counter[str] = Counter()
         with self._lock:
             for line, (_, asked, moved) in self._moves.items():
@@ -87,7 +87,7 @@ class Ledger:
         return {link: sums[link] for link in LINKS if link in sums}
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Removes all rows."""
         with self._lock:
             self._moves.clear()
             self._counts.clear()
@@ -112,7 +112,7 @@ class Ledger:
 
     @classmethod
     def from_rows(cls, rows: dict[str, list[dict[str, Any]]]) -> Ledger:
-        """Rebuilds a ledger from what `rows` returned."""
+        """Rebuilds a ledger from the result of `rows`."""
         ledger = cls()
         for row in rows["moves"]:
             line = Line(row["link"], row["kind"], row["phase"], row["layer"])

@@ -1,6 +1,6 @@
 """The peak memory of a training: anonymous pages, which the kernel cannot drop.
 
-Pages of mapped files are left out. They lie in the page cache, which the kernel empties when memory is short, so they tell how much memory
+Pages of mapped files are left out. They are in the page cache, which the kernel empties when memory is short, so they show how much memory
 was free and not how much was needed. The kernel keeps no peak of anonymous pages alone, hence the sampling.
 """
 

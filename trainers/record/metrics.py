@@ -1,13 +1,13 @@
-"""Sends the numbers of each epoch to programs that draw them while a training goes on: TensorBoard and MLflow.
+"""Sends the numbers of each epoch to programs that draw them during a training: TensorBoard and MLflow.
 
-Off by default: `metrics_to` of a train table names them, and the packages are extras. They get what the model's metrics.jsonl has and
-decide nothing; the model is the same with and without. One that cannot be opened is refused before the training; one that fails later is
-named in a line, gets no more numbers, and the training goes on.
+Off by default: `metrics_to` of a train table names them, and the packages are extras. They receive the numbers of the model's metrics.jsonl
+and do not affect the model. A program that cannot be opened is an error before the training; one that fails later is named in a line and
+dropped, and the training continues.
 
-- TensorBoard gets a folder per training, `<home>/tensorboard/PIPELINE/NAME-seed-SEED-VERSION`: `tensorboard --logdir <home>/tensorboard`.
-- MLflow gets a run per training in the experiment PIPELINE, on the server that its own variable MLFLOW_TRACKING_URI names.
+- TensorBoard has a folder per training, `<home>/tensorboard/PIPELINE/NAME-seed-SEED-VERSION`: `tensorboard --logdir <home>/tensorboard`.
+- MLflow has a run per training in the experiment PIPELINE, on the server that its own variable MLFLOW_TRACKING_URI names.
 
-A training that goes on from a checkpoint appends to TensorBoard's folder and begins a new run of MLflow.
+A training that continues from a checkpoint appends to TensorBoard's folder and begins a new run of MLflow.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _REACHED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
-    """Which training the numbers are of.
+    """The training that the numbers belong to.
 
     Attributes:
         home: the home folder.
-        pipeline, name: the table.
-        seed, version: of the model.
-        recipe: what it is trained with, plain values by name.
+        pipeline, name: the pipeline and the name of the table.
+        seed, version: seed and version of the model.
+        recipe: its recipe, plain values by name.
     """
 
     home: Path
@@ -46,19 +46,19 @@ class Label:
 
     @property
     def text(self) -> str:
-        """Names the training among those of its pipeline."""
+        """The name of the training among those of its pipeline."""
         return f"{self.name}-seed-{self.seed}-{self.version[:12]}"
 
 
 class MetricWriter(Protocol):
-    """Sends numbers somewhere."""
+    """Sends numbers to a program."""
 
     def epoch(self, number: int, values: Mapping[str, float]) -> None:
         """Sends the numbers of a finished epoch; epochs count from 1."""
         ...
 
     def close(self) -> None:
-        """The training is over."""
+        """Ends the writing after the training."""
         ...
 
 
@@ -105,14 +105,14 @@ class MLflow:
 
 
 def open_writers(programs: Sequence[str], label: Label) -> list[MetricWriter]:
-    """Opens what `metrics_to` names.
+    """Opens the programs of `metrics_to`.
 
     Args:
         programs: some of `PROGRAMS`.
-        label: says which training it is.
+        label: the training.
 
     Raises:
-        InputError: a package is not installed, or what it writes to does not answer.
+        InputError: a package is not installed, or its server does not answer.
     """
     writers: list[MetricWriter] = []
     for program in programs:

@@ -28,7 +28,7 @@ class LineProgress(Progress):
         self._printed = self._started = 0.0
 
     def start(self, label: str, total: int | None, unit: str) -> None:
-        """A phase begins; nothing is printed until it has lasted."""
+        """Begins a phase; nothing is printed until it has lasted a while."""
         self._label, self._unit, self._total, self._count = label, unit, total, 0
         self._printed = self._started = time.monotonic()
 
@@ -41,7 +41,7 @@ class LineProgress(Progress):
             print(f"  {self._label}: {self._count:,}{of} {self._unit}{self._left()}", file=self.stream, flush=True)
 
     def done(self) -> None:
-        """The phase is over."""
+        """Ends the phase."""
 
     def tell(self, line: str) -> None:
         """Prints a line."""
@@ -50,7 +50,7 @@ class LineProgress(Progress):
             self._also(f"{self._title}{line}")
 
     def _left(self) -> str:
-        """Returns how long the rest takes at the pace so far, in words; nothing where that is not known."""
+        """Returns how long the rest takes at the pace so far, in words; "" if that is not known."""
         if not self._total or not 0 < self._count < self._total:
             return ""
         seconds = (self._printed - self._started) / self._count * (self._total - self._count)
@@ -79,7 +79,7 @@ class BarProgress(Progress):
         self._task, self._note = None, ""
 
     def start(self, label: str, total: int | None, unit: str) -> None:
-        """A phase begins: its bar appears."""
+        """Begins a phase: its bar appears."""
         self.done()
         self._bar.start()
         self._task = self._bar.add_task(label, total=total, unit=unit, note=self._note)
@@ -90,7 +90,7 @@ class BarProgress(Progress):
             self._bar.advance(self._task, n)
 
     def done(self) -> None:
-        """The phase is over: its bar goes."""
+        """Ends the phase and removes its bar."""
         if self._task is not None:
             self._bar.remove_task(self._task)
             self._bar.stop()
@@ -112,12 +112,12 @@ class BarProgress(Progress):
 def open_progress(
     stream: TextIO | None = None, title: str = "", also: Callable[[str], None] | None = None
 ) -> BarProgress | LineProgress:
-    """Returns a bar when the stream (standard error by default) is a terminal, lines otherwise.
+    """Returns a bar if the stream (standard error by default) is a terminal, else lines.
 
     Args:
-        stream: where progress is shown.
-        title: what every told line begins with.
-        also: gets every told line as well.
+        stream: the stream that shows progress.
+        title: beginning of every line of `tell`.
+        also: receives every line of `tell`, too.
     """
     chosen: TextIO = sys.stderr if stream is None else stream
     return BarProgress(chosen, title, also) if chosen.isatty() else LineProgress(chosen, title=title, also=also)

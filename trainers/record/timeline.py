@@ -1,4 +1,4 @@
-"""The time-line of an epoch: what each thread of a trainer did when, and how much of the preparation was hidden behind the step.
+"""The time-line of an epoch: the work of each thread of a trainer over time, and how much of the preparation was hidden behind the step.
 
 A lane is a thread ("step", "sampler 0"), a span is one phase of one batch on it. Only the last epoch that was finished is kept, and of it
 the first batches: enough to see whether the stages overlap, and small enough to be recorded with every run. Spans are seconds, so they
@@ -19,7 +19,7 @@ MOST_BATCHES = 40
 """Batches of an epoch whose spans are kept one by one; the sums are over all of them."""
 
 WAIT = "wait"
-"""The phase in which a lane does nothing but wait for another."""
+"""The phase in which a lane only waits for another."""
 
 TRAIN, SYNCHRONISE = "train", "synchronise"
 """The phases of computing gradients, and of waiting for the update that a batch needs."""
@@ -54,17 +54,17 @@ class Timeline:
         self._finished: dict[str, Any] = {}
 
     def start(self, epoch: int) -> None:
-        """An epoch begins; what belongs to an unfinished one is forgotten."""
+        """Begins an epoch; the spans of an unfinished one are dropped."""
         with self._lock:
             self._current = _Epoch(epoch, self._clock())
 
     @contextmanager
     def span(self, lane: str, phase: str, position: int) -> Iterator[None]:
-        """Records how long its block takes.
+        """Records the duration of its block.
 
         Args:
             lane: name of the thread.
-            phase: what it does; `WAIT` when it waits for another lane.
+            phase: its work; `WAIT` if it waits for another lane.
             position: number of the batch in its epoch.
         """
         began = self._clock()
@@ -77,7 +77,7 @@ class Timeline:
                     self._note(self._current, lane, phase, position, began, ended)
 
     def finish(self) -> None:
-        """The epoch is over: its record replaces the one before."""
+        """Ends the epoch: its record replaces the one before."""
         with self._lock:
             epoch, self._current = self._current, None
             if epoch is None:
@@ -107,8 +107,8 @@ class Timeline:
 def hidden_share(record: Mapping[str, Any]) -> float | None:
     """Returns the share of all preparation (every lane that does not train) that did not make training wait, in [0, 1]; None without any.
 
-    The waiting of whoever trains is what was not hidden; 1 means that training never waited. That is the step's lane, or the lanes of
-    trainers where there are some; where all lanes that train prepare their batches themselves, nothing is hidden.
+    The waiting of the lanes that train was not hidden; 1 means that training never waited. These lanes are the step's, or those of trainers
+    if there are some; if all of them prepare their batches themselves, nothing is hidden.
     """
     busy: Mapping[str, Mapping[str, float]] = record.get("busy_seconds", {})
     others = {lane: sums for lane, sums in busy.items() if lane != STEP and COMPUTE not in sums}

@@ -1,1 +1,1 @@
-"""From where feature rows come: memory, mapped file, cache tiers, packed chunks."""
+"""The sources of feature rows: memory, mapped file, cache tiers, packed chunks."""

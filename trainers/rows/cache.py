@@ -5,9 +5,9 @@
     host      one array in memory               its bytes on the link: h2d
     behind    the table, mapped or in memory    its bytes on the link: h2d; a mapped file's asked bytes as well
 
-Every row of a batch comes from exactly one of them, by one gather that writes each output row once. A sampler thread marks where each row
-is with one read of an int32[N]; nodes without features have a slot of their own, take no space and cost nothing. Rows behind the cache take
-the slots of the staged tier, whose array is the table itself; a table of more rows than a slot can name is staged in truth, through a
+Every row of a batch comes from exactly one of them, by one gather that writes each output row once. A sampler thread finds the slot of each
+row with one read of an int32[N]; nodes without features have a slot of their own, take no space and cost nothing. Rows behind the cache
+take the slots of the staged tier, whose array is the table itself; a table of more rows than a slot can name is really staged, through a
 buffer of the batch's missing rows.
 
 Both images are filled in one sequential pass over the table that verifies every block it reads. Peak memory: the images, a block of 1 MiB,
@@ -39,13 +39,13 @@ class CachedSource(FeatureSource):
 
     Args:
         table: the table, with block digests.
-        behind: the same table, mapped or in memory; serves what is in no tier.
-        placement: which rows lie where.
-        device: books the device image against its cache budget.
-        max_rows: rows that the table may have to be gathered from in place.
+        behind: the same table, mapped or in memory, for the rows of neither tier.
+        placement: the rows of each tier.
+        device: the device that books its image against its cache budget.
+        max_rows: most rows of a table that is gathered from in place.
 
     Attributes:
-        host_bytes: of the host image.
+        host_bytes: bytes of the host image.
     """
 
     slotted = tiered = True
@@ -85,7 +85,7 @@ class CachedSource(FeatureSource):
             self._slot[elsewhere] = make_slots(STAGED, self._table.rows_of(elsewhere))
 
     def prefix(self, device_bytes: int) -> CachedSource:
-        """Returns a source whose device holds no more than so many bytes of rows, the hottest ones; the images are shared."""
+        """Returns a source whose device holds at most `device_bytes` bytes of rows, the hottest ones; the images are shared."""
         made = copy(self)
         device_rows = device_bytes // self.row_bytes if self.row_bytes else len(self.placement.device_ids)
         made._place(self.placement.prefix(device_rows, len(self.placement.host_ids)))
@@ -108,23 +108,23 @@ class CachedSource(FeatureSource):
             slots, staged = self._staged(node_ids, slots)
         gather_tiered(slots, Tiers(**self._tiers, staged=staged), kernel_array(out), threads=self.behind.threads)
         if self.device.remote and not self.direct:
-            device_of(out).synchronize()  # the staged rows are lent to another batch when this ends
+            device_of(out).synchronize()  # the staged rows are lent to another batch after this call
         self._book(slots, ledger)
         if self.device.remote:
             ledger.crossed(SLOTS, slots.nbytes)
 
     def finds_on(self, device: Device) -> bool:
-        """Says whether `gather_found` works: every row is in a tier that the device reads."""
+        """Returns whether `gather_found` works: every row is in a tier that the device reads."""
         return device.remote and self.direct
 
     def gather_found(self, node_ids: torch.Tensor, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
-        """Writes row i of out: float[n, F] from node_ids[i], ids that are on the device as well, and books bytes and hits by tier.
+        """Writes row i of out: float[n, F] from node_ids[i], which are on the device as well, and books bytes and hits by tier.
 
         Args:
             node_ids: ids[n], global.
-            out: on the device.
-            ledger: gets what was moved.
-            device: holds the device image; the table of slots goes there with the first batch, 4 bytes per node.
+            out: float[n, F] on the device.
+            ledger: receives the transfers.
+            device: the device of the image; the table of slots is sent there with the first batch, 4 bytes per node.
         """
         if self._slot_there is None:
             (self._slot_there,) = device.send([self._slot], SLOTS, device.traffic)
@@ -138,7 +138,7 @@ class CachedSource(FeatureSource):
             self.behind.verified.require(slots[slots >> ROW_BITS == STAGED] & ((1 << ROW_BITS) - 1))
 
     def _staged(self, node_ids: Array, slots: Array) -> tuple[Array, Array]:
-        """Copies the rows that are in no tier into a buffer, and returns the slots that point into it, and it."""
+        """Copies the rows that are in no tier into a buffer, and returns the slots that point into it, and the buffer."""
         missing = np.flatnonzero(slots == ELSEWHERE)
         self.behind.require(node_ids[missing])
         rows = self.device.staging((len(missing), self.width), self.behind.rows.dtype)
@@ -148,7 +148,7 @@ class CachedSource(FeatureSource):
         return slots, rows
 
     def _book(self, slots: Array, ledger: Ledger) -> None:
-        # One more than the tier: rows of nodes without features have none, and cost nothing.
+        # One more than the tier: rows of nodes without features have no tier, and cost nothing.
         self._book_counts(np.bincount((slots >> ROW_BITS) + 1, minlength=STAGED + 2).tolist(), ledger)
 
     def _book_counts(self, counts: list[int], ledger: Ledger) -> None:

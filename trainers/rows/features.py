@@ -1,4 +1,4 @@
-"""The feature rows of a run: the table, what training gathers from, and the device that holds cached rows."""
+"""The feature rows of a run: the table, the source of training rows, and the device that holds cached rows."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from trainers.rows.source import FeatureSource
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """Rows of a run.
+    """The feature rows of a run.
 
     Attributes:
-        stored: the table as it lies in its file.
-        table: every row, uncached and without a link; evaluation reads it. A `TableSource`, but where ranks have parts of the rows.
-        source: what training gathers from.
-        device: holds the cached rows, and the work while a workspace is set.
-        record: what the cache is, for run.json; empty without one.
-        fill: makes a cached source from an order of hotness (ids[N], hottest first) within the run's budgets, for a technique that counts
-            visits itself; None where there are no budgets, or the cache is filled already.
+        stored: the table of the file.
+        table: every row, uncached and without a link; evaluation reads it. A `TableSource`, unless ranks have parts of the rows.
+        source: the source that training gathers from.
+        device: the device that holds the cached rows, and the work while a workspace is set.
+        record: facts about the cache, for run.json; empty without a cache.
+        fill: function that makes a cached source from an order of hotness (ids[N], hottest first) within the run's budgets, for a technique
+            that counts visits itself; None without budgets, or if the cache is filled already.
     """
 
     stored: FeatureTable

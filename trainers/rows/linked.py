@@ -1,4 +1,4 @@
-"""A source whose rows reach the device over a link of a stated speed."""
+"""A source whose rows reach the device over a link of a set speed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class LinkedSource(FeatureSource):
     """A source whose rows reach the device over a link.
 
     Args:
-        source: where rows come from; what it books as moved from host to device is what the link carries.
-        link: shared by all who use the source.
+        source: the source of rows; the link carries the bytes that it books as moved from host to device.
+        link: the link, shared by all users of the source.
     """
 
     def __init__(self, source: FeatureSource, link: Link):
@@ -24,7 +24,7 @@ class LinkedSource(FeatureSource):
         self.stage, self.tiered = source.stage, source.tiered
 
     def gather(self, batch: RowRequest, out: torch.Tensor, ledger: Ledger) -> None:
-        """Gathers as the source does, and returns when the link has carried the bytes."""
+        """Gathers from the source, and returns when the link has carried the bytes."""
         since, moved = self.link.now(), Ledger()
         self.source.gather(batch, out, moved)
         self.link.carry(moved.moved_bytes("h2d"), since)

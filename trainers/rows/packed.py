@@ -1,7 +1,7 @@
 """Rows of stored batches from packed chunks, and from the static tiers of their cache plan (DiskGNN, 5.3).
 
-`PackedRows` is the feature source: `stage` loads the rows of a batch that lie on disk (trainers/rows/packed_loader.py), `gather` puts them
-together with those of the static tiers on the device and the host.
+`PackedRows` is the feature source: `stage` loads the rows of a batch that are on disk (trainers/rows/packed_loader.py), `gather` joins them
+with those of the static tiers on the device and the host.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class PackedRows(FeatureSource):
     """Rows of stored batches, from packed chunks and from the static tiers of their cache plan.
 
     Args:
-        chunks: the artifact, with its plan.
-        table: the feature table that the rows are of.
+        chunks: the artifact of packed chunks, with its cache plan.
+        table: the feature table of the rows.
         num_batches: mini-batches per epoch.
-        device: holds the device image.
-        pool_bytes: bound on staging buffers that are kept for the next batch.
-        reading: how files are read.
-        threads: of the gather.
+        device: the device that holds the device image.
+        pool_bytes: bound on the bytes of staging buffers that are kept for the next batch.
+        reading: the way in which files are read.
+        threads: number of threads of the gather.
     """
 
     tiered = True
@@ -68,18 +68,18 @@ class PackedRows(FeatureSource):
         return space_for(staging_capacity(self.chunks.place(self._number(key)), self.row_bytes))
 
     def some_bytes(self, count: int) -> int:
-        """Returns the bytes that staging so many surviving inputs of a pruned batch takes at most."""
+        """Returns the most bytes that staging `count` surviving inputs of a pruned batch takes."""
         return space_for(some_capacity(count, self.row_bytes))
 
     def stage(self, key: BatchKey, origin: Array | None = None) -> Staged:
-        """Loads the rows of a batch that lie on disk; any number of threads may stage different batches.
+        """Loads the rows of a batch that are on disk; any number of threads may stage different batches.
 
         Args:
-            key: of the mini-batch.
+            key: key of the mini-batch.
             origin: i32[s], ascending, the places of the inputs whose rows are read; None for all of them.
 
         Raises:
-            InputError: a read failed or ended early, or what was read does not match its digest.
+            InputError: a read failed or ended early, or its bytes do not match their digest.
         """
         try:
             loader = self._free.pop()
@@ -92,12 +92,12 @@ class PackedRows(FeatureSource):
             self._free.append(loader)
 
     def gather(self, batch: RowRequest, out: torch.Tensor, ledger: Ledger) -> None:
-        """Writes row i of out: float[n, F] from the batch's staged rows and the static tiers, and books what staging and this moved."""
+        """Writes row i of out: float[n, F] from the batch's staged rows and the static tiers, and books the transfers of both."""
         staged: Staged = batch.staged
         tiers = Tiers(device=kernel_array(self._device_rows), host=self._host_rows, staged=staged.rows)
         gather_tiered(staged.slots, tiers, kernel_array(out), threads=self.threads)
         if self.device.remote:
-            # The buffer that rows and slots lie in is lent to the next batch when this returns.
+            # The buffer of rows and slots is lent to the next batch when this returns.
             device_of(out).synchronize()
             ledger.crossed(SLOTS, staged.slots.nbytes)
         tier = staged.slots >> ROW_BITS
@@ -112,7 +112,7 @@ class PackedRows(FeatureSource):
                 ledger.crossed(line, num_rows * self.row_bytes)
 
     def close(self) -> None:
-        """Closes the files; nothing may be staged meanwhile."""
+        """Closes the files; no thread may stage meanwhile."""
         while self._free:
             self._free.pop().close()
 

@@ -1,13 +1,13 @@
-"""Reads the rows of stored batches: one sequential read of a chunk, ranges of pages of its segment's cache (DiskGNN, section 5.3).
+"""Reads the rows of stored batches: a packed chunk in one sequential read, and page ranges of its segment's cache (DiskGNN, section 5.3).
 
-A chunk lands in a page-aligned buffer of a pool, is compared with its digest, and says by its slots where each input is. Rows of the
-segment's cache follow its packed rows in the same buffer, so that all rows of a batch that come from disk are one tier: `STAGED`. Every
-page of the cache that arrives is compared with its digest before a row is taken from it.
+A packed chunk is read into a page-aligned buffer of a pool and compared with its digest; its slots give the place of each input. Rows of
+the segment's cache follow its packed rows in the same buffer, so that all rows of a batch that come from disk are one tier: `STAGED`. Every
+page of the cache is compared with its digest before a row is taken from it.
 
-A batch that was pruned needs a part of its chunk. Then the pages are read on which addresses and rows of surviving inputs lie, as
-ranges, and each page is compared with its own digest. A chunk that is read whole has one digest over those of its pages.
+A pruned batch needs a part of its packed chunk. Then only the pages that contain addresses and rows of surviving inputs are read, as
+ranges, and each page is compared with its own digest. A packed chunk that is read whole has one digest over those of its pages.
 
-A loader has few bytes in flight, two pieces of a chunk: one is digested while the other comes. With whole chunks in flight
+A loader has few bytes in flight, two pieces of a packed chunk: one is digested while the other is read. With whole packed chunks in flight
 the disk was slower, and so was the digest of memory that had left the processor's cache (docs/log.md).
 """
 
@@ -29,14 +29,14 @@ from trainers.record.ledger import Ledger, Line
 
 FEATURES, ADDRESSES = Line("disk", "feature"), Line("disk", "ids")
 WINDOW_BYTES = 1 << 20
-"""What a loader has in flight."""
+"""Bytes that a loader has in flight."""
 
 
 def loader_reading(window_bytes: int = WINDOW_BYTES, **options: Any) -> ReadExecution:
-    """Returns how a loader reads: two pieces of a chunk in flight, or as many runs of a cache as fit.
+    """Returns a loader's way of reading: two pieces of a packed chunk in flight, or as many runs of a cache as fit.
 
     Args:
-        window_bytes: in flight at most, two pages or more.
+        window_bytes: most bytes in flight, two pages or more.
         options: method, fallback and depth of `ReadExecution`.
 
     Raises:
@@ -50,9 +50,9 @@ class Staged:
     """Rows of one batch on their way to the device.
 
     Attributes:
-        slots: i32[n], where each input's row is; the staged tier is `rows`. Of a pruned batch, those of the surviving inputs alone.
+        slots: i32[n], the place of each input's row; the staged tier is `rows`. For a pruned batch, of the surviving inputs alone.
         rows: dtype[r, F], packed rows first, then cached ones.
-        ledger: what was read for them.
+        ledger: the reads for them.
     """
 
     slots: Array
@@ -61,7 +61,7 @@ class Staged:
     buffer: AlignedBuffer
 
     def release(self) -> None:
-        """Gives the memory back; slots and rows are gone then."""
+        """Returns the memory to the pool; slots and rows are invalid afterwards."""
         self.buffer.release()
 
 
@@ -69,10 +69,10 @@ class PackedLoader:
     """Reads the rows of batches; belongs to one thread.
 
     Args:
-        chunks: the artifact.
-        width, dtype, row_bytes: of the feature table.
-        pool: lends the buffers.
-        execution: how files are read.
+        chunks: the artifact of packed chunks.
+        width, dtype, row_bytes: columns, type and bytes of a row of the feature table.
+        pool: the pool that lends the buffers.
+        execution: the way in which files are read.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class PackedLoader:
             number: epoch * batches per epoch + step.
 
         Raises:
-            InputError: a read failed or ended early, or the chunk does not match its digest.
+            InputError: a read failed or ended early, or the packed chunk does not match its digest.
         """
         place = self.chunks.place(number)
         buffer = self.pool.take(staging_capacity(place, self.row_bytes))
@@ -140,7 +140,7 @@ class PackedLoader:
         end = packed.stop + place.num_cached * row_bytes
         rows = buffer.data[packed.start : end].reshape(-1, row_bytes)
         if place.num_cached:
-            # The rows may lie over the end of what was read, never over the places.
+            # The rows may overwrite the end of the read bytes, never the places.
             moved = self._read_cached(place, content[places].view(np.int32).copy(), rows[place.num_packed :])
             ledger.move(FEATURES, requests=moved.requests, asked_bytes=moved.asked_bytes, moved_bytes=moved.moved_bytes)
         ledger.count("hits_packed", 0, place.num_packed)
@@ -175,7 +175,7 @@ class PackedLoader:
         return Staged(slots=slots, rows=typed, ledger=ledger, buffer=buffer)
 
     def _read_section(self, place: ChunkPlace, section: slice, wanted: Array, row_bytes: int, out: Array) -> Moved:
-        """Reads entries `wanted` of a section of a chunk to out: u8[n, row_bytes], by pages that are checked."""
+        """Reads entries `wanted` of a section of a packed chunk to out: u8[n, row_bytes], in pages that are checked."""
         if not len(wanted):
             return Moved(0, 0, 0)
         extent, offset = place.extent, place.extent.offset + section.start
@@ -189,7 +189,7 @@ class PackedLoader:
         return moved
 
     def _read_chunk(self, place: ChunkPlace, out: Array) -> tuple[Array, Moved]:
-        """Reads and checks a chunk; returns u8[bytes], a view of `out`, and what moved."""
+        """Reads and checks a packed chunk; returns u8[bytes], a view of `out`, and the moved bytes."""
         extent = place.extent
         try:
             digests = np.empty(extent.num_bytes // PAGE_BYTES, np.uint64)
@@ -222,11 +222,11 @@ class PackedLoader:
 
 
 def some_capacity(count: int, row_bytes: int) -> int:
-    """Returns the bytes of a buffer for the addresses and rows of so many inputs; whole pages for each."""
+    """Returns the bytes of a buffer for the addresses and rows of `count` inputs; whole pages for each."""
     return int(padded_bytes(4 * count)) + int(padded_bytes(count * row_bytes))
 
 
 def _book(line: Line, moved: Moved, ledger: Ledger) -> None:
-    """Books what reads moved."""
+    """Books the bytes of reads."""
     if moved.requests:
         ledger.move(line, requests=moved.requests, asked_bytes=moved.asked_bytes, moved_bytes=moved.moved_bytes)

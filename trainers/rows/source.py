@@ -1,9 +1,9 @@
-"""Where input rows come from: `FeatureSource`s.
+"""The sources of input rows: `FeatureSource`s.
 
-A source marks where each row is (pure, on sampler threads), stages what needs blocking I/O, and writes the batch's rows in one gather
-that also converts to the model's dtype. Here are the two that need no cache: the whole table in memory, and the table as a mapped file.
-trainers/rows/cache.py puts a cache in front of either, trainers/rows/packed.py reads rows that were packed for stored batches, and
-trainers/rows/linked.py puts a link of a stated speed behind any of them.
+A source marks the slot of each row (pure, on sampler threads), stages rows that need blocking I/O, and writes the batch's rows in one
+gather that also converts to the model's dtype. This file has the two without a cache: the whole table in memory, and the table as a mapped
+file. trainers/rows/cache.py puts a cache in front of either, trainers/rows/packed.py reads rows that were packed for stored batches, and
+trainers/rows/linked.py puts a link of a set speed behind any of them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SLOTS, COUNTS = Line("h2d", "ids"), Line("d2h", "ids")
 
 
 class RowRequest(Protocol):
-    """The rows that are asked for; a `MiniBatch` is one.
+    """A request for rows; a `MiniBatch` is one.
 
     Attributes:
-        input_ids: ids[n], global: the nodes.
-        slots: i32[n] as `mark` wrote them, or None.
-        staged: what `stage` returned, or None.
+        input_ids: ids[n], the nodes (global).
+        slots: i32[n], written by `mark`, or None.
+        staged: the result of `stage`, or None.
     """
 
     @property
@@ -54,15 +54,15 @@ class RowIds(NamedTuple):
 
 
 class FeatureSource(Protocol):
-    """What a trainer needs of a place that holds feature rows.
+    """The interface of a source of feature rows.
 
     Attributes:
         width, dtype, row_bytes: columns, stored NumPy dtype and stored bytes of a row.
-        collective: every rank must call for every batch, in order, from one thread.
-        slotted: rows are found by the slots that `mark` writes; otherwise by node id, and nothing has to be marked.
-        tiered: `gather` counts every row by the tier that it came from.
-        held_bytes: of rows that this process holds for all ranks.
-        cached_rows: rows of other ranks that are kept here.
+        collective: whether every rank must call for every batch, in order, from one thread.
+        slotted: whether rows are found by the slots that `mark` writes; otherwise they are found by node id, without marking.
+        tiered: whether `gather` counts every row by the tier that it came from.
+        held_bytes: bytes of the rows that this process holds for all ranks.
+        cached_rows: number of rows of other ranks that are kept here.
     """
 
     width: int
@@ -82,8 +82,8 @@ class FeatureSource(Protocol):
         """Loads the rows of a batch from slow storage, on any thread; returns None if there is nothing to load.
 
         Args:
-            key: of the mini-batch.
-            origin: i32[s], ascending, the places of the inputs that are wanted; None for all of them.
+            key: key of the mini-batch.
+            origin: i32[s], ascending, the places of the wanted inputs; None for all of them.
         """
         return None
 
@@ -91,19 +91,19 @@ class FeatureSource(Protocol):
         """Writes row i of out: float[n, F] from batch.input_ids[i], converted to out's dtype, and books the bytes.
 
         Args:
-            batch: names the rows; a slotted source marks them here where it has no slots.
-            out: on the device that trains.
-            ledger: gets what was moved.
+            batch: the request; a slotted source marks its rows here if it has no slots.
+            out: float[n, F] on the device that trains.
+            ledger: receives the transfers.
         """
         ...
 
 
 @runtime_checkable
 class FindsRows(Protocol):
-    """A source whose rows a device finds by itself, from ids that it holds."""
+    """A source whose rows a device finds by itself, from ids in its memory."""
 
     def finds_on(self, device: Device) -> bool:
-        """Says whether the device reads every row where it is."""
+        """Returns whether the device reads every row in place."""
         ...
 
     def gather_found(self, node_ids: torch.Tensor, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
@@ -112,14 +112,14 @@ class FindsRows(Protocol):
 
 
 class TableSource(FeatureSource):
-    """Rows of one array, wherever its pages are; zeros for nodes without features, which no byte is moved for.
+    """Rows of one array, in memory or mapped; zeros for nodes without features, for which no byte is moved.
 
     Args:
         rows: dtype[R, F].
-        mapped: they are the pages of a file; what the kernel reads for them is not known, so asked bytes alone are counted there.
-        threads: of a gather.
-        row_of: ids[N], row of each node, -1 for one without features; None where nodes are rows.
-        verified: compares blocks of the file before their first row is read; None where all were compared.
+        mapped: whether they are the pages of a file; the system's reads for them are unknown, so only asked bytes are counted.
+        threads: number of threads of a gather.
+        row_of: ids[N], row of each node, -1 for one without features; None if nodes are rows.
+        verified: compares blocks of the file before their first row is read; None if all were compared.
     """
 
     def __init__(
@@ -137,17 +137,17 @@ class TableSource(FeatureSource):
         self.row_bytes = self.width * rows.dtype.itemsize
 
     def pin(self, device: Device) -> None:
-        """Lets a device with memory of its own read the rows where they are.
+        """Lets a device with memory of its own read the rows in place.
 
         Raises:
-            InputError: the system does not allow so much memory to be pinned.
+            InputError: the system does not allow that much memory to be pinned.
         """
-        if len(self.rows) <= MAX_ROWS:  # more than a slot can name
+        if len(self.rows) <= MAX_ROWS:  # a slot cannot name more rows
             device.pin(self.rows)
             self.pinned = True
 
     def require(self, node_ids: Array) -> None:
-        """Compares the blocks that hold rows of nodes with their digests, where that has not been done.
+        """Compares the blocks that hold rows of nodes with their digests, if that has not been done.
 
         Args:
             node_ids: ids[n], global.
@@ -170,7 +170,7 @@ class TableSource(FeatureSource):
             slots, tiers = self.staged(node_ids, device_of(out))
             gather_tiered(slots, tiers, out)
             if not self.pinned:
-                # The pool lends the copied rows again as soon as nobody holds them; the kernel may still read them then.
+                # The pool lends the copied rows again as soon as no object refers to them, while the kernel may still read them.
                 device_of(out).synchronize()
             ledger.crossed(SLOTS, slots.nbytes)
         else:
@@ -189,7 +189,7 @@ class TableSource(FeatureSource):
             kernels: the device.
 
         Returns:
-            i32[n], and the tier that they name; it has to live until the gather is done.
+            i32[n], and the tier that they name, which must live until the gather is done.
         """
         rows = node_ids if self.row_of is None else self.row_of[node_ids]
         slots, present = np.full(len(rows), NO_FEATURES, np.int32), np.flatnonzero(rows >= 0)
@@ -202,17 +202,17 @@ class TableSource(FeatureSource):
         return slots, Tiers(staged=copied)
 
     def finds_on(self, device: Device) -> bool:
-        """Says whether `gather_found` works: the device reads the table where it is."""
+        """Returns whether `gather_found` works: the device reads the table in place."""
         return device.remote and self.pinned
 
     def gather_found(self, node_ids: torch.Tensor, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
-        """Writes row i of out: float[n, F] from node_ids[i], ids that are on the device as well, and books the bytes.
+        """Writes row i of out: float[n, F] from node_ids[i], which are on the device as well, and books the bytes.
 
         Args:
             node_ids: ids[n], global.
-            out: on the device.
-            ledger: gets what was moved.
-            device: reads the pinned table.
+            out: float[n, F] on the device.
+            ledger: receives the transfers.
+            device: the device, which reads the pinned table.
         """
         slots = self._found_slots(node_ids, device)
         gather_tiered_cuda(slots, Tiers(host=self.rows), out, device_of(out), trusted=True)
@@ -246,14 +246,14 @@ class MemorySource(TableSource):
 
 
 class MappedSource(TableSource):
-    """The table as a mapped file; the page cache decides what stays. Each block is compared when its first row is read."""
+    """The table as a mapped file; the page cache decides which rows stay in memory. Each block is compared when its first row is read."""
 
     def __init__(self, table: FeatureTable, threads: int = 1):
         super().__init__(table.open(), True, threads, table.row_of, VerifiedRows(table))
 
 
 def tier_counts(slots: torch.Tensor, device: Device, ledger: Ledger) -> list[int]:
-    """Returns how many slots on a device name each tier, those without features first; books the download."""
+    """Returns the number of slots on a device of each tier, those without features first; books the download."""
     counts = torch.bincount((slots >> ROW_BITS).long() + 1, minlength=len(TIER_NAMES) + 1)
     return device.fetch(counts, COUNTS, ledger).tolist()
 

@@ -1,20 +1,20 @@
 """The technique `disk`: stored batches whose rows come from packed chunks, in overlapping tasks (DiskGNN, section 5.3, Figure 7).
 
     graph loader     stored batch, checked; transposes, weights, labels       ->  graphs   ----------------+
-    feature loaders  chunk and cache pages from disk, checked                 ->  staged                    |
+    feature loaders  packed chunk and cache pages from disk, checked          ->  staged                    |
     assembler        one gather from device, host and staged rows             ->  ready    -> training step +
 
-Each task has one thread, but loading features has six, in turn: while one compares its chunk with the digest or takes rows out of cache
-pages, the others read, which leaves the disk no pause. Pieces of one chunk would not do: where a device reports all reads that it was given
-together at once, as a virtual disk was seen to do, the first piece is there no earlier than the last one. A loader asks for the graph of
-its batch as well, for a read that is asked for later waits behind all the rows that are under way.
+Each task has one thread, except that six threads load features, in turn: while one compares its packed chunk with the digest or takes rows
+out of cache pages, the others read, so the disk never pauses. Pieces of one packed chunk would not be enough: if a device reports all reads
+of a group at once, as a virtual disk did, the first piece arrives no earlier than the last. A loader also requests the graph of its batch,
+since a later request would wait behind all rows that are being read.
 
-Between two tasks is a queue of two batches, bounded in bytes as well (trainers/batches/flow.py). The longest task decides how long an
-epoch takes.
+Between two tasks is a queue of two batches, also bounded in bytes (trainers/batches/flow.py). The slowest task decides the time of an
+epoch.
 
-The batches are those of the online sampler, byte for byte, and a row is the same wherever it was stored: losses equal those of `minibatch`.
-Memory: a third of `queue` for each queue; the images of the static tiers; kept buffers of staging and of inputs, each no more than
-their queue; for each loader space for `io_depth` ranges of 256 KiB.
+The batches are those of the online sampler, byte for byte, and a row is the same in every tier: losses equal those of `minibatch`. Memory:
+a third of `queue` for each queue; the images of the static tiers; reused buffers of staging and of inputs, each no more than their queue;
+for each loader space for `io_depth` ranges of 256 KiB.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ GRAPH, FEATURE, ASSEMBLE = "graph loader", "feature loader", "assembler"
 
 
 def open_executor(run: Run) -> DiskExecutor:
-    """Returns what trains the run's model on stored batches, one after the other.
+    """Returns the executor that trains the run's model on stored batches, one after the other.
 
     Raises:
-        InputError: samples or packed chunks are not given, or are another run's.
+        InputError: samples or packed chunks are missing, or are another run's.
     """
     sampler = open_stored(run)
     rows = open_packed(run, run.batching.queue_bytes // NUM_QUEUES)
@@ -78,10 +78,10 @@ def open_packed(run: Run, pool_bytes: int) -> PackedRows:
 
     Args:
         run: the run.
-        pool_bytes: bound on staging buffers that are kept for the next batch.
+        pool_bytes: bound on the bytes of staging buffers that are kept for the next batch.
 
     Raises:
-        InputError: packed chunks are not given, or are of other features.
+        InputError: packed chunks are missing, or are of other features.
     """
     execution = run.execution
     missing = {"cache_plan", "packed_chunks"} - run.reads.keys()
@@ -90,7 +90,7 @@ def open_packed(run: Run, pool_bytes: int) -> PackedRows:
         raise InputError(
             f"{asked}, but no {' and '.join(sorted(missing))} were given", "add tables [memory] and [cache_plan]"
         )
-    # Nothing else tells rows of other features from those of this run: both name the same nodes.
+    # Only this check separates rows of other features from those of this run, since both name the same nodes.
     require(run.reads["packed_chunks"], {"inputs": {"features": run.inputs["features"]}})
     return PackedRows(
         PackedChunks(run.reads["packed_chunks"], run.reads["cache_plan"], run.reads["samples"]),
@@ -108,7 +108,7 @@ def open_packed(run: Run, pool_bytes: int) -> PackedRows:
 
 
 class DiskExecutor(BatchExecutor):
-    """Trains on stored batches, one after the other; every number of its ledger is known before."""
+    """Trains on stored batches, one after the other; every number of its ledger is known before the training."""
 
     def planned(self, epochs: int) -> dict[str, int]:
         """Returns the numbers of the cache plan and the samples."""
@@ -141,9 +141,9 @@ class DiskSource(PreparedSource):
     """Supplies the batches of an epoch from disk.
 
     Args:
-        batching: of the run.
-        rows: has the rows of the stored batches.
-        sampler: reads the stored batches.
+        batching: the run's batching.
+        rows: the source of the stored batches' rows.
+        sampler: the sampler that reads the stored batches.
     """
 
     def __init__(self, batching: Batching, rows: PackedRows, sampler: StoredSampler):
@@ -166,7 +166,7 @@ class DiskSource(PreparedSource):
         return batch, read
 
     def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
-        """Returns the loader of graphs, and beside it those of rows with the assembler behind them."""
+        """Returns the loader of graphs, and beside it the loaders of rows with the assembler behind them."""
         return [
             Task(
                 name=GRAPH,
@@ -191,7 +191,7 @@ class DiskSource(PreparedSource):
         ]
 
     def load_graph(self, item: PlannedBatch) -> tuple[tuple[Block, ...], Ledger]:
-        """Returns the blocks of a batch with transposes and weights, and what reading them moved.
+        """Returns the blocks of a batch with transposes and weights, and the ledger of the reads.
 
         Raises:
             InputError: the batch is damaged, or another run's.
@@ -203,19 +203,19 @@ class DiskSource(PreparedSource):
 
     def _graph(self, item: PlannedBatch, epoch: int) -> tuple[MiniBatch, Ledger]:
         blocks, ledger = self.load_graph(item)
-        # Labels and counts here: between two steps each of these small operations may wait for the interpreter's lock.
+        # Labels and counts are made here: between two steps each of these small operations might wait for the interpreter's lock.
         batch = self.batching.batch(item, epoch, blocks)
         count_batch(batch, ledger)
         with self.batching.device.preparing():
             return send_batch(batch, self.batching.device, ledger), ledger
 
     def _staged(self, item: PlannedBatch) -> Staged:
-        # Asked for now, the batch's graph does not wait behind the rows of later batches.
+        # Requested now, so that the batch's graph does not wait behind the rows of later batches.
         self.sampler.samples.will_read(item.key.epoch, item.key.step)
         return self.features.stage(item.key)
 
     def assemble(self, staged: Staged) -> tuple[torch.Tensor, Ledger]:
-        """Returns float[n, F], the inputs of a batch from all tiers, and what was moved for them; gives the staged rows back."""
+        """Returns float[n, F], the inputs of a batch from all tiers, and the ledger of the transfers; releases the staged rows."""
         ledger = Ledger()
         device = self.batching.device
         with device.preparing():

@@ -1,7 +1,7 @@
 """The technique `minibatch`: mini-batches are sampled while the model trains, or read from stored samples.
 
-Rows come from the table, or from a cache in front of it (trainers/rows/cache.py). Stored samples have the bytes of sampled ones, so
-neither decides a weight.
+Rows come from the table, or from a cache in front of it (trainers/rows/cache.py). Stored samples have the bytes of sampled ones, so neither
+affects a weight.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from trainers.loop.executor import BatchExecutor, Run
 
 
 def open_executor(run: Run) -> BatchExecutor:
-    """Returns what trains the run's model on mini-batches, one after the other.
+    """Returns the executor that trains the run's model on mini-batches, one after the other.
 
     Raises:
-        InputError: the table asks for stored batches that are not given, or are another run's.
+        InputError: the table needs stored batches that are missing, or are another run's.
     """
     if run.execution.topology != "host" and run.features.device.remote:
         return BatchExecutor(run, _on_device(run))
@@ -53,7 +53,7 @@ def _on_device(run: Run) -> OnDeviceSource:
     if why := sampling.cpu_alone():
         raise InputError(f"topology = {where!r} samples on the device, but {why}", "remove the key topology")
     device, batching = run.features.device, run.batching
-    with device.preparing():  # at whose end all of it is there, on whatever stream batches are drawn
+    with device.preparing():  # at its end all copies are complete, for every stream
         topology = place_topology(run.graph.topology, where, device)
         kernels = device_of(topology.in_degree)
         sampler = _device_sampler(run, topology, where, kernels)
@@ -61,12 +61,13 @@ def _on_device(run: Run) -> OnDeviceSource:
 
 
 def _device_sampler(run: Run, topology: Topology, where: str, kernels: KernelDevice) -> CudaSampler:
-    """Returns what draws the run's batches on the device.
+    """Returns the sampler that draws the run's batches on the device.
 
     Args:
         run: the run.
-        topology: placed for the device; `where` it is: "device" or "uva".
-        kernels: what it draws them with.
+        topology: the topology, placed for the device.
+        where: its place, "device" or "uva".
+        kernels: the device that its kernels run on.
     """
     sampling, drawing = run.semantic.sampling, run.drawing
     assert sampling is not None and drawing is not None
@@ -99,11 +100,11 @@ def _sampler(run: Run, fanouts: tuple[int, ...]) -> AnySampler:
 def scheduled(
     sampling: SamplingConfig | None, make: Callable[[tuple[int, ...]], AnySampler], count: int
 ) -> list[AnySampler]:
-    """Returns samplers that follow the schedule of `[sampling]`, where it has one.
+    """Returns samplers that follow the schedule of `[sampling]`, if it has one.
 
     Args:
-        sampling: the table.
-        make: fan-outs -> a sampler of them.
+        sampling: the table `[sampling]`.
+        make: fan-outs -> sampler.
         count: number of samplers.
     """
     assert sampling is not None
@@ -113,19 +114,19 @@ def scheduled(
 
 
 def stored_samplers(run: Run) -> list[AnySampler]:
-    """Returns what reads the run's stored batches, once per thread.
+    """Returns the reader of the run's stored batches, once per thread.
 
     Raises:
-        InputError: no samples were given, or they are of another graph, drawn otherwise or too few.
+        InputError: samples are missing, or they are of another graph, drawn otherwise or too few.
     """
     return [open_stored(run)] * num_threads(run)
 
 
 def open_stored(run: Run) -> StoredSampler:
-    """Returns what reads the run's stored batches.
+    """Returns the reader of the run's stored batches.
 
     Raises:
-        InputError: no samples were given, or they are of another graph, drawn otherwise or too few.
+        InputError: samples are missing, or they are of another graph, drawn otherwise or too few.
     """
     artifact, sampling, train = run.reads.get("samples"), run.semantic.sampling, run.semantic.train
     if artifact is None or sampling is None:

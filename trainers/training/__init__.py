@@ -1,1 +1,1 @@
-"""How a training is opened from its artifacts, and the `model` stage that writes its result."""
+"""Opens a training from its artifacts, and the `model` stage that writes its result."""

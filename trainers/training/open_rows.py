@@ -1,7 +1,7 @@
-"""What a run reads its rows from: the table, a cache in front of it, a link before the device.
+"""Opens a run's source of rows: the table, a cache in front of it, a link before the device.
 
-None of the three changes a row. So which rows are cached is execution, like `features` and `samplers`: it is recorded with the run, and
-the model's version, weights and metrics do not depend on it. Only the ledger tells the difference.
+None of the three changes a row. So the choice of cached rows is execution, like `features` and `samplers`: it is recorded with the run, and
+the model's version, weights and metrics do not depend on it. Only the ledger shows the difference.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from trainers.rows.source import TableSource, open_source
 from trainers.training.probe_step import automatic_device_bytes, free_device_bytes, simulated_peak
 
 DEGREES_BYTES, MAP_BYTES = 8, 8
-"""Per node, where a device samples: its two degrees, and its entry in the sampler's map."""
+"""Bytes per node on a device that samples: its two degrees, and its entry in the sampler's map."""
 
 
 def open_data(opening: Opening) -> Data:
-    """Opens the rows of all nodes, for a technique of one process; errors are those of `open_rows`."""
+    """Opens the data of a technique with one process, with the rows of all nodes; errors are those of `open_rows`."""
     graph, semantic, execution = opening.graph, opening.semantic, opening.execution
     stored = open_features(opening.inputs["features"], verified=execution.features == "memory")
     plan = epoch_plan(np.array(graph.train_ids), semantic)
@@ -53,7 +53,7 @@ def open_data(opening: Opening) -> Data:
 
 
 def epoch_plan(train_ids: np.ndarray, semantic: ModelConfig) -> EpochPlan:
-    """Returns which seeds form which batch: as [sampling] says, or all seeds in one batch where nothing is sampled."""
+    """Returns the seeds of each batch, by [sampling], or all seeds in one batch if nothing is sampled."""
     sampling, accumulate = semantic.sampling, semantic.train.accumulate
     if sampling is None or find_technique(semantic.train.trainer).whole_graph:
         return EpochPlan(train_ids, len(train_ids), seed=semantic.seed, accumulate=accumulate)
@@ -72,10 +72,10 @@ def open_rows(
     """Opens the table and fills the cache.
 
     Args:
-        graph, semantic, plan, drawing: what is trained, for the simulated step.
+        graph, semantic, plan, drawing: the inputs of the simulated step.
         stored: the features of its nodes.
-        execution: says where the table is, and how fast the link.
-        reads: stage -> artifact; rows are cached where hotness and budgets are among them.
+        execution: the place of the table, and the speed of the link.
+        reads: stage -> artifact; rows are cached if hotness and budgets are among them.
 
     Raises:
         InputError: the inputs are of other stages or of a graph with other nodes, a block of the table is damaged, or the budgets
@@ -113,7 +113,7 @@ def _filler(
     budgets: Budgets,
     record: dict[str, Any],
 ) -> Callable[[Array], CachedSource]:
-    """Returns what fills a cache from an order of hotness; args as of `open_rows`, and the record that tells of it."""
+    """Returns the function that fills a cache from an order of hotness; arguments as in `open_rows`, and the record of the cache."""
 
     host_bytes = _host_bytes(budgets, execution, stored)
 
@@ -145,7 +145,7 @@ def _filler(
 def _other_bytes(
     graph: Graph, semantic: ModelConfig, execution: TrainExecution, drawing: Drawing | None
 ) -> tuple[int, int, int]:
-    """Returns what else a device with memory of its own holds: batches that wait, an evaluation, and the graph where it samples there."""
+    """Returns other bytes on a device with memory of its own: batches that wait, an evaluation, and the graph if the device samples."""
     queue_bytes, _ = queue_bounds(execution.queue)
     graph_bytes, topology = 0, graph.topology
     if execution.topology != "host":
@@ -160,7 +160,7 @@ def _other_bytes(
 
 
 def _host_bytes(budgets: Budgets, execution: TrainExecution, stored: FeatureTable) -> int:
-    """Returns the bytes of the host tier; a table in memory needs none, for all its rows are on the host."""
+    """Returns the bytes of the host tier; a table in memory needs none, since all its rows are on the host."""
     if execution.features != "memory":
         return budgets.host_bytes
     held = stored.num_bytes

@@ -1,8 +1,8 @@
-"""How much of a device is left for cached rows: one simulated training step says what training needs (FGNN section 6.1, after PaGraph).
+"""The device memory left for cached rows: one simulated step measures the need of training (FGNN section 6.1, after PaGraph).
 
 A model and an optimiser of the recipe take one step on one mini-batch of the first epoch's seeds, whose neighbours are drawn on the probe
-stream: no draw of training is used up or seen. A logical device counts the step exactly. What is cached is the rest of the device, less a
-quarter of the peak: another batch may be larger. Nothing of it is kept, so the run is the same as without.
+stream: no draw of training is used. A logical device counts the step exactly. The cache gets the rest of the device, less a quarter of the
+peak, since another batch may be larger. The probe leaves no state, so the run is the same without it.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ def simulated_peak(
     """Returns the most bytes that one training step holds on a device: parameters, gradients, moments, inputs, activations.
 
     Args:
-        graph, semantic: what is trained on what.
-        plan: names the seeds of the first batch.
-        features: where its rows come from.
-        work_bytes: bound of the device's workspace, or None.
-        drawing: how neighbours are drawn; None = as the recipe says, which weights need to be opened for.
+        graph, semantic: the graph and the recipe.
+        plan: the plan, with the seeds of the first batch.
+        features: the source of its rows.
+        work_bytes: bound on the device's workspace in bytes, or None.
+        drawing: the way in which neighbours are drawn, required if the recipe weights them; None = by the recipe.
 
     Raises:
         OverBudget: the step does not fit in the workspace.
     """
-    # Making a model draws from torch's own generator, and a user's may draw in its step; no later draw must tell that this step was taken.
+    # Making a model draws from torch's generator, and a user's model may draw in its step; no later draw may depend on this step.
     assert semantic.sampling is not None, "a technique that caches rows samples"
     drawing = drawing or Drawing(neighbours=semantic.sampling)
     with torch.random.fork_rng(devices=[]):
@@ -85,7 +85,7 @@ def _step(
 
 
 def automatic_device_bytes(budgets: Budgets, peak_bytes: int) -> int:
-    """Returns the bytes of cached rows that a device of budget "auto" holds beside a step of that peak; 0 when nothing is left."""
+    """Returns the bytes of cached rows that a device of budget "auto" holds beside a step of that peak; 0 if nothing is left."""
     assert budgets.device_total_bytes is not None
     return max(0, min(budgets.device_bytes, budgets.device_total_bytes - peak_bytes * 5 // 4))
 
@@ -93,16 +93,16 @@ def automatic_device_bytes(budgets: Budgets, peak_bytes: int) -> int:
 def free_device_bytes(
     free_bytes: int, peak_bytes: int, queue_bytes: int, evaluation_bytes: int, graph_bytes: int
 ) -> int:
-    """Returns the bytes of cached rows that a device with memory of its own holds where its budget is "auto"; 0 when nothing is left.
+    """Returns the bytes of cached rows that a device with memory of its own holds if its budget is "auto"; 0 if nothing is left.
 
     Args:
-        free_bytes: of the device, before the training holds anything there.
-        peak_bytes: of a training step; another batch may need a quarter more.
-        queue_bytes: batches that wait on the device.
-        evaluation_bytes: an evaluation; it and the training take turns.
-        graph_bytes: what the device samples from.
+        free_bytes: free bytes of the device before the training.
+        peak_bytes: peak bytes of a training step; another batch may need a quarter more.
+        queue_bytes: bytes of batches that wait on the device.
+        evaluation_bytes: bytes of an evaluation; it and the training take turns.
+        graph_bytes: bytes of the graph that the device samples from.
 
-    A sixteenth of what is free stays free, for what allocators lose between blocks of different sizes.
+    A sixteenth of the free bytes stays free, for the fragmentation of allocators.
     """
     beside = graph_bytes + max(peak_bytes * 5 // 4 + queue_bytes, evaluation_bytes)
     return max(0, free_bytes - free_bytes // 16 - beside)

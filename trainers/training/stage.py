@@ -1,7 +1,7 @@
 """The `model` stage: a trained model as an artifact.
 
 It holds weights.safetensors (the best parameters on validation), metrics.jsonl (one row per epoch), ledger.json and logits-free scores in
-its summary; its manifest names the versions of everything that went in. Seconds are in run.json, outside the content.
+its summary; its manifest names the versions of all inputs. Seconds are in run.json, outside the content.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ModelStage(ModelRecipe):
         """Takes part in a training that the first rank writes.
 
         Args:
-            version: of the model, as the first rank told it.
+            version: version of the model, from the first rank.
             inputs, reads, semantic, execution: as in `build`.
         """
         keep_freed_memory()

@@ -1,4 +1,4 @@
-"""One run of a training: graph, rows, model and loop, put together from a recipe, and the artifact that it writes."""
+"""One run of a training: graph, rows, model and loop, assembled from a recipe, and the artifact that it writes."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ WEIGHTS = Line("d2h", "parameter")
 
 @dataclass(frozen=True, kw_only=True)
 class RunExecution(TrainExecution):
-    """How one run is carried out, with what only the launcher knows."""
+    """The execution of one run, with the launcher's values."""
 
-    # Goes on from the checkpoint of this version, where there is one.
+    # Continues from the checkpoint of this version, if there is one.
     resume: bool = False
     # Folder of checkpoints.
     checkpoints: Path
-    # Which epochs a line is printed about.
+    # The epochs about which a line is printed.
     epoch_lines: Lines = "some"
-    # PIPELINE/TABLE that asked for the model first; "" where nobody did by name.
+    # PIPELINE/TABLE that first ordered the model; "" if unnamed.
     asked_by: str = ""
 
 
 class Training:
-    """One run: the graph, the model and the loop, put together from a recipe."""
+    """One run: the graph, the model and the loop, assembled from a recipe."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Training:
         return logits
 
     def rank_records(self, peak_bytes: int | None) -> list[dict[str, Any]]:
-        """Returns what each rank had and needed: its host and processor, its peak memory and the bytes of its shards; all ranks call it."""
+        """Returns facts about each rank: its host and processor, its peak memory and the bytes of its shards; all ranks call it."""
         source = self.features.source
         record = {"rank": self.ranks.rank, "host": platform.node(), "processor": processor_name()}
         record |= {"peak_memory_bytes": peak_bytes}
@@ -150,7 +150,7 @@ class Training:
             values = {f"{split}_{metric}": score(metric, *each) for split, each in logits.items()}
             numbers |= {name: value for name, value in values.items() if value is not None}
         numbers |= {"epochs_run": state.epoch, "best_epoch": state.best_epoch}
-        if isfinite(loss := state.history[-1]["loss"]):  # a run may diverge after the epoch that is kept
+        if isfinite(loss := state.history[-1]["loss"]):  # a run may diverge after its best epoch
             numbers["loss"] = loss
         if not self.loop.executor.repeatable:
             numbers["repeatable"] = False
@@ -160,7 +160,7 @@ class Training:
     def _checks(self, numbers: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> list[Check]:
         """Tests the trained model."""
         metric, graph = self.semantic.train.metric, self.graph
-        # Without validation nodes the training nodes are what there is.
+        # Without validation nodes the training nodes are used.
         split, words, ids = ("valid", "validation", graph.valid_ids)
         if not len(ids):
             split, words, ids = ("train", "training", graph.train_ids)
@@ -222,7 +222,7 @@ class Training:
             checkpoint_steps=self.execution.checkpoint_steps,
             timeline=self.timeline,
             device=self.features.device,
-            # Counting takes time, so it is done where there is a bound, or the device has memory of its own.
+            # Counting takes time, so it is done only with a bound, or if the device has memory of its own.
             bounded=self.execution.workspace is not None or self.features.device.remote,
             ranks=self.ranks,
             lines=EpochLines(
@@ -235,7 +235,7 @@ class Training:
         )
 
     def _open_writers(self, version: str) -> list[MetricWriter]:
-        """Opens what draws the epochs elsewhere, in the first rank alone."""
+        """Opens the programs that draw the epochs, in the first rank alone."""
         pipeline, _, name = self.execution.asked_by.partition("/")
         label = Label(
             home=self.execution.checkpoints.parent,
@@ -260,7 +260,7 @@ class Training:
         return value
 
     def _logits(self, splits: tuple[str, ...]) -> dict[str, tuple[torch.Tensor, np.ndarray]]:
-        """Logits and labels of each split that has nodes, by the table's way of evaluation."""
+        """Returns logits and labels of each split that has nodes, by the table's evaluation."""
         ids = {split: np.array(getattr(self.graph, f"{split}_ids")) for split in splits}
         ids = {split: node_ids for split, node_ids in ids.items() if len(node_ids)}
         if not ids:
@@ -279,7 +279,7 @@ class Training:
 
 
 def checkpoint_path(folder: Path, version: str) -> Path:
-    """Returns where the checkpoint of a model version is."""
+    """Returns the path of the checkpoint of a model version."""
     return folder / f"{version}.safetensors"
 
 
@@ -287,14 +287,14 @@ def class_weights(train: TrainConfig, graph: Graph) -> torch.Tensor | None:
     """Returns float[num_classes], the factors of the seeds' losses, or None.
 
     Raises:
-        InputError: the table's list has not one weight per class.
+        InputError: the table's list does not have one weight per class.
     """
     dtype = getattr(torch, kept_dtype(train.dtype))
     if train.class_weights == "none":
         return None
     if train.class_weights == "balanced":
         counts = np.bincount(graph.labels[np.array(graph.train_ids)], minlength=graph.num_classes)
-        # A class without seeds takes part in no loss, whatever its weight.
+        # A class without seeds does not enter a loss, so any weight is valid.
         return torch.from_numpy(counts.sum() / (graph.num_classes * np.maximum(counts, 1))).to(dtype)
     if len(train.class_weights) != graph.num_classes:
         problem = f"class_weights = {list(train.class_weights)} has {len(train.class_weights)} entries"

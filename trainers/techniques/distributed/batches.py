@@ -2,11 +2,11 @@
 
     sampler threads: sample, mark, request  -->  exchanger: request and reply, gather  -->  step
 
-Hybrid partitioning (FastSample, section 3.3) copies the topology to every rank, so sampling needs no other rank. The exchange of batch n
-+ 1 runs while batch n is trained on. Its reply carries how much its rank will ask for next, so the exchanger waits until the following
-batch is sampled as well; a sampler thread samples a batch before it asks for space in the queue, so this wait ends.
+Hybrid partitioning (FastSample, section 3.3) copies the topology to every rank, so sampling needs no other rank. The exchange of batch n +
+1 runs while batch n is trained on. A reply also carries the number of rows that its sender will request next, so the exchanger waits until
+the following batch is sampled, too; a sampler thread samples a batch before it asks for space in the queue, so this wait ends.
 
-A batch may be empty where a part has fewer seeds than there are rounds. It still takes part in the exchange.
+A batch may be empty if a part has fewer batches than the epoch has rounds. It still takes part in the exchange.
 
 Memory: as online, with the fetched rows of one batch beside it.
 """
@@ -39,7 +39,7 @@ EXCHANGER = "exchanger"
 
 
 class _Drawn(NamedTuple):
-    """A sampled batch and what it wants of other ranks."""
+    """A sampled batch and its request to other ranks."""
 
     batch: MiniBatch
     request: Request
@@ -49,10 +49,10 @@ class RankSource(PreparedSource):
     """Samples, exchanges and gathers the batches of this rank's parts.
 
     Args:
-        batching: of the run; its plan lists the batches of all parts.
-        features: the rows.
-        samplers: what draws the batches on each thread; or one that draws with the other ranks, on the exchanging thread.
-        num_parts: P.
+        batching: the run's batching; its plan lists the batches of all parts.
+        features: the source of rows.
+        samplers: one sampler per thread; or one that draws with the other ranks, on the exchanging thread.
+        num_parts: P, number of parts.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class RankSource(PreparedSource):
         self._ahead = _Ahead()
 
     def supplies(self, key: BatchKey) -> bool:
-        """Says whether a batch belongs to a part of this rank."""
+        """Returns whether a batch belongs to a part of this rank."""
         return key.step % self.num_parts in self.features.owned.parts
 
     def stop(self) -> None:
@@ -75,7 +75,7 @@ class RankSource(PreparedSource):
         self._ahead.close()
 
     def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
-        """Returns the samplers and the exchanger, or one task where sampling needs the other ranks, too."""
+        """Returns the samplers and the exchanger, or one task if sampling needs the other ranks, too."""
         if isinstance(self.samplers, VanillaSampler):
             return [self._alone(self.samplers, epoch)]
         ahead = self._ahead = _Ahead()
@@ -150,7 +150,7 @@ class RankSource(PreparedSource):
 
 
 class _Ahead:
-    """What the batches that are sampled will ask of other ranks, by position."""
+    """Counts of the rows that sampled batches will request from other ranks, by position."""
 
     def __init__(self):
         self._counts: dict[int, Array] = {}
@@ -158,16 +158,16 @@ class _Ahead:
         self._changed = threading.Condition()
 
     def put(self, position: int, counts: Array) -> None:
-        """Tells the counts of a batch."""
+        """Adds the counts of a batch."""
         with self._changed:
             self._counts[position] = counts
             self._changed.notify_all()
 
     def get(self, position: int) -> Array:
-        """Returns the counts of a batch when it is sampled, and forgets them.
+        """Returns the counts of a batch when it is sampled, and removes them.
 
         Raises:
-            BaseException: what sampling failed with; `Closed` where nobody samples any more.
+            BaseException: the error of sampling; `Closed` if sampling has ended.
         """
         with self._changed:
             self._changed.wait_for(lambda: position in self._counts or self._error is not None)
@@ -176,7 +176,7 @@ class _Ahead:
             return self._counts.pop(position)
 
     def failing(self) -> _Failing:
-        """Returns a context whose error reaches who waits here."""
+        """Returns a context whose error reaches the threads that wait here."""
         return _Failing(self)
 
     def fail(self, error: BaseException) -> None:

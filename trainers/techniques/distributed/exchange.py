@@ -1,10 +1,10 @@
-"""Rows of other ranks: one request and one reply, whatever the number of rows (FastSample, section 3.3).
+"""Rows of other ranks: one request and one reply for any number of rows (FastSample, section 3.3).
 
-A rank asks each other rank for distinct rows by their numbers there, and gets the rows. Both are one all_to_all call. Such a call has to
-know how many bytes come from whom. A round that told it would be a third one for each batch; so the reply to batch n also carries how many
-rows its sender will ask for in batch n + 1, which is sampled by then. Only the first exchange of an epoch is preceded by a round of sizes.
+A rank asks each other rank for distinct rows by their numbers there, and gets the rows. Both are one all_to_all call. Such a call needs the
+number of bytes from each rank. Sending it would take a third round for each batch; so the reply to batch n also carries the number of rows
+that its sender will request in batch n + 1, which is sampled by then. Only the first exchange of an epoch is preceded by a round of sizes.
 
-The reply to a rank is a few rows: first a head, as many rows as eight bytes need, then what was asked for. So the received rows lie at
+The reply to a rank is a list of rows: first a head, as many rows as eight bytes need, then the requested rows. So the received rows lie at
 equal distances in one buffer, and slots can point into it without a copy.
 """
 
@@ -29,9 +29,9 @@ class Request:
     """Rows that are wanted from other ranks.
 
     Attributes:
-        counts: i64[world], how many from each rank; none from this one.
+        counts: i64[world], number of rows from each rank; 0 from this one.
         rows: i32[r], their numbers at their owners, owner after owner.
-        places: i64[r], where each goes in the list of the asker.
+        places: i64[r], the place of each in the list of the requesting rank.
     """
 
     counts: Array
@@ -45,7 +45,7 @@ def make_request(owner: Array, rows: Array, places: Array, world: int) -> Reques
     Args:
         owner: integers[r], the rank that has each row.
         rows: i32[r], its number there.
-        places: integers[r], where it goes.
+        places: integers[r], its place in the list.
         world: number of ranks.
     """
     order = np.argsort(owner, kind="stable")
@@ -60,8 +60,8 @@ class Exchange:
     """Fetches rows of other ranks, and serves its own to them.
 
     Args:
-        lane: the calls.
-        serve: (i32[n] own row numbers, out dtype[n, F]) writes the rows.
+        lane: the lane of the calls.
+        serve: function (i32[n] own row numbers, out dtype[n, F]) that writes the rows.
         width, dtype: columns and NumPy type of a row.
     """
 
@@ -70,10 +70,10 @@ class Exchange:
         self.row_bytes = width * self.dtype.itemsize
         self.head_rows = -(-HEAD_BYTES // max(1, self.row_bytes))
         self._sizes = lane.unmodelled()
-        self._coming: Array | None = None  # rows that each rank asks for next
+        self._coming: Array | None = None  # number of rows that each rank requests next
 
     def tell_sizes(self, counts: Array, ledger: Ledger) -> None:
-        """Tells the other ranks how many rows the next request asks of them: the round before the first exchange of an epoch."""
+        """Sends the other ranks the counts of the next request: the round before the first exchange of an epoch."""
         if self.lane.world == 1:
             self._coming = np.zeros(1, np.int64)
             return
@@ -85,20 +85,20 @@ class Exchange:
         self._coming = np.insert(found.view(np.int64), self.lane.rank, 0)
 
     def fetch(self, request: Request, following: Array | None, ledger: Ledger) -> tuple[Array, Array]:
-        """Makes the two calls; none where this is the only rank, or where rows have no columns.
+        """Makes the two calls; none if this is the only rank, or if rows have no columns.
 
         Args:
-            request: what is wanted; may be empty.
-            following: i64[world], the counts of the next request; None where none follows.
-            ledger: gets the two rounds and what came.
+            request: the wanted rows; may be empty.
+            following: i64[world], the counts of the next request; None if none follows.
+            ledger: receives the two rounds and the bytes.
 
         Returns:
-            dtype[n, F], a buffer of rows, and i64[r], where in it each requested row is.
+            dtype[n, F], a buffer of rows, and i64[r], the place of each requested row in it.
 
         Raises:
             PeerError: a rank is gone or late.
         """
-        if self.lane.world == 1 or not self.row_bytes:  # rows without columns have no bytes, at no rank
+        if self.lane.world == 1 or not self.row_bytes:  # rows without columns have no bytes on any rank
             return np.empty((len(request.rows), self.width), self.dtype), np.arange(len(request.rows))
         if self._coming is None:
             self.tell_sizes(request.counts, ledger)
@@ -135,7 +135,7 @@ class Exchange:
         return reply
 
     def _opened(self, rows: Array, counts: Array, follows: bool) -> tuple[Array, Array | None]:
-        """Returns where the requested rows are, and what the others ask for next."""
+        """Returns the places of the requested rows, and the counts that the others request next."""
         places, coming, first = [], np.zeros(self.lane.world, np.int64), 0
         for rank, count in enumerate(counts.tolist()):
             if rank == self.lane.rank:

@@ -1,18 +1,18 @@
 """The technique `distributed`: ranks share a training, each with the feature rows of its own parts (FastSample, section 3.3).
 
 Every rank holds the whole topology and samples by itself. Per batch it fetches the distinct rows that other ranks hold, by one request and
-one reply (exchange.py), while the batch before is trained on. The paper's vanilla baseline cuts the topology, too, and takes 2 (L - 1)
-rounds more per batch of L layers; `scheme` chooses it (vanilla.py).
+one reply (exchange.py), while the batch before is trained on. The paper's vanilla baseline cuts the topology, too, and needs 2 (L - 1) more
+rounds per batch of L layers; `scheme` selects it (vanilla.py).
 
-A step is a group of `accumulate` rounds of all parts. With `gradients = "ordered"` the gradients of all its batches are gathered and
-added in batch order at every rank, so all ranks make the same update, and its bits are those of one rank with all parts. Models are a few
-MB here, so a step moves (ranks - 1) x batches x bytes of the model to each rank; `all-reduce` moves the sums alone and adds them in
+A step is a group of `accumulate` rounds of all parts. With `gradients = "ordered"` the gradients of all its batches are gathered and added
+in batch order at every rank, so all ranks make the same update, and its bits are those of one rank with all parts. A step moves (ranks - 1)
+x batches x bytes of the model to each rank, which is cheap for models of a few MB; `all-reduce` moves the sums alone and adds them in
 another order.
 
-Which rank computes a batch decides nothing: seeds are listed by part (kernels/sampling/part_plan.py) and keys know no rank. So a run goes
-on from a checkpoint on another number of ranks. With one part it is `minibatch`, to the bit.
+The rank that computes a batch does not affect the result: seeds are listed by part (kernels/sampling/part_plan.py) and keys contain no
+rank. So a run continues from a checkpoint on another number of ranks. With one part it is `minibatch`, to the bit.
 
-Not for several parts: batch normalisation, whose running statistics follow the order of batches in one process.
+Not supported with several parts: batch normalisation, whose running statistics follow the order of batches in one process.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ TO_HOST, TO_DEVICE_AGAIN = Line("d2h", "gradient", "backward"), Line("h2d", "gra
 
 
 def open_executor(run: Run) -> Distributed:
-    """Returns what trains the run's model with the other ranks.
+    """Returns the executor that trains the run's model with the other ranks.
 
     Raises:
-        InputError: the model keeps statistics of batches, or the sampler does not go with the scheme.
+        InputError: the model keeps statistics of batches, or the sampler does not fit the scheme.
     """
     settings = run.semantic.train.settings
     plan, source = run.plan, run.features.source
@@ -100,12 +100,12 @@ def open_samplers(
 
 
 class Member(NamedTuple):
-    """A batch of a step, computed.
+    """A computed batch of a step.
 
     Attributes:
-        position: of the batch in its epoch.
+        position: position of the batch in its epoch.
         loss_sum: sum of the losses of its seeds.
-        gradients: one tensor per parameter, None where the batch did not reach it.
+        gradients: one tensor per parameter, None if the batch did not reach it.
     """
 
     position: int
@@ -118,9 +118,9 @@ class Distributed(Executor):
 
     Args:
         run: the run.
-        source: supplies the batches of this rank.
-        num_parts: P.
-        lane: of the thread that trains.
+        source: the source of this rank's batches.
+        num_parts: P, number of parts.
+        lane: the lane of the thread that trains.
         ordered: whether gradients are added in batch order.
     """
 
@@ -130,7 +130,7 @@ class Distributed(Executor):
         self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
 
     def steps(self, epoch: int, start: int) -> Iterator[Done]:
-        """Yields one `Done` per batch of all ranks; an error ends this process where there are others (trainers/ranks/leave.py)."""
+        """Yields one `Done` per batch of all ranks; an error ends this process if there are others (trainers/ranks/leave.py)."""
         try:
             yield from self._steps(epoch, start)
         except (GeneratorExit, PeerError):
@@ -141,7 +141,7 @@ class Distributed(Executor):
             raise
 
     def _steps(self, epoch: int, start: int) -> Iterator[Done]:
-        # Batches of an unfinished step are computed again: their gradients were in no checkpoint.
+        # Batches of an unfinished step are computed again, since a checkpoint does not contain their gradients.
         first, members = start - start % self.run.plan.batches_per_step, []
         for batch in self.source.batches(epoch, first):
             (_, size), seeds = batch.group, batch.group_seeds
@@ -156,11 +156,11 @@ class Distributed(Executor):
         return self._computed(batch)
 
     def _computed(self, batch: MiniBatch, between: Between | None = None) -> Member:
-        """Returns a batch with its loss and gradients, which leave the model.
+        """Returns a batch with its loss and gradients, which are removed from the model.
 
         Args:
-            batch: with its inputs; may have no seeds.
-            between: stands between the layers, None for nothing.
+            batch: the batch with its inputs; may have no seeds.
+            between: a function between the layers, or None.
         """
         if not len(batch.seeds):
             return Member(batch.position, 0.0, [None for _ in self.run.model.parameters()])
@@ -173,7 +173,7 @@ class Distributed(Executor):
         return Member(batch.position, loss, gradients)
 
     def _joined(self, members: list[Member], seeds: int) -> Iterator[Done]:
-        """Yields the batches of a step; the model has the sum of all their gradients then."""
+        """Yields the batches of a step; the model then has the sum of all their gradients."""
         with self.run.timeline.span(STEP, "gradients", members[-1].position):
             losses = self._ordered_sum(members) if self.ordered else self._sum(members)
         for place, (position, loss_sum) in enumerate(losses):
@@ -191,7 +191,7 @@ class Distributed(Executor):
         return [(each.position, each.loss_sum) for each in members]
 
     def _sent(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
-        """Returns gradients where the model is."""
+        """Returns gradients on the model's device."""
         device = self.run.features.device
         if self.lane.world == 1 or not device.remote:
             return gradients
@@ -229,11 +229,11 @@ def _place(member: Member) -> int:
 
 
 def pack(members: list[Member], parameters: list[Tensor]) -> Array:
-    """Returns u8[n]: position, loss, which parameters were reached, and all gradients of each member.
+    """Returns u8[n]: position, loss, reached parameters, and all gradients of each member.
 
     Args:
         members: batches of one rank.
-        parameters: shapes and types of the model's, on the host.
+        parameters: tensors with shapes and types of the model's parameters, on the host.
     """
     pieces = []
     for member in members:
@@ -264,7 +264,7 @@ def unpack(piece: Array, parameters: list[Tensor], count: int) -> list[Member]:
     for _ in range(count):
         position, loss = take(16).view(np.float64).tolist()
         reached = take(len(parameters)).tolist()
-        # NumPy views a matrix without elements as another type, too; torch does not.
+        # NumPy can view a matrix without elements as another type; torch cannot.
         arrays = [take(each.nbytes).view(each.detach().numpy().dtype).reshape(each.shape) for each in parameters]
         values = [torch.from_numpy(array) for array in arrays]
         gradients = [value if there else None for value, there in zip(values, reached, strict=True)]

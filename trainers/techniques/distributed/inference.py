@@ -1,11 +1,12 @@
-"""Evaluation where every rank has the rows of its own parts (FastSample, section 3.3): each rank computes its own nodes.
+"""Evaluation by ranks that have the rows of their own parts (FastSample, section 3.3): each rank computes its own nodes.
 
 Exact inference goes layer by layer, as in trainers/inference/exact.py. A rank computes a layer for the nodes of its parts, in ranges that
 never cross a part, and fetches the input rows of a range that other ranks have by the exchange that training uses: features from their
-shards, outputs of the layer before from where they were computed. So no rank ever holds the rows of all nodes, of any layer. The ranges are
-those of the parts, so how sums of products round does not depend on the number of ranks, and with one part it is that of one process.
+shards, outputs of the layer before from the rank that computed them. So no rank ever holds the rows of all nodes, of any layer. The ranges
+are those of the parts, so the rounding of sums of products does not depend on the number of ranks, and with one part it is that of one
+process.
 
-Ranks with fewer ranges than others go on with empty ones, since every exchange needs all ranks. Logits of the wanted nodes are gathered
+Ranks with fewer ranges than others continue with empty ones, since every exchange needs all ranks. Logits of the wanted nodes are gathered
 at every rank; they are few numbers per node. Memory: that of exact inference for the nodes of a rank, 6 bytes per node of the graph for
 places, and the fetched rows of one range.
 """
@@ -35,9 +36,9 @@ class PartNodes:
 
     Args:
         topology: the graph.
-        owned: which rank has which node.
-        lane: of the exchanges.
-        ends: i64[N+1], where the edges of each node end at most; None = as the topology has them.
+        owned: the owner of each node.
+        lane: the lane of the exchanges.
+        ends: i64[N+1], upper bounds of the ends of each node's edges; None = the topology's `indptr`.
     """
 
     def __init__(self, topology: Topology, owned: Ownership, lane: Lane, ends: Array | None = None):
@@ -47,7 +48,7 @@ class PartNodes:
         self._ids = np.concatenate(lists).astype(topology.indices.dtype)
         self._starts = np.cumsum([0, *map(len, lists)])
         self.num_nodes = len(self._ids)
-        # Where each node is among those of its rank: the nodes of a rank's parts, part after part.
+        # Place of each node among those of its rank: the nodes of the rank's parts, part after part.
         order = np.argsort(owned.part_of, kind="stable")
         by_rank = np.bincount(owned.ranks_of(np.arange(len(order))), minlength=owned.world)
         first = np.repeat(np.cumsum(by_rank) - by_rank, by_rank)
@@ -88,7 +89,7 @@ class PartNodes:
         return SharedRows(rows, self)
 
     def wanted(self, ascending: Array, low: int, high: int) -> tuple[Array, Array]:
-        """Returns which of some nodes lie in a range, and their rows of it."""
+        """Returns the positions of the nodes that are in a range, and their rows of it."""
         computed = self.node_ids(low, high)
         first, last = (np.searchsorted(ascending, computed, side) for side in ("left", "right"))
         counts = last - first  # a node may be wanted more than once
@@ -96,7 +97,7 @@ class PartNodes:
         return np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(len(rows)), rows
 
     def turns(self, planned: Sequence[PlannedBatch]) -> Sequence[PlannedBatch | None]:
-        """Returns batch b at rank b mod ranks, and None for the turns in which others have one more."""
+        """Returns batch b at rank b mod ranks, and None for the turns in which only others have a batch."""
         own, turns = planned[self.lane.rank :: self.lane.world], -(-len(planned) // self.lane.world)
         return [*own, *[None] * (turns - len(own))]
 
@@ -131,7 +132,7 @@ class PartInputs:
 
     Args:
         features: this rank's rows and the exchange.
-        nodes: which these are.
+        nodes: this rank's nodes.
         dtype: type of the rows that are returned.
     """
 
@@ -155,8 +156,8 @@ class SharedRows:
     """Rows of all nodes, each at the rank that computed it; collective.
 
     Args:
-        rows: those of this rank's nodes.
-        nodes: which these are.
+        rows: the rows of this rank's nodes.
+        nodes: this rank's nodes.
     """
 
     def __init__(self, rows: Rows, nodes: PartNodes):

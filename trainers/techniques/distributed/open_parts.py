@@ -1,4 +1,4 @@
-"""What a rank trains on: its parts, their rows, and how logits are computed where no rank has all rows."""
+"""Opens the data of a rank: its parts, their rows, and the computation of logits without all rows on one rank."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def open_data(opening: Opening) -> Data:
 
 
 def _open_shards(opening: Opening) -> tuple[Shards, Ownership]:
-    """Returns the shards of all parts, and which of them this rank holds.
+    """Returns the shards of all parts, and the owner of each node.
 
     Raises:
-        InputError: as `open_data`.
+        InputError: as in `open_data`.
     """
     graph, inputs, reads, ranks = opening.graph, opening.inputs, opening.reads, opening.ranks
     if "shards" not in reads:
@@ -93,7 +93,7 @@ def _fill_cache(
     given: Mapping[str, Artifact],
     execution: TrainExecution,
 ) -> dict[str, int]:
-    """Copies the hottest rows of other ranks within [memory] host, and returns what the cache is."""
+    """Copies the hottest rows of other ranks within [memory] host, and returns facts about the cache."""
     budgets, hotness = open_budgets(given["budgets"]), given["hotness"]
     require(hotness, {"arrays": {"order": {"shape": (len(owned.part_of),)}}})
     held = source.held_bytes if execution.features == "memory" else 0

@@ -1,10 +1,10 @@
-"""Predictions by ranks, each with the rows of its own parts: what trainers/inference/predict.py does where no process may read all rows.
+"""Predictions by ranks, each with the rows of its own parts: like trainers/inference/predict.py, but no process reads all rows.
 
 Each rank computes its nodes (inference.py) and writes the predictions of each of its parts to a file of its own, in the order of the nodes.
 The launcher then merges the files in the order of all nodes, a range at a time, so nothing is held whole here either.
 
-A rank is `python -m trainers.techniques.distributed.predict`, with its order on standard input. How sums round depends on the parts and not
-on the ranks.
+A rank is `python -m trainers.techniques.distributed.predict`, with its order on standard input. The rounding of sums depends on the parts
+and not on the ranks.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def predict_by_ranks(
     """Writes the Parquet file of all nodes and returns their number.
 
     Args:
-        store: has graph, partitions, shards and the model.
+        store: the store of graph, partitions, shards and the model.
         pipeline, table: the recipe.
-        inputs: role -> artifact of what decides the weights.
+        inputs: role -> artifact, for those that decide the weights.
         given: seed, workspace, threads and the version of the model.
         out: the file; it appears whole or not at all.
         ranks: number of processes.

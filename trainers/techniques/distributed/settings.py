@@ -15,18 +15,16 @@ class DistributedSettings(Settings):
 
     # Processes on this machine that graphmill train starts; a divisor of [partitions] parts. --ranks and torchrun override it.
     ranks: int = field(default=1, metadata={"hashed": False})
-    # ordered = the gradients of all batches of a step are gathered and added in batch order: the same bits on any number of ranks.
-    # all-reduce = each rank adds its own and the library adds the sums: less traffic for large models, other bits on other numbers of
-    # ranks.
+    # Sum of the gradients: ordered = those of all batches of a step are gathered and added in batch order: the same bits on any number of
+    # ranks. all-reduce = each rank adds its own and the library adds the sums: less traffic for large models, other bits on other numbers
+    # of ranks.
     gradients: Literal["ordered", "all-reduce"] = "ordered"
-    # What every rank holds of the graph. hybrid = the whole topology. unfused = the same, with the two-step sampler. vanilla = the
-    # in-edges of its own nodes alone, so that every layer below the first is sampled by the other ranks. The batches are the same to the
-    # byte.
+    # Part of the graph on every rank. hybrid = the whole topology. unfused = the same, with the two-step sampler. vanilla = the in-edges of
+    # its own nodes alone, so that every layer below the first is sampled by the other ranks. The batches are the same to the byte.
     scheme: Literal["hybrid", "unfused", "vanilla"] = field(default="hybrid", metadata={"hashed": False})
     # Seconds that a rank waits for the others before the run ends.
     timeout: float = field(default=45.0, metadata={"hashed": False})
-    # A modelled network between ranks, kept to by waiting: microseconds per exchange, and GB/s of what a rank sends or receives; None = as
-    # fast as it is.
+    # Network between ranks, modelled by waiting: microseconds per exchange, and GB/s that a rank sends or receives; None = the real speed.
     latency_us: float = field(default=0.0, metadata={"hashed": False})
     rank_gbps: float | None = field(default=None, metadata={"hashed": False})
 

@@ -1,12 +1,12 @@
-"""Rows of which each rank holds its own parts: what is here is gathered, the rest is fetched (FastSample, section 3.3).
+"""Rows that are split by parts among ranks: own rows are gathered, the others are fetched (FastSample, section 3.3).
 
-    tier      rows                                          a row of a batch costs
+    tier      rows                                              a row of a batch costs
     peer      the shards of this rank's parts, one array each   its bytes to the device
-    host      hot rows of other ranks, copied at the start  its bytes to the device
-    staged    rows that were fetched for this batch         its bytes over the network and to the device
+    host      hot rows of other ranks, copied at the start      its bytes to the device
+    staged    rows that were fetched for this batch             its bytes over the network and to the device
 
-Which rows are hot is the artifact `hotness`, and how many are kept says [memory] host: the paper's future work. A sampler thread marks
-where each row is and makes the request for distinct rows of other ranks; the one exchanging thread carries it
+The artifact `hotness` ranks the rows, and [memory] host bounds the number of cached ones: the paper's future work. A sampler thread marks
+the slot of each row and makes the request for distinct rows of other ranks; the one exchanging thread sends it
 (trainers/techniques/distributed/exchange.py); one gather writes all rows of the batch. No rank opens the shard of another.
 
 Memory beside the shards, which are mapped or in memory: 10 bytes per node for places, the cached rows, and the fetched rows of one batch.
@@ -41,12 +41,12 @@ FILL_ROWS = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class Ownership:
-    """Which rank has which node.
+    """The owner of each node.
 
     Attributes:
         rank, world: this rank, and the number of ranks.
         num_parts: P, a multiple of world; part p belongs to rank p // (P / world).
-        part_of: i32[N].
+        part_of: i32[N], the part of each node.
     """
 
     rank: int
@@ -66,7 +66,7 @@ class Ownership:
 
 
 def open_ownership(partitions: Partitions, rank: int, world: int) -> Ownership:
-    """Returns which rank has which node.
+    """Returns the owner of each node.
 
     Raises:
         InputError: the ranks cannot share the parts evenly.
@@ -82,16 +82,16 @@ class ShardedSource(FeatureSource):
     """Rows of this rank's shards, of its cache, and of the other ranks.
 
     Args:
-        shards: the index.
-        owned: which rank has which node.
-        lane: of the exchange; every rank calls `fetch` and `gather` for every batch, in order, from one thread at a time.
-        device: computes.
-        where: "mapped" or "memory", as the key `features`.
-        threads: of a gather.
+        shards: the index of the shards.
+        owned: the owner of each node.
+        lane: the lane of the exchange; every rank calls `fetch` and `gather` for every batch, in order, from one thread at a time.
+        device: the device that computes.
+        where: "mapped" or "memory", the key `features`.
+        threads: number of threads of a gather.
 
     Attributes:
         held_bytes: bytes of this rank's shards.
-        cached_rows: rows of other ranks that are kept here.
+        cached_rows: number of rows of other ranks that are kept here.
     """
 
     collective = slotted = True
@@ -110,7 +110,7 @@ class ShardedSource(FeatureSource):
         self.own = tuple(rows for rows, _ in opened)
         self._verified = [verified for _, verified in opened]
         self.held_bytes = sum(table.num_bytes for table in tables)
-        # One stride for all ranks, so that a row's number at its owner can be told without asking.
+        # One stride for all ranks, so that a row's number at its owner is known without a request.
         self.stride = max(1, int(shards.num_rows.max(initial=0)))
         share = owned.num_parts // owned.world
         if share * self.stride > MAX_ROWS:
@@ -125,7 +125,7 @@ class ShardedSource(FeatureSource):
         self.cached_rows, self._cache = 0, np.empty((0, self.width), self.dtype)
 
     def fill(self, node_ids: Array) -> None:
-        """Copies rows of other ranks here; every rank calls it, with nodes of its own choice.
+        """Copies rows of other ranks here; every rank calls it, with its own choice of nodes.
 
         Args:
             node_ids: ids[c], distinct nodes with features that other ranks have.
@@ -141,7 +141,7 @@ class ShardedSource(FeatureSource):
         self._cache, self.cached_rows = cache, len(node_ids)
 
     def mark(self, node_ids: Array, out: Array) -> None:
-        """Writes slot i of out: i32[n] for node_ids[i] (global); -2 for a row that has to be fetched."""
+        """Writes slot i of out: i32[n] for node_ids[i] (global); -2 for a row that must be fetched."""
         np.take(self._slot, node_ids, out=out)
 
     def request(self, node_ids: Array, slots: Array) -> Request:
@@ -149,7 +149,7 @@ class ShardedSource(FeatureSource):
 
         Args:
             node_ids: ids[n], distinct.
-            slots: i32[n] as `mark` wrote them.
+            slots: i32[n], written by `mark`.
         """
         places = np.flatnonzero(slots == ELSEWHERE)
         return self._request(node_ids[places], places)
@@ -161,10 +161,10 @@ class ShardedSource(FeatureSource):
         """Fetches the rows of a request; collective.
 
         Args:
-            slots: i32[n] of the batch.
-            request: of the batch.
-            following: counts of the next batch's request, None after the last batch of an epoch.
-            ledger: gets rounds and bytes.
+            slots: i32[n], slots of the batch.
+            request: request of the batch.
+            following: i64[world], counts of the next batch's request; None after the last batch of an epoch.
+            ledger: receives rounds and bytes.
 
         Returns:
             i32[n], the slots with those of the fetched rows, and the buffer that they point into.
@@ -175,7 +175,7 @@ class ShardedSource(FeatureSource):
         return slots, rows
 
     def gather(self, batch: RowRequest, out: torch.Tensor, ledger: Ledger) -> None:
-        """Writes row i of out: float[n, F] from batch.input_ids[i]; collective where nothing was staged, with a round of sizes."""
+        """Writes row i of out: float[n, F] from batch.input_ids[i]; collective if nothing was staged, with a round of sizes."""
         staged = batch.staged
         if staged is None:
             slots = np.empty(len(batch.input_ids), np.int32)
@@ -228,8 +228,8 @@ class ShardedSource(FeatureSource):
 
 
 def _opened(table: FeatureTable, where: str, threads: int) -> tuple[Array, VerifiedRows | None]:
-    """Returns the rows of a shard, and what compares their blocks where they are mapped."""
-    if table.num_rows == 0:  # there are no bytes to map
+    """Returns the rows of a shard, and the object that compares their blocks if they are mapped."""
+    if table.num_rows == 0:  # an empty file cannot be mapped
         return np.empty((0, table.width), table.dtype), None
     return (read_table(table, threads), None) if where == "memory" else (table.open(), VerifiedRows(table))
 
@@ -239,9 +239,9 @@ def hottest_elsewhere(order: Array, owned: Ownership, row_of: Array, num_rows: i
 
     Args:
         order: ids[N], all nodes, hottest first.
-        owned: which rank has which node.
+        owned: the owner of each node.
         row_of: i32[N], -1 for a node without features.
-        num_rows: what there is space for.
+        num_rows: number of rows that fit.
     """
     elsewhere = order[(owned.ranks_of(order) != owned.rank) & (row_of[order] >= 0)]
     return np.array(elsewhere[:num_rows])

@@ -1,11 +1,11 @@
 """The baseline that hybrid partitioning is compared with: each rank has the in-edges of its own nodes alone (FastSample, section 3.3).
 
 A rank samples the first layer under its seeds by itself. For each of the other L - 1 layers it sends the nodes of other ranks to their
-owners, one round, and gets their neighbours, another one; two more rounds bring the features, 2 L in all. Draws are keyed, so the blocks
-have the bytes of those of the whole topology.
+owners, one round, and receives their neighbours, a second one; two more rounds bring the features, 2 L in all. Draws are keyed, so the
+blocks have the bytes of those of the whole topology.
 
-How much a rank sends is only known when it has sampled, so sizes go ahead of each call. They are not counted as rounds and not charged by
-a modelled network, as the paper does not count them: the baseline is measured at its best.
+The bytes that a rank sends are known only when it has sampled, so sizes precede each call. They are not counted as rounds and not delayed
+by a modelled network, since the paper does not count them: the baseline is measured at its best.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ TOPOLOGY = Line("rank", "topology")
 
 @dataclass(frozen=True, kw_only=True)
 class Owners:
-    """Who has the in-edges of each node.
+    """The rank that has the in-edges of each node.
 
     Attributes:
-        rank: this one.
-        rank_of: i32[N].
+        rank: this rank.
+        rank_of: i32[N], the rank of each node.
     """
 
     rank: int
@@ -39,7 +39,7 @@ class Owners:
 
 
 def own_topology(topology: Topology, owners: Owners) -> Topology:
-    """Returns all nodes with the in-edges of this rank's alone."""
+    """Returns the topology of all nodes with the in-edges of this rank's nodes alone."""
     indptr, mine = np.asarray(topology.indptr), owners.rank_of == owners.rank
     degrees = np.diff(indptr) * mine
     own = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
@@ -60,13 +60,13 @@ class VanillaSampler:
 
     Args:
         topology: the graph; only the in-edges of this rank's nodes are kept.
-        owners: who has which node.
-        sampling: how neighbours are drawn: uniformly, from the fan-outs and with replacement or not.
-        seed: of the run.
-        lane: of the exchange.
+        owners: the owner of each node.
+        sampling: fan-outs and replacement of the uniform draws.
+        seed: seed of the run.
+        lane: the lane of the exchange.
 
     Attributes:
-        topology_bytes: of what is kept of the graph.
+        topology_bytes: bytes of the kept topology.
     """
 
     def __init__(self, topology: Topology, owners: Owners, sampling: Neighbours, seed: int, lane: Lane):
@@ -82,7 +82,7 @@ class VanillaSampler:
         self.renamer = Renamer(topology.num_nodes)
 
     def sample(self, batch: BatchKey, seeds: Array, transpose: Transposes, ledger: Ledger) -> tuple[Block, ...]:
-        """Returns the blocks of a batch; all ranks call it for one of theirs at the same time."""
+        """Returns the blocks of a batch; all ranks call it for one of their batches at the same time."""
         blocks: list[Block] = []
         self.renamer.begin(np.asarray(seeds, self.id_type))
         for depth, sampler in enumerate(self.layers):
@@ -94,7 +94,7 @@ class VanillaSampler:
         return tuple(blocks)
 
     def _asked(self, sampler: LayerSampler, batch: BatchKey, nodes: Array, ledger: Ledger) -> tuple[Array, Array]:
-        """Draws the neighbours of own nodes, and has those of the others drawn by their owners: two rounds."""
+        """Draws the neighbours of own nodes, and lets the owners draw those of other nodes: two rounds."""
         rank_of, lane = self.owners.rank_of[nodes], self.lane
         order = np.argsort(rank_of, kind="stable")
         groups = np.split(order, np.cumsum(np.bincount(rank_of, minlength=lane.world))[:-1])
@@ -121,7 +121,7 @@ class VanillaSampler:
         return _in_order(groups, found, len(nodes), self.id_type)
 
     def _question(self, batch: BatchKey, nodes: Array) -> Array:
-        """Returns u8[m]: epoch, step and nodes; nothing where no node is asked about."""
+        """Returns u8[m]: epoch, step and nodes; empty if it has no nodes."""
         if not len(nodes):
             return np.empty(0, np.uint8)
         return np.concatenate([np.array([batch.epoch, batch.step], np.int64).view(np.uint8), nodes.view(np.uint8)])

@@ -1,4 +1,4 @@
-"""The executors of a run: how many sample and train, on which devices, and whether one of them should switch."""
+"""The roles of a run: how many devices sample and train, on which devices, and whether a sampler should switch."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 
 
 class Crew:
-    """The executors of a run.
+    """The roles of a run.
 
     Args:
         run: the run.
-        settings: of the technique.
-        new_sampler: makes a sampler for each executor that samples.
-        features: where rows come from, without a link.
+        settings: the technique's settings.
+        new_sampler: function that makes a sampler for each role that samples.
+        features: the source of rows, without a link.
 
     Attributes:
-        executors: samplers and trainers, or devices that are shared in time.
-        places: name -> device and rows of each.
-        record: how they came to be, for run.json.
+        executors: the roles: samplers and trainers, or devices that are shared in time.
+        places: name -> device and source of rows of each role.
+        record: facts about the choice of roles, for run.json.
 
     Raises:
-        InputError: the settings do not go with the device or with each other.
+        InputError: the settings do not fit the device or each other.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class Crew:
 
     @property
     def activities(self) -> list[Activity]:
-        """Of all threads."""
+        """The activities of all threads."""
         return [activity for each in self.executors for activity, _ in each.loops()]
 
     def read_from(self, features: FeatureSource) -> None:
-        """Makes the executors anew, on another source of rows; their numbers stay."""
+        """Makes the roles anew, on another source of rows; their numbers stay."""
         self.features = features
         self.executors = self._time_shared() if self.settings.sharing == "time" else self._factored()
 
@@ -153,17 +153,17 @@ class Crew:
         return samplers, total - samplers
 
     def _worthwhile(self, waiting: int, trainers: int) -> bool:
-        """Says whether a standby trainer finishes a batch before the trainers finish all (FGNN, 5.3)."""
+        """Returns whether a standby trainer finishes a batch before the trainers finish all (FGNN, 5.3)."""
         if not trainers:
             return True
         extract, train = self._mean(TrainerRole, EXTRACT), self._mean(TrainerRole, TRAIN)
         if not (extract or train):
-            return waiting > trainers  # the profit where all take equally long, which is all that is known
+            return waiting > trainers  # the sign of the profit if all take equally long; nothing is measured yet
         standby = self._mean(SamplerRole, EXTRACT, extract) + self._mean(SamplerRole, TRAIN, train)
         return profit(waiting, trainers, max(extract, train), standby) > 0
 
     def _mean(self, kind: type, phase: str, unknown: float | None = None) -> float:
-        """Returns the mean seconds of a phase in this epoch, of all executors of a kind; before any `unknown`, or what was measured."""
+        """Returns the mean seconds of a phase in this epoch, over all roles of a kind; before any `unknown`, or the measured seconds."""
         activities = [activity for each in self.executors if isinstance(each, kind) for activity, _ in each.loops()]
         tasks = sum(activity.tasks.get(phase, 0) for activity in activities)
         if tasks:

@@ -2,21 +2,21 @@
 
     samplers --sample, mark--> global queue --> trainers: extract | train --gradients--> update
 
-Trainers are replicas of the model. The gradients of a step group are added in the order of batches, whoever computed them and whenever, and
-the loop makes one update of the sum: weights and losses are those of `minibatch` with the same `accumulate`, to the bit, at any number of
-samplers and trainers and whoever switched. So is the ledger, but for `topology = "device"`: a standby trainer has a smaller cache there,
-and what it moves depends on which batches it takes. The price is a barrier per update: with `accumulate = 1` only one trainer has work, so
-recipes with T trainers take `accumulate` = T or a multiple. `staleness` = k lets a gradient lack up to k updates (FGNN 5.2); then the
-result depends on timing.
+Trainers are replicas of the model. The gradients of a step group are added in the order of batches, independent of which replica computed
+them and when, and the loop makes one update of the sum: weights and losses are those of `minibatch` with the same `accumulate`, to the bit,
+at any number of samplers and trainers, and with any switching. So is the ledger, except with `topology = "device"`: a standby trainer then
+has a smaller cache, and its transfers depend on which batches it takes. The price is a barrier per update: with `accumulate = 1` only one
+trainer has work, so recipes with T trainers take `accumulate` = T or a multiple. `staleness` = k lets a gradient lack up to k updates (FGNN
+5.2); then the result depends on timing.
 
-A device is an executor and its threads, on the CPU. Which devices sample is given, or chosen from measured stages (simulator/).
+On the CPU, a device is a role and its threads. The devices that sample are set by the user, or chosen from measured stages (simulator/).
 With `topology = "device"` the graph is booked on the devices that sample, and the cache of their standby trainers is the prefix of the hot
 rows that it leaves room for; a graph that is larger than a device is loaded by parts. A device with memory of its own is the one trainer,
 and the CPU samples for it.
 
-Memory: the bound of `queue` for sampled batches; for each trainer the input rows of two batches, gradients of those that the update waits
-for, and activations of one. Known limits: one process; a standby trainer extracts and trains in
-turn, not side by side; trainers on one machine share one image of the cached rows, which every device books.
+Memory: the bound of `queue` for sampled batches; for each trainer the input rows of two batches, gradients of the batches that the update
+waits for, and activations of one. Known limits: one process; a standby trainer extracts and trains in turn, not at the same time; trainers
+on one machine share one image of the cached rows, which every device books.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ from trainers.techniques.factored.updates import Updates
 from trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of
 
 GRACE_SECONDS = 5.0
-"""How long an epoch that a fault ended waits for threads that are still at work."""
+"""Seconds for which an epoch that a fault ended waits for threads that are still at work."""
 
 
 def open_executor(run: Run) -> FactoredExecutor:
-    """Returns what trains the run's model on batches of the queue.
+    """Returns the executor that trains the run's model on batches of the queue.
 
     Raises:
-        InputError: the settings do not go with the device, the model cannot be replicated, or batches are not to be had.
+        InputError: the settings do not fit the device, the model cannot be replicated, or batches are missing.
     """
     if run.execution.samplers:
         problem = (
@@ -88,14 +88,14 @@ class FactoredExecutor(Executor):
         self.repeatable = self.settings.staleness == 0
         self.watch = Watch(self.settings.timeout)
         self.features = unlinked(run.features.source)
-        # Online presampling: visits i32[N], until the cache is filled and to fill it again after a restart.
+        # Visits i32[N] of online presampling, counted until the cache is filled, and kept to fill it again after a restart.
         self._visits = self._counting() if self.settings.presample else None
         self.crew = Crew(run, self.settings, sampler_maker(run), self.features)
         self.record: dict[str, Any] = {}
         self._publish()
 
     def planned(self, epochs: int) -> dict[str, int]:
-        """Returns the numbers of mini-batches, without tiers where the first epochs have no cache."""
+        """Returns the numbers of mini-batches, without tiers if the first epochs have no cache."""
         planned = super().planned(epochs)
         if self.settings.presample:
             planned.pop(TIER_ROWS, None)
@@ -106,7 +106,7 @@ class FactoredExecutor(Executor):
         return {} if self._visits is None else {"visits": torch.from_numpy(self._visits.copy())}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Takes the restored weights, and visits."""
+        """Takes over the restored weights and visits."""
         if self._visits is not None and "visits" in state:
             self._visits[:] = state["visits"].cpu().numpy()
         self._publish()
@@ -115,7 +115,7 @@ class FactoredExecutor(Executor):
         """Yields one `Done` per mini-batch, in order.
 
         Raises:
-            ExecutorFault: an executor failed, or took longer than `timeout` for a task.
+            ExecutorFault: a role failed, or took longer than `timeout` for a task.
         """
         if self._visits is not None and epoch >= self.settings.presample and self.features is self.run.features.table:
             assert self.run.features.fill is not None
@@ -210,14 +210,14 @@ class FactoredExecutor(Executor):
         self._note(epoch)
 
     def _publish(self) -> None:
-        """Makes the model's weights those that replicas compute with."""
+        """Gives the model's weights to the replicas."""
         self._weights = weights_of(self.run.model, copied=not self.repeatable)
 
     def _counting(self) -> Array:
         """Returns i32[N] of zeros.
 
         Raises:
-            InputError: there is a cache already, or no budget for one.
+            InputError: a cache exists already, or no budget is set for one.
         """
         asked = f"presample = {self.settings.presample} fills a cache after so many epochs"
         if self.features is not self.run.features.table:
@@ -227,7 +227,7 @@ class FactoredExecutor(Executor):
         return np.zeros(self.run.graph.topology.num_nodes, np.int32)
 
     def _note(self, epoch: Epoch) -> None:
-        """Keeps what the last epoch was like."""
+        """Records facts about the last epoch."""
         activities, places = self.watch.activities, self.crew.places
         seconds = {
             phase: round(sum(activity.seconds.get(phase, 0.0) for activity in activities), 6)
@@ -248,10 +248,10 @@ class FactoredExecutor(Executor):
 
 
 def sampler_maker(run: Run) -> Callable[[], AnySampler]:
-    """Returns what makes a sampler for each executor that samples: it draws, or reads stored batches.
+    """Returns the function that makes a sampler for each role that samples: it draws, or reads stored batches.
 
     Raises:
-        InputError: no samples were given, or they are of another graph, drawn otherwise or too few.
+        InputError: samples are missing, or they are of another graph, drawn otherwise or too few.
     """
     if run.execution.samples == "stored":
         stored = minibatch.open_stored(run)

@@ -1,11 +1,11 @@
 """A topology that is larger than a device, loaded part by part (FGNN, section 5.2, which leaves it as future work).
 
-Nodes are cut into ranges whose rows of the topology fit the device. A batch is sampled layer by layer, from the seeds outwards; for each
+Nodes are cut into ranges whose rows of the topology fit on the device. A batch is sampled layer by layer, from the seeds outwards; for each
 layer every part that holds one of its destinations is loaded, the one that is on the device first. Samples are keyed by node, so they do
-not depend on the parts: blocks are those of a topology in one piece, and what a part costs is counted from the destinations.
+not depend on the parts: blocks are those of a topology in one piece, and the cost of parts is counted from the destinations.
 
-On a logical device nothing is copied: the bytes are booked as transfers, and the device's link carries them in time.
-Bound: a batch loads each part at most once per layer. Known limit: parts are ranges of ids, so a layer of many nodes touches nearly all.
+On a logical device nothing is copied: the bytes are booked as transfers, and the device's modelled link takes the time for them. Bound: a
+batch loads each part at most once per layer. Known limit: parts are ranges of ids, so a layer of many nodes touches nearly all.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ TOPOLOGY = Line("h2d", "topology")
 
 
 class TopologyParts:
-    """Ranges of nodes, and which of them is on the device.
+    """Ranges of nodes, one of which is on the device.
 
     Args:
         starts: i64[P + 1], first node of each part, and the number of nodes.
-        num_bytes: i64[P], of each part's rows.
-        link: carries them; None where it is as fast as the machine.
-        traffic: gets the transfers.
+        num_bytes: i64[P], bytes of each part's rows.
+        link: the link that carries them; None if it has the machine's own speed.
+        traffic: the ledger of the transfers.
     """
 
     def __init__(self, starts: Array, num_bytes: Array, link: Link | None, traffic: Ledger):
@@ -36,10 +36,10 @@ class TopologyParts:
         self._resident = -1
 
     def load(self, blocks: Sequence[Block]) -> None:
-        """Loads what sampling a batch needs.
+        """Loads the parts that sampling a batch needs.
 
         Args:
-            blocks: of the batch, the one that consumes features first.
+            blocks: blocks of the batch, the one that consumes features first.
         """
         for block in reversed(blocks):
             needed = np.unique(np.searchsorted(self.starts, block.dst_ids, side="right") - 1)
@@ -53,7 +53,7 @@ class TopologyParts:
 
 
 def cut(topology: Topology, room: int) -> tuple[Array, Array] | None:
-    """Returns (starts, bytes) of ranges of nodes that fit, as `TopologyParts` takes them; None where a single node's row does not fit.
+    """Returns (starts, bytes) of ranges of nodes that fit, for `TopologyParts`; None if a single node's row does not fit.
 
     Args:
         topology: the graph; a node costs 8 bytes of `indptr` and its row of `indices` and weights.

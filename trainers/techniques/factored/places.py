@@ -1,4 +1,4 @@
-"""Which executors there are, on which devices, and where their rows come from."""
+"""The places of roles: their devices, and the sources of their rows."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from trainers.techniques.factored.partitions import TopologyParts, cut
 
 @dataclass(frozen=True, kw_only=True)
 class DevicePlace:
-    """A device and what it reads rows from.
+    """A device and the source that it reads rows from.
 
     Attributes:
         device: the device.
         features: its source of rows.
-        narrower: its cache is smaller than the trainers', so marks of samplers do not fit it.
-        parts: of a topology that is larger than the device; None where it is there as a whole, or on the host.
-        booked: keeps what is booked on the device for as long as the place lives.
+        narrower: whether its cache is smaller than the trainers', so that marks of samplers do not fit it.
+        parts: parts of a topology that is larger than the device; None if the device or the host holds all of it.
+        booked: holds the bytes booked on the device for as long as the place lives.
     """
 
     device: Device
@@ -56,7 +56,7 @@ def training_place(run: Run, index: int, features: FeatureSource) -> DevicePlace
     Args:
         run: the run.
         index: number of the device.
-        features: where rows come from, without a link.
+        features: the source of rows, without a link.
     """
     first = run.features.device
     if first.remote:
@@ -68,7 +68,7 @@ def training_place(run: Run, index: int, features: FeatureSource) -> DevicePlace
 
 
 def sampling_place(run: Run, index: int, features: FeatureSource) -> DevicePlace:
-    """Returns the place of a sampler: beside the topology it holds the hottest rows that there is room for; args as of `training_place`.
+    """Returns the place of a sampler: beside the topology it holds the hottest rows that fit; arguments as in `training_place`.
 
     Raises:
         InputError: the topology is larger than the device, and so is a single row of it.
@@ -78,7 +78,7 @@ def sampling_place(run: Run, index: int, features: FeatureSource) -> DevicePlace
     cached = (first.cache_bytes or 0) if isinstance(features, CachedSource) else 0
     ranges = None
     if first.work_bytes is not None and held > cached + first.work_bytes:
-        # The cache's part of the device and half of the work's are for one part of the topology.
+        # One part of the topology may take the cache's share of the device and half of the work's.
         ranges = _ranges(run.graph.topology, held, cached, first.work_bytes)
         held = int(ranges[1].max())
     left = max(0, cached - held)
@@ -89,7 +89,7 @@ def sampling_place(run: Run, index: int, features: FeatureSource) -> DevicePlace
     narrower = isinstance(features, CachedSource) and left < cached
     if isinstance(features, CachedSource):
         features = features.prefix(left) if narrower else features
-        # The image is shared with the trainers, and its first rows are what this device would hold.
+        # The image is shared with the trainers, and its first rows are those that this device would hold.
         booked.enter_context(device.holding(len(features.placement.device_ids) * features.row_bytes, CACHE))
     return DevicePlace(device=device, features=_linked(features, device), narrower=narrower, parts=parts, booked=booked)
 

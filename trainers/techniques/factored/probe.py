@@ -1,7 +1,7 @@
-"""How long the stages of a batch take, measured before the first epoch (FGNN, section 5.3: "by training an epoch in advance").
+"""Measures the seconds of a batch's stages before the first epoch (FGNN, section 5.3: "by training an epoch in advance").
 
 A few batches of the first epoch's seeds are sampled on the probe stream, extracted and trained on, one at a time; the first one warms
-caches and is not counted. No draw of training is used up, nothing is booked and no gradient is kept, so the run is the same as without.
+caches and is not counted. The probe uses no draw of training, books nothing and keeps no gradient, so the run is the same without it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainers.techniques.factored.roles import EXTRACT, MARK, SAMPLE, BatchDrawe
 from trainers.techniques.factored.watch import Activity
 
 BATCHES = 4
-"""How many are counted."""
+"""Number of batches that are counted."""
 
 
 class StageSeconds(NamedTuple):
@@ -35,13 +35,13 @@ def measured_stages(run: Run, drawing: BatchDrawer, training: ReplicaTraining) -
 
     Args:
         run: the run.
-        drawing, training: of one sampler and one trainer.
+        drawing, training: the drawer of one sampler, and the training of one trainer.
     """
     found: list[StageSeconds] = []
     training.replica.follow(weights_of(run.model, copied=False))
     for item in islice(run.plan.batches(0), 1 + min(BATCHES, run.plan.num_batches)):
         activity = Activity("probe", Timeline())
-        # Stored batches have no probe stream: they are read, which uses nothing up either.
+        # Stored batches have no probe stream: they are only read, which uses no draw either.
         stored = run.execution.samples == "stored"
         probed = item if stored else item._replace(key=replace(item.key, stream=Stream.PROBE))
         batch = training.extract(activity, drawing(activity, probed, 0)).batch

@@ -2,16 +2,16 @@
 
     next_task -> a sampler draws -> admit, put  ==>  take -> a trainer extracts and trains -> finished
 
-Tasks are handed out dynamically on both sides: a sampler gets the next batch that nobody has drawn, a trainer the next that nobody has
-taken. Both go through the batches in their order. So the batch that the next update waits for is always the first one to get memory, a
-trainer and, in it, its turn; no bound on the queue and no number of executors can lock it out.
+Tasks are handed out dynamically on both sides: a sampler gets the next batch that has not been drawn, a trainer the next that has not been
+taken. Both go through the batches in their order. So the batch that the next update waits for is always the first to get memory and a
+trainer, and the first in that trainer; no bound on the queue and no number of roles can lock it out.
 
-Bound: the bytes of all admitted batches that no trainer has finished; a batch of any size fits alone up to `most_bytes`. With an unbounded
-queue an epoch of samples waits here, as FGNN has it.
+Bound: the bytes of all admitted batches that are not finished; a batch of any size fits alone up to `most_bytes`. With an unbounded queue
+all samples of an epoch may wait here, as in FGNN.
 
-Who may take: a trainer has at most `DEPTH` batches, one that it trains on and one that it extracts. The next batch is for those that have
-the fewest, and of these for those that took the fewest of its step group: otherwise a trainer that is quick to ask would queue batches of a
-group behind one another, while the rest has nothing to do until the update.
+Distribution: a trainer has at most `DEPTH` batches, one that it trains on and one that it extracts. The next batch goes to trainers that
+have the fewest, and among these to those that took the fewest of its step group: otherwise a trainer that is quick to ask would queue
+several batches of a group, while the other trainers idle until the update.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class GlobalQueue:
     """Sampled batches of one epoch.
 
     Args:
-        first, end: positions of the epoch's batches that are handed out.
+        first, end: position of the first batch that is handed out, and the end of the positions.
         group: batches per update.
-        capacity_bytes: bound on admitted and unfinished batches.
-        most_bytes: bound up to which that grows for two batches of the largest size.
-        changed: told of every change; the epoch's.
+        capacity_bytes: bound on the bytes of admitted and unfinished batches.
+        most_bytes: bound up to which `capacity_bytes` grows for two batches of the largest size.
+        changed: the epoch's condition, notified of every change.
 
     Attributes:
-        closed: the epoch has ended.
+        closed: whether the epoch has ended.
         handed: position of the next batch for a trainer.
-        used_bytes, peak_bytes: of admitted and unfinished batches, now and at most.
+        used_bytes, peak_bytes: bytes of admitted and unfinished batches, and their peak.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class GlobalQueue:
         self.closed = False
 
     def join(self, trainer: object) -> None:
-        """Counts a trainer in: it takes batches from now on."""
+        """Registers a trainer, which takes batches from now on."""
         with self._changed:
             self._outstanding[trainer] = 0
 
     def next_task(self) -> int | None:
-        """Returns the position of the next batch to draw, None where all are drawn or being drawn."""
+        """Returns the position of the next batch to draw, None if all are drawn or being drawn."""
         with self._changed:
             if self.closed:
                 raise Closed
@@ -75,10 +75,10 @@ class GlobalQueue:
         """Waits for a batch's turn and bytes.
 
         Args:
-            may_switch: the sampler can train instead of waiting where no trainer runs.
+            may_switch: whether the sampler can train instead of waiting if no trainer runs.
 
         Returns:
-            Whether it was admitted; False where the queue is full, no trainer runs and the caller may switch.
+            Whether it was admitted; False if the queue is full, no trainer runs and the caller may switch.
 
         Raises:
             OverBudget: the batch alone exceeds what the queue may grow to.
@@ -115,7 +115,7 @@ class GlobalQueue:
             self._changed.notify_all()
 
     def take(self, trainer: object) -> tuple[int, Any, int] | None:
-        """Waits until the trainer may take the next batch; returns its position, it and its bytes, or None where none is left.
+        """Waits until the trainer may take the next batch; returns (position, batch, bytes), or None if none is left.
 
         Raises:
             Closed: the epoch has ended.
@@ -129,20 +129,20 @@ class GlobalQueue:
             return self._next(trainer)
 
     def take_worthwhile(self, trainer: object, worthwhile: Callable[[int, int], bool]) -> tuple[int, Any, int] | None:
-        """Does so for a standby trainer, which has no batch, as long as that is worth its while.
+        """Waits like `take` for a standby trainer, which has no batch, as long as taking one pays.
 
         Args:
             trainer: the standby trainer.
             worthwhile: (batches that wait, running trainers) -> whether it should take one.
 
         Returns:
-            The next batch, or None where none is left, or all are drawn and it is not worth while.
+            (position, batch, bytes), or None if none is left, or if all are drawn and taking one does not pay.
         """
 
         taking = False
 
         def decided() -> bool:
-            # Asked once per wake-up: what stages take changes while others work.
+            # Evaluated once per wake-up: the times of stages change while others work.
             nonlocal taking
             if self.closed or self.handed == self.end:
                 return True
@@ -160,7 +160,7 @@ class GlobalQueue:
             return self._next(trainer)
 
     def take_now(self, trainer: object) -> tuple[int, Any, int] | None:
-        """Returns the next batch for a standby trainer whose sampler waits for space, or None where another has just taken it."""
+        """Returns the next batch for a standby trainer whose sampler waits for space, or None if another trainer has just taken it."""
         with self._changed:
             if self.handed not in self._items:
                 return None
@@ -168,7 +168,7 @@ class GlobalQueue:
             return self._next(trainer)
 
     def finished(self, trainer: object, num_bytes: int) -> None:
-        """A trainer has finished a batch; its bytes are free."""
+        """Frees the bytes of a batch that a trainer has finished."""
         with self._changed:
             if trainer in self._standing_by:
                 self._standing_by.discard(trainer)
@@ -178,7 +178,7 @@ class GlobalQueue:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Tells everybody who waits that the epoch has ended."""
+        """Ends all waits: the epoch has ended."""
         with self._changed:
             self.closed = True
             self._changed.notify_all()

@@ -1,11 +1,11 @@
 """A replica of the model: computes the gradients of whole batches on the weights that the last update left.
 
-Parameters are those of the model itself while updates are synchronous: nobody computes while an update is made. Asynchronous replicas get
+With synchronous updates the parameters are those of the model itself, since no replica computes during an update. Asynchronous replicas get
 a copy of every update.
 
-Running statistics of batch normalisation follow from the order of batches. A replica has its own and hands on what each normalisation
-read; the main thread normalises it once more, in the order of batches, which moves the model's statistics as one model would have moved
-them. One case differs: a normalisation of a single row uses the running statistics, here those of the last update, and not those of the
+Running statistics of batch normalisation follow from the order of batches. A replica has its own and returns the input of each
+normalisation; the main thread normalises it once more, in the order of batches, which moves the model's statistics as one model would have
+done. One case differs: a normalisation of a single row uses the running statistics, here those of the last update, and not those of the
 batch before within the same step group.
 """
 
@@ -31,7 +31,7 @@ from trainers.models.own import Model
 
 
 class Weights(NamedTuple):
-    """What replicas compute with: parameters and buffers of the model after an update."""
+    """Parameters and buffers of the model after an update, for the replicas."""
 
     parameters: Sequence[Tensor]
     buffers: Sequence[Tensor]
@@ -42,7 +42,7 @@ def weights_of(model: Model, *, copied: bool) -> Weights:
 
     Args:
         model: the model.
-        copied: the parameters are copies; else they are the model's own, and change with them.
+        copied: whether the parameters are copies; else they are the model's own, and change with it.
     """
     parameters = [parameter.detach() for parameter in model.parameters()]
     return Weights(
@@ -56,8 +56,8 @@ class Replica:
 
     Args:
         run: the run.
-        device: where it computes.
-        own_code: held while a user's own model computes: what it draws from torch's generator is seeded for one batch at a time.
+        device: the device that computes.
+        own_code: lock held while a user's own model computes, since its draws from torch's generator are seeded for one batch at a time.
     """
 
     def __init__(self, run: Run, device: Device, own_code: threading.Lock):
@@ -65,7 +65,7 @@ class Replica:
         self.device, self._weights = device, None
         self._gradient = BatchGradient(self.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
         self._alone: AbstractContextManager[Any] = own_code if is_reference(run.semantic.train.model) else nullcontext()
-        # Counting every storage takes time, so it is done where there is a bound.
+        # Counting every storage takes time, so it is done only with a bound.
         self._counted = run.execution.workspace is not None and not device.remote
         self._norm_inputs: list[Tensor] = []
         for norm in norms(self.model):
@@ -84,7 +84,7 @@ class Replica:
         self._weights = weights
 
     def __call__(self, batch: MiniBatch) -> tuple[Done, list[Tensor | None], Sequence[Tensor]]:
-        """Returns what was done, the batch's gradients and the rows that each batch normalisation read."""
+        """Returns the finished batch, its gradients and the rows that each batch normalisation read."""
         self._norm_inputs = []
         with self._alone, self.device.active() if self._counted else nullcontext():
             done = self._gradient(batch)
@@ -97,11 +97,11 @@ def norms(model: Model) -> list[BatchNorm]:
 
 
 def move_statistics(model: Model, norm_inputs: Sequence[Tensor]) -> None:
-    """Moves the running statistics of a model as the batch would have that a replica computed.
+    """Moves the running statistics of a model by a batch that a replica computed.
 
     Args:
-        model: whose statistics move.
-        norm_inputs: float[n, F], what each normalisation read.
+        model: the model whose statistics move.
+        norm_inputs: float[n, F], the input of each normalisation.
     """
     with torch.no_grad():
         for norm, rows in zip(norms(model), norm_inputs, strict=False):
@@ -119,7 +119,7 @@ def move_statistics(model: Model, norm_inputs: Sequence[Tensor]) -> None:
 
 
 def require_replicable(run: Run) -> None:
-    """Refuses models whose batches leave something behind besides gradients.
+    """Refuses models that a batch may change by more than gradients.
 
     Raises:
         InputError: a user's own model has buffers, which each batch might change.

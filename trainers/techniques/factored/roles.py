@@ -1,10 +1,10 @@
 """Samplers and trainers (FGNN, section 5.2, Figures 8 and 9), and devices that are both in turn.
 
-    SamplerRole      while a batch is left: draw, mark which rows are cached, put into the global queue; then help as a standby trainer
-    TrainerRole      one thread takes a batch and extracts its rows, another trains on it: extraction is hidden behind training
-    TimeShared   draws, marks, extracts and trains, one after the other: the baseline of FGNN, section 3
+    SamplerRole   while a batch is left: draw, mark the cached rows, put into the global queue; then help as a standby trainer
+    TrainerRole   one thread takes a batch and extracts its rows, another trains on it: extraction is hidden behind training
+    TimeShared    draws, marks, extracts and trains, one after the other: the baseline of FGNN, section 3
 
-Each loop is run by a thread and ends when nothing is left, or with `Closed` when the epoch ends before that.
+Each loop runs on a thread and ends when no batch is left, or with `Closed` if the epoch ends before that.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ SAMPLE, MARK, COPY, EXTRACT = "sample", "mark", "copy", "extract"
 
 @dataclass(frozen=True, kw_only=True)
 class Epoch:
-    """What the executors of one epoch share.
+    """The shared objects of the roles in one epoch.
 
     Attributes:
         number: the training epoch.
         planned: position -> batch.
-        queue, updates: what they hand on.
-        changed: told of every change.
-        weights: returns what the last update left.
+        queue, updates: the queue of batches, and the results and updates.
+        changed: condition, notified of every change.
+        weights: function that returns the weights after the last update.
     """
 
     number: int
@@ -60,10 +60,10 @@ class BatchDrawer:
     """Draws and marks batches.
 
     Args:
-        batching: of the run.
-        sampler: draws, or reads stored batches.
-        features: says which rows are cached.
-        parts: of a topology that is larger than the device; None where it is not.
+        batching: the run's batching.
+        sampler: the sampler, which draws or reads stored batches.
+        features: the source of rows, which marks the cached ones.
+        parts: parts of a topology that is larger than the device, else None.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class BatchDrawer:
 
 
 class Ready(NamedTuple):
-    """A batch with its rows on the device, what was moved for it, and ids[n], the nodes of the rows."""
+    """A batch with its rows on the device, the ledger of its transfers, and ids[n], the nodes of the rows."""
 
     batch: MiniBatch
     moved: Ledger
@@ -94,10 +94,10 @@ class ReplicaTraining:
     """Extracts the rows of batches and computes their gradients.
 
     Args:
-        batching: of the run.
-        replica: computes, on its device.
-        features: where the device's rows come from.
-        remark: the marks of the samplers are those of another cache; rows are found anew.
+        batching: the run's batching.
+        replica: the replica, which computes on its device.
+        features: the source of the device's rows.
+        remark: whether the samplers' marks are for another cache, so that rows are marked anew.
     """
 
     def __init__(self, batching: Batching, replica: Replica, features: FeatureSource, *, remark: bool = False):
@@ -109,14 +109,14 @@ class ReplicaTraining:
         with activity.at(EXTRACT, batch.position):
             if self.remark:
                 batch.slots = None
-            input_ids = batch.input_ids  # of the host; the batch's own are sent to a device with memory of its own
+            input_ids = batch.input_ids  # on the host; the batch's own ids are sent to a device with memory of its own
             batch, moved = extract_batch(self.batching, self.features, self.replica.device, self._inputs, batch)
             if not self.replica.device.remote:
                 self.replica.device.adopt([batch.x], "inputs")
             return Ready(batch, moved, input_ids)
 
     def train(self, activity: Activity, epoch: Epoch, ready: Ready) -> None:
-        """Waits until the batch may be trained on, and hands its gradients to the main thread."""
+        """Waits until the batch may be trained on, and reports its gradients to the main thread."""
         batch = ready.batch
         with activity.timeline.span(activity.name, SYNCHRONISE, batch.position):
             behind = epoch.updates.wait_for_weights(batch.position)
@@ -127,13 +127,13 @@ class ReplicaTraining:
 
 
 class SamplerRole:
-    """Draws batches into the queue, and trains when there is nothing left to draw.
+    """Draws batches into the queue, and trains when no batch is left to draw.
 
     Args:
-        activity: of its thread.
-        drawing: draws.
-        standby: trains in its place; None where it does not switch.
-        worthwhile: (batches that wait, running trainers) -> whether switching is worth its while.
+        activity: the activity of its thread.
+        drawing: the drawer of batches.
+        standby: its training as a standby trainer; None if it does not switch.
+        worthwhile: (batches that wait, running trainers) -> whether switching pays.
     """
 
     def __init__(
@@ -150,13 +150,13 @@ class SamplerRole:
         yield self.activity, self.run
 
     def run(self, epoch: Epoch) -> None:
-        """Draws as long as a batch is left; then trains as long as that is worth its while."""
+        """Draws as long as a batch is left; then trains as long as that pays."""
         queue = epoch.queue
         while (position := queue.next_task()) is not None:
             batch = self.drawing(self.activity, epoch.planned[position], epoch.number)
             num_bytes = batch_bytes(batch, 0)
             while not self._admitted(queue, position, num_bytes):
-                # The queue is full and nobody trains: this device has to.
+                # The queue is full and no device trains, so this one must.
                 self._train(epoch, queue.take_now(self))
             with self.activity.at(COPY, position):
                 queue.put(position, batch, num_bytes)
@@ -184,8 +184,8 @@ class TrainerRole:
     """Takes batches from the queue and trains on them, while the rows of the next are extracted.
 
     Args:
-        activity, extracting: of its two threads.
-        training: extracts and trains.
+        activity, extracting: the activities of its two threads.
+        training: extracts the rows and trains.
     """
 
     def __init__(self, activity: Activity, extracting: Activity, training: ReplicaTraining):
@@ -193,7 +193,7 @@ class TrainerRole:
         self._ready: deque[Any] = deque()
 
     def begin(self, epoch: Epoch) -> None:
-        """Takes batches from the epoch's queue from now on."""
+        """Starts to take batches from the epoch's queue."""
         self._ready.clear()  # an epoch that was ended early may have left some
         epoch.queue.join(self)
 
@@ -234,12 +234,12 @@ class TrainerRole:
 
 
 class TimeShared:
-    """Does everything for each of its batches on one device, one after the other.
+    """Does all stages of its batches on one device, one after the other.
 
     Args:
-        activity: of its thread.
-        drawing: draws.
-        training: extracts and trains.
+        activity: the activity of its thread.
+        drawing: the drawer of batches.
+        training: extracts the rows and trains.
     """
 
     def __init__(self, activity: Activity, drawing: BatchDrawer, training: ReplicaTraining):

@@ -19,15 +19,16 @@ class FactoredSettings(Settings):
     samplers: int = field(default=0, metadata={"hashed": False})
     # Devices that train; 0 = the devices that do not sample.
     trainers: int = field(default=0, metadata={"hashed": False})
-    # Devices in all, where one of the two is left out; 0 = one per core of the machine, at least 2.
+    # Devices in all, if one of the two is left out; 0 = one per core of the machine, at least 2.
     devices: int = field(default=0, metadata={"hashed": False})
-    # A device that has no more to sample trains until the epoch ends, where that is worth its while (FGNN 5.3).
+    # A device that has nothing left to sample trains until the epoch ends, if that pays (FGNN 5.3).
     switching: bool = field(default=True, metadata={"hashed": False})
-    # space = devices are samplers or trainers; time = every device samples, extracts and trains in turn, as FGNN's baseline does.
+    # Use of the devices: space = they are samplers or trainers; time = each one samples, extracts and trains in turn, as in FGNN's
+    # baseline.
     sharing: Literal["space", "time"] = field(default="space", metadata={"hashed": False})
-    # Seconds that one task of an executor may take (one batch sampled, extracted or trained on) before the run ends with an error.
+    # Seconds that one task of a role may take (one batch sampled, extracted or trained on) before the run ends with an error.
     timeout: float = field(default=600.0, metadata={"hashed": False})
-    # Epochs that run without a cache and count what batches need; then the cache is filled (online presampling, FGNN 6.3).
+    # Epochs that run without a cache and count the rows that batches need; then the cache is filled (online presampling, FGNN 6.3).
     presample: int = field(default=0, metadata={"hashed": False})
     # Updates that the weights of a gradient may lack; above 0 the result does not repeat.
     staleness: int = field(default=0, metadata={"hashed": "unless default"})

@@ -1,8 +1,8 @@
 """Gradients on their way to the update, and updates on their way back to the replicas.
 
-A replica begins a batch of step group g when at least g - k updates of the epoch are made, where k is the bound on staleness: with
-k = 0 it sees the weights that one model would have, with more its gradient may lack the last k updates and never more. The main thread
-takes gradients in the order of batches, whoever computed them.
+A replica begins a batch of step group g when at least g - k updates of the epoch are made, where k is the bound on staleness: with k = 0 it
+sees the weights that one model would have, with k > 0 its gradient may lack up to the last k updates. The main thread takes gradients in
+the order of batches, whichever replica computed them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from trainers.techniques.factored.watch import Watch
 
 
 class Result(NamedTuple):
-    """What a replica made of a batch.
+    """The result of a batch on a replica.
 
     Attributes:
-        done: of the batch.
-        gradients: one tensor per parameter, None where the batch did not reach it.
+        done: the finished batch.
+        gradients: one tensor per parameter, None if the batch did not reach it.
         input_ids: ids[n], the nodes whose rows it read.
-        moved: what its preparation moved and counted.
+        moved: the ledger of its preparation.
         norm_inputs: the input rows of each batch normalisation, in the order of the model's modules.
-        behind: updates that the weights lacked.
+        behind: number of updates that the weights lacked.
     """
 
     done: Done
@@ -44,11 +44,11 @@ class Updates:
     """Results and updates of one epoch.
 
     Args:
-        made: updates of the epoch that are made already.
+        made: number of updates of the epoch that are made already.
         group: batches per update.
         staleness: k.
-        changed: told of every change; the epoch's.
-        watch: looks at the executors while the main thread waits.
+        changed: the epoch's condition, notified of every change.
+        watch: checks the roles while the main thread waits.
     """
 
     def __init__(self, made: int, group: int, staleness: int, changed: threading.Condition, watch: Watch):
@@ -58,7 +58,7 @@ class Updates:
         self._closed = False
 
     def wait_for_weights(self, position: int) -> int:
-        """Waits until a batch may be trained on; returns how many updates the weights lack.
+        """Waits until a batch may be trained on; returns the number of updates that the weights lack.
 
         Raises:
             Closed: the epoch has ended.
@@ -80,8 +80,8 @@ class Updates:
         """Waits for the result of a batch.
 
         Raises:
-            ExecutorFault: an executor is at fault.
-            BaseException: what ended an executor.
+            ExecutorFault: a role is at fault.
+            BaseException: the error that ended a role.
         """
         with self._changed:
             while position not in self._results:
@@ -92,19 +92,19 @@ class Updates:
             return self._results.pop(position)
 
     def update_made(self) -> None:
-        """The main thread has made an update."""
+        """Counts an update that the main thread has made."""
         with self._changed:
             self.made += 1
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Tells the main thread what an executor failed with."""
+        """Passes the error of a role to the main thread."""
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Tells everybody who waits that the epoch has ended."""
+        """Ends all waits: the epoch has ended."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,11 +1,11 @@
-"""Watches executors: one that dies, hangs or is too slow ends the run with an error that names it.
+"""Watches roles: one that dies, hangs or is too slow ends the run with an error that names it.
 
-An executor says what it begins and ends (`Activity.at`). Whoever waits for results asks the `Watch` at every tick: a task that has lasted
-longer than the limit, or a thread that has ended without a word, is a fault. An exception of an executor is told at once. So a run ends
-within the limit and one tick of any fault.
+A role records the begin and end of its tasks (`Activity.at`). The thread that waits for results asks the `Watch` at every tick: a task that
+has lasted longer than the limit, or a thread that has ended without a report, is a fault. An exception of a role is reported at once. So a
+run ends within the limit and one tick of any fault.
 
-A thread cannot be ended from outside: one that hangs is left alone, as a daemon that goes when the process does. Not covered: a native call
-that holds the interpreter's lock for ever, which stops the watch as well; a training in a child process is then ended by its guard.
+A thread cannot be ended from outside: one that hangs is left alone, as a daemon that ends with the process. Not covered: a native call that
+holds the interpreter's lock for ever, which stops the watch as well; a training in a child process is then ended by its guard.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from kernels.errors import InputError
 from trainers.record.timeline import Timeline
 
 MOST_TICK = 1.0
-"""Seconds from one look at the executors to the next, at most."""
+"""Most seconds between two checks of the roles."""
 
 
 class ExecutorFault(InputError):
-    """An executor that failed, ended or took too long; the message names it, what it did and for which batch."""
+    """A role that failed, ended or took too long; the message names it, its task and the batch."""
 
 
 class Activity:
-    """What one thread of an executor does.
+    """The work of one thread of a role.
 
     Args:
-        name: of the executor, "sampler 1".
-        timeline: gets a span of each task.
+        name: name of the role, "sampler 1".
+        timeline: receives a span of each task.
         clock: returns seconds.
 
     Attributes:
         seconds, tasks: by phase, the sum of all tasks that ended and their number.
-        thread: that it belongs to; None before it runs.
-        ended: the thread has said that it is done.
+        thread: its thread; None before it runs.
+        ended: whether the thread has reported its end.
     """
 
     def __init__(self, name: str, timeline: Timeline, clock: Callable[[], float] = time.monotonic):
@@ -53,12 +53,12 @@ class Activity:
 
     @contextmanager
     def at(self, phase: str, position: int) -> Iterator[None]:
-        """Says that a task is being done for a batch."""
+        """Records a task for a batch while the block runs."""
         began = self.clock()
         self.doing = (phase, position, began)
         with self.timeline.span(self.name, phase, position):
             yield
-        # Left as it was where the block raises: the error says what was being done.
+        # `doing` stays if the block raises: the error names the task.
         self.seconds[phase] += self.clock() - began
         self.tasks[phase] += 1
         self.doing = None
@@ -69,7 +69,7 @@ class Activity:
 
 
 class Watch:
-    """Finds executors that are at fault.
+    """Finds roles that are at fault.
 
     Args:
         limit: seconds that one task may take.
@@ -82,10 +82,10 @@ class Watch:
         self.activities: list[Activity] = []
 
     def check(self) -> None:
-        """Looks at every executor.
+        """Checks every role.
 
         Raises:
-            ExecutorFault: one of them takes too long, or its thread is gone.
+            ExecutorFault: a role takes too long, or its thread is gone.
         """
         now = self.clock()
         for activity in self.activities:
@@ -102,9 +102,9 @@ class Watch:
 
 
 def fault_of(activity: Activity, error: BaseException) -> BaseException:
-    """Returns what an executor's exception is told as: its own error with the executor's name, or itself where it ends the program.
+    """Returns the error that reports a role's exception: an input error with the role's name, or the exception if it ends the program.
 
-    What the machine refused keeps its remedy; a defect's traceback is printed, since nobody else has it.
+    A refusal of the machine keeps its remedy; a defect's traceback is printed, since it would be lost otherwise.
     """
     if not isinstance(error, Exception):
         return error

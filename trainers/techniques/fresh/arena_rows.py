@@ -1,12 +1,12 @@
 """Feature rows that lie in the arena of the history, in front of any other source (FreshGNN, section 4.2).
 
 The right half of the arena holds the hottest rows. Embeddings displace them from the coldest on, and a displaced row comes from the source
-below, as one that was never there. So where a row is can change with every update of the history, and is looked up when the batch's rows
-are gathered, after the update before it; nothing is marked ahead.
+below, like one that was never in the arena. So the place of a row can change with every update of the history, and is looked up when the
+batch's rows are gathered, after the update before it; nothing is marked ahead.
 
-A row from the arena is a copy on the device: booked as d2d, in the bytes that it has there, those of the type that is computed in. Rows of
-the source below are gathered to space of their own and put between them, one more copy of a row; where the arena has none of a batch's
-rows, the source below writes them itself.
+A row from the arena is a copy on the device: booked as d2d, with its bytes there, in the type of the computation. Rows of the source below
+are gathered to a separate buffer and put between them, one more copy per row; if the arena has none of a batch's rows, the source below
+writes them itself.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from trainers.record.ledger import Ledger
 from trainers.rows.source import COUNTS, D2D, FeatureSource, FindsRows, RowIds
 
 HITS = "hits_arena"
-"""Name of the ledger's count of rows that the arena gave."""
+"""Name of the ledger's count of rows from the arena."""
 
 
 class ArenaRows:
     """Rows of the arena, and those of another source for all other nodes.
 
     Args:
-        below: has every row; where it is collective it is asked for every batch, for no row as well.
-        history: the arena; its feature rows were filled. None for no arena: then every row comes from below.
-        device: holds the arena, the ids of a batch, and its inputs.
-        stages: the source below reads by the places that inputs had before the batch was pruned.
-        threads: of the copies.
+        below: the source of every row; a collective one is called for every batch, even for no rows.
+        history: the arena, whose feature rows are filled; None without an arena: every row comes from below.
+        device: the device that holds the arena, the ids of a batch, and its inputs.
+        stages: whether the source below reads by the places that inputs had before the batch was pruned.
+        threads: number of threads of the copies.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class ArenaRows:
         """Writes row i of out: float[n, F] from input_ids[i], and books the bytes and the arena's hits.
 
         Args:
-            key: of the mini-batch.
-            input_ids: ids[n], where the device computes.
+            key: key of the mini-batch.
+            input_ids: ids[n], on the device.
             origin: i32[n], their places before the batch was pruned.
-            out: of the type that is computed in.
-            ledger: gets what was moved.
+            out: float[n, F], of the type of the computation.
+            ledger: receives the transfers.
 
         Raises:
-            InputError: a read failed, or what was read does not match its digest.
+            InputError: a read failed, or its bytes do not match their digest.
         """
         if self.history is None:
             self._from_below(key, input_ids, origin, out, ledger)
@@ -73,7 +73,7 @@ class ArenaRows:
                 place_rows(kernel_array(others), None, kernel_array(out), missing, self.threads)
 
     def _parted(self, places: Any, ledger: Ledger) -> tuple[Any, Any]:
-        """Returns i64[h], i64[m]: the rows that the arena has, and the others; a device tells how many there are."""
+        """Returns i64[h], i64[m]: the rows that the arena has, and the others; a device sends back their number."""
         if not self.device.remote:
             return np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
         absent = places < 0
@@ -82,7 +82,7 @@ class ArenaRows:
         return order[:num_hits], order[num_hits:]
 
     def _from_below(self, key: BatchKey, input_ids: Any, origin: Any, out: torch.Tensor, ledger: Ledger) -> None:
-        """Gathers rows from the source below; args as of `gather`."""
+        """Gathers rows from the source below; arguments as in `gather`."""
         if self.device.remote:
             if isinstance(self.below, FindsRows) and self.below.finds_on(self.device):
                 self.below.gather_found(input_ids, out, ledger, self.device)

@@ -3,11 +3,11 @@
     sampler 0..k    blocks and weights of later batches, drawn or read from stored samples
     pruner          lookup, pruning, transposes, then the rows of the inputs that are left; begins when its batch is asked for
 
-On a device with memory of its own, sampled blocks are sent, and all that follows is done there: lookup, pruning, transposes, and finding
-the rows that the arena has. The sizes of what is left come back, and the ids of rows that the device does not find by itself.
+A device with memory of its own gets the sampled blocks and does the rest: lookup, pruning, transposes, and finding the rows of the arena.
+It sends back the remaining sizes, and the ids of rows that it does not find by itself.
 
-What a batch may leave out depends on the update before it, so only sampling runs ahead of the step. The optimiser step that a batch belongs
-to decides what it finds: all batches of a step group look up before the group's one update, since the history changes nowhere else.
+The nodes that a batch may leave out depend on the update before it, so only sampling runs ahead of the step. The result of a lookup depends
+only on the batch's optimiser step: all batches of a step group look up before the group's one update, and the history changes nowhere else.
 
 Memory: half of the queue's bound for sampled blocks, half for the batch that is trained on; as online besides.
 """
@@ -46,20 +46,20 @@ SIZES = Line("d2h", "ids")
 
 
 class Lookup(Protocol):
-    """What pruning asks of the history."""
+    """The history's interface for pruning."""
 
     def slots(self, blocks: Sequence[Block], step: int) -> list[Any]:
-        """Returns i32[num_src] for each of blocks[1:]: where the history has the row of each source, negative where it has none.
+        """Returns i32[num_src] for each of blocks[1:]: the slot of each source's row in the history, negative for none.
 
         Args:
-            blocks: of a mini-batch, on the device that computes.
+            blocks: blocks of a mini-batch, on the device that computes.
             step: the optimiser step of the run that the batch belongs to.
         """
         ...
 
 
 class Kept(NamedTuple):
-    """What is kept for the batches of a part: where their rows come from, and what need not be computed."""
+    """The state for the batches of a part: the source of their rows, and the history of rows that need not be computed."""
 
     features: ArenaRows
     history: Lookup
@@ -67,11 +67,11 @@ class Kept(NamedTuple):
 
 @dataclass(kw_only=True)
 class PruneCounts:
-    """What pruning left out of a batch, by layer.
+    """Counts of the rows, nodes and edges that pruning removed from a batch, by layer.
 
     Attributes:
         hits: rows of each layer's input that come from the history; the features' layer has none.
-        nodes, edges: sources and edges of each block that are gone.
+        nodes, edges: removed sources and edges of each block.
     """
 
     hits: list[int]
@@ -90,11 +90,10 @@ class PrunedSource(PreparedSource):
     """Samples ahead on threads; prunes and gathers a batch when it is asked for.
 
     Args:
-        batching: of the run.
-        kept: what is kept for each part of the plan's batches; None for the parts of other ranks, whose batches are not yielded. One
-            where there are no parts.
-        samplers: what draws the batches on each thread; stored samples stand here as well.
-        packed: loads rows from disk for the features, None where they come from a table; its files are closed at the end of an epoch.
+        batching: the run's batching.
+        kept: the state of each part; None for the parts of other ranks, whose batches are not yielded. A single one without parts.
+        samplers: one sampler per thread; they may read stored samples.
+        packed: the packed rows, if features are loaded from disk; their files are closed at the end of an epoch. None for a table.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class PrunedSource(PreparedSource):
         self.kept, self.samplers, self.packed = list(kept), list(samplers), packed
 
     def supplies(self, key: BatchKey) -> bool:
-        """Says whether a batch belongs to a part of this rank."""
+        """Returns whether a batch belongs to a part of this rank."""
         return self._part(key) is not None
 
     @contextmanager
@@ -131,7 +130,7 @@ class PrunedSource(PreparedSource):
             Task(
                 name=SAMPLER,
                 lanes=len(self.samplers),
-                # Weights are those of the sampled block; transposes are of what pruning leaves.
+                # Weights are those of the sampled block; transposes are made of the pruned block.
                 prepare=Work("sample", lambda lane, item, _: self.batching.draw(self.samplers[lane], item, "none")),
                 num_bytes=lambda item, blocks: block_bytes(blocks),
             ),

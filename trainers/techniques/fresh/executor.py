@@ -1,19 +1,20 @@
 """The technique `fresh`: stable and young embeddings of earlier steps take the place of computed ones (FreshGNN, Algorithm 1).
 
-    lookup    which nodes of layers 1..L-1 the history holds, for the step that asks       ->  slots
-    prune     what they make unnecessary leaves the batch (batches.py)                      ->  fewer inputs, by the factor of a subtree
+    lookup    the nodes of layers 1..L-1 that the history holds, at the present step        ->  slots
+    prune     nodes that are not needed then leave the batch (batches.py)                   ->  fewer inputs, by the factor of a subtree
     train     forward with their rows spliced between the layers, backward                  ->  a gradient in every row
     update    rows of the smallest gradients enter, those of the largest leave              ->  the next step's history
 
 The history is bounded by an age (`t_stale`), by the gradients (`p_grad`) and by the bytes of its arena, which it shares with the hottest
-feature rows (kernels/history/arena.py). With p_grad = 0 or t_stale = 0 it stays empty, and losses are bit-equal to `minibatch`; with
-p_grad = 1 and t_stale = "forever" it is that of GAS and VR-GCN, whose rows drift away.
+feature rows (kernels/history/arena.py). With p_grad = 0 or t_stale = 0 it stays empty, and losses are bit-equal to `minibatch`; with p_grad
+= 1 and t_stale = "forever" it is the history of GAS and VR-GCN, whose rows drift away.
 
-A row is kept as the layer leaves it before its dropout; the step that reads it draws its own mask. So what is kept carries no mask of an
-earlier step, and the probe compares embeddings and not masks.
+A row is kept as the layer's output before dropout; the step that reads it draws its own mask. So kept rows carry no mask of an earlier
+step, and the probe compares embeddings and not masks.
 
-Known limits: a layer that goes on behind its dropout (`pinsage`) is kept with the mask of the step that computed it. The statistics of
-norm = "batch" are those of the rows that are computed. Weights depend on the size of the arena. A model of one layer has nothing to keep.
+Known limits: the output of a layer that continues after its dropout (`pinsage`) is kept with the mask of the step that computed it. The
+statistics of norm = "batch" are those of the computed rows. Weights depend on the size of the arena. A model of one layer has nothing to
+keep.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from trainers.techniques.minibatch import drawing_samplers, stored_samplers
 
 
 def open_executor(run: Run) -> FreshExecutor:
-    """Returns what trains the run's model on pruned batches.
+    """Returns the executor that trains the run's model on pruned batches.
 
     Raises:
-        InputError: the model is one module, hotness counts no layers, stored batches or packed rows are asked for and missing, or the
-            arena does not fit.
+        InputError: the model is one module, hotness counts no layers, required stored batches or packed rows are missing, or the arena does
+            not fit.
     """
     require_layers(run.model, run.semantic.train.trainer)
     settings = run.semantic.train.settings
@@ -68,7 +69,7 @@ def _packed(run: Run) -> PackedRows:
     """Returns the run's packed rows.
 
     Raises:
-        InputError: the batches are sampled, or nothing is packed.
+        InputError: the batches are sampled, or packed chunks are missing.
     """
     if run.execution.samples != "stored":
         problem = f'rows = "packed", but samples = "{run.execution.samples}": rows are packed for stored batches'
@@ -83,8 +84,8 @@ class FreshExecutor(Executor):
 
     Args:
         run: the run.
-        source: supplies the mini-batches.
-        history: what they leave out.
+        source: the source of mini-batches.
+        history: the history of the embeddings that batches leave out.
         probe: compares cached embeddings with authentic ones, or None.
     """
 
@@ -94,7 +95,7 @@ class FreshExecutor(Executor):
         self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
 
     def steps(self, epoch: int, start: int) -> Iterator[Done]:
-        """Yields one `Done` per mini-batch; the history is updated before the last one of an optimiser step is told."""
+        """Yields one `Done` per mini-batch; the history is updated before the last one of an optimiser step is yielded."""
         for batch in self.source.batches(epoch, start):
             step = self.run.plan.step_of(epoch, batch.position)
             with self.run.timeline.span(STEP, "train", batch.position):
@@ -103,17 +104,17 @@ class FreshExecutor(Executor):
             with self.run.timeline.span(STEP, "history", batch.position):
                 self.history.collect(self.history.keeps(step))
                 if done.last:
-                    # Before the loop's update: a checkpoint that is written after it must hold what the next batch will see.
+                    # Before the loop's update: a checkpoint that is written after it must hold the history of the next batch.
                     self.history.update(step, self.run.ledger)
             # The batch's bytes are released when the source is asked for the next one, so no reference may outlive this line.
             del batch
             yield done
 
     def epoch_numbers(self, epoch: int) -> dict[str, float | int]:
-        """Returns what an epoch's row of metrics says of the history.
+        """Returns the history's numbers for an epoch's row of metrics.
 
         Args:
-            epoch: of training, from 0; it has just ended.
+            epoch: training epoch, from 0, which has just ended.
         """
         numbers = epoch_numbers(self.history.held(epoch), ledger_numbers(self.run.ledger.rows()))
         return numbers | (self.probe(epoch) if self.probe else {})
@@ -123,5 +124,5 @@ class FreshExecutor(Executor):
         return self.history.state()
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on with the history of the run that was stopped."""
+        """Restores the history of the run that was stopped."""
         self.history.restore(state)

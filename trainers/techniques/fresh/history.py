@@ -1,4 +1,4 @@
-"""The history of embeddings as the steps of a training see it: what they look up, splice in and hand over (FreshGNN, Algorithm 1)."""
+"""The history of embeddings in the steps of a training: lookup, splicing and update (FreshGNN, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TO_HOST, TO_DEVICE = Line("d2h", "checkpoint"), Line("h2d", "checkpoint")
 FILLED_ROWS = 1 << 16
 """Feature rows that are converted at a time while the arena is filled."""
 PLAIN = (INPUTS, count_name("pruned_nodes", 0), count_name(HITS, 0))
-"""Numbers of the ledger that say how many rows were not loaded."""
+"""Numbers of the ledger from which the share of rows that were not loaded follows."""
 
 
 class ArenaFill(Protocol):
@@ -47,7 +47,7 @@ class ArenaFill(Protocol):
 
     Attributes:
         allowed: bool[N], the nodes whose rows it may hold.
-        num_bytes: of which the key `arena` is a share.
+        num_bytes: the bytes of which the key `arena` is a share.
         width: columns of a row.
     """
 
@@ -56,7 +56,7 @@ class ArenaFill(Protocol):
     width: int
 
     def pieces(self, node_ids: Array, dtype: str) -> Iterator[tuple[int, Array | Tensor]]:
-        """Yields the rows of nodes, converted, in pieces, each with the place of its first."""
+        """Yields the converted rows of nodes in pieces: (place of the first row, rows)."""
         ...
 
 
@@ -64,9 +64,9 @@ class TableFill:
     """The rows of a table, read in one verified pass.
 
     Args:
-        table: has them.
-        num_nodes: N.
-        threads: of the conversion.
+        table: the feature table.
+        num_nodes: N, number of nodes.
+        threads: number of threads of the conversion.
     """
 
     def __init__(self, table: FeatureTable, num_nodes: int, threads: int):
@@ -89,11 +89,11 @@ class TableFill:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchCounts:
-    """The batches that a history sees.
+    """Counts of the batches that use a history.
 
     Attributes:
         per_step: batches per optimiser step.
-        presampled: batches of one presampled epoch, by which hotness is counted.
+        presampled: batches of one presampled epoch, on which hotness is counted.
     """
 
     per_step: int
@@ -101,13 +101,13 @@ class BatchCounts:
 
 
 class SteppedHistory:
-    """The history as the steps of a run see it: what they look up, splice in and hand over.
+    """The history in the steps of a run: lookup, splicing and update.
 
     Args:
         run: the run.
-        settings: its settings.
-        fill: the feature rows that the arena may hold, and of what it is a share.
-        counts: the batches that it sees.
+        settings: the technique's settings.
+        fill: the feature rows that the arena may hold, and the bytes of which it is a share.
+        counts: the batches that use it.
 
     Attributes:
         arena: the kernels' history.
@@ -157,10 +157,10 @@ class SteppedHistory:
         self._between: list[tuple[int, Block, Tensor]] = []
 
     def _share(self, hotness: Hotness, size: int) -> Share:
-        """Returns how embeddings and feature rows share the arena."""
+        """Returns the shares of embeddings and feature rows in the arena."""
         run, layers = self.run, self.run.semantic.train.layers - 1
         assert hotness.layer_inputs is not None and hotness.layer_visits is not None
-        # A policy that counts nothing by node ranks the features; how often they are asked for is then taken from their embeddings.
+        # If the hotness policy counts no visits of features, the visits of the first layer's nodes stand in.
         visits = np.asarray(hotness.layer_visits[0] if hotness.visits is None else hotness.visits).astype(np.float64)
         itemsize = np.dtype(self.dtype).itemsize
         visits[~self.fill.allowed] = 0
@@ -187,14 +187,14 @@ class SteppedHistory:
                 filled[:] = rows
 
     def book_index(self, ledger: Ledger) -> None:
-        """Books what goes to a device to make the arena's index: slots of nodes, owners and ages of slots, places of features."""
+        """Books the arena's index, which is sent to a device: slots of nodes, owners and ages of slots, places of features."""
         index, layers = self.arena.index, self.arena.num_layers
         num_bytes = 4 * layers * index.num_nodes + 16 * self.arena.num_slots
         num_bytes += 4 * index.num_nodes * (len(self.arena.feature_ids) > 0)
         ledger.crossed(SENT, num_bytes, requests=4)
 
     def held(self, epoch: int) -> dict[str, float]:
-        """Returns rows and bytes of embeddings, and bytes of feature rows, that it holds at the end of a training epoch, from 0."""
+        """Returns rows and bytes of embeddings, and bytes of feature rows, that it holds at the end of a training epoch (from 0)."""
         arena, device = self.arena, self.run.features.device
         embeddings, features = arena.held((epoch + 1) * self.run.plan.steps_per_epoch)
         if device.remote:
@@ -215,7 +215,7 @@ class SteppedHistory:
         return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in state.items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on with what `state` returned."""
+        """Restores the tensors that `state` returned."""
         device, arena = self.run.features.device, self.arena
         arena.restore({name: device.fetch(tensor, TO_HOST, device.traffic).numpy() for name, tensor in state.items()})
         if device.remote:
@@ -223,10 +223,10 @@ class SteppedHistory:
             device.traffic.crossed(TO_DEVICE, state["rows"].numel() * arena.dtype.itemsize)
 
     def slots(self, blocks: Sequence[Block], step: int) -> list[Any]:
-        """Returns i32[num_src] for each of blocks[1:], where the arena has the row of each source; see `Lookup`.
+        """Returns i32[num_src] for each of blocks[1:], the slot of each source's row in the arena; see `Lookup`.
 
         A head that reads all layers needs the seeds' rows of each. So their rows above the first hidden layer are computed; else those
-        below would be gone. Seeds are the first sources of every sampled block.
+        below would be pruned. Seeds are the first sources of every sampled block.
         """
         found = [self.arena.lookup(layer, blocks[layer].src_ids, step) for layer in range(1, len(blocks))]
         if self.run.model.jumps:
@@ -249,7 +249,7 @@ class SteppedHistory:
         return h
 
     def collect(self, keep: bool) -> None:
-        """Takes rows and gradients of a batch whose backward pass is done; without `keep` they are dropped."""
+        """Collects rows and gradients of a batch whose backward pass is done; without `keep` they are dropped."""
         for layer, block, h in self._between if keep else ():
             assert h.grad is not None, "every row is read by a layer that a seed reads"
             ids = block.src_ids
@@ -280,11 +280,11 @@ class SteppedHistory:
         if not rows:
             return
         if self.run.features.device.remote:
-            # Its sizes: candidates, ends of the lists (which go there as well, twice), what was done in each layer.
+            # The update's sizes: candidates, ends of the lists (which are also sent there, twice), and the results of each layer.
             back, there = DONE_BYTES * (1 + len(rows) + 2 * self.arena.num_layers), 2 * DONE_BYTES * len(rows)
             if (
                 self.arena.reuse and self.arena.num_slots
-            ):  # besides, the number of free slots, and the last one that is taken
+            ):  # also the number of free slots, and the last one that is taken
                 back += DONE_BYTES
             ledger.crossed(DONE, back, requests=3)
             ledger.crossed(SENT, there, requests=2)
@@ -308,10 +308,10 @@ class SteppedHistory:
 
 
 def epoch_numbers(held: Mapping[str, float], counted: Mapping[str, int]) -> dict[str, float | int]:
-    """Returns what an epoch's row of metrics says of the history: bytes that it holds, and the share of rows that was not loaded.
+    """Returns the history's numbers for an epoch's row of metrics: bytes that it holds, and the share of rows that were not loaded.
 
     Args:
-        held: of `SteppedHistory.held`, summed where there are several.
+        held: the result of `SteppedHistory.held`, summed if there are several.
         counted: the numbers PLAIN of the ledger.
     """
     inputs, pruned, hits = (counted.get(name, 0) for name in PLAIN)
@@ -319,10 +319,10 @@ def epoch_numbers(held: Mapping[str, float], counted: Mapping[str, int]) -> dict
 
 
 def _allocate(device: Device, size: int) -> Tensor:
-    """Returns u8[size] of the device; the arena is asked for, so it has a budget of its own beside that of cached features.
+    """Returns u8[size] on the device; the user sets the arena's size, so it has its own budget beside that of cached features.
 
     Raises:
-        InputError: the device has memory of its own, or not so much.
+        InputError: a device with memory of its own has less free memory.
     """
     if device.cache_bytes is not None:
         device.cache_bytes += size

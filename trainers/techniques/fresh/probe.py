@@ -1,8 +1,8 @@
-"""How far cached embeddings are from authentic ones (FreshGNN, Figs. 1 and 3): cosine similarity and relative error of the norm.
+"""The distance of cached embeddings from authentic ones (FreshGNN, Figs. 1 and 3): cosine similarity and relative error of the norm.
 
-Some of the embeddings that a lookup could return are computed anew, by the weights of the moment, without dropout, from neighbours that are
-drawn on a stream of their own. A row that was computed a moment ago differs, too, for its neighbours are others: a second drawing of the
-same nodes says by how much, so the rest is what the updates since then have changed.
+Some of the embeddings that a lookup could return are computed anew, with the present weights, without dropout, from neighbours that are
+drawn on a stream of their own. Even a row that was just computed differs, since its neighbours are others: a second draw for the same nodes
+measures this difference, and the rest is the effect of the updates since then.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Probe:
 
     Args:
         run: the run.
-        arena: holds them.
+        arena: the history that holds them.
         count: number of embeddings.
     """
 
@@ -39,10 +39,10 @@ class Probe:
         self.run, self.arena, self.count = run, arena, count
 
     def __call__(self, epoch: int) -> dict[str, float]:
-        """Returns the means over the probed embeddings, {} where the history holds none.
+        """Returns the means over the probed embeddings, {} if the history holds none.
 
         Args:
-            epoch: of training, from 0; it has just ended.
+            epoch: training epoch, from 0, which has just ended.
         """
         state, device = self.arena.state(), self.run.features.device
         if device.remote:
@@ -80,7 +80,7 @@ class Probe:
         run.features.table.gather(RowIds(blocks[0].src_ids), x, device.traffic)
         there = send_blocks(blocks, device, device.traffic)
         random = StepRandom(seed, training=False)
-        model.eval()  # of a user's layers, which are called apart; each training pass sets the mode of its own
+        model.eval()  # for a user's layers, which are called one by one; each training pass sets its own mode
         with torch.no_grad():
             h = model.input(x, there[0].src_ids, random)
             for number, block in enumerate(there):

@@ -1,22 +1,23 @@
-"""How the arena is shared by embeddings and feature rows, before training: both ranked together, by rows saved per byte.
+"""Shares the arena between embeddings and feature rows, before training: both are ranked together, by rows saved per byte.
 
-The paper's performance policy (FreshGNN, 4.2) prefers embeddings that save much access, and lets them displace whatever features they
-reach. It does not say what an embedding saves, and features are ranked apart. Here both compete for the same bytes by what one of them
+The paper's performance policy (FreshGNN, 4.2) prefers embeddings that save much access, and lets them displace any features that they
+reach. It does not define the saving of an embedding, and ranks features apart. Here both compete for the same bytes by the rows that each
 saves per batch while it is held:
 
     feature row of v        its visits per batch, all the time
     embedding of (l, v)     r m w, where r = batches in which layer l has v, m = distinct inputs under it then
 
 w makes inputs comparable: those under several nodes of a layer are loaded once per batch, and a part of them would be found among the
-features anyhow. So w = (inputs per batch / sum of inputs under all nodes of the layer) x (share of visits that features alone would miss).
+cached features anyway. So w = (inputs per batch / sum of inputs under all nodes of the layer) x (share of visits that features alone would
+miss).
 
 An embedding is not held all the time. It enters when its node is computed and stable (share p), and leaves when it is too old (after T
 batches), or unstable at a hit (share 1 - p). With t = (1 - exp(-r (1 - p) T)) / (r (1 - p)), the time that it stays, it is held for the
-share q = t / (t + 1 / (r p)) of the time, and q slots is what it costs. The cut of this knapsack by falling density gives the score that an
-embedding needs to enter (`least`) and the slots that all who do so take at a time; the other bytes stay with the hottest features.
+share q = t / (t + 1 / (r p)) of the time, and costs q slots. The cut of this knapsack by falling density gives the score that an embedding
+needs to enter (`least`) and the slots that all such embeddings take at a time; the other bytes stay with the hottest features.
 
-Known limits: visits are taken as independent of each other, gradients as independent of nodes, and what a hit in one layer spares the layer
-below is not taken into account. On R-MAT graphs w between 0.3 and 0.5 gave the same saving (docs/log.md).
+Known limits: visits are taken as independent of each other, gradients as independent of nodes, and the saving of a hit in one layer for the
+layer below is ignored. On R-MAT graphs w between 0.3 and 0.5 gave the same saving (docs/log.md).
 
 Memory: 40 bytes per node and cached layer, 24 per node.
 """
@@ -30,16 +31,16 @@ import numpy as np
 from kernels.types import Array
 
 SLACK = 1.1
-"""Slots beside those that are taken on average."""
+"""Factor of the slots over those taken on average."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchVisits:
-    """What batches were counted to ask for.
+    """Counted requests of batches.
 
     Attributes:
-        num_batches: counted batches.
-        visits: numbers[N], batches that ask for the row of each node; 0 for nodes without features.
+        num_batches: number of counted batches.
+        visits: numbers[N], batches that request the row of each node; 0 for nodes without features.
         layer_visits, layer_inputs: numbers[L-1, N], batches in which layer l has node v, and distinct inputs under it, summed over them.
     """
 
@@ -51,7 +52,7 @@ class BatchVisits:
 
 @dataclass(frozen=True, kw_only=True)
 class Stay:
-    """How long an embedding may stay.
+    """The bounds of an embedding's stay.
 
     Attributes:
         p_grad: share of entries that are stable.
@@ -64,7 +65,7 @@ class Stay:
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """How an arena is shared.
+    """The shares of an arena.
 
     Attributes:
         score: f32[L-1, N], inputs that an embedding saves per batch while it is held.
@@ -81,9 +82,9 @@ def share_arena(counted: BatchVisits, stay: Stay, embedding_bytes: int, row_byte
     """Shares the bytes of an arena.
 
     Args:
-        counted: what batches ask for.
-        stay: how long embeddings may stay.
-        embedding_bytes, row_bytes: of a slot, and of a feature row in the arena.
+        counted: the counted requests of batches.
+        stay: the bounds of embeddings' stay.
+        embedding_bytes, row_bytes: bytes of a slot, and of a feature row in the arena.
         size: bytes of the arena.
     """
     found = counted.visits / counted.num_batches

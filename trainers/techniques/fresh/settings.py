@@ -24,27 +24,27 @@ Policy = Literal["accuracy", "accuracy+features", "performance+features"]
 class FreshSettings(Settings):
     """How embeddings of earlier steps take the place of computed ones."""
 
-    # Share of each layer's nodes, those of the smallest gradients, whose embeddings count as stable: 0 caches none.
+    # Share of each layer's nodes, those of the smallest gradients, whose embeddings count as stable; 0 caches none.
     p_grad: float = 0.9
-    # Age, in optimiser steps, from which on an embedding is not used: a number; "epoch/K" = a K-th of an epoch, at most 200;
-    # "forever" = no age is too high.
+    # Age in optimiser steps from which on an embedding is not used: a number; "epoch/K" = a K-th of an epoch, at most 200; "forever" = no
+    # bound.
     t_stale: int | str = "epoch/6"
     # Optimiser steps at the beginning in which every embedding is computed: a number, or "epoch/K".
     stabilise: int | str = 0
-    # What the arena holds: accuracy = stable embeddings; accuracy+features = these, and beside them the hottest feature rows;
-    # performance+features = both ranked together, by the rows that each byte saves.
+    # Content of the arena: accuracy = stable embeddings; accuracy+features = these, and beside them the hottest feature rows;
+    # performance+features = both, ranked together by the rows that each byte saves.
     policy: Policy = "performance+features"
-    # Bytes of the arena, or a share of the bytes of all features. They decide which embeddings are reused, so there is no "auto".
+    # Bytes of the arena, or a share of the bytes of all features. They decide which embeddings are reused, so "auto" is not allowed.
     arena: str = "10%"
-    # Batches whose pruning may begin before the update of the step before them. 0 is the only value that is built.
+    # Batches whose pruning may begin before the update of the step before them. Only 0 is implemented.
     lookahead: int = 0
-    # table = rows come from the feature table or a cache in front of it; packed = from packed chunks, of stored samples.
+    # Source of feature rows: table = the feature table or a cache in front of it; packed = packed chunks, of stored samples.
     rows: Literal["table", "packed"] = field(default="table", metadata={"hashed": False})
     # Cached embeddings that are compared with authentic ones at the end of every epoch; 0 compares none.
     probe: int = field(default=0, metadata={"hashed": "unless default"})
 
     def __post_init__(self):
-        """Checks every value and reports all that are wrong."""
+        """Checks every value and reports all errors at once."""
         found = []
         if not 0 <= self.p_grad <= 1:
             found.append(f"p_grad = {self.p_grad!r} is not a share in [0, 1]")
@@ -76,7 +76,7 @@ class FreshSettings(Settings):
 
     @property
     def ranked(self) -> bool:
-        """Whether embeddings are ranked by what they save, together with the feature rows."""
+        """Whether embeddings are ranked by their saving, together with the feature rows."""
         return self.policy.startswith("performance")
 
     def stale_steps(self, per_epoch: int) -> int | None:

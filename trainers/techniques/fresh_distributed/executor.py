@@ -1,22 +1,21 @@
-"""The technique `fresh-distributed`: each part keeps a history of embeddings, and ranks exchange the rows that are left (FastSample with
-FreshGNN).
+"""The technique `fresh-distributed`: a history of embeddings per part, and an exchange of the other rows (FastSample with FreshGNN).
 
     sample    ahead, on threads, from the whole topology                        as `distributed`
-    prune     what the history of the batch's part makes unnecessary leaves it  as `fresh`
+    prune     by the history of the batch's part                                as `fresh`
     exchange  distinct rows of other ranks that neither the history's arena nor the cache has: sizes, request, reply
     train     the gradients of all batches of a step are added in batch order   as `distributed`
     update    each history gets the rows and gradients of the step's batches of its part
 
-A history belongs to a PART and not to a rank, since which rank computes a batch must decide nothing: one rank with four parts, two with
-two and four with one hold the same four histories. So weights are the same bits, and a run goes on from a checkpoint on any number of
-ranks. The parts share the bytes of `arena` evenly. The feature rows in an arena are hot rows of other parts, whose way is the long one;
-with one part they are those of `fresh`, and so is every bit.
+A history belongs to a PART and not to a rank, since the rank that computes a batch must not affect the result: one rank with four parts,
+two with two and four with one hold the same four histories. So weights are the same bits, and a run continues from a checkpoint on any
+number of ranks. The parts share the bytes of `arena` evenly. The feature rows in an arena are hot rows of other parts, which are the costly
+ones; with one part they are those of `fresh`, and so is every bit.
 
-What a batch asks of other ranks is known when it is pruned, after the update before it. So the exchange does not overlap training, and
-since no earlier reply could tell its sizes, a round of sizes precedes the two rounds of each batch.
+A batch's request to other ranks is known when it is pruned, after the update before it. So the exchange does not overlap training, and
+since no earlier reply can carry its sizes, a round of sizes precedes the two rounds of each batch.
 
-Known limits: hotness counts what the batches of all parts ask for, not those of one. Every history has an index of all nodes, 4 bytes per
-node and layer.
+Known limits: hotness counts the requests of the batches of all parts, not those of one. Every history has an index of all nodes, 4 bytes
+per node and layer.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from trainers.techniques.fresh_distributed.settings import FreshDistributedSetti
 
 
 def open_executor(run: Run) -> FreshDistributed:
-    """Returns what trains the run's model on pruned batches with the other ranks; all ranks call it.
+    """Returns the executor that trains the run's model on pruned batches with the other ranks; all ranks call it.
 
     Raises:
         InputError: the model is one module or keeps statistics of batches, the batches are stored, hotness counts no layers, or the
@@ -71,7 +70,7 @@ def open_executor(run: Run) -> FreshDistributed:
 
 
 def _of_part(run: Run, source: ShardedSource, part: int) -> tuple[ArenaFill, BatchCounts]:
-    """Returns the rows that the arena of a part may hold, and what its batches are counted by."""
+    """Returns the rows that the arena of a part may hold, and the counts of its batches."""
     owned, plan, sampling = source.owned, run.plan, run.semantic.sampling
     assert isinstance(plan, PartPlan) and sampling is not None
     shards = open_shards(run.reads["shards"])
@@ -86,19 +85,19 @@ def _of_part(run: Run, source: ShardedSource, part: int) -> tuple[ArenaFill, Bat
 
 
 class ExchangedFill:
-    """The rows that the arena of a part is filled with: own ones, and through the exchange those of other ranks.
+    """The rows that fill the arena of a part: own rows, and through the exchange those of other ranks.
 
     Args:
-        source: has them.
+        source: the source of the rows.
         allowed: bool[N], nodes whose rows the arena may hold.
-        num_bytes: of which `arena` is a share: all features, divided by the number of parts.
+        num_bytes: the bytes of which `arena` is a share: all features, divided by the number of parts.
     """
 
     def __init__(self, source: ShardedSource, allowed: Array, num_bytes: int):
         self.source, self.allowed, self.num_bytes, self.width = source, allowed, num_bytes, source.width
 
     def pieces(self, node_ids: Array, dtype: str) -> Iterator[tuple[int, Tensor]]:
-        """Yields the first place of each piece of the nodes, and its rows; all ranks go through theirs together."""
+        """Yields the rows of nodes in pieces: (place of the first row, rows); all ranks call it together, each for its own nodes."""
         for first in range(0, self.source.exchange.lane.most(len(node_ids)), FILL_ROWS):
             ids = node_ids[first : first + FILL_ROWS]
             rows = torch.empty((len(ids), self.width), dtype=getattr(torch, dtype))
@@ -112,9 +111,9 @@ class FreshDistributed(Distributed):
 
     Args:
         run: the run.
-        source: supplies the pruned batches of this rank.
+        source: the source of this rank's pruned batches.
         histories: part -> history, for the parts of this rank.
-        settings: of the technique.
+        settings: the technique's settings.
     """
 
     def __init__(
@@ -137,16 +136,16 @@ class FreshDistributed(Distributed):
 
     def _joined(self, members: list[Member], seeds: int) -> Iterator[Done]:
         with self.run.timeline.span(STEP, "history", members[-1].position):
-            # Before the loop's update: a checkpoint that is written after it must hold what the next batch will see.
+            # Before the loop's update: a checkpoint that is written after it must hold the histories of the next batch.
             for history in self.histories.values():
                 history.update(self._step, self.run.ledger)
         yield from super()._joined(members, seeds)
 
     def epoch_numbers(self, epoch: int) -> dict[str, float | int]:
-        """Returns what an epoch's row of metrics says of all histories; all ranks call it.
+        """Returns the numbers of all histories for an epoch's row of metrics; all ranks call it.
 
         Args:
-            epoch: of training, from 0; it has just ended.
+            epoch: training epoch, from 0, which has just ended.
         """
         found = [history.held(epoch) for history in self.histories.values()]
         held = {name: sum(each[name] for each in found) for name in found[0]}
@@ -168,7 +167,7 @@ class FreshDistributed(Distributed):
         return {name: tensor for data in found for name, tensor in load(data).items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on with the histories of this rank's parts, whatever rank had them."""
+        """Restores the histories of this rank's parts, from any ranks."""
         for part, history in self.histories.items():
             begin = f"{part}/"
             history.restore({name.removeprefix(begin): each for name, each in state.items() if name.startswith(begin)})

@@ -11,10 +11,10 @@ from trainers.techniques.fresh.settings import FreshSettings
 
 @dataclass(frozen=True, kw_only=True)
 class FreshDistributedSettings(DistributedSettings, FreshSettings):
-    """How ranks share a training whose batches leave out what the history of their part holds: the keys of both techniques."""
+    """How ranks share a training whose batches are pruned by the histories of their parts: the keys of both techniques."""
 
     def __post_init__(self):
-        """Checks the keys of both, and that they go together."""
+        """Checks the keys of both, and that they fit together."""
         DistributedSettings.__post_init__(self)
         FreshSettings.__post_init__(self)
         if self.scheme == "vanilla":

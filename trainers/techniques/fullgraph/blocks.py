@@ -1,4 +1,4 @@
-"""The blocks of chunks as a layer's passes need them: with edge weights and transposes, on the device that computes."""
+"""The blocks of chunks for a layer's passes: with edge weights and transposes, on the device that computes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from trainers.techniques.fullgraph.lists import Steps
 
 
 class ChunkBlocks:
-    """Makes the blocks of steps ready, and keeps as many of them on the host as a bound allows: the rest is made anew in every pass.
+    """Prepares the blocks of steps, and keeps as many of them on the host as a bound allows; the others are made anew in every pass.
 
     Threads may ask for blocks of different steps at once.
 
     Args:
-        steps: where the chunks come from.
-        topology: has the degrees that weights are made of.
+        steps: the source of chunks.
+        topology: the graph, whose degrees decide the weights.
         edge_weight: "gcn", "sum" or None.
-        most_bytes: of blocks that are kept.
+        most_bytes: bound on the bytes of kept blocks.
     """
 
     def __init__(self, steps: Steps, topology: Topology, edge_weight: str | None, most_bytes: int):
@@ -37,7 +37,7 @@ class ChunkBlocks:
 
     @contextmanager
     def on(self, part: int, step: int, device: Device, ledger: Ledger) -> Iterator[Block]:
-        """Gives the block of a step, with its transpose, while it is on a device."""
+        """Yields the block of a step, with its transpose, while it is on a device."""
         found = self._kept.get((part, step))
         if found is None:
             found = self._made(part, step)
@@ -51,7 +51,7 @@ class ChunkBlocks:
 
     def _made(self, part: int, step: int) -> Block:
         block = self.steps.step(part, step).block
-        # Rows that nobody uses belong to no node; any node's number does for them.
+        # Unused rows do not belong to a node; any node's number is valid for them.
         block = replace(block, src_ids=np.maximum(block.src_ids, 0))
         if block.t_start is None:
             block = transpose(block)

@@ -1,11 +1,11 @@
-"""Whether a full-graph pass fits on a device, asked before the training: its prediction against `workspace`.
+"""Checks before the training whether a full-graph pass fits on a device: its predicted bytes against `workspace`.
 
-The prediction takes what the chunks artifact counts (memory.py). If it does not fit, the parts are cut anew into more chunks, scheduled and
-counted as the stage would do it: so the answer names a number of chunks that does. Where nodes were put in order by METIS, each number of
-chunks has an order of its own, and the number is an estimate.
+The prediction uses the counts of the chunks artifact (memory.py). If it does not fit, the parts are cut anew into more chunks, scheduled
+and counted as in the stage: so the error names a number of chunks that fits. If METIS ordered the nodes, each number of chunks has an order
+of its own, and the number is an estimate.
 
-Nothing is predicted for layers of a user's own, whose widths and intermediate results nobody knows; the device's bound ends a pass that
-exceeds it.
+Nothing is predicted for a user's own layers, whose widths and intermediate results are unknown; the device's bound ends a pass that exceeds
+it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from trainers.techniques.fullgraph.memory import ChunkCounts, Way, device_bytes,
 
 
 def require_memory(run: Run, chunks: StoredChunks, settings: Any, way: Way) -> None:
-    """Compares what a pass will hold on a device with `workspace`.
+    """Compares the predicted bytes of a pass on a device with `workspace`.
 
     Args:
         run: the run.
         chunks: the chunk steps.
         settings: `[train.fullgraph]`.
-        way: of carrying the passes out.
+        way: the way in which passes are carried out.
 
     Raises:
-        InputError: it does not fit; says how many chunks would do, where any number does.
+        InputError: it does not fit; the message names a number of chunks that fits, if there is one.
     """
     bound = run.features.device.work_bytes
     if bound is None or is_reference(run.semantic.train.model):
@@ -67,10 +67,10 @@ def needed_bytes(run: Run, counts: ChunkCounts, way: Way) -> int:
 
 
 def chunks_that_fit(run: Run, chunks: StoredChunks, mode: Mode, way: Way, bound: int) -> int | None:
-    """Returns a number of chunks per part with which a pass fits, None where none of up to 4,096 does, or 65,536 in all."""
+    """Returns a number of chunks per part with which a pass fits, None if none of up to 4,096 does, or 65,536 in all."""
     cutting, more = _Cutting(run, chunks), 2 * chunks.chunks_per_part
     while more <= min(MOST, MOST_CHUNKS // chunks.num_parts):
-        # Most numbers are told by the schedule that costs nothing; one that passes is counted with the one that the stage would take.
+        # The free schedule excludes most numbers; a number that passes is counted again with the schedule of the stage.
         schedules: tuple[Schedule, ...] = ("identity", chunks.asked_schedule)
         if all(needed_bytes(run, largest(cutting.counts(more, each), mode), way) <= bound for each in schedules):
             return more
@@ -88,7 +88,7 @@ class _Cutting:
             self.part_of[chunks.nodes_of(part)] = part
 
     def counts(self, chunks_per_part: int, schedule: Schedule) -> StepCounts:
-        """Returns what every step would hold and move."""
+        """Returns the counts of the rows that every step would hold and move."""
         steps = chunk_steps(
             self.topology.indptr,
             self.topology.indices,

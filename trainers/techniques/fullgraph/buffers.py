@@ -1,13 +1,13 @@
-"""The buffer of a part, and what moves between it, its peers and the host (HongTu, Algorithms 2 and 3).
+"""The buffer of a part, and the transfers between it, its peers and the host (HongTu, Algorithms 2 and 3).
 
-A part has one buffer per pass: its transition rows and the rows that its chunk reads, merged, in the places that the chunk steps give.
-Every transfer is booked on the ledger, kept to a link's speed where one is modelled, and has a phase of its own in the time-line: `h2d`,
-`d2d`, `d2h`, and `accumulate`, the host's additions (Figure 9's H2D, D2D and CPU; `compute` is its GPU).
+A part has one buffer per pass: its transition rows and the rows that its chunk reads, merged, in the places that the chunk steps define.
+Every transfer is booked on the ledger, delayed to a modelled link's speed, and has a phase of its own in the time-line: `h2d`, `d2d`,
+`d2h`, and `accumulate`, the host's additions (Figure 9's H2D, D2D and CPU; `compute` is its GPU).
 
-What leaves a device is collected at once and arrives later, where devices have a link of their own: it is on its way while the device
-computes the next chunk, and is stored or added when that one leaves. The order of additions is that of the steps and parts in any case.
+Rows that leave a device are collected at once and arrive later, if devices have a link to the host: they move while the device computes the
+next chunk, and are stored or added when that chunk's rows leave. The order of additions is that of the steps and parts in any case.
 
-Parts of one device exchange rows in its memory. That is no transfer, so nothing is booked for it.
+Parts of one device exchange rows in its memory. That is not a transfer, so nothing is booked for it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from trainers.techniques.fullgraph.lists import Incoming
 
 
 class Loadable(Protocol):
-    """Rows on the host that come into buffers.
+    """Rows on the host that are loaded into buffers.
 
     Attributes:
-        width: columns in the buffer.
+        width: number of columns in the buffer.
     """
 
     width: int
@@ -47,22 +47,22 @@ class Loadable(Protocol):
         ...
 
     def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int, int]:
-        """Returns rows of nodes in memory of their own on a device, on any thread; then (rows, bytes) that crossed the link for it."""
+        """Returns rows of nodes in a separate tensor on a device, on any thread; then (rows, bytes) that crossed the link for it."""
         ...
 
     def finish(self, staged: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
-        """Returns what staged rows are in the buffer, on the thread that computes."""
+        """Returns staged rows in the form that the buffer holds, on the thread that computes."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a part computes.
+    """The place in which a part computes.
 
     Attributes:
-        part: i.
+        part: i, number of the part.
         device: its device.
-        several: other devices compute as well, so that each books what is made on it apart from the others.
+        several: whether other devices compute as well, so that each books its own memory.
     """
 
     part: int
@@ -83,10 +83,10 @@ class Leaving(NamedTuple):
     """Rows on their way to the host.
 
     Attributes:
-        part, step: whence.
-        arrived: waits for them and returns them.
-        num_bytes, since: bytes on the link, and when it could take them.
-        done: stores or adds them.
+        part, step: the part and step that they come from.
+        arrived: function that waits for them and returns them.
+        num_bytes, since: bytes on the link, and the time from which it could carry them.
+        done: function that stores or adds them.
     """
 
     part: int
@@ -98,17 +98,17 @@ class Leaving(NamedTuple):
 
 
 class Mover:
-    """Moves rows, and says so.
+    """Moves rows, and records every transfer.
 
     Args:
-        places: of all parts.
-        ledger, timeline: get every transfer.
-        peer_gbps: speed of what each device gets from the others, in GB/s; None for as fast as the machine is.
-        threads: of the kernels.
-        overlap: rows move while a device computes, where that has a link to the host.
+        places: the places of all parts.
+        ledger, timeline: receive every transfer.
+        peer_gbps: speed at which each device receives rows of the others, in GB/s; None for the machine's own speed.
+        threads: number of the kernels' threads.
+        overlap: whether rows move while a device computes, if that has a link to the host.
 
     Attributes:
-        overlaps: they do.
+        overlaps: whether they do.
     """
 
     def __init__(
@@ -127,13 +127,13 @@ class Mover:
         self._leaving: deque[Leaving] = deque()
 
     def span(self, part: int, phase: str, step: int) -> AbstractContextManager[None]:
-        """Returns a span of the time-line of what a part's device, or the host for it, does in a step."""
+        """Returns a span of the time-line for the work of a part's device, or of the host for it, in a step."""
         return self.timeline.span(f"device {self.places[part].device.index}", phase, step)
 
     def load(
         self, rows: Loadable, ids: Array, out: Tensor, places: Array | None, line: Line, part: int, step: int
     ) -> None:
-        """Brings rows of nodes from the host into a tensor of a part's device."""
+        """Loads rows of nodes from the host into a tensor of a part's device."""
         if not len(ids):
             return
         device = self.places[part].device
@@ -143,7 +143,7 @@ class Mover:
             carry(num_bytes)
 
     def staged(self, rows: Loadable, ids: Array, line: Line, part: int) -> Tensor:
-        """Brings rows of nodes into memory of their own on a part's device; on any thread, which gives the span."""
+        """Loads rows of nodes into a separate tensor on a part's device; on any thread, which records the span."""
         device = self.places[part].device
         with self._carried(device.link("h2d")) as carry:
             out, num_rows, num_bytes = rows.stage(ids, device, self.ledger)
@@ -163,7 +163,7 @@ class Mover:
         place_rows(_array(rows), None, _array(buffer), listed, self.threads)
 
     def fetch(self, buffers: Sequence[Tensor], lists: Sequence[Incoming], line: Line, step: int) -> None:
-        """Copies rows of peers' buffers into the buffers of all parts, which get them at once (Algorithm 2, lines 7 to 9)."""
+        """Copies rows of peers' buffers into the buffers of all parts, which receive them at the same time (Algorithm 2, lines 7 to 9)."""
         since = self._now()
         crossed = [0 for _ in self.places]
         for part, incoming in enumerate(lists):
@@ -214,7 +214,7 @@ class Mover:
             self._arrive()
 
     def _leave(self, rows: Tensor, line: Line, part: int, step: int, done: Callable[[Tensor], None]) -> None:
-        """Lets rows leave for the host; those of the part's step before have arrived then."""
+        """Sends rows to the host, after those of the part's step before have arrived."""
         while any(each.part == part and each.step != step for each in self._leaving):
             self._arrive()
         device, num_bytes = self.places[part].device, len(rows) * _row_bytes(rows)
@@ -246,7 +246,7 @@ class Mover:
         return rows.detach()
 
     def _taken(self, buffer: Tensor, rows: Array, part: int) -> Tensor:
-        """Returns rows of a buffer side by side, and leaves zeros (section 6, compaction)."""
+        """Returns rows of a buffer side by side, and leaves zeros in their places (section 6, compaction)."""
         device = self.places[part].device
         out = torch.empty((len(rows), buffer.shape[1]), dtype=buffer.dtype, device=device.torch_device)
         (listed,) = self._sent([rows], part)
@@ -257,7 +257,7 @@ class Mover:
         return self.places[part].device.send(lists, IDS, self.ledger)
 
     def _between(self, part: int, peer: int, num_bytes: int, num_rows: int, line: Line) -> int:
-        """Books rows that one part gets of another, and returns the bytes that cross between devices."""
+        """Books rows that one part receives from another, and returns the bytes that cross between devices."""
         if self.places[part].device is self.places[peer].device:
             return 0
         self.ledger.crossed(line, num_bytes, requests=num_rows)
@@ -267,7 +267,7 @@ class Mover:
         return next((link.now() for link in self._peer_links.values()), 0)
 
     def _wait_for_peers(self, crossed: Sequence[int], since: int, step: int) -> None:
-        """Waits until every device has what it got, all at once; in Algorithms 2 and 3 no two of them read one device at a time."""
+        """Waits until every device has its rows, all at once; in Algorithms 2 and 3 no two of them read one device at the same time."""
         for place, num_bytes in zip(self.places, crossed, strict=True):
             if num_bytes and self._peer_links:
                 with self.span(place.part, "d2d", step):
@@ -275,7 +275,7 @@ class Mover:
 
     @contextmanager
     def _carried(self, link: Link | None) -> Iterator[Callable[[int], None]]:
-        """Gives what waits until a link has carried bytes, counted from here."""
+        """Yields a function that waits until a link has carried bytes, counted from here."""
         since = 0 if link is None else link.now()
         yield lambda num_bytes: None if link is None else link.carry(num_bytes, since)
 
@@ -285,6 +285,6 @@ def _row_bytes(rows: Tensor) -> int:
 
 
 def _array(tensor: Tensor) -> Any:
-    """Returns what kernels take for a tensor; looking at another device's rows books nothing on the one that is active."""
+    """Returns a tensor as kernels take it; a view of another device's rows books nothing on the active device."""
     with _disable_current_modes():
         return kernel_array(tensor)

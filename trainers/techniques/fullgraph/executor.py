@@ -3,18 +3,18 @@
     features -> layer 1 over all chunks -> rows on the host -> ... -> layer L -> loss of the training nodes
     parameters' gradients <- layer 1 <- gradients on the host <- ... <- layer L <-
 
-A device holds one chunk of one layer. Output rows, gradients and cached aggregates are on the host, and in files where memory is short:
+A device holds one chunk of one layer. Output rows, gradients and cached aggregates are on the host, and in files if memory is short:
 
     host     N x (sum of the widths of all outputs and cached aggregates + the two widest layers' gradients)
     device   buffer of neighbour rows, twice in a backward pass, and one chunk's block, inputs and activations (memory.py)
 
-An epoch is one optimiser step. Dropout is keyed by node, so masks are those of a pass that is not cut, and losses equal such a pass but
-for the order in which sums are rounded. That order is fixed by the chunks and the mode: two runs end with the same bits, whichever number
-of devices shares the parts and whether aggregates are cached or computed again.
+An epoch is one optimiser step. Dropout is keyed by node, so masks are those of an uncut pass, and losses equal it except for the order in
+which sums are rounded. That order is fixed by the chunks and the mode: two runs end with the same bits, for any number of devices that
+share the parts and whether aggregates are cached or computed again.
 
-`mode = "device"` cuts nothing: the pass runs on the device as a whole. It is the baseline that chunks are compared with.
+`mode = "device"` is uncut: the whole pass runs on the device. It is the baseline for chunks.
 
-Not checked by the losses: that rows were moved as few times as the mode promises. The ledger is (`predicted`).
+The losses do not show whether rows were moved as few times as the mode promises. The ledger does (`planned`).
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ from trainers.techniques.fullgraph.settings import FullGraphSettings
 from trainers.techniques.fullgraph.whole_pass import WholePass
 
 KEPT_BLOCKS_SHARE = 4
-"""Blocks that are ready stay in memory up to this part of what is free."""
+"""Prepared blocks stay in memory up to the free memory divided by this number."""
 
 
 def open_executor(run: Run) -> Executor:
-    """Returns what trains the run's model on the whole graph.
+    """Returns the executor that trains the run's model on the whole graph.
 
     Raises:
         InputError: the model cannot be cut, the chunks lack the nodes' own rows, or the number of devices does not fit.
@@ -81,18 +81,18 @@ def open_executor(run: Run) -> Executor:
 
 
 class OneStep(Executor):
-    """What both ways share: an epoch is one optimiser step over all training nodes, and nothing is kept between two."""
+    """The base of both executors: an epoch is one optimiser step over all training nodes, and no state is kept between two."""
 
     def total_loss(self, random: StepRandom) -> float | Tensor:
         """Adds the gradients of the model's parameters, and returns the sum of the losses."""
         raise NotImplementedError
 
     def planned(self, epochs: int) -> dict[str, int]:
-        """Returns volumes x bytes of rows x layers."""
+        """Returns the numbers of the ledger: volumes x bytes of rows x layers."""
         run = self.run
         settings, train, model = run.semantic.train.settings, run.semantic.train, run.model
         planned = {count_name("seeds", 0): epochs * len(run.graph.train_ids)}
-        # How wide a user's own layers are is not known beforehand.
+        # The widths of a user's own layers are not known beforehand.
         if settings.mode == "device" or run.features.stored.row_of is not None or is_reference(train.model):
             return planned
         assert isinstance(model, LayeredModel)
@@ -131,7 +131,7 @@ class FullGraph(OneStep):
         run: the run.
         model: its model, as layers.
         chunks: the chunk steps.
-        settings: of the technique; not `mode = "device"`.
+        settings: the technique's settings; not `mode = "device"`.
     """
 
     def __init__(self, run: Run, model: LayeredModel, chunks: StoredChunks, settings: FullGraphSettings):
@@ -164,9 +164,9 @@ class FullGraph(OneStep):
         self.total_loss = WholePass(passes, inputs, run.graph.labels, train_ids, run.class_weights)
 
     def _folder(self, itemsize: int):
-        """Returns where the rows between two passes go, None for memory."""
+        """Returns the folder of the rows between two passes, None for memory."""
         train, execution = self.run.semantic.train, self.run.execution
-        # Per layer an output and a cached aggregate, and two layers' gradients.
+        # An output and a cached aggregate per layer, and two layers' gradients.
         widths = [max(train.hidden, self.run.graph.num_classes)] * (2 * train.layers + 2)
         spill = execution.checkpoints.parent / "spill"  # pyright: ignore[reportAttributeAccessIssue]
         return host_folder(self.run.graph.topology.num_nodes, widths, itemsize, spill)
@@ -215,7 +215,7 @@ def whole_block(run: Run) -> Block:
     """Returns the whole graph as one block, with weights and transpose.
 
     Raises:
-        InputError: it has more edges than a block can number.
+        InputError: the graph has more edges than a block can number.
     """
     topology = run.graph.topology
     if topology.num_edges >= 1 << 31 or topology.num_nodes >= 1 << 31:
@@ -236,15 +236,15 @@ def whole_block(run: Run) -> Block:
 
 
 def open_places(first: Device, num_parts: int, devices: int) -> list[Place]:
-    """Returns where each part computes.
+    """Returns the place of each part.
 
     Args:
         first: the run's device.
-        num_parts: m.
-        devices: number of devices; 0 for one per part on the CPU, and one on a device with memory of its own.
+        num_parts: m, number of parts.
+        devices: number of devices; 0 for one per part on the CPU, or for the one device with memory of its own.
 
     Raises:
-        InputError: the parts cannot be shared evenly, or a device with memory of its own has no siblings here.
+        InputError: the parts cannot be shared evenly, or several devices with memory of their own are wanted.
     """
     count = devices or (1 if first.remote else num_parts)
     if num_parts % count:

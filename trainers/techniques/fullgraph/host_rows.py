@@ -1,7 +1,7 @@
 """Rows of all nodes on the host that a full-graph pass reads and writes in any order: outputs of layers, cached aggregates, gradients.
 
-They are in memory, which a device with memory of its own reads over the bus, or in an unnamed file that is mapped where memory is short;
-the file is gone when the process is.
+They are in memory, which a device with memory of its own reads over the bus, or in an unnamed file that is mapped if memory is short; the
+file disappears with the process.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class HostRows:
 
     Args:
         num_rows, width, dtype: N, F and the NumPy type.
-        device: reads and writes them.
-        folder: of the file; None for memory.
-        threads: of the kernels.
+        device: the device that reads and writes them.
+        folder: folder of the file; None for memory.
+        threads: number of the kernels' threads.
 
     Raises:
         InputError: the disk has no space.
@@ -65,7 +65,7 @@ class HostRows:
             ids: ids[c], the nodes.
             out: float[R, F] on the device.
             rows: i32[c], rows of `out`; None for all in order.
-            ledger: gets the lists' transfer; the rows' is booked by the caller, who knows what they are for.
+            ledger: receives the lists' transfer; the caller books the rows', since it knows their purpose.
         """
         if not len(ids):
             return
@@ -82,21 +82,21 @@ class HostRows:
         gather(self.values, ids, staged, threads=self.threads)
         places = None if rows is None else self.device.send([rows], IDS, ledger)[0]
         place_rows(staged, None, out, places)
-        device_of(out).synchronize()  # the staged rows are lent again when this ends
+        device_of(out).synchronize()  # the staged rows are lent again after this call
 
     def load_into(self, ids: Array, out: Tensor, rows: Array | None, device: Device, ledger: Ledger) -> tuple[int, int]:
-        """Does what `load` does; returns (rows, bytes) that crossed the link for it."""
+        """Like `load`; returns (rows, bytes) that crossed the link for it."""
         self.load(ids, out, rows, ledger)
         return len(ids), len(ids) * self.row_bytes
 
     def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int, int]:
-        """Returns float[c, F], the rows of nodes, in memory of their own on a device; then (rows, bytes) that crossed the link for it."""
+        """Returns float[c, F], the rows of nodes, in a separate tensor on a device; then (rows, bytes) that crossed the link for it."""
         out = device.alloc((len(ids), self.width), self.values.dtype, "staged")
         self.load(ids, out, None, ledger)
         return out, len(ids), len(ids) * self.row_bytes
 
     def finish(self, staged: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
-        """Returns staged rows as they are used, which is as they are."""
+        """Returns staged rows as they are."""
         return staged
 
     def store(self, ids: Array, rows: Tensor) -> None:
@@ -115,11 +115,11 @@ class HostRows:
 
 
 def available_bytes() -> int:
-    """Returns the bytes of memory that the system would still give, as it says itself."""
+    """Returns the bytes of memory that the system reports as available."""
     with open("/proc/meminfo") as lines:
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
 
 
 def host_folder(num_rows: int, widths: Sequence[int], itemsize: int, folder: Path) -> Path | None:
-    """Returns where rows of so many widths go: None for memory, the folder where they would take more than half of what is free."""
+    """Returns the place of rows of all `widths`: None for memory, the folder if they would take more than half of the free memory."""
     return folder if 2 * num_rows * sum(widths) * itemsize > available_bytes() else None

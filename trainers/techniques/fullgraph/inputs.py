@@ -1,4 +1,4 @@
-"""What the first layer of a full-graph pass reads: features, dropped and projected on the device that has the chunk."""
+"""The input rows of a full-graph pass's first layer: features, with dropout and projection on the device that has the chunk."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from trainers.techniques.fullgraph.host_rows import IDS
 
 
 class InputRows:
-    """What the first layer reads of nodes: their features, dropped and projected on the device.
+    """The input rows of the first layer: features of nodes, with dropout and projection on the device.
 
     Args:
         table: the features.
-        model: has the row-wise beginning.
+        model: the model with the row-wise beginning.
         dtype: NumPy's name of the type of gathered rows.
-        threads: of the kernels.
+        threads: number of the kernels' threads.
     """
 
     def __init__(self, table: TableSource, model: LayeredModel, dtype: str, threads: int):
@@ -51,17 +51,17 @@ class InputRows:
         return x
 
     def transformed(self, x: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
-        """Returns what the first layer reads of nodes: float[c, H] from their features x on the device."""
+        """Returns the first layer's input rows: float[c, H] from the nodes' features x on the device."""
         drops = self.model.input_dropout or self.model.projection is not None
         return widened(self.model.input(x, device.send([ids], IDS, ledger)[0] if drops else ids, self.random))
 
     def finish(self, staged: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
-        """Returns what the first layer reads of nodes from their features on the device, without a gradient."""
+        """Returns the first layer's input rows from the nodes' features on the device, without a gradient."""
         with torch.no_grad():
             return self.transformed(staged, ids, device, ledger).contiguous()
 
     def load_into(self, ids: Array, out: Tensor, rows: Array | None, device: Device, ledger: Ledger) -> tuple[int, int]:
-        """Writes what the first layer reads of nodes to rows of a buffer; returns (rows, bytes) that crossed the link for it."""
+        """Writes the first layer's input rows of nodes to rows of a buffer; returns (rows, bytes) that crossed the link for it."""
         x, num_rows, num_bytes = self.stage(ids, device, ledger)
         x = self.finish(x, ids, device, ledger)
         places = None if rows is None else device.send([rows], IDS, ledger)[0]

@@ -1,17 +1,17 @@
-"""Which rows move in a step of a full-graph pass, by mode and direction (HongTu, sections 5.1 and 5.3).
+"""The rows that move in a step of a full-graph pass, by mode and direction (HongTu, sections 5.1 and 5.3).
 
-A `ChunkStep` says what comes into a device's buffer when steps run upwards. Everything else follows from it:
+A `ChunkStep` lists the rows that enter a device's buffer when steps run upwards. Everything else follows from it:
 
     mode           comes from the host                       comes from the peers
     vanilla        every neighbour of the chunk: V_ori       nothing
     p2p            the batch's rows of the own part: V_+p2p  the chunk's neighbours of other parts
-    p2p+reuse      those that the step before had not: V_+ru the same, less those that the step before had
+    p2p+reuse      those new since the step before: V_+ru    the same, less those that the step before had
 
-The backward pass walks the steps downwards. What came in on the way up is then exactly what no later step needs, so the rows that were
-loaded are those whose gradients leave for the host, and the rows that were fetched are those whose gradients are pulled by their owner.
-(Algorithm 3 of the paper walks upwards with the same lists, which would lose the gradients of rows that a later step uses as well.)
-A backward pass that computes a layer again needs the rows themselves a second time, on the way down: those that the step above had not.
-Their number over all steps is V_+ru as well, since two neighbouring sets share the same rows in either order.
+The backward pass walks the steps downwards. The rows that entered on the way up are then exactly those that no later step needs, so the
+gradients of loaded rows leave for the host, and the gradients of fetched rows are pulled by their owner. (Algorithm 3 of the paper walks
+upwards with the same lists, which would lose the gradients of rows that a later step uses as well.) A backward pass that computes a layer
+again needs the rows themselves a second time, on the way down: those that the step above did not have. Their number over all steps is V_+ru
+as well, since two neighbouring sets share the same rows in either order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Mode = Literal["vanilla", "p2p", "p2p+reuse"]
 
 
 class Steps(Protocol):
-    """Where chunk steps come from: an artifact, or a list in memory.
+    """A source of chunk steps: an artifact, or a list in memory.
 
     Attributes:
         num_parts, chunks_per_part: m and n.
@@ -44,7 +44,7 @@ class Steps(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Incoming:
-    """Rows that come into a part's buffer before a step.
+    """Rows that enter a part's buffer before a step.
 
     Attributes:
         ids, rows: ids[c] from the host, and i32[c], their rows of the buffer.
@@ -74,11 +74,11 @@ class StepLists:
 
 @dataclass(frozen=True, kw_only=True)
 class Walk:
-    """What a trainer keeps of all steps in memory: everything but the blocks.
+    """The data of all steps that a trainer keeps in memory: everything except the blocks.
 
     Attributes:
         dst_ids: ids[v] by part and step, the destinations.
-        lists: which rows move, by part and step.
+        lists: rows that move, by part and step.
         buffer_rows: rows of each part's buffer.
     """
 
@@ -88,7 +88,7 @@ class Walk:
 
 
 def walk(steps: Steps, mode: Mode) -> Walk:
-    """Reads every step once, upwards, and returns what a mode moves.
+    """Reads every step once, upwards, and returns the rows that a mode moves.
 
     Memory: 4 or 8 bytes per node for destinations, 12 per row that moves, for both directions; two batches of steps at a time.
     """
@@ -135,7 +135,7 @@ def used_rows(step: ChunkStep) -> Array:
 
 
 class _Owners:
-    """Knows of every row of every buffer whether it is the part's own, and which row of which peer it was fetched from.
+    """The origin of every row of every buffer: the part itself, or the peer and its row that it was fetched from.
 
     A fetched row keeps its place for as long as successive steps use it, and so does the peer's row that it was fetched from.
     """
@@ -158,7 +158,7 @@ class _Owners:
                 self.peer[i][mine], self.row[i][mine] = peer, theirs
 
     def incoming(self, i: int, step: ChunkStep, rows: Array) -> Incoming:
-        """Returns where chosen rows of a part's buffer come from in the present step."""
+        """Returns the origins of chosen rows of a part's buffer in the present step."""
         peers = self.peer[i][rows]
         own, fetch = rows[peers == i], []
         for peer in ((i + k) % self.num_parts for k in range(1, self.num_parts)):

@@ -1,23 +1,23 @@
-"""How much device memory a full-graph pass takes: counts of chunks and a train table in, bytes out (HongTu, section 4.3, Figure 10).
+"""The device memory of a full-graph pass in bytes, from counts of chunks and a train table (HongTu, section 4.3, Figure 10).
 
 Trainer and planner share this formula. For a chunk of v nodes and e edges whose buffer has r rows, and a layer that reads F columns,
 aggregates into A and gives H, the backward pass holds, in values of the model's type,
 
-    r F            the buffer of neighbour rows, where the layer is computed again
-    2 r F          the buffer of their gradients, and what the chunk adds to it
+    r F            the buffer of neighbour rows, if the layer is computed again
+    2 r F          the buffer of their gradients, and the gradients that the chunk adds
     v (H + 2 A + 2 F)     gradients of its output; aggregate and own rows, each with its gradient
-    v H (c + 3)    what the update keeps for its gradients, c results, and three that come and go
+    v H (c + 3)    c results that the update keeps for its gradients, and three that come and go
     attention      3 r A for projected rows, their products with the attention vectors and their gradients;
                    2 heads (e + v) for weights and their gradients
-    pinsage        3 r A for projected rows, what is above zero of them, and their gradients
+    pinsage        3 r A for projected rows, their positive part, and their gradients
 
-(a first layer without the gradients, unless the features are projected). Besides come 4 times the parameters (values, gradients, Adam's
+(a first layer without the gradients, unless the features are projected). Added to it are 4 times the parameters (values, gradients, Adam's
 two moments) and the chunk's block: 24 bytes per edge with its transpose and weights, 24 per node and per buffer row. A forward pass holds
-the buffer, for features once more the rows that come, and at most three results of the update.
+the buffer, for features a second copy of the rows that enter, and at most three results of the update.
 
-Where transfers overlap computing, a device also holds what two steps bring: c rows of F columns for the buffer, or a backward pass's rows
-of v nodes, and two blocks. And it holds what the step before made until that has arrived on the host: v rows of H and A columns forwards,
-c rows of F backwards. All of it for each part that the device has.
+If transfers overlap computing, a device also holds the supplies of two steps: c rows of F columns for the buffer, or a backward pass's rows
+of v nodes, and two blocks. It also holds the results of the step before until they have arrived on the host: v rows of H and A columns
+forwards, c rows of F backwards. All of it counts for each part of the device.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ PARAMETER_COPIES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkCounts:
-    """What the largest chunk has.
+    """Counts of the largest chunk.
 
     Attributes:
         nodes, edges: v and e.
         rows: r, rows of the buffer.
-        loaded: c, rows that a step brings into it from the host.
+        loaded: c, rows that a step loads into it from the host.
     """
 
     nodes: int
@@ -62,7 +62,7 @@ def largest(counts: StepCounts, mode: Mode) -> ChunkCounts:
     """Returns the largest of each count over all chunks of an artifact, for a mode."""
     loaded = {"vanilla": counts.neighbours, "p2p": counts.transition}.get(mode)
     if loaded is None:
-        # On the way down a step brings the transition rows that the step above, which came before it, had not.
+        # On the way down a step loads the transition rows that the step above, which came before it, did not have.
         above, brought = counts.transition[1:], counts.loaded[1:]
         down = counts.transition.copy()
         down[:-1] -= above - brought
@@ -73,12 +73,12 @@ def largest(counts: StepCounts, mode: Mode) -> ChunkCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """How passes are carried out.
+    """The way in which passes are carried out.
 
     Attributes:
-        hybrid: aggregates are cached where layers allow it.
-        parts: that share the device; each has buffers of its own.
-        overlap: transfers overlap computing.
+        hybrid: whether aggregates are cached if layers allow it.
+        parts: number of parts that share the device; each has its own buffers.
+        overlap: whether transfers overlap computing.
     """
 
     hybrid: bool
@@ -94,9 +94,9 @@ def device_bytes(
     Args:
         config: the train table.
         in_width, num_classes: columns of the features and of the logits.
-        num_parameters: of the model.
-        chunk: the largest chunk.
-        way: of carrying the passes out.
+        num_parameters: number of the model's parameters.
+        chunk: counts of the largest chunk.
+        way: the way in which passes are carried out.
     """
     value = np.dtype(kept_dtype(config.dtype)).itemsize
     linear_head, widths = config.head == "linear", [in_width]
@@ -110,7 +110,7 @@ def device_bytes(
         peak = max(peak, _forward_values(shape, chunk, way), _backward_values(shape, chunk, way))
     if config.input == "linear":
         peak = max(peak, chunk.nodes * (2 * in_width + 6 * config.hidden))
-    # The head and the loss: rows of all layers that it reads, side by side, with their gradients.
+    # The head and the loss: rows of all layers that the head reads, side by side, with their gradients.
     read = config.hidden * (config.layers if config.jk != "none" else 1) if linear_head else 0
     peak = max(peak, chunk.nodes * (4 * read + 6 * num_classes))
     block = EDGE_BYTES * chunk.edges + NODE_BYTES * chunk.nodes + ROW_BYTES * chunk.rows
@@ -119,24 +119,24 @@ def device_bytes(
 
 
 class _Shape:
-    """Widths of a layer: columns that it reads, aggregates and gives."""
+    """Widths of a layer: columns of its input, aggregate and output."""
 
     def __init__(self, config: TrainConfig, width: int, out: int, last: bool, index: int):
         self.config, self.width, self.out, self.first = config, width, out, index == 0
         self.attends, self.pools = config.model == "gat", config.model == "pinsage"
         self.depth = out * config.heads if self.attends and last else out
-        # PinSAGE pools in the width of its input where it gives logits, else in that of its output.
+        # PinSAGE pools in the width of its input if it gives logits, else in that of its output.
         pooled = width if last else out
         self.aggregate = self.depth if self.attends else pooled if self.pools else width
         self.needed = index > 0 or config.input == "linear"
         self.chain = CONVOLUTION[config.model] + (0 if last else 2 + (config.norm != "none"))
 
     def again(self, way: Way) -> bool:
-        """The layer is computed again in the backward pass."""
+        """Returns whether the layer is computed again in the backward pass."""
         return self.attends or self.pools or not way.hybrid
 
     def projected(self, chunk: ChunkCounts) -> int:
-        """Values of one intermediate result of a layer that maps rows before it aggregates them."""
+        """Returns the values of one intermediate result of a layer that maps rows before it aggregates them."""
         if self.attends:
             return chunk.rows * self.depth + self.config.heads * (chunk.edges + chunk.nodes)
         return chunk.rows * self.aggregate if self.pools else 0

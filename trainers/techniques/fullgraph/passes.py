@@ -2,12 +2,12 @@
 
 Between two passes everything is on the host: the output rows of every layer, the gradients of the layer that was done last, and the
 aggregates of layers that are cached. A device holds one chunk of one layer: a buffer of neighbour rows, in the backward pass a buffer of
-their gradients, and what the layer computes of them.
+their gradients, and the layer's results.
 
-The backward pass of a chunk starts from the gradients of its output rows. Where the layer's aggregate has no parameters (`cacheable`) it
-is loaded, or with `hybrid = false` computed again from the neighbours' rows, and only the update is differentiated by autograd; the
-gradient of the aggregate then goes back to the neighbours by the kernel, without a forward pass. Both ways give the same bits, since the
-aggregate has. Where it has parameters (attention) the whole layer is computed again.
+The backward pass of a chunk starts from the gradients of its output rows. If the layer's aggregate has no parameters (`cacheable`) it is
+loaded, or with `hybrid = false` computed again from the neighbours' rows, and only the update is differentiated by autograd; the gradient
+of the aggregate then goes back to the neighbours by the kernel, without a forward pass. Both ways give the same bits, since the aggregate
+is the same. If it has parameters (attention) the whole layer is computed again.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from trainers.techniques.fullgraph.lists import Incoming, StepLists
 from trainers.techniques.fullgraph.supply import HostRequest, Supply, supplies
 
 BUFFER, ABOVE, AGGREGATE, OWN = "neighbours", "gradients", "aggregates", "own rows"
-"""What a step needs from the host: rows of the buffer; of its own nodes the gradients of outputs, cached aggregates and inputs."""
+"""The host data of a step: rows of the buffer; for its own nodes the gradients of outputs, cached aggregates and inputs."""
 
 
 @dataclass(kw_only=True)
 class Passes:
-    """What the passes of all layers share.
+    """The shared state of the passes of all layers.
 
     Attributes:
-        model: in place on the devices.
-        dst_ids: of each part's chunk in each step, the ids of its nodes.
-        lists, blocks: which rows the steps move, and their blocks.
-        places: of the parts.
-        mover: moves rows.
+        model: the model, on the devices.
+        dst_ids: node ids of each part's chunk in each step.
+        lists, blocks: rows that the steps move, and their blocks.
+        places: the places of the parts.
+        mover: the mover of rows.
         buffer_rows: rows of each part's buffer.
         num_nodes: N.
         dtype: the key of the train table; kept: NumPy's name of the type of rows.
-        hybrid: aggregates are cached where layers allow it.
-        folder: of rows that do not fit into memory, None for memory.
-        threads: of the kernels.
+        hybrid: whether aggregates are cached if layers allow it.
+        folder: folder of rows that do not fit into memory, None for memory.
+        threads: number of the kernels' threads.
     """
 
     model: LayeredModel
@@ -72,7 +72,7 @@ class Passes:
 
     @property
     def num_steps(self) -> int:
-        """Steps of a pass."""
+        """Number of steps of a pass."""
         return len(self.dst_ids[0])
 
     def host_rows(self, width: int) -> HostRows:
@@ -81,19 +81,19 @@ class Passes:
         return HostRows(self.num_nodes, width, self.kept, device, self.folder, self.threads)
 
     def splits(self, index: int) -> bool:
-        """Says whether the gradient of a layer's aggregate needs no forward pass, so that the update alone is differentiated."""
+        """Returns whether the gradient of a layer's aggregate needs no forward pass, so that the update alone is differentiated."""
         layer: Any = self.model.layers[index]
         return layer.cacheable and hasattr(layer, "aggregate_backward")
 
     def caches(self, index: int) -> bool:
-        """Says whether a layer's aggregates are kept on the host between its two passes."""
+        """Returns whether a layer's aggregates are kept on the host between its two passes."""
         return self.hybrid and self.splits(index)
 
     @contextmanager
     def computing(self, index: int, place: Place, j: int, random: StepRandom) -> Iterator[None]:
         """Returns the context in which a chunk of a layer is computed, in both passes alike.
 
-        What a user's layers draw from torch's generator is drawn anew for each chunk, and again the same in its backward pass.
+        A user's layers draw anew from torch's generator for each chunk, and draw the same again in its backward pass.
         """
         with self.mover.span(place.part, COMPUTE, j), computing(self.dtype, place.device.torch_device):
             if not isinstance(self.model, OwnLayers):
@@ -107,12 +107,12 @@ class Passes:
         """Computes a layer for all nodes.
 
         Args:
-            index: of the layer.
-            rows: what it reads.
-            random: names the masks.
+            index: number of the layer.
+            rows: the rows that it reads.
+            random: the masks.
 
         Returns:
-            Its output rows, and its aggregates where they are cached.
+            Its output rows, and its aggregates if they are cached.
         """
         layer: Any = self.model.layers[index]
         buffers = self._buffers(rows.width)
@@ -160,11 +160,11 @@ class Passes:
         """Adds the gradients of a layer's parameters to the model, and those of its input rows to the host's.
 
         Args:
-            index: of the layer.
+            index: number of the layer.
             rows, random: those of its forward pass.
-            aggregates: that were cached, or None.
-            gradients: of its output rows.
-            sums: gets the gradients of the rows that it reads; None where nobody needs them.
+            aggregates: its cached aggregates, or None.
+            gradients: gradients of its output rows.
+            sums: receives the gradients of the rows that it reads; None if they are not needed.
         """
         reload = aggregates is None
         buffers = self._buffers(rows.width) if reload else []
@@ -245,7 +245,7 @@ class Passes:
     def _supplied(
         self, order: Iterable[int], wanted: Callable[[int, int], Mapping[str, HostRequest]]
     ) -> Iterator[tuple[int, list[Supply]]]:
-        """Yields the steps of a pass in an order, with what each part needs in them."""
+        """Yields the steps of a pass in an order, with the supplies of each part."""
         has_block = lambda part, j: len(self.dst_ids[part][j]) > 0  # noqa: E731
         return supplies(self.mover, self.blocks, self.places, list(order), wanted, has_block)
 
@@ -259,7 +259,7 @@ class Passes:
         self.mover.fetch(buffers, lists, Line("d2d", line.kind, line.phase, line.layer), j)
 
     def _buffers(self, width: int) -> list[Tensor]:
-        """Returns a buffer of zeros per part: rows that nobody uses must not hold what is no number."""
+        """Returns a buffer of zeros per part: unused rows must not hold NaN."""
         made = []
         for place, count in zip(self.places, self.buffer_rows, strict=True):
             with place.active():

@@ -13,17 +13,18 @@ from trainers.recipe.settings import Settings
 class FullGraphSettings(Settings):
     """How a full-graph training moves rows."""
 
-    # vanilla = every chunk loads all its neighbours; p2p = each row of a step is loaded once and fetched from the device that has it;
-    # p2p+reuse = a row that two steps in a row need is loaded once. device = nothing is cut, everything is on the device.
+    # Transfers of neighbour rows: vanilla = every chunk loads all its neighbours; p2p = each row of a step is loaded once and fetched from
+    # the device that has it; p2p+reuse = a row that two steps in a row need is loaded once. device = the graph is not cut, everything is on
+    # the device.
     mode: Literal["vanilla", "p2p", "p2p+reuse", "device"] = "p2p+reuse"
     # Devices that share the parts, a divisor of [partitions] parts; 0 = one for each part. The sums do not depend on it.
     devices: int = field(default=0, metadata={"hashed": False})
-    # Aggregates are kept on the host between the two passes of a layer, where the layer allows it, instead of computed again.
+    # Aggregates are kept on the host between the two passes of a layer, if the layer allows it, instead of computed again.
     hybrid: bool = field(default=True, metadata={"hashed": False})
-    # What a step needs comes while the step before it is computed, and what a step made leaves while the next one is, where a device has
-    # a link to the host. It takes memory for two steps' rows.
+    # Inputs of a step are loaded while the step before it is computed, and its results leave while the next one is, if a device has a link
+    # to the host. It takes memory for two steps' rows.
     overlap: bool = field(default=True, metadata={"hashed": False})
-    # GB/s at which each device gets rows of the others, kept to by waiting; None = as fast as the machine is.
+    # GB/s at which each device receives rows of the others, modelled by waiting; None = the machine's own speed.
     peer_gbps: float | None = field(default=None, metadata={"hashed": False})
 
     def __post_init__(self):

@@ -1,12 +1,12 @@
-"""What a step needs on a device, brought there while the step before it is computed (HongTu, sections 4.3 and 6; double buffers).
+"""The supply of a step: its inputs, loaded onto a device while the step before it is computed (HongTu, sections 4.3 and 6; double buffers).
 
-A part's buffer holds rows in place, so that those which stay are never moved; rows that come cannot be written into it before the step
-that uses it is done. They come into memory of their own instead, on a loader's thread and, on a GPU, a stream of its own, and are put in
-their places when their step begins. So do the chunk's block and the rows that a backward pass reads of its nodes. One step is computed, one
-is on its way: a device holds two supplies at most.
+A part's buffer holds rows in place, so that those which stay are never moved; new rows cannot be written into it before the step that uses
+it is done. They are loaded into separate memory instead, on a loader's thread and, on a GPU, a stream of its own, and are put in their
+places when their step begins. The chunk's block and the rows that a backward pass reads of its nodes are loaded likewise. One step is
+computed while the next is loaded: a device holds two supplies at most.
 
-Where a device shares the host's memory and no link is modelled, loading is a copy by the same cores, and nothing is brought ahead: rows go
-straight to their places. What moves, and every bit of the result, is the same in both ways.
+If a device shares the host's memory and no link is modelled, loading is a copy by the same cores, and nothing is loaded ahead: rows go
+straight to their places. The transfers, and every bit of the result, are the same in both ways.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class HostRequest(NamedTuple):
     """Rows of nodes that a step reads from the host.
 
     Attributes:
-        rows: of all nodes.
+        rows: the rows of all nodes.
         ids: ids[c], the nodes.
-        line: of the ledger.
+        line: line of the ledger.
     """
 
     rows: Loadable
@@ -42,20 +42,20 @@ class HostRequest(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """When a step comes in a pass, which is all that a flow asks of what it plans."""
+    """The position of a step in a pass; a flow needs nothing else of its planned items."""
 
     position: int
 
 
 @dataclass(kw_only=True)
 class Supply:
-    """What one part needs in one step; brought ahead of it, or when it is asked for.
+    """The inputs of one part in one step, loaded ahead of it or on demand.
 
     Attributes:
-        mover, blocks: bring it.
-        place, step: whose it is.
-        wanted: rows by name.
-        has_block: the part has nodes in this step.
+        mover, blocks: the loaders of rows and blocks.
+        place, step: the part and step that it belongs to.
+        wanted: requested rows by name.
+        has_block: whether the part has nodes in this step.
     """
 
     mover: Mover
@@ -69,7 +69,7 @@ class Supply:
     _held: ExitStack = field(default_factory=ExitStack)
 
     def bring(self) -> Supply:
-        """Brings everything; called on a loader's thread."""
+        """Loads everything; called on a loader's thread."""
         device = self.place.device
         with device.preparing():
             for name, (rows, ids, line) in self.wanted.items():
@@ -84,7 +84,7 @@ class Supply:
         return self
 
     def fill(self, name: str, buffer: Tensor, places: Array | None) -> None:
-        """Writes the rows of a name to rows of a buffer."""
+        """Writes the rows named `name` to rows of a buffer."""
         rows, ids, line = self.wanted[name]
         staged = self._staged.pop(name, None)
         if staged is None:
@@ -95,7 +95,7 @@ class Supply:
             )
 
     def take(self, name: str) -> Tensor:
-        """Returns the rows of a name, float[c, F] on the device."""
+        """Returns the rows named `name`, float[c, F] on the device."""
         rows, ids, line = self.wanted[name]
         staged = self._staged.pop(name, None)
         if staged is None:
@@ -104,7 +104,7 @@ class Supply:
 
     @contextmanager
     def block(self) -> Iterator[Block]:
-        """Gives the chunk's block, with its transpose, while it is on the device."""
+        """Yields the chunk's block, with its transpose, while it is on the device."""
         if self._block is not None:
             block, self._block = self._block, None
             with self._held:
@@ -114,7 +114,7 @@ class Supply:
             yield block
 
     def close(self) -> None:
-        """Gives back what nobody took."""
+        """Releases the unused inputs."""
         self._staged.clear()
         self._block = None
         self._held.close()
@@ -128,17 +128,17 @@ def supplies(
     wanted: Callable[[int, int], Mapping[str, HostRequest]],
     has_block: Callable[[int, int], bool],
 ) -> Iterator[tuple[int, list[Supply]]]:
-    """Yields every step of a pass with what each part needs in it.
+    """Yields every step of a pass with the supplies of all parts.
 
     Args:
-        mover, blocks: bring it.
-        places: of the parts.
+        mover, blocks: the loaders of rows and blocks.
+        places: the places of the parts.
         order: numbers of the steps.
-        wanted: (part, step) -> rows by name.
-        has_block: (part, step) -> the part has nodes in it.
+        wanted: (part, step) -> requested rows by name.
+        has_block: (part, step) -> whether the part has nodes in it.
 
     Raises:
-        OverBudget: a device has no memory for it.
+        OverBudget: a device lacks memory for a supply.
     """
 
     def supply(place: Place, j: int) -> Supply:

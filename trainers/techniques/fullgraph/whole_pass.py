@@ -1,8 +1,8 @@
 """One pass over the whole graph, forwards and backwards: the body of an epoch (HongTu, Algorithm 1, lines 6 to 21).
 
-The row-wise ends of a model are computed chunk by chunk as well: a projection of the features before the first layer, and the head with
-the loss behind the last one, on the training nodes of each chunk alone. A head that reads the outputs of all layers gives each of them a
-gradient, which waits on the host, for the training nodes alone, until the backward pass comes to that layer.
+The row-wise ends of a model are also computed chunk by chunk: a projection of the features before the first layer, and the head with the
+loss after the last one, on the training nodes of each chunk alone. A head that reads the outputs of all layers gives each of them a
+gradient, which waits on the host, for the training nodes alone, until the backward pass reaches that layer.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class WholePass:
     """Computes the gradients of a model's parameters, and the loss, over all training nodes.
 
     Args:
-        passes: of the layers.
-        inputs: what the first layer reads.
-        labels: i32[N].
-        train_ids: ids[n].
+        passes: the passes of the layers.
+        inputs: the input rows of the first layer.
+        labels: i32[N], labels of all nodes.
+        train_ids: ids[n], the training nodes.
         class_weights: float[num_classes] on the first device, or None.
     """
 
@@ -49,9 +49,9 @@ class WholePass:
         self._seeds = [(place, j, ids[trained[ids]]) for place, j, ids in self._chunks() if trained[ids].any()]
 
     def __call__(self, random: StepRandom) -> float | Tensor:
-        """Adds the gradients to the model's parameters and returns the sum of the losses; float64[] where a device holds it."""
+        """Adds the gradients to the model's parameters and returns the sum of the losses; float64[] if a device holds it."""
         self.inputs.random = random
-        # Of a user's modules, the ends before and after the layers included; an evaluation between two passes has its own.
+        # Sets the mode of a user's modules, including the ends; an evaluation between two passes sets its own.
         self.model.train(random.training)
         model, passes = self.model, self.passes
         rows: list[Loadable] = [self.inputs if model.projection is None else self._projected()]
@@ -80,7 +80,7 @@ class WholePass:
         return [(place, j, passes.dst_ids[place.part][j]) for j in range(passes.num_steps) for place in passes.places]
 
     def _added(self, gradients: HostRows | None, from_head: FromHead, width: int) -> HostRows:
-        """Returns the gradients of a layer's output, those of the head added."""
+        """Returns the gradients of a layer's output, with those of the head added."""
         if gradients is None:
             gradients = self.passes.host_rows(width)
             gradients.clear()
@@ -89,7 +89,7 @@ class WholePass:
         return gradients
 
     def _loss(self, outputs: Sequence[Loadable]) -> tuple[float | Tensor, list[FromHead]]:
-        """Returns the sum of the losses, and per layer what the head gives its output."""
+        """Returns the sum of the losses, and per layer the head's gradients of its output."""
         total: float | Tensor = 0.0
         layers = range(len(outputs)) if self.model.jumps else [len(outputs) - 1]
         from_head: list[FromHead] = [[] for _ in outputs]
@@ -108,7 +108,7 @@ class WholePass:
                 total = total + (loss.detach().double() if place.device.remote else loss.item())
                 for layer, leaf in zip(layers, leaves, strict=True):
                     assert leaf.grad is not None
-                    # A copy, for on the CPU the device's memory is the host's.
+                    # A copy, since on the CPU the device's memory is the host's.
                     from_head[layer].append((ids, self.mover.to_host(leaf.grad, up, place.part).numpy().copy()))
         return total, from_head
 
@@ -116,7 +116,7 @@ class WholePass:
         return self.mover.loaded(rows, ids, line, place.part, j)
 
     def _projected(self) -> HostRows:
-        """Computes what the first layer reads of all nodes."""
+        """Computes the input rows of the first layer for all nodes."""
         kept = self.passes.host_rows(self.inputs.width)
         for place, j, ids in self._chunks():
             if len(ids):

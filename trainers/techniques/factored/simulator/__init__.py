@@ -1,1 +1,1 @@
-"""Which devices sample and which train: the paper's formula, its metric for switching, and a simulation that compares choices."""
+"""The allocation of devices to sampling and training: the paper's formula, its metric for switching, and a simulation of choices."""

@@ -1,4 +1,4 @@
-"""How many of a machine's devices sample: every allocation is simulated, and the paper's formula stands beside the best."""
+"""The number of devices that sample: every allocation is simulated, and the paper's formula is compared with the best."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainers.techniques.factored.simulator.workload import Workload
 
 @dataclass(frozen=True)
 class Allocation:
-    """What was found for a number of devices.
+    """The simulated allocations of a number of devices.
 
     Attributes:
         devices: N_g.
@@ -27,12 +27,12 @@ class Allocation:
 
     @property
     def best(self) -> int:
-        """The number of samplers with the shortest epoch; of equal ones that nearest to the formula, then the smaller."""
+        """The number of samplers with the shortest epoch; among equal ones the nearest to the formula, then the smaller."""
         return self._shortest(self.seconds)
 
     @property
     def best_static(self) -> int:
-        """The same where no device switches; with one device it samples, and nobody trains."""
+        """The same if no device switches; a single device samples, and none trains."""
         return self._shortest(self.static_seconds) if self.static_seconds else self.devices
 
     def _shortest(self, seconds: dict[int, float]) -> int:
@@ -45,7 +45,7 @@ class Allocation:
 
     @property
     def static_formula_ratio(self) -> float | None:
-        """The same without switching, relative to the best with it; None where the formula leaves no trainer."""
+        """The same without switching, relative to the best with it; None if the formula leaves no trainer."""
         static = self.static_seconds.get(self.formula)
         return None if static is None else static / self.seconds[self.best]
 

@@ -1,4 +1,4 @@
-"""The formula and the metric of FGNN, section 5.3: how many devices sample, and when one of them should train instead."""
+"""The formula and the metric of FGNN, section 5.3: the number of devices that sample, and when one of them should train instead."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ def formula_samplers(devices: int, sample_seconds: float, train_seconds: float) 
 
     Args:
         devices: N_g.
-        sample_seconds: T_s, of one batch.
-        train_seconds: T_t, of one batch.
+        sample_seconds: T_s, seconds of one batch.
+        train_seconds: T_t, seconds of one batch.
     """
     if sample_seconds <= 0:
         return 1
-    # Rounded away from noise of the last bits: 6 / (2 + 1) is 2 and no hair more.
+    # Rounded to remove noise of the last bits: 6 / (2 + 1) is exactly 2.
     share = devices * sample_seconds / (train_seconds + sample_seconds)
     return max(1, min(devices, math.ceil(share - 1e-9)))
 
@@ -26,7 +26,7 @@ def profit(waiting: int, trainers: int, train_seconds: float, standby_seconds: f
     Args:
         waiting: M_r, batches in the queue.
         trainers: N_t, running trainers; none makes the profit infinite.
-        train_seconds: T_t, of one batch by a trainer.
-        standby_seconds: T_t', of one batch by a standby trainer.
+        train_seconds: T_t, seconds of one batch by a trainer.
+        standby_seconds: T_t', seconds of one batch by a standby trainer.
     """
     return math.inf if trainers == 0 else waiting * train_seconds / trainers - standby_seconds

@@ -1,9 +1,9 @@
-"""A discrete-event simulation of factored training: which event comes next, and who does what then.
+"""A discrete-event simulation of factored training: the next event, and the work that starts then.
 
-The simulated executors follow the rules of the real ones (trainers/techniques/factored): batches are handed out in order on both sides; a
-trainer holds at most `DEPTH`, and who has the fewest, and took the fewest of the step group, takes the next; a batch of group g waits for
-update g - k; a sampler without work trains where the profit is above 0, or where the queue is full and nobody trains. What is not
-simulated: time that threads lose to one another on shared cores, and the handing over itself.
+The simulated roles follow the rules of the real ones (trainers/techniques/factored): batches are handed out in order on both sides; a
+trainer holds at most `DEPTH`, and the one that has the fewest, and took the fewest of the step group, takes the next; a batch of group g
+waits for update g - k; a sampler without work trains if the profit is above 0, or if the queue is full and no device trains. Not simulated:
+the time that threads lose to one another on shared cores, and the handing over itself.
 
 Cost: about three events per batch, each O(trainers).
 """
@@ -24,13 +24,13 @@ DEPTH = 2
 
 @dataclass
 class SimulatedEpoch:
-    """What a simulated epoch was like.
+    """The result of a simulated epoch.
 
     Attributes:
-        seconds: from its begin to its last update.
+        seconds: time from its begin to its last update.
         switched: batches that standby trainers trained on.
-        busy: seconds of all executors by stage.
-        spans: (executor, stage, position, begin, end) of every task.
+        busy: seconds of all roles by stage.
+        spans: (role, stage, position, begin, end) of every task.
     """
 
     seconds: float = 0.0
@@ -40,12 +40,12 @@ class SimulatedEpoch:
 
 
 def simulate(workload: Workload, samplers: int, trainers: int, *, switching: bool = True) -> SimulatedEpoch:
-    """Returns what an epoch is like.
+    """Returns a simulated epoch.
 
     Args:
         workload: the epoch.
-        samplers, trainers: number of devices; without trainers `switching` has to be on.
-        switching: samplers may train.
+        samplers, trainers: number of devices; without trainers `switching` must be on.
+        switching: whether samplers may train.
     """
     assert samplers >= 1 and trainers >= 0 and (trainers or switching)
     return _Run(workload, samplers, trainers, switching).run()
@@ -68,7 +68,7 @@ def time_shared(workload: Workload, devices: int) -> float:
 
 
 class _Trainer:
-    """What a trainer has: batches in all, how many of the last step group, the one whose rows are extracted, those that are ready."""
+    """A trainer: its number of batches, its number of the last step group, the batch whose rows are extracted, and those that are ready."""
 
     def __init__(self, name: str):
         self.name, self.held, self.took, self.extracting, self.training = name, 0, 0, False, False
@@ -115,7 +115,7 @@ class _Run:
         self.outcome.spans.append((who, kind, position, self.now, self.now + seconds))
         self._after(seconds, happen)
 
-    # What executors do; `_settle` decides who may.
+    # The work of roles; `_settle` decides which may begin.
 
     def _draw(self, sampler: str) -> None:
         if self.task == self.work.batches:
@@ -177,13 +177,13 @@ class _Run:
         self.used -= 1
         self.finished.add(position)
 
-    # What may happen next.
+    # The events that may happen next.
 
     def _settle(self) -> bool:
         return self._collect() or self._admit() or self._hand_out() or self._begin_training() or self._relieve()
 
     def _collect(self) -> bool:
-        """The main thread takes results in order; after the last one of a group it makes an update."""
+        """Takes results in order, as the main thread; after the last one of a group it makes an update."""
         if self.updating or self.taken not in self.finished:
             return False
         self.taken += 1
@@ -246,7 +246,7 @@ class _Run:
         return False
 
     def _relieve(self) -> bool:
-        """The queue is full and there is no trainer: a sampler that waits with a batch trains."""
+        """Lets a sampler that waits with a batch train, if the queue is full and no trainer runs."""
         if self.trainers or not self.switching or self.handed not in self.items:
             return False
         sampler = next((each for each in self.blocked.values() if each not in self.busy_blocked), None)

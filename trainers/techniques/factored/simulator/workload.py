@@ -1,4 +1,4 @@
-"""What a simulated epoch consists of: stage times, batches, updates, the bound of the queue."""
+"""The workload of a simulated epoch: stage times, batches, updates, the bound of the queue."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Workload:
     update: float = 0.0
     # Batches that are in the queue or with a trainer, at most; 0 = no bound.
     queue: int = 0
-    # Times vary by up to this share of themselves, evenly.
+    # Share of themselves by which times vary at most, evenly.
     jitter: float = 0.0
-    # Of the jitter.
+    # Seed of the jitter.
     seed: int = 0
 
     def __post_init__(self):
@@ -83,7 +83,7 @@ class Workload:
         return self.standby_extract + self.train
 
     def seconds(self, stage: str, position: int) -> float:
-        """Returns how long a stage of a batch takes; the same whoever does it and whenever."""
+        """Returns the seconds of a stage of a batch, which do not depend on the role or the time."""
         return self._drawn[stage][position]
 
     @cached_property
