@@ -1,9 +1,9 @@
 """Steps as Dagster assets; the one file of this folder that knows Dagster.
 
-A step becomes the asset `[pipeline, name]` in the group of its pipeline. Dagster never skips work and never decides
-what is current: the `code_version` is the hash of the whole recipe, the data version is the artifact's own, and the
-body asks the store first. So an edited pipeline file marks exactly what it changes, and a reverted one finds its old
-artifacts. What came in from outside has an observable asset of its own: `[pipeline, raw]`, `[pipeline, measured]`.
+A step becomes the asset `[pipeline, name]` in the group of its pipeline. Dagster never skips work and never decides whether an artifact is
+current: the `code_version` is the hash of the whole recipe, the data version is the artifact's own, and the body asks the store first. So
+an edited pipeline file marks exactly what it changes, and a reverted one finds its old artifacts. External content has an observable asset
+of its own: `[pipeline, raw]`, `[pipeline, measured]`.
 """
 
 import base64
@@ -35,33 +35,32 @@ from assets.storage.version import canonical, canonical_json, short
 from kernels.errors import InputError
 
 OWNERS = ("team:graph",)
-"""Of the assets of pipelines that name no owners."""
+"""Owners of the assets of pipelines that name none."""
 
 CONFIG, SUMMARY = "config", "summary"
 FIGURE_BYTES = 100_000
-"""A figure is stored about twice for every materialisation, so a larger one is named by its path."""
+"""Largest figure that is stored with a materialisation, which takes about twice its bytes; a larger one is named by its path."""
 
 NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_]")
 MACHINE_TAG = "graphmill/machine"
-"""Of a run: the machine that its steps run on (assets/storage/machine.py)."""
+"""Tag of a run: the machine that its steps run on (assets/storage/machine.py)."""
 SEEN_TAG = "graphmill/seen"
-"""Of a run: its id, and the seconds since that machine's boot at which a step of it was there."""
+"""Tag of a run: its id, and the seconds since that machine's boot at which a step of it was there."""
 INPUT_TAG = "dagster/input_data_version/"
 DATA_TAG = "dagster/data_version"
 
 Body = Callable[[dg.AssetExecutionContext, Any], Iterator[Any]]
 Slot = Callable[[dg.AssetExecutionContext], AbstractContextManager[None]]
-"""What a step holds while it builds, so that not too many do at once."""
+"""Slot that a step holds while it builds, so that not too many build at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """Where and for whom asset bodies run."""
+    """The surroundings in which asset bodies run: the store, and their listeners."""
 
-    # Where artifacts are.
+    # The store of the artifacts.
     store: Store
-    # Called once a body; a launcher that runs many bodies in one process returns one object for all, so raw files are
-    # read once.
+    # Called once per body; a launcher that runs many bodies in one process returns one object for all, so raw files are read once.
     make_versions: Callable[[], Versions] = Versions
     # Listens to long operations, and may end them by raising.
     make_progress: Callable[[dg.AssetExecutionContext], Progress] = lambda context: Silent()
@@ -99,12 +98,12 @@ def source_assets(
         steps: steps of `OnePass` stages that read one source.
         execution: the Execution config of the pass.
         around: the store and the listeners.
-        slot: what the pass holds where it has something to build; None for nothing.
+        slot: slot that the pass holds while it builds; None for none.
     """
 
     def body(context: dg.AssetExecutionContext, config: Any) -> Iterator[Any]:
         versions, store = around.make_versions(), around.store
-        # The graph comes last: it takes the longest, and what is finished before it stays.
+        # The graph comes last: it takes the longest, and artifacts that are finished before it stay.
         asked = [step for step in reversed(steps) if key_of(step) in context.selected_asset_keys]
         found = {step.name: find_all(store, step, versions) for step in asked}
         idle = all(each is not None for each in found.values())
@@ -134,12 +133,12 @@ def source_assets(
 
 
 def _held(slot: Slot | None, context: dg.AssetExecutionContext, *, idle: bool) -> AbstractContextManager[None]:
-    """Returns what a step holds while it builds; nothing where all of it is there already."""
+    """Returns the slot that a step holds while it builds; none if all of its artifacts are there already."""
     return nullcontext() if slot is None or idle else slot(context)
 
 
 def _passes(asked: Sequence[Step]) -> list[list[Step]]:
-    """Returns the steps that each pass over a source builds: one pass, or one per split, whose first builds what the splits share."""
+    """Returns the steps that each pass over a source builds: one pass, or one per split, of which the first builds the shared artifacts."""
     passes = zip_longest(*(step.apart for step in asked))
     return [[step for step in one_pass if step is not None] for one_pass in passes]
 
@@ -166,7 +165,7 @@ def stage_asset(
         stage: the stage that builds it.
         execution: its Execution config.
         around: the store and the listeners.
-        slot: what the step holds where it has something to build; None for nothing.
+        slot: slot that the step holds while it builds; None for none.
     """
 
     def body(context: dg.AssetExecutionContext, config: Any) -> Iterator[Any]:
@@ -207,12 +206,11 @@ def asset_of(
     """Returns the assets of steps that one body builds; of several, a run may ask for some.
 
     Args:
-        steps: what they stand for; their first names the op.
-        body: called with the context and the run's config (None without `config`); yields events and the result. An
-        `InputError`
-            becomes a failure that shows only what a user needs.
-        config: what a run may set.
-        priority: of steps that are ready, those with the highest begin first.
+        steps: the steps that the assets stand for; the first names the op.
+        body: called with the context and the run's config (None without `config`); yields events and the result. An `InputError` becomes a
+            failure that shows only its message.
+        config: class of the settings of a run.
+        priority: steps of the highest priority among the ready ones begin first.
     """
 
     @dg.multi_asset(
@@ -246,16 +244,16 @@ def asset_of(
 
 
 def _note_machine(context: dg.AssetExecutionContext) -> None:
-    """Writes into a run's tags which machine its steps run on and when, so that nobody takes the run for dead."""
+    """Writes machine and time of a run's steps into its tags, so that the run is not taken for dead."""
     run, here = context.run, here_and_now()
-    # A run that repeats another one begins with the tags of that one.
+    # A run that repeats another one begins with the tags of the other.
     if run.tags.get(MACHINE_TAG) != here or seen_at(run) is None:
         seen = f"{run.run_id} {seconds_since_boot():.2f}"
         context.instance.add_run_tags(run.run_id, {MACHINE_TAG: here, SEEN_TAG: seen})
 
 
 def seen_at(run: dg.DagsterRun) -> float | None:
-    """Returns the seconds since its machine's boot at which a step of a run was there, None where none has said so yet."""
+    """Returns the seconds since its machine's boot at which a step of a run was there, None if no step recorded it yet."""
     run_id, _, seconds = run.tags.get(SEEN_TAG, "").partition(" ")
     return float(seconds) if run_id == run.run_id else None
 
@@ -293,7 +291,7 @@ def _code_references(step: Step) -> dict[str, Any]:
     """Returns the line of the pipeline file that asks for a step, and the page of the docs about it, as Dagster names them."""
     origin, page, places = step.origin, step.recipe.page, []
     with warnings.catch_warnings():
-        # Code references are in beta; the versions of dagster that this was tried on are pinned.
+        # Code references are in beta; the versions of dagster that were tested are pinned.
         warnings.simplefilter("ignore", dg.BetaWarning)
         if origin.path is not None:
             label = f"{origin.path.name}:{origin.line}"
@@ -309,7 +307,7 @@ def _data_links(step: Step) -> dict[str, Any]:
 
 
 def _column_lineage(step: Step) -> dict[str, Any]:
-    """Returns which columns decide each column of a step's table, under Dagster's key; nothing where it has no table."""
+    """Returns which columns decide each column of a step's table, under Dagster's key; {} if it has no table."""
     deps = {
         column: [found for role, name in sources if (found := _source_column(step, role, name))]
         for column, sources in (step.recipe.page.columns_from if step.recipe.page else {}).items()
@@ -319,7 +317,7 @@ def _column_lineage(step: Step) -> dict[str, Any]:
 
 
 def _source_column(step: Step, role: str, name: str) -> dg.TableColumnDep | None:
-    """Returns asset and column that a column of a step's table comes from, None where the source has no such column."""
+    """Returns asset and column that a column of a step's table comes from, None if the source lacks the column."""
     if role != "raw":
         source = step.sources.get(role)
         return dg.TableColumnDep(asset_key=key_of(source), column_name=name) if source else None
@@ -348,7 +346,7 @@ def raw_asset(step: Step, around: Surroundings) -> dg.SourceAsset:
         return dg.ObserveResult(data_version=dg.DataVersion(_raw_version(digests)), metadata=dict(digests))
 
     with warnings.catch_warnings():
-        # Observable sources are in beta; the versions of dagster that this was tried on are pinned.
+        # Observable sources are in beta; the versions of dagster that were tested are pinned.
         warnings.simplefilter("ignore", dg.BetaWarning)
         return dg.observable_source_asset(
             key=raw_key(step),
@@ -366,11 +364,11 @@ def materialized(
     reused: bool,
     extra: Mapping[str, Any] | None = None,
 ) -> dg.MaterializeResult:
-    """Returns the materialisation of a step: versions, what was read, numbers, figures and checks.
+    """Returns the materialisation of a step: versions, inputs, numbers, figures and checks.
 
     Args:
-        step, artifacts: what was asked for, and what the store has now, one artifact per config.
-        versions: those of this run.
+        step, artifacts: the step, and its artifacts in the store, one per config.
+        versions: versions of this run.
         reused: whether nothing had to be built.
         extra: more metadata.
     """
@@ -395,11 +393,11 @@ def figure(title: str, png: bytes) -> dg.MarkdownMetadataValue:
 
 
 def _metadata(step: Step, artifacts: Sequence[Artifact], extra: dict[str, Any]) -> dict[str, Any]:
-    """Returns what the UI shows, what matters most first: a headline, numbers, one summary with all figures, then lists and places.
+    """Returns the metadata for the UI, most important first: a headline, numbers, one summary with all figures, then lists and paths.
 
     Args:
-        step: what was asked for.
-        artifacts: what the store has of it; of several, numbers are means.
+        step: the step.
+        artifacts: its artifacts in the store; of several, numbers are means.
         extra: more numbers, figures and tables.
     """
     page, first = step.recipe.page, artifacts[0]
@@ -428,13 +426,13 @@ def _metadata(step: Step, artifacts: Sequence[Artifact], extra: dict[str, Any]) 
         # Dagster hides a long text behind a button, so the line stands above it, too.
         shown = {"headline": line.replace("**", "")} | shown
     scalars = {label: value for label, value in numbers.items() if not isinstance(value, dg.MetadataValue)}
-    # The path of an artifact is too long for the table, which would then cut what stands above it.
+    # The path of an artifact is too long for the table, which would then cut the rows above it.
     places = {"dagster/uri": first.path.as_uri(), CONFIG: _config(step)}
     return shown | scalars | numbers | _table_metadata(page, first) | _column_lineage(step) | places
 
 
 def _table_metadata(page: Page | None, artifact: Artifact) -> dict[str, Any]:
-    """Returns rows and columns under Dagster's keys, of the table that is written where the artifact itself is none."""
+    """Returns rows and columns under Dagster's keys, of the written table if the artifact itself is not one."""
     num_rows, columns = table_of(page, artifact) if page else (0, {})
     described = columns or dict(page.written if page else {})
     if not described:
@@ -453,7 +451,7 @@ def _shown(value: Any) -> Any:
         and value
         and all(isinstance(row, dict) and row.keys() == value[0].keys() for row in value)
     ):
-        # What a row is about comes first: stored numbers have their keys in the order of the alphabet.
+        # The subject of a row comes first: stored numbers have their keys in the order of the alphabet.
         columns = sorted(value[0], key=lambda name: not isinstance(value[0][name], str))
         return dg.MetadataValue.table(records=[dg.TableRecord({name: row[name] for name in columns}) for row in value])
     return dg.MetadataValue.json(value)
@@ -464,7 +462,7 @@ def _is_figure(value: Any) -> bool:
 
 
 def _figure_or_path(title: str, path: Path) -> str:
-    """Returns a PNG of an artifact as Markdown, or where it is when it is a large one."""
+    """Returns a PNG of an artifact as Markdown, or its path if it is large."""
     png = path.read_bytes()
     return figure(title, png).value if len(png) <= FIGURE_BYTES else f"{title}: `{path}`"
 
@@ -472,15 +470,15 @@ def _figure_or_path(title: str, path: Path) -> str:
 def _check_results(step: Step, checks: Sequence[Check], *, whole: bool = True) -> Iterator[dg.AssetCheckResult]:
     """Yields one result for each check that the step declares, with its sentence and its numbers.
 
-    One that does not block is a warning where it failed, and what is built from the artifact goes on.
+    A failed check that does not block is a warning; stages that read the artifact go on.
 
     Args:
-        step: declares them.
-        checks: were made.
-        whole: an artifact was published; a stage whose checks failed may have stopped before it made the others.
+        step: step that declares the checks.
+        checks: checks that were made.
+        whole: whether an artifact was published; a stage whose checks failed may have stopped before it made the others.
 
     Raises:
-        UndeclaredCheckError: the checks that were made are not those that were declared, so that one would never be seen.
+        UndeclaredCheckError: the checks that were made differ from the declared ones, so that one would never be seen.
     """
     made = {name: [check for check in checks if check.name == name] for name in step.checks}
     missing = [name for name, found in made.items() if not found]

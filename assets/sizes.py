@@ -9,7 +9,7 @@ UNITS = {"b": 1, **{f"{letter}b": 1000**power for power, letter in enumerate("km
 UNITS |= {f"{letter}ib": 1024**power for power, letter in enumerate("kmgtp", 1)}
 PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*|%)\s*")
 LONGEST_TEXT = 40
-"""Characters of a size. Python reads no whole number of thousands of digits."""
+"""Most characters of a size. Python does not read whole numbers of thousands of digits."""
 MOST_BYTES = 2**63 - 1
 EXAMPLES = 'write a number of bytes or a size such as "512MiB", "2GiB", "1.5GB"'
 
@@ -18,13 +18,12 @@ def parse_size(size: str | int, whole_bytes: int | None = None) -> int:
     """Returns the number of bytes that a size names; fractions of a byte are dropped.
 
     Args:
-        size: bytes as an int, or a text: a number with one of B, kB, MB, GB, TB, PB (powers of 1,000) or KiB, MiB,
-        GiB, TiB,
-            PiB (powers of 1,024), or with % or x for a share or a multiple of `whole_bytes`. Case does not matter.
-        whole_bytes: number of bytes that % and x refer to; None where they have no meaning.
+        size: number of bytes, or a text: a number with one of B, kB, MB, GB, TB, PB (powers of 1,000) or KiB, MiB, GiB, TiB, PiB (powers of
+            1,024), or with % or x for a share or a multiple of `whole_bytes`. Case does not matter.
+        whole_bytes: number of bytes that % and x refer to; None if they have no meaning.
 
     Raises:
-        InputError: not a size, negative, more than 2^63 - 1 bytes, or a share where nothing is there to share.
+        InputError: not a size, negative, more than 2^63 - 1 bytes, or a share without `whole_bytes`.
     """
     found = size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else _parse(size, whole_bytes)
     if found > MOST_BYTES:

@@ -1,1 +1,1 @@
-"""Where everything meets: the command line and the shipped pipelines."""
+"""The top layer: the command line and the shipped pipelines."""

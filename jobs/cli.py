@@ -19,7 +19,7 @@ EXIT_INPUT, EXIT_UNFIT, EXIT_INTERRUPTED = 1, 1, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line; input errors and what the machine refuses end with 1 and one message, an interrupt with 130."""
+    """Runs the command line; input errors and refusals of the machine exit with 1 and one message, an interrupt with 130."""
     _open_standard_streams()
     try:
         graphmill(arguments, prog_name="graphmill", standalone_mode=False)
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except InputError as error:
         click.echo(f"graphmill: {error}", err=True)
         sys.exit(EXIT_INPUT)
-    except BrokenPipeError:  # whoever reads the output has read enough, as `head` does
+    except BrokenPipeError:  # the reader of the output, such as `head`, has read enough
         _forget_output()
         sys.exit(EXIT_INPUT)
     except click.ClickException as error:
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _refused(error: Exception) -> InputError | None:
-    """Returns what the machine or the history refused, None for a defect."""
+    """Returns the refusal of the machine or the history, None for a defect."""
     from assets.storage.refused import refusal
 
     said = refusal(error)
@@ -58,7 +58,7 @@ def _refused(error: Exception) -> InputError | None:
 
 
 def _open_standard_streams() -> None:
-    """Has the descriptors 0 to 2 be something where the caller closed them, or the next file that is opened would get what is printed."""
+    """Opens those of the descriptors 0 to 2 that the caller closed; else the next file that is opened would get the printed text."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -68,7 +68,7 @@ def _open_standard_streams() -> None:
 
 
 def _forget_output() -> None:
-    """Points standard output at nothing: what is left in its buffer cannot be written, and the interpreter would say so once more."""
+    """Points standard output at nothing: the rest of its buffer cannot be written, and the interpreter would report that again."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,7 +1,7 @@
 """The code location: every pipeline file as assets, checks and jobs.
 
 `workspace.yaml` loads this file. Dagster has the tree on its import path only while it loads, so the first line imports the packages
-whose modules steps import later. Pipelines that do not parse stay visible, as an asset that says what is wrong.
+whose modules steps import later. Pipelines that do not parse stay visible, as an asset that lists their mistakes.
 """
 
 import assets, jobs, kernels, trainers  # noqa: E401, F401  # isort: skip
@@ -53,7 +53,7 @@ WHAT = {
     "all": "Builds the data of pipeline {name}, then trains its models. What the store has already is reused, so running it again costs "
     "seconds. It does what `graphmill run` does.",
 }
-"""Selection -> what its job does, for its page in the UI."""
+"""Selection -> description of its job, for its page in the UI."""
 
 MISTAKES, NEEDS_DATA = "mistakes", "needs_data"
 
@@ -69,10 +69,10 @@ def build_defs(
 
     Args:
         pipelines: recipes, None for all files that can be found; a file with mistakes then becomes an asset that lists them.
-        around: the store and the listeners, None for the default home and silence.
-        children: runs trainings, None for the default grace.
-        threads: that a stage may use, None for its default.
-        overrides: arguments of `dagster.Definitions`, in place of what is built here.
+        around: the store and the listeners, None for the default home without listeners.
+        children: client that runs trainings, None for one with the default grace.
+        threads: number of threads that a stage may use, None for its default.
+        overrides: arguments of `dagster.Definitions`, in place of those that are built here.
 
     Raises:
         InputError: a given pipeline cannot be turned into assets.
@@ -91,7 +91,7 @@ def build_defs(
     for pipeline in found:
         try:
             built.append(_definitions_of(pipeline, around, children, threads))
-        except Exception as error:  # whatever it is: one file must not take the others out of the UI
+        except Exception as error:  # any error: one file must not take the others out of the UI
             if pipelines is not None:
                 raise
             text = f"{pipeline.path} cannot be turned into assets:\n{type(error).__name__}: {error}"
@@ -130,7 +130,7 @@ def read_pipelines(files: Mapping[Path, bytes]) -> tuple[list[Pipeline], dict[st
                     raise InputError(problem, "rename one of the pipelines, or one of their tables")
         except InputError as error:
             mistakes[path.stem] = error
-        except Exception as error:  # whatever it is: one file must not take the others out of the UI
+        except Exception as error:  # any error: one file must not take the others out of the UI
             mistakes[path.stem] = InputError(f"{path} cannot be read:\n{type(error).__name__}: {error}")
         else:
             found[group_of(pipeline.name)] = pipeline
@@ -139,13 +139,13 @@ def read_pipelines(files: Mapping[Path, bytes]) -> tuple[list[Pipeline], dict[st
 
 
 def _names_of(pipeline: Pipeline, steps: Iterable[Step]) -> set[str]:
-    """Returns what ops and jobs of a pipeline are called. Dagster refuses all pipelines where two definitions have one name."""
+    """Returns the names of a pipeline's ops and jobs. Dagster refuses all pipelines if two definitions share a name."""
     keys = [key for step in steps for key in ([key_of(step), raw_key(step)] if step.external else [key_of(step)])]
     return {key.to_python_identifier() for key in keys} | {*job_names(pipeline.name).values()}
 
 
 def job_names(pipeline: str) -> dict[str, str]:
-    """Returns selection -> job name of a pipeline: what `dagster job launch -j` takes."""
+    """Returns selection -> job name of a pipeline, as `dagster job launch -j` takes it."""
     return {selection: f"{group_of(pipeline)}__{selection}" for selection in JOBS}
 
 
@@ -183,14 +183,14 @@ def _definitions_of(
 
 
 def _slot_of(pipeline: Pipeline, stage: str, around: Surroundings) -> Slot | None:
-    """Returns what a stage's step holds while it builds: a slot of the pool `memory` where it takes much, else nothing."""
+    """Returns the slot of the pool `memory` that a stage's step holds while it builds; None if it takes little memory."""
     if not takes_memory(pipeline, stage):
         return None
     return lambda context: held_slot(context, MEMORY_POOL, around.report)
 
 
 def execution_of(stage: Any, threads: int | None) -> Any:
-    """Returns the Execution config of a stage: its defaults, and the number of threads where it has such a field."""
+    """Returns the Execution config of a stage: its defaults, with the number of threads if it has that field."""
     threaded = threads is not None and "threads" in {field.name for field in fields(stage.Execution)}
     return stage.Execution(threads=threads) if threaded else stage.Execution()
 
@@ -209,7 +209,7 @@ def _job(name: str, steps: list[Step], pipeline: Pipeline, selection: str) -> An
 
 
 def _mistakes_spec(name: str, error: InputError) -> dg.AssetSpec:
-    """Returns an asset that nobody can build: it says why a pipeline file has no other assets, and what to do."""
+    """Returns an asset that cannot be built; its description says why a pipeline file has no other assets, and what to do."""
     what = NEEDS_DATA if isinstance(error, MissingDataError) else MISTAKES
     return dg.AssetSpec(
         dg.AssetKey([name, what]), group_name=allowed_name(name), owners=list(OWNERS), description=f"```\n{error}\n```"

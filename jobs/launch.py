@@ -40,19 +40,19 @@ Selection = Literal["preprocess", "train", "all"]
 
 
 CRASHED = "ChildProcessCrashException"
-"""What Dagster calls a step whose process ended without a word."""
+"""Dagster's name for the error of a step whose process ended without a message."""
 AFTER_A_KILL = "lower `threads`, batch_size, fanouts or [memory] if the memory ran out, then go on with the same command and --resume"
 
 
 class StepError(RuntimeError):
-    """A step failed by a defect, not by what a user gave; the text holds its traceback."""
+    """A step failed by a defect, not by a user's input; the text holds its traceback."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What to run, and how."""
+    """The steps to run, and how."""
 
-    # The recipe; its text is what every process of the run uses.
+    # The recipe, whose text every process of the run uses.
     pipeline: Pipeline
     # preprocess = build the data, train = train on data that is there, all = both.
     selection: Selection = "all"
@@ -62,13 +62,13 @@ class Launch:
     home: Path | None = None
     # Threads that build the data, None for the default.
     threads: int | None = None
-    # Trainings go on from a checkpoint where there is one.
+    # Trainings go on from their checkpoint, if there is one.
     resume: bool = False
-    # Trainings of models that are there already are done again.
+    # Models that exist already are trained again.
     retrain: bool = False
-    # Which epochs of trainings a line is printed about.
+    # The epochs of trainings that get a printed line.
     epoch_lines: Lines = "some"
-    # Processes that share each training whose trainer allows it; 0 for what the tables say.
+    # Processes that share each training whose trainer allows it; 0 for the number that the tables name.
     ranks: int = 0
     # False gives each step a process; None decides by the sizes of graph, files, samples and packed chunks.
     in_process: bool | None = None
@@ -82,7 +82,7 @@ class Outcome:
 
     # Its id in the UI.
     run_id: str
-    # Step name -> what the store has for it now, of the steps that ran.
+    # Step name -> its artifact in the store now, for the steps that ran.
     artifacts: Mapping[str, Sequence[Artifact]]
 
 
@@ -96,7 +96,7 @@ def launch(order: Launch) -> Outcome:
     """
     steps = _selected(order)
     store, versions = Store(order.home), Versions()
-    # A writer sweeps as well, but where everything is reused there is none.
+    # A writer sweeps as well, but a run that reuses everything has none.
     store.sweep()
     # Child processes and Dagster's own read these; a command line has one home for all it does.
     os.environ.update(environment(store.home))
@@ -105,7 +105,7 @@ def launch(order: Launch) -> Outcome:
             (order.report or print)(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
         in_process = not is_big(order.pipeline) if order.in_process is None else order.in_process
         execute = _execute_here if in_process else _execute_in_processes
-        # Held from the first step to the last: a collection must not take what a later step reads.
+        # Held from the first step to the last: a collection must not take the inputs of a later step.
         with store.lease(*_addresses(steps, versions)), listed_in_ui(instance, _job_name(order)):
             success, run_id, events = execute(order, steps, store, versions, instance)
         run = instance.get_run_by_id(run_id)
@@ -118,7 +118,7 @@ def launch(order: Launch) -> Outcome:
 
 
 def _addresses(steps: list[Step], versions: Versions) -> set[tuple[str, str]]:
-    """Returns stage and version of everything that the steps build or read."""
+    """Returns stage and version of all artifacts that the steps build or read."""
     involved = [each for step in steps for each in (step, *step.sources.values())]
     return {(step.recipe.name, version) for step in involved for version in versions.of(step)}
 
@@ -143,7 +143,7 @@ def _selected(order: Launch) -> list[Step]:
 def _execute_here(
     order: Launch, steps: list[Step], store: Store, versions: Versions, instance: dg.DagsterInstance
 ) -> tuple[bool, str, Sequence[dg.DagsterEvent]]:
-    """Runs all steps in this process. While a step runs, Dagster sends what is printed to its log, so people get copies of the streams."""
+    """Runs all steps in this process. While a step runs, Dagster redirects the streams to its log, so terminals get copies."""
     from trainers.record.progress import open_progress
 
     with _copy_of(sys.stdout) as out, _copy_of(sys.stderr) as err:
@@ -227,7 +227,7 @@ def _tags() -> dict[str, str]:
 
 @contextmanager
 def _copy_of(stream: TextIO) -> Iterator[TextIO]:
-    """Yields a stream to where `stream` goes now, whatever its descriptor is pointed at later."""
+    """Yields a stream to the present target of `stream`, even if its descriptor is redirected later."""
     stream.flush()
     try:
         descriptor = os.dup(stream.fileno())
@@ -239,7 +239,7 @@ def _copy_of(stream: TextIO) -> Iterator[TextIO]:
 
 
 def _raise_failures(events: Sequence[dg.DagsterEvent]) -> None:
-    """Raises what the failed steps said: all input errors in one, or else a defect with its traceback."""
+    """Raises the errors of the failed steps: all input errors in one, or else a defect with its traceback."""
     failed = [event for event in events if event.is_step_failure]
     failures = [event.step_failure_data for event in failed]
     said = [text for event in failed if (text := _message(event))]
@@ -255,7 +255,7 @@ def _raise_failures(events: Sequence[dg.DagsterEvent]) -> None:
 
 
 def _message(event: dg.DagsterEvent) -> str:
-    """Returns what a failed step says to a user; "" for a defect."""
+    """Returns the message of a failed step for a user; "" for a defect."""
     failure = event.step_failure_data
     if failure.user_failure_data:
         return failure.user_failure_data.description or ""

@@ -1,4 +1,4 @@
-"""The `[memory]` table, and what the budgets stage hashes of it."""
+"""The `[memory]` table, and the configuration that the budgets stage hashes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernels.errors import InputError
 
 AUTO = "auto"
 AUTO_QUEUE = "1GiB"
-"""What a train table's `queue = "auto"` counts as: where it begins (trainers/batches/queue.py)."""
+"""The bytes for which a train table's `queue = "auto"` counts: its first size (trainers/batches/queue.py)."""
 
 LEVELS = ("device", "host", "disk")
 
@@ -29,7 +29,7 @@ class MemoryConfig:
     disk: int | str = AUTO
 
     def __post_init__(self) -> None:
-        """Checks that each is a size."""
+        """Checks that each value is a size."""
         for name in LEVELS:
             value = getattr(self, name)
             if isinstance(value, str) and value.strip().isdecimal() and len(value) <= LONGEST_TEXT and int(value) > 0:
@@ -51,28 +51,28 @@ class MemoryConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetsConfig:
-    """What the stage hashes besides the graph."""
+    """The configuration that the stage hashes besides the graph."""
 
     # the `[memory]` table of the pipeline file
     memory: MemoryConfig
-    # largest working set of a device that a train table declares; 0 where the budget of the device is not "auto"
+    # largest working set of a device that a train table declares; 0 if the budget of the device is not "auto"
     device_work_bytes: int = 0
     # the same for the host
     host_work_bytes: int = 0
 
     @property
     def automatic(self) -> tuple[str, ...]:
-        """The levels that are resolved from what was measured."""
+        """The levels that are resolved from measured numbers."""
         return tuple(name for name in LEVELS if getattr(self.memory, name) == AUTO)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetsExecution:
-    """There is nothing to set."""
+    """This stage has no settings."""
 
 
 def budgets_config(memory: MemoryConfig, tables: tuple[Any, ...]) -> BudgetsConfig:
-    """Returns what the budgets stage of a pipeline hashes.
+    """Returns the configuration that the budgets stage of a pipeline hashes.
 
     Args:
         memory: the `[memory]` table of the pipeline file.
@@ -94,7 +94,7 @@ def _declared(table: Any, key: str) -> int:
 
 
 def _more_than_all(value: int | str) -> str:
-    """Returns a share of the features as it is written where it is more than all of them, else ""."""
+    """Returns a share of the features as it is written if it is more than all of them, else ""."""
     text = value.strip() if isinstance(value, str) else ""
     share = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%|x)", text)
     return text if share and float(share[1]) > {"%": 100, "x": 1}[share[2]] else ""

@@ -1,9 +1,9 @@
-"""What a machine has: measured once into the home, so that a budget of "auto" does not change from one day to the next.
+"""A machine's memory and disk, measured once into the home, so that a budget of "auto" does not change from one day to the next.
 
     $GRAPHMILL_HOME/measured/memory.json     memory_bytes, disk_bytes
 
-A stage that uses such a number names the file's digest as an external input, so the number enters its version and nothing else of the
-machine does. `graphmill budgets --refresh` measures again; nothing else does.
+A stage that uses such a number names the file's digest as an external input, so of all facts about the machine only the number enters its
+version. Only `graphmill budgets --refresh` measures again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLACE = Path("measured") / "memory.json"
 
 @dataclass(frozen=True, kw_only=True)
 class MachineBytes:
-    """What a machine has, in bytes.
+    """Memory and disk of a machine, in bytes.
 
     Attributes:
         memory_bytes: main memory that this process may use: the machine's, or its control group's limit.
@@ -37,30 +37,30 @@ class MachineBytes:
 
 
 def measure(home: Path) -> MachineBytes:
-    """Measures now. The home need not exist yet."""
+    """Measures memory and disk. The home need not exist yet."""
     folder = next(parent for parent in (home, *home.parents) if parent.exists())
     return MachineBytes(memory_bytes=memory_bytes(), disk_bytes=shutil.disk_usage(folder).free)
 
 
 def measured_bytes(home: Path | None = None) -> MachineBytes:
-    """Returns what the home says, measuring where it says nothing yet.
+    """Returns the numbers in the home; measures them first if it holds none.
 
     Args:
         home: the home folder, None for the default one.
 
     Raises:
-        InputError: the file is damaged, or the disk does not take it.
+        InputError: the file is damaged, or the disk is full.
     """
     return _parse(_content(home_folder(home)), home_folder(home) / PLACE)
 
 
 def measured_digest(home: Path | None = None) -> str:
-    """Returns the SHA-256 of what the home says; measures and raises as `measured_bytes` does."""
+    """Returns the SHA-256 of the file in the home; measures and raises as `measured_bytes` does."""
     return hashlib.sha256(_content(home_folder(home))).hexdigest()
 
 
 def refresh(home: Path | None = None) -> MachineBytes:
-    """Measures again and replaces what the home says; budgets of "auto" that are built from now on follow."""
+    """Measures again and replaces the numbers in the home; budgets of "auto" that are built from now on use them."""
     folder = home_folder(home)
     found = measure(folder)
     measured_again(folder / PLACE, _encode(found))

@@ -1,4 +1,4 @@
-"""What the page of memory budgets says, and that of the measured numbers that they are computed from."""
+"""Texts of the page of memory budgets, and of the page of the measured numbers that they are computed from."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Budgets:
     Attributes:
         device_bytes, host_bytes, disk_bytes: bytes of feature rows that each level may hold.
         automatic: names of the levels whose budget was "auto".
-        device_total_bytes: bytes that the logical device has for features and work together; None where its budget was given.
+        device_total_bytes: bytes that the logical device has for features and work together; None if the table gives its budget.
     """
 
     device_bytes: int
@@ -33,7 +33,7 @@ def open_budgets(artifact: Artifact) -> Budgets:
     """Returns the numbers of a budgets artifact.
 
     Raises:
-        InputError: it is of another stage.
+        InputError: the artifact is of another stage.
     """
     require(artifact, {"stage": BudgetsStage.name})
     numbers = artifact.summary["numbers"]

@@ -28,7 +28,7 @@ class BudgetsStage(Stage):
     """Resolves budgets.
 
     Args:
-        home: where measured numbers are, None for the default home.
+        home: home with the measured numbers, None for the default home.
     """
 
     page = BUDGETS_PAGE
@@ -52,26 +52,26 @@ class BudgetsStage(Stage):
         self.home = home
 
     def at(self, home: Path | None) -> BudgetsStage:
-        """Returns the stage with the numbers that were measured into a home."""
+        """Returns the stage that uses the measured numbers of a home."""
         return BudgetsStage(home)
 
     def wanted(self, pipeline: Any) -> BudgetsConfig | None:
-        """Budgets are as [memory] says, or "auto" where only [hotness] asks for a cache."""
+        """Returns budgets as [memory] gives them, or "auto" if only [hotness] asks for a cache."""
         memory = pipeline.table("memory")
         if memory is None and pipeline.table("hotness") is not None and pipeline.train:
             memory = MemoryConfig()
         return None if memory is None else budgets_config(memory, pipeline.train)
 
     def external(self, semantic: BudgetsConfig) -> str:
-        """ "auto" depends on what was measured."""
+        """Names the asset of the measured numbers if a level is "auto"."""
         return "measured" if semantic.automatic else ""
 
     def inputs(self, semantic: BudgetsConfig) -> Mapping[str, str]:
-        """Shares are of the bytes of the features."""
+        """Reads the features, of whose bytes a budget may be a share."""
         return {"features": "features"}
 
     def raw(self, semantic: BudgetsConfig) -> Mapping[str, str]:
-        """Returns the digest of what was measured, where an "auto" needs it."""
+        """Returns the digest of the measured numbers if an "auto" needs them."""
         return {"measured": measured_digest(self.home)} if semantic.automatic else {}
 
     def build(
@@ -82,10 +82,10 @@ class BudgetsStage(Stage):
         writer: Writer,
         progress: Progress,
     ) -> Summary:
-        """Does the arithmetic.
+        """Computes the bytes of each level.
 
         Raises:
-            InputError: the numbers were measured again meanwhile.
+            InputError: the numbers were measured again during the build.
         """
         table = open_features(inputs["features"])
         memory = measured_bytes(self.home) if semantic.automatic else None
@@ -116,7 +116,7 @@ def _device_total(memory: MachineBytes) -> int:
 
 
 def _resolve(name: str, semantic: BudgetsConfig, feature_bytes: int, memory: MachineBytes | None) -> tuple[int, str]:
-    """Returns the bytes of a level and how they came about."""
+    """Returns the bytes of a level, and their computation in words."""
     size = getattr(semantic.memory, name)
     if size != AUTO:
         shared = isinstance(size, str) and size.strip()[-1:] in ("%", "x")
@@ -170,7 +170,7 @@ def _draw(
 
 
 def _fits(numbers: Mapping[str, Any], memory: MachineBytes | None) -> Check:
-    """Tests that what would be held is in the memory; where nothing was measured, that it is in the given budgets."""
+    """Tests that the rows of device and host fit the memory, or the given budgets if nothing was measured."""
     rows = numbers["device_rows"] + numbers["host_rows"]
     held = rows * numbers["row_bytes"]
     bound = memory.memory_bytes if memory else numbers["device_bytes"] + numbers["host_bytes"]

@@ -1,1 +1,1 @@
-"""How stages run: what a stage is, `materialize`, and fan-out into parts that several processes build."""
+"""How stages run: the interface of stages, `materialize`, and fan-out into parts that several processes build."""

@@ -1,4 +1,4 @@
-"""How one artifact, a part of a fan-out stage included, is named, found, built and published."""
+"""How one artifact, or a part of a fan-out stage, is named, found, built and published."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ PART_SUFFIX = ".parts"
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """One artifact that a recipe asks for: everything that building it takes. It travels to other processes.
+    """One artifact that a recipe asks for, with everything that its build needs. It can be sent to other processes.
 
     Attributes:
-        store: where artifacts live.
-        stage: what builds it.
+        store: store of the artifacts.
+        stage: stage that builds it.
         semantic, execution: the stage's configs; only the first is hashed.
-        inputs: role -> artifact, as `stage.inputs(semantic)` names them; hashed by their versions, or by that of the aspect that is read.
-        reads: role -> artifact of what only decides how it is built; leased and recorded in run.json, never hashed.
+        inputs: role -> artifact, as `stage.inputs(semantic)` names them; hashed by their versions, or by the version of the aspect that is
+            read.
+        reads: role -> artifact that decides only how it is built; leased and recorded in run.json, never hashed.
         raw: name -> SHA-256 of the external content; None asks the stage.
-        anew: builds it though the store has it, and puts the new one in its place.
+        anew: build it even if the store has it, and replace the old one.
         asked_by: PIPELINE/STEP that it is built for; recorded in run.json, never hashed.
-        version: of the artifact, 64 hex digits; known before it is built.
+        version: version of the artifact, 64 hex digits; known before the build.
     """
 
     store: Store
@@ -64,7 +65,7 @@ class Build:
             raise InputError(problem, "pass one artifact for each role")
         raw = dict(self.stage.raw(self.semantic) if self.raw is None else self.raw)
         places = locations(self.semantic)
-        # A path is not hashed; unless the bytes behind it are, two different graphs would share a version.
+        # A path is not hashed; if the bytes behind it were not either, two different graphs would share a version.
         assert raw or not places, f"stage {self.stage.name} reads {places} without a raw digest"
         versions = input_versions(self.stage, self.semantic, self.inputs)
         version = version_of(self.stage.name, self.stage.code_version, self.semantic, versions, raw)
@@ -78,14 +79,14 @@ class Build:
         return self.stage.name + PART_SUFFIX, part_version(self.version, part)
 
     def find(self, part: str | None = None) -> Artifact | None:
-        """Returns the artifact, or a part of it, when the store has it, sound."""
+        """Returns the artifact, or a part of it, if the store has it and it is sound."""
         return self.store.find(*self.address(part))
 
     def require_inputs(self) -> None:
-        """Looks again for what was found before it was leased: a collector may have been faster.
+        """Checks the inputs again after they were leased: a collector may have removed them before.
 
         Raises:
-            InputError: something is gone or damaged.
+            InputError: an input is gone or damaged.
         """
         for role, artifact in {**self.inputs, **self.reads}.items():
             try:
@@ -100,15 +101,15 @@ class Build:
     def publish(
         self, progress: Progress, *, part: str | None = None, parts: Mapping[str, Artifact] | None = None
     ) -> Artifact:
-        """Builds and publishes the artifact, or a part of it, without asking whether it is there; `materialize` is the door.
+        """Builds and publishes the artifact, or a part of it, without a look at the store first; callers use `materialize`.
 
         Args:
-            progress: listens.
-            part: which part is to be built, None for the artifact.
+            progress: listener.
+            part: name of the part to build, None for the artifact.
             parts: name -> finished part, for the artifact of a fan-out stage.
 
         Raises:
-            InputError: as the stage raises it, with the name of the part; or a blocking check failed.
+            InputError: an error of the stage, with the name of the part; or a blocking check failed.
         """
         if part is not None:
             with naming(f"part {part} of {self.stage.name}"):
@@ -116,14 +117,14 @@ class Build:
         return self._published(progress, None, parts or {}, _listed(parts or {}))
 
     def publish_parts(self, progress: Progress, parts: Sequence[str]) -> list[Artifact]:
-        """Builds parts by one pass and publishes them one after the other, without asking whether they are there.
+        """Builds parts by one pass and publishes them one after the other, without a look at the store first.
 
         Args:
-            progress: listens.
-            parts: names; the stage is a `TogetherFanOut`.
+            progress: listener.
+            parts: names of the parts; the stage is a `TogetherFanOut`.
 
         Raises:
-            InputError: as the stage raises it, or a blocking check failed. What was published before stays.
+            InputError: an error of the stage, or a blocking check failed. Parts that were published before stay.
         """
         stage, clock = self.stage, _Clock()
         assert isinstance(stage, TogetherFanOut)
@@ -154,7 +155,7 @@ class Build:
         return self.store.writer(*self.address(part), threads=min(4, os.cpu_count() or 1), replaces=self.anew)
 
     def _seal(self, writer: Writer, summary: Summary, clock: _Clock, more: Mapping[str, Any]) -> Artifact:
-        """Publishes what a writer holds, with the record of how it came to be."""
+        """Publishes the files of a writer, with the record of the build."""
         self._stop_on_failed(summary)
         for artifact in (*self.inputs.values(), *self.reads.values()):
             artifact.require_unchanged()
@@ -201,10 +202,10 @@ class Build:
 
 
 def input_versions(stage: Stage, semantic: Any, inputs: Mapping[str, Artifact]) -> dict[str, str]:
-    """Returns role -> what of an input enters the version: the artifact's own version, or that of the aspect that is read.
+    """Returns role -> version of an input that is hashed: the artifact's own version, or that of the aspect that is read.
 
     Args:
-        stage, semantic: reads the inputs.
+        stage, semantic: stage that reads the inputs, and its config.
         inputs: role -> artifact.
     """
     aspects = stage.reads_aspects(semantic)
@@ -212,21 +213,21 @@ def input_versions(stage: Stage, semantic: Any, inputs: Mapping[str, Artifact]) 
 
 
 def read_version(artifact: Artifact, aspect: str | None) -> str:
-    """Returns the version of an artifact, or of an aspect of it; its own where it has no such aspect."""
+    """Returns the version of an artifact, or of an aspect of it; its own if it lacks the aspect."""
     return artifact.version if aspect is None else artifact.aspects.get(aspect, artifact.version)
 
 
 def publish_together(builds: Sequence[Build], progress: Progress) -> list[Artifact]:
-    """Builds and publishes artifacts by one pass over what they read outside, without asking whether they are there.
+    """Builds and publishes artifacts by one pass over the external content that they read, without a look at the store first.
 
-    They are built and published one after the other: a crash between two leaves those before it.
+    They are built and published one after the other: a crash between two keeps the earlier ones.
 
     Args:
         builds: artifacts of `OnePass` stages that read the same source; the first opens it.
-        progress: listens.
+        progress: listener.
 
     Raises:
-        InputError: as the stages raise it, or a blocking check failed. What was published before stays.
+        InputError: an error of a stage, or a blocking check failed. Artifacts that were published before stay.
     """
     stage, clock = builds[0].stage, _Clock()
     assert isinstance(stage, OnePass)
@@ -234,7 +235,7 @@ def publish_together(builds: Sequence[Build], progress: Progress) -> list[Artifa
     published = []
     with reporting_refusals(f"stages {', '.join(build.stage.name for build in builds)}"), ExitStack() as opened:
         writers = [opened.enter_context(build._writer()) for build in builds]
-        # The last writer's folder is there the longest.
+        # The last writer's folder exists the longest.
         source = opened.enter_context(stage.opened(asked, builds[0].execution, writers[-1].scratch(), progress))
         for build, writer in zip(builds, writers, strict=True):
             assert isinstance(build.stage, OnePass)
@@ -244,26 +245,26 @@ def publish_together(builds: Sequence[Build], progress: Progress) -> list[Artifa
 
 
 class _Clock:
-    """When building began, and how long it took since then or since the artifact before."""
+    """The time when building began, and the seconds since then or since the previous artifact."""
 
     def __init__(self):
         self.started, self._clock = datetime.now(UTC), time.perf_counter()
 
     def lap(self) -> float:
-        """Returns the seconds since the last call, and begins anew."""
+        """Returns the seconds since the last call, and starts again."""
         now = time.perf_counter()
         seconds, self._clock = round(now - self._clock, 3), now
         return seconds
 
 
 class naming:  # noqa: N801
-    """A context that puts words before the problem of an `InputError`."""
+    """A context manager that puts words before the problem of an `InputError`."""
 
     def __init__(self, words: str):
         self.words = words
 
     def __enter__(self) -> None:
-        """Nothing to prepare."""
+        """Prepares nothing."""
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ChecksFailedError):
@@ -275,7 +276,7 @@ class naming:  # noqa: N801
 
 
 class Advancing(Progress):
-    """Passes only the advance on: the phases of parts are one phase of the whole."""
+    """Passes only `advance` on: the phases of all parts are one phase of the whole."""
 
     def __init__(self, progress: Progress):
         self._progress = progress
@@ -292,12 +293,12 @@ class Advancing(Progress):
 
 
 def _part_of(stage: Stage, part: str, version: str) -> dict[str, Any]:
-    """Returns the field of a part's manifest that says what it is a part of."""
+    """Returns the field of a part's manifest that names its parent."""
     return {"part": {"name": part, "stage": stage.name, "of": version}}
 
 
 def _listed(parts: Mapping[str, Artifact]) -> dict[str, Any]:
-    """Returns the field of a parent's manifest that lists its parts; empty where there are none."""
+    """Returns the field of a parent's manifest that lists its parts; empty if there are none."""
     entries = [
         {"name": name, "stage": part.stage, "version": part.version, "bytes": part.num_bytes}
         for name, part in parts.items()

@@ -1,4 +1,4 @@
-"""The checks of the artifacts of one step, as one check each."""
+"""Joins the checks of a step's artifacts: one check per name."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ NOT_TESTED = "not tested: {} was built before this check was made"
 
 
 def join_checks(artifacts: Sequence[Artifact], declared: Sequence[str], *, reused: bool) -> list[Check]:
-    """Returns the checks that artifacts hold, one per name. Of several artifacts all have to pass.
+    """Returns the checks of artifacts, one per name. It passes if those of all artifacts pass.
 
     Args:
-        artifacts: those of one step, one per seed where there are several.
+        artifacts: the artifacts of one step, one per seed if there are several.
         declared: names of the checks that the step declares.
-        reused: the artifacts were there before. A check that none of them holds is then younger than they are; it is returned as not
+        reused: whether the artifacts were there before. A check that none of them holds is then newer than they are; it is returned as not
             passed and not blocking, with a sentence that says so.
     """
     named: dict[str, list[tuple[str, Check]]] = {}
@@ -34,7 +34,7 @@ def join_checks(artifacts: Sequence[Artifact], declared: Sequence[str], *, reuse
 
 
 def _joined(named: Sequence[tuple[str, Check]]) -> Check:
-    """Returns one check for those of several artifacts, each with the title of its artifact."""
+    """Joins the checks of several artifacts, each with the title of its artifact, into one."""
     first = named[0][1]
     if len(named) == 1:
         return first
@@ -48,7 +48,7 @@ def _joined(named: Sequence[tuple[str, Check]]) -> Check:
 
 
 def _joined_numbers(named: Sequence[tuple[str, Mapping[str, int | float]]]) -> dict[str, int | float]:
-    """Returns the numbers of several artifacts: one that all of them agree on stands once, others with the title of their artifact."""
+    """Returns the numbers of several artifacts: a number that is equal in all stands once, others with the title of their artifact."""
     found: dict[str, int | float] = {}
     for label in dict.fromkeys(label for _, numbers in named for label in numbers):
         values = [numbers.get(label) for _, numbers in named]

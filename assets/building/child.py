@@ -1,6 +1,6 @@
 """How this project starts processes: with its own modules on their path and in a session of their own.
 
-A session of its own keeps a terminal's Ctrl-C from a child: the parent gets it and ends its children. Who starts a child has to end it.
+A session of its own keeps a terminal's Ctrl-C from a child: the parent gets it and ends its children. The caller has to end its children.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Returns this process's environment, in which Python finds the project's modules first.
 
     Args:
-        more: variables that the child gets besides.
+        more: additional variables of the child.
     """
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))} | dict(more or {})
@@ -30,19 +30,19 @@ def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 def start_child(
     command: Sequence[str], environment: Mapping[str, str] | None = None, **options: Any
 ) -> subprocess.Popen[Any]:
-    """Starts a process in a session of its own, with nothing to read unless it gets a pipe.
+    """Starts a process in a session of its own, with an empty standard input unless `options` give it a pipe.
 
     Args:
         command: program and arguments.
         environment: all of its variables, None for `child_environment()`.
-        options: as of `subprocess.Popen`.
+        options: arguments of `subprocess.Popen`.
     """
     options = {"stdin": subprocess.DEVNULL, "env": environment or child_environment()} | options
     return subprocess.Popen(command, start_new_session=True, **options)
 
 
 def run_child(command: Sequence[str], environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs a process to its end and returns its exit status and what it printed; whatever interrupts this ends the process."""
+    """Runs a process to its end and returns its exit status and output; an exception in the meantime ends the process."""
     child = start_child(command, environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         out, err = child.communicate()
@@ -63,9 +63,9 @@ def end_with_parent(parent: int | None = None) -> None:
     """Asks the system to kill this process when the one that started it ends.
 
     Args:
-        parent: its id where this process knows it, so that a parent that is gone already is noticed; None for what it is now.
+        parent: id of the parent if this process knows it, so that a parent that is gone already is noticed; None for the present parent.
     """
     parent = os.getppid() if parent is None else parent
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before that
+    if os.getppid() != parent:  # the parent ended before that
         os._exit(1)

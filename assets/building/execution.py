@@ -1,4 +1,4 @@
-"""How stages are carried out: the half of a configuration that is recorded and never hashed, for no byte depends on it."""
+"""How stages run: the half of a configuration that is recorded and never hashed, since no byte of the result depends on it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from kernels.errors import InputError
 
 MOST_THREADS = 4096
-"""Threads or processes that a stage may be asked for; more would exhaust the system before they help."""
+"""Most threads or processes of a stage; more would exhaust the system before they help."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Threads:
-    """A stage that runs on threads of one process; some say in a subclass what else.
+    """Execution config of a stage that runs on threads of one process; subclasses add fields.
 
     Raises:
         InputError: a value is outside its range.
     """
 
-    # Threads that work side by side.
+    # Number of threads that work side by side.
     threads: int = field(default_factory=lambda: min(8, len(os.sched_getaffinity(0))))
 
     def __post_init__(self) -> None:
@@ -32,7 +32,7 @@ class Threads:
 
 @dataclass(frozen=True, kw_only=True)
 class Workers(Threads):
-    """A stage whose parts are built by several processes; `threads` counts those of all processes together."""
+    """Execution config of a stage whose parts several processes build; `threads` counts those of all processes together."""
 
     # Largest number of processes that build parts side by side.
     workers: int = 1
@@ -47,5 +47,5 @@ class Workers(Threads):
 
     @property
     def threads_each(self) -> int:
-        """Threads of one process."""
+        """Number of threads of one process."""
         return max(1, self.threads // self.workers)

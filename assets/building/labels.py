@@ -1,6 +1,6 @@
-"""What the numbers of a summary are called for people: words in place of names, with the unit in the label.
+"""Labels of the numbers of a summary: words in place of names, with the unit.
 
-The manifest keeps names and exact values (`graphmill show`); a label stands beside a value that is rounded to what one reads.
+The manifest keeps names and exact values (`graphmill show`); a label stands beside a rounded value.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ SHARES = ("_ratio", "_share", "accuracy")
 
 
 def labelled(name: str, value: Any) -> tuple[str, Any]:
-    """Returns label and value of a number as people read it: sizes in MiB, shares in percent, times in seconds.
+    """Returns label and value of a number for people: sizes in MiB, shares in percent, times in seconds.
 
     Args:
-        name: of the number, such as "feature_bytes".
+        name: name of the number, such as "feature_bytes".
         value: the number, or a dict of numbers of one unit; anything else keeps its value.
     """
     if name == "row_bytes":
@@ -41,12 +41,12 @@ def labelled(name: str, value: Any) -> tuple[str, Any]:
 
 
 def rounded(number: float) -> float:
-    """Returns a number with four digits that count, or with one behind the point where there are more before it."""
+    """Returns a number with four significant digits, or with one decimal place from 1000 on."""
     return round(number, 1) if abs(number) >= 1000 else float(f"{number:.4g}")
 
 
 def joined(values: list[Any]) -> Any:
-    """Returns the mean of the numbers of all artifacts, so that the UI can plot it; of anything else the value, or a list of them."""
+    """Returns the mean of the numbers of all artifacts, so that the UI can plot it; for other types the common value, or the list."""
     if len(values) == 1:
         return values[0]
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
@@ -55,13 +55,13 @@ def joined(values: list[Any]) -> Any:
 
 
 def built_in_words(artifact: Artifact, reused: bool) -> str:
-    """Returns what follows the name of an artifact that is ready: what it holds, how long it took unless it was there, its bytes."""
+    """Returns the words that follow a ready artifact's name: its contents, its build time unless it was reused, its bytes."""
     took = "" if reused else f" in {artifact.run_record().get('seconds', 0.0):.1f} s"
     return f"{_contents(artifact.summary['numbers'])}{took}, {format_bytes(artifact.total_bytes)}"
 
 
 def _contents(numbers: Mapping[str, Any]) -> str:
-    """Returns the size of a graph or of its features in words, nothing for the numbers of other stages."""
+    """Returns the size of a graph or of its features in words, "" for the numbers of other stages."""
     if {"num_rows", "num_features", "feature_dtype"} <= numbers.keys():
         return f" ({numbers['num_rows']:,} rows of {numbers['num_features']:,} {numbers['feature_dtype']})"
     if not {"num_nodes", "num_edges"} <= numbers.keys():
@@ -78,7 +78,7 @@ def _percent(value: Any) -> Any:
 
 
 def _each(value: Any, scale: Any) -> Any:
-    """Scales and rounds a number, or each number of a dict; leaves what is none."""
+    """Scales and rounds a number, or each number of a dict; returns other values as they are."""
     if isinstance(value, dict):
         return {key: _each(number, scale) for key, number in value.items()}
     return rounded(scale(value)) if isinstance(value, int | float) and not isinstance(value, bool) else value

@@ -1,8 +1,8 @@
 """The one door through which stages run: `materialize`.
 
-A stage turns input artifacts and a Semantic config into one artifact. Its version is known before it is built, so
-`materialize` asks the store first and returns what is there. Only the Semantic config, the inputs and raw digests are
-hashed; the Execution config (threads, queues) and what is only read are recorded in run.json.
+A stage turns input artifacts and a Semantic config into one artifact. Its version is known before it is built, so `materialize` asks the
+store first and returns the stored artifact. Only the Semantic config, the inputs and raw digests are hashed; the Execution config (threads,
+queues) and artifacts that are only read are recorded in run.json.
 """
 
 from __future__ import annotations
@@ -41,17 +41,16 @@ def materialize(
     anew: bool = False,
     asked_by: str = "",
 ) -> Artifact:
-    """Returns the stage's artifact, building it only when the store does not have it, sound, already.
+    """Returns the stage's artifact; builds it only if the store lacks it or it is damaged.
 
     Args:
-        store, stage, semantic, execution, inputs, reads, raw, anew, asked_by: as in `Build`; a fan-out stage cannot be built anew.
+        store, stage, semantic, execution, inputs, reads, raw, anew, asked_by: as in `Build`; `anew` does not work for a fan-out stage.
         progress: listener, None for silence.
 
-    What is read and what is built are leased while it builds, so that no garbage collector takes them away; the leases end
-    with the call.
+    Inputs and the artifact are leased while it builds, so that no garbage collector removes them; the leases end with the call.
 
     Returns:
-        The artifact; `reused` tells whether it was there already.
+        The artifact; its attribute `reused` tells whether it was there already.
 
     Raises:
         InputError: an input is missing, removed meanwhile or of the wrong stage, a blocking check failed, or the disk
@@ -71,7 +70,7 @@ def materialize(
             from assets.building.parts import build_parts
 
             parts = build_parts(build, stage.parts(inputs, semantic), listener)
-            # Another process may have been faster, or only a part was missing or damaged: that was built.
+            # Another process may have been faster, or only a part was missing or damaged and is now built.
             found = build.find() if parts else None
             if found is not None:
                 return found
@@ -87,10 +86,10 @@ def materialize_together(
     raw: Sequence[Mapping[str, str] | None] | None = None,
     asked_by: Sequence[str] | None = None,
 ) -> list[Artifact]:
-    """Returns artifacts that come from one pass over what they read outside, building those that the store does not have, sound, already.
+    """Returns artifacts that one pass over external content makes; builds those that the store lacks or that are damaged.
 
     Args:
-        store: where artifacts live.
+        store: store of the artifacts.
         asked: stage and Semantic config of each artifact, of `OnePass` stages that read the same source. They are built in this order.
         execution: the Execution config of the pass.
         progress: listener, None for silence.
@@ -98,8 +97,8 @@ def materialize_together(
         asked_by: PIPELINE/STEP that each is built for.
 
     Raises:
-        InputError: what is outside is missing or damaged, a blocking check failed, or the disk is full. Artifacts that were finished before
-            that stay.
+        InputError: external content is missing or damaged, a blocking check failed, or the disk is full. Artifacts that were finished
+            before stay.
     """
     digests = raw or [None] * len(asked)
     builds = [

@@ -1,4 +1,4 @@
-"""What the page of an asset says in the web UI: a text that stands beside its stage, and a headline made of its numbers.
+"""The page of an asset in the web UI: a text that stands beside its stage, and a headline made of its numbers.
 
 A stage brings a `Page` of its own, in the file `page` of its folder. Nothing here knows the UI; assets/definitions.py shows it.
 """
@@ -18,17 +18,17 @@ class Page:
     """The page of the assets of one stage.
 
     Attributes:
-        about: three sentences: what it is, why one wants it, what to look at on this page.
+        about: three sentences: what it is, what it is for, what to look at on this page.
         docs: path in the repository of the page of the docs that explains it.
-        headline: the artifacts of an asset -> one line of Markdown, with what matters most between two pairs of asterisks.
+        headline: the artifacts of an asset -> one line of Markdown, with the most important number between two pairs of asterisks.
         first: names of the numbers that matter most, in their order; the UI shows them before the others.
-        labels: name of a number -> what the UI calls it, its unit included, where the name alone says too little.
-        columns: arrays of the artifact that are the columns of one table -> what each holds; empty where there is no table.
+        labels: name of a number -> its label in the UI, with its unit, for numbers whose name says too little.
+        columns: arrays of the artifact that are the columns of one table -> description of each; empty without a table.
         file: a Parquet file of the artifact with more columns of the same table; they stand in `columns`, too.
-        written: columns of a table that a command writes from the artifact -> (type, what each holds).
+        written: columns of a table that a command writes from the artifact -> (type, description).
         columns_from: a column of either table -> the columns that decide it, as (role of an input, its column), or as ("raw", key of the
             pipeline file that names a column of the source).
-        kinds: with what it is made, as Dagster's icons name it.
+        kinds: libraries that it is made with, as Dagster's icons name them.
     """
 
     about: str
@@ -44,13 +44,13 @@ class Page:
 
 
 def table_of(page: Page, artifact: Artifact) -> tuple[int, dict[str, tuple[str, str]]]:
-    """Returns rows of the table that an artifact is, and column -> (type, what it holds); (0, {}) where it is none.
+    """Returns the number of rows of an artifact's table, and column -> (type, description); (0, {}) if it is not a table.
 
-    Columns that an artifact does without are left out. A column of several values per row has their number in its type: "float32[64]".
+    Columns that the artifact lacks are left out. A column of several values per row has their number in its type: "float32[64]".
 
     Args:
-        page: names the columns.
-        artifact: has the arrays; a column is that of the index where it has parts.
+        page: page that names the columns.
+        artifact: artifact with the arrays; if it has parts, the columns are those of the index.
     """
     files = {name: artifact.files[f"{name}.npy"] for name in page.columns if f"{name}.npy" in artifact.files}
     columns = {}
@@ -68,7 +68,7 @@ def table_of(page: Page, artifact: Artifact) -> tuple[int, dict[str, tuple[str, 
 
 
 def ordered(page: Page | None, numbers: Mapping[str, Any]) -> list[str]:
-    """Returns the names of numbers as a page shows them: what matters most, then single values, then lists and tables."""
+    """Returns the names of numbers as a page shows them: the most important ones, then single values, then lists and tables."""
     first = [name for name in (page.first if page else ()) if name in numbers]
     rest = [name for name in numbers if name not in first]
     return first + sorted(rest, key=lambda name: isinstance(numbers[name], list | dict))

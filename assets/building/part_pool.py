@@ -1,9 +1,9 @@
 """Builds parts in several processes at once.
 
 Each process is a plain child that runs assets/building/part_worker.py. `multiprocessing` would import the caller's main module again
-in each, or fork a process with running threads; only its connection is used. A child ends when its connection does, so none
-outlives a parent that was killed; it has a session of its own, so a terminal's Ctrl-C reaches the parent only, which ends
-its children by SIGKILL: the store is safe against that, and finished parts stay.
+in each, or fork a process with running threads; only its connection is used. A child ends when its connection does, so none outlives a
+parent that was killed. It has a session of its own, so a terminal's Ctrl-C reaches the parent only, which ends its children by SIGKILL: the
+store is safe against that, and finished parts stay.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class PartError(RuntimeError):
 
 
 class PartPool:
-    """A `Builder` with several processes; `close` ends them, whatever they do.
+    """A `Builder` with several processes; `close` ends them, idle or not.
 
     Args:
-        build: what is built.
-        workers: number of processes; each uses the threads that the Execution config says.
-        progress: gets what all of them report, on the caller's thread.
+        build: the parent artifact.
+        workers: number of processes; the Execution config sets the threads of each.
+        progress: listener, which gets the reports of all processes on the caller's thread.
     """
 
     def __init__(self, build: Build, workers: int, progress: Progress):
@@ -48,7 +48,7 @@ class PartPool:
 
     @property
     def num_free(self) -> int:
-        """Processes that have nothing to do."""
+        """Number of idle processes."""
         return sum(child.part is None for child in self._children)
 
     def start(self, part: str) -> None:
@@ -56,11 +56,11 @@ class PartPool:
         next(child for child in self._children if child.part is None).give(part)
 
     def finished(self, wait_seconds: float) -> Sequence[str]:
-        """Passes progress on, and returns the parts that are published since the last call.
+        """Passes progress on, and returns the parts that were published since the last call.
 
         Raises:
-            InputError: a part failed by what was given, or its process was killed.
-            PartError: it failed otherwise.
+            InputError: a part failed by its input, or its process was killed.
+            PartError: a part failed by a defect.
         """
         done: list[str] = []
         try:
@@ -74,7 +74,7 @@ class PartPool:
             return done
 
     def close(self) -> None:
-        """Kills the processes, waits for their ends and removes what they had begun."""
+        """Kills the processes, waits for their ends and removes their unfinished parts."""
         busy = any(child.part is not None for child in self._children)
         for child in self._children:
             child.end()
@@ -117,12 +117,12 @@ class _Child:
         self._send(build)
 
     def give(self, part: str) -> None:
-        """Asks for a part."""
+        """Sends the process the name of a part to build."""
         self.part = part
         self._send(part)
 
     def end(self) -> int:
-        """Kills the process where it still runs, and returns its exit status."""
+        """Kills the process if it still runs, and returns its exit status."""
         self._process.kill()
         status = self._process.wait()
         self._listener.join()
@@ -130,7 +130,7 @@ class _Child:
         return status
 
     def _send(self, value: Any) -> None:
-        with suppress(ConnectionError):  # it is dead; the listener says so
+        with suppress(ConnectionError):  # it is dead; the listener reports that
             self._pipe.send(value)
 
     def _listen(self, events: queue.Queue[tuple[_Child, Any]]) -> None:

@@ -1,9 +1,9 @@
-"""The process behind assets/building/part_pool.py: builds the parts that it is asked for, one after the other.
+"""The process behind assets/building/part_pool.py: builds the parts that its parent names, one after the other.
 
     python -m assets.building.part_worker DESCRIPTOR
 
-A connection on that descriptor brings Python's path, what is to be built and then names of parts, and takes the answers; its end
-ends the process, in the middle of a part too. What a stage prints goes to standard error.
+A connection on that descriptor brings Python's path, the `Build` and then names of parts, and takes the answers; its end ends the process,
+even in the middle of a part. The prints of a stage go to standard error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main() -> None:
     """Builds parts until the connection ends."""
     pipe = Connection(int(sys.argv[1]))
     os.dup2(2, 1)
-    # The path first: what it refers to is imported when it is understood.
+    # The path comes first: unpickling the build imports modules from it.
     sys.path.extend(path for path in pipe.recv() if path not in sys.path)
     build = pipe.recv()
     asked: queue.Queue[str] = queue.Queue()

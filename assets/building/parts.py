@@ -5,11 +5,11 @@ recipe and of the part's name, so finished parts are found again after a kill, b
 the store: resuming is plain reuse. When all parts are there, the stage is called once more, without a part, and builds the
 parent; its manifest lists the parts. Parts lie in `<stage>.parts/` beside the parents.
 
-Who builds what: a process claims a part by an exclusive lock on `.claims/<stage>.parts@<version>` before it builds it, so
+Processes share the work: a process claims a part by an exclusive lock on `.claims/<stage>.parts@<version>` before it builds it, so
 several processes that build one parent take different parts. The kernel drops a claim when its process dies. (On a network
 file system this needs working `flock`; without it two machines may build a part twice, and the second discards its own.)
 
-A lease on a parent covers its parts, those included that are not listed anywhere yet; see assets/storage/collect.py.
+A lease on a parent covers its parts, even those that are not listed anywhere yet; see assets/storage/collect.py.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class Builder(Protocol):
 
     @property
     def num_free(self) -> int:
-        """How many parts may be started now."""
+        """Number of parts that may be started now."""
         ...
 
     def start(self, part: str) -> None:
-        """Begins a part; there is a free place."""
+        """Begins a part; `num_free` is at least 1."""
         ...
 
     def finished(self, wait_seconds: float) -> Sequence[str]:
-        """Returns parts that are published since the last call, after waiting for one or for the time to pass."""
+        """Returns the parts that were published since the last call; waits for one, at most `wait_seconds`."""
         ...
 
     def close(self) -> None:
-        """Ends whatever still runs."""
+        """Ends all running builds."""
         ...
 
 
@@ -61,7 +61,7 @@ class Here:
 
     @property
     def num_free(self) -> int:
-        """1, but for a part that was not asked about yet."""
+        """1 unless a finished part has not been collected."""
         return 0 if self._done else 1
 
     def start(self, part: str) -> None:
@@ -70,21 +70,21 @@ class Here:
         self._done = [part]
 
     def finished(self, wait_seconds: float) -> Sequence[str]:
-        """Returns the part that was built last."""
+        """Returns the part that was built since the last call, if any."""
         done, self._done = self._done, []
         return done
 
     def close(self) -> None:
-        """Nothing runs between two calls."""
+        """Does nothing: no build runs between two calls."""
 
 
 class Together:
-    """Builds parts in this process, all that were begun by one pass.
+    """Builds parts in this process, all started ones by one pass.
 
     Args:
-        build: the parent, whose stage is a `TogetherFanOut`.
-        most: number of parts that one pass may build.
-        progress: listens.
+        build: the parent artifact, whose stage is a `TogetherFanOut`.
+        most: largest number of parts of one pass.
+        progress: listener.
     """
 
     def __init__(self, build: Build, most: int, progress: Progress):
@@ -93,7 +93,7 @@ class Together:
 
     @property
     def num_free(self) -> int:
-        """How many parts the next pass has space for."""
+        """Number of parts that the next pass still has space for."""
         return self.most - len(self._begun)
 
     def start(self, part: str) -> None:
@@ -101,26 +101,26 @@ class Together:
         self._begun.append(part)
 
     def finished(self, wait_seconds: float) -> Sequence[str]:
-        """Makes the pass."""
+        """Makes the pass and returns its parts."""
         begun, self._begun = self._begun, []
         if begun:
             self.build.publish_parts(self.progress, begun)
         return begun
 
     def close(self) -> None:
-        """Nothing runs between two calls."""
+        """Does nothing: no build runs between two calls."""
 
 
 def build_parts(build: Build, names: Sequence[str], progress: Progress) -> dict[str, Artifact]:
-    """Returns name -> artifact of all parts, building those that are not there.
+    """Returns name -> artifact of all parts; builds the missing ones.
 
     Args:
-        build: the parent, whose stage fans out.
-        names: of the parts.
-        progress: listens to all parts as one phase.
+        build: the parent artifact, whose stage is a `FanOut`.
+        names: names of the parts.
+        progress: listener, which sees all parts as one phase.
 
-    A `TogetherFanOut` builds all of them by one pass. Otherwise they are built in `execution.workers` processes where the Execution config
-    has that field, else here.
+    A `TogetherFanOut` builds all of them by one pass. Otherwise they are built in `execution.workers` processes if the Execution config has
+    that field, else here.
 
     Raises:
         InputError: a part failed, or the disk is full; finished parts stay.
@@ -149,7 +149,7 @@ def _open_builder(build: Build, num_missing: int, progress: Progress) -> Builder
         return Together(build, num_missing, progress)
     asked = getattr(build.execution, "workers", 1)
     workers = max(1, min(asked, num_missing))
-    if workers < asked:  # so that one process knows that it has the machine for itself
+    if workers < asked:  # so that a single process knows that it has the machine for itself
         build = replace(build, execution=replace(build.execution, workers=workers))
     if workers == 1:
         return Here(build, progress)
@@ -161,7 +161,7 @@ def _open_builder(build: Build, num_missing: int, progress: Progress) -> Builder
 def _build_all(
     build: Build, builder: Builder, missing: Sequence[str], work: Mapping[str, int], progress: Progress
 ) -> None:
-    """Builds the missing parts, but for those that other processes build meanwhile, and closes the builder."""
+    """Builds the missing parts, except those that other processes build meanwhile, and closes the builder."""
     claims, waiting, held = _Claims(build), deque(missing), {}
     try:
         while waiting or held:
@@ -179,7 +179,7 @@ def _build_all(
                 progress.advance(0)  # a cancelled run is noticed here
                 time.sleep(POLL_SECONDS)
     finally:
-        builder.close()  # before the claims go: nobody else may begin what still runs here
+        builder.close()  # before the claims go: no other process may begin a part that still runs here
         for part, lock in held.items():
             claims.drop(part, lock)
 
@@ -191,7 +191,7 @@ class _Claims:
         self.build, self.folder = build, build.store.root / CLAIMS
 
     def take(self, waiting: Sequence[str], most: int) -> Iterator[tuple[str, int]]:
-        """Yields up to `most` waiting parts that nobody builds, each with its lock."""
+        """Yields up to `most` waiting parts that no process builds, each with its lock."""
         for part in list(waiting):
             if most <= 0:
                 return

@@ -1,4 +1,4 @@
-"""What a stage is, what it says about what it built, and who listens while it builds."""
+"""The interfaces of stages: the stage itself, the summary of its artifact, and the listener to its progress."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from kernels.errors import InputError
 class Check:
     """One statement about an artifact that was tested while it was built."""
 
-    # What was tested, in a few words: "rows are sorted".
+    # The tested statement in a few words: "rows are sorted".
     name: str
-    # Whether it holds.
+    # Whether the statement holds.
     passed: bool
-    # A sentence with the numbers behind it: what was found, where, and what it was held against.
+    # A sentence with the numbers behind it: the finding, its place, and the bound.
     detail: str = ""
-    # Label with its unit -> number: what was measured, and the bound that it was held against.
+    # Label with its unit -> number: the measured value, and its bound.
     numbers: Mapping[str, int | float] = field(default_factory=dict)
-    # Whether nothing may be published when it fails.
+    # Whether a failure forbids to publish the artifact.
     blocking: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What an artifact says about itself; it is content, so it holds no times, hosts or paths."""
+    """The facts of an artifact about itself; they are content, so they hold no times, hosts or paths."""
 
     # Name -> int, finite float, text, or a list or dict of these.
     numbers: Mapping[str, Any] = field(default_factory=dict)
-    # What was tested.
+    # Results of the tests.
     checks: tuple[Check, ...] | list[Check] = ()
     # Title -> file name of a PNG in the artifact.
     figures: Mapping[str, str] = field(default_factory=dict)
@@ -52,10 +52,10 @@ class ChecksFailedError(InputError):
 
 
 class Progress(Protocol):
-    """Listens to a long operation; a class that inherits from it has to take phases, and may take lines and notes."""
+    """Listens to a long operation; a subclass has to implement the phases, and may implement lines and notes."""
 
     def start(self, label: str, total: int | None, unit: str) -> None:
-        """A phase begins: what, how many units (None when unknown), of what."""
+        """A phase begins: its label, its number of units (None if unknown), and the unit."""
         ...
 
     def advance(self, n: int) -> None:
@@ -76,7 +76,7 @@ class Progress(Protocol):
 
 
 class Silent(Progress):
-    """The `Progress` that says nothing."""
+    """The `Progress` that ignores everything."""
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """Ignores the beginning."""
@@ -89,26 +89,26 @@ class Silent(Progress):
 
 
 class Stage:
-    """What `materialize` needs to know about a stage, and what a pipeline file may say about it.
+    """A stage, as `materialize` runs it and a pipeline file configures it.
 
-    A stage is a folder of `assets/` and one line in assets/pipeline/catalogue.py. The pipeline half (`table` to `problems`) is for
-    stages that a table of a pipeline file asks for; the model stage and stages of tests do without.
+    A stage is a folder of `assets/` and one line in assets/pipeline/catalogue.py. The pipeline half (`table` to `problems`) is for stages
+    that a table of a pipeline file asks for; the model stage and stages of tests lack it.
 
     Attributes:
         name: the stage's folder in the store, and its asset in the UI.
-        page: what the UI says about its artifacts; None for a stage of a test.
-        external_page: what it says about what the stage reads from outside the store; None for a stage that reads nothing there.
-        code_version: raised by hand when the same config would build other bytes.
+        page: page of its artifacts in the UI; None for a stage of a test.
+        external_page: page of the content that it reads from outside the store; None if it reads none.
+        code_version: number that is raised by hand when the same config would build other bytes.
         Semantic, Execution: the dataclasses of its two configs.
-        checks: names of what every artifact of the stage tests; the UI lists checks before they have run.
-        says: name of a check -> what it tests, in a sentence.
-        warnings: names of the checks that block nothing where they fail.
-        aspects: names of parts of its artifact that other stages may read apart from the rest. An aspect has a version of its own, so what
-            reads it stays valid while only the rest changes.
-        table: name of its table in the pipeline file; "" where it has none.
+        checks: names of the checks of every artifact of the stage; the UI lists checks before they have run.
+        says: name of a check -> sentence about its test.
+        warnings: names of the checks that do not block when they fail.
+        aspects: names of parts of its artifact that other stages may read apart from the rest. An aspect has a version of its own, so its
+            readers stay valid while only the rest changes.
+        table: name of its table in the pipeline file; "" if it has none.
         Table: dataclass of that table.
-        needs: table -> how the sentence "[...] needs a table [...]" goes on, of those that the stage's own table needs.
-        of_one_feature_table: whether its artifact is about the rows of one feature table, so that all trainings that read it choose that.
+        needs: table that the stage's own table needs -> the rest of the sentence "[...] needs a table [...]".
+        of_one_feature_table: whether its artifact is about the rows of one feature table, which all trainings that read it must choose.
     """
 
     name: str
@@ -127,19 +127,19 @@ class Stage:
     of_one_feature_table: bool = False
 
     def inputs(self, semantic: Any) -> Mapping[str, str]:
-        """Returns role -> stage name of the inputs; may depend on the config."""
+        """Returns role -> stage name of the inputs, which may depend on the config."""
         return {}
 
     def input_table(self, semantic: Any) -> str | None:
-        """Returns the name of the feature table that an input `features` is, "" for the main one; None for that which stages share."""
+        """Returns the name of the feature table of the input `features`, "" for the main one; None for the one that stages share."""
         return None
 
     def reads_aspects(self, semantic: Any) -> Mapping[str, str]:
-        """Returns role -> aspect of the inputs of which an aspect alone is read; its version enters the stage's in place of the whole's."""
+        """Returns role -> aspect, for inputs of which only an aspect is read; its version enters the stage's instead of the whole's."""
         return {}
 
     def aspect(self, name: str, semantic: Any, raw: Mapping[str, str]) -> tuple[Any, Mapping[str, str]]:
-        """Returns config and raw digests without what an aspect does not depend on.
+        """Returns the config and raw digests that an aspect depends on.
 
         Args:
             name: one of `aspects`.
@@ -151,16 +151,16 @@ class Stage:
         """Returns name -> SHA-256 of the external content that is read; every `Path` in the config must be covered.
 
         Raises:
-            InputError: it is missing or unreadable.
+            InputError: the content is missing or unreadable.
         """
         return {}
 
     def external(self, semantic: Any) -> str:
-        """Returns the name of the asset that stands for what is read from outside the store, "" where nothing is."""
+        """Returns the name of the asset that stands for the external content that is read, "" if there is none."""
         return ""
 
     def expected_checks(self, semantic: Any) -> tuple[str, ...]:
-        """Returns the names of what an artifact of this config tests."""
+        """Returns the names of the checks of an artifact of this config."""
         return self.checks
 
     def build(
@@ -169,29 +169,29 @@ class Stage:
         """Fills the writer and returns the summary; does not publish.
 
         Args:
-            inputs: role -> artifact, of the inputs and of what is only read.
+            inputs: role -> artifact, of the inputs and of artifacts that are only read.
             semantic, execution: the configs.
-            writer: takes the files.
-            progress: listens.
+            writer: writer that takes the files.
+            progress: listener.
         """
         raise NotImplementedError
 
     def at(self, home: Path | None) -> Stage:
-        """Returns the stage as it is with numbers that were measured into a home; most stages measure nothing."""
+        """Returns the stage that uses the measured numbers of a home; most stages measure nothing."""
         return self
 
     def parse(self, raw: Mapping[str, Any], tables: Any, seed: int) -> tuple[Any, list[Any]]:
-        """Returns (the checked value of the stage's table, []), or (None, all that is wrong in it).
+        """Returns (the checked value of the stage's table, []), or (None, all mistakes in it).
 
         Args:
-            raw: the whole file; the table is there.
-            tables: parses and knows the lines (`Tables` of assets/pipeline/schema.py).
-            seed: the pipeline's.
+            raw: the whole file, which has the table.
+            tables: the parser, which knows the lines (`Tables` of assets/pipeline/schema.py).
+            seed: seed of the pipeline.
         """
         return tables.parse(self.Table, raw[self.table], (self.table,))
 
     def wanted(self, pipeline: Any) -> Any:
-        """Returns the Semantic config that a pipeline asks for, None where it does not ask for this stage.
+        """Returns the Semantic config that a pipeline asks for, None if it does not ask for this stage.
 
         Args:
             pipeline: the checked file (assets/pipeline/file.py).
@@ -209,7 +209,7 @@ class Stage:
         return {} if config is None else {self.name: config}
 
     def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yields what the stage's table, which is sound by itself, has against the other tables: (key or "", sentence).
+        """Yields conflicts of the stage's table, which is sound by itself, with other tables: (key or "", sentence).
 
         Args:
             tables: name -> checked value of each table that the file has; None for one with mistakes.
@@ -218,23 +218,23 @@ class Stage:
 
 
 class OnePass(Stage):
-    """A stage that reads something outside which other stages read as well: one pass over it builds what each of them lacks."""
+    """A stage that shares its external content with other stages: one pass over it builds the missing artifacts of all."""
 
     def opened(
         self, asked: Sequence[tuple[Stage, Any]], execution: Any, folder: Path, progress: Progress
     ) -> AbstractContextManager[Any]:
-        """Opens what is outside.
+        """Opens the external content.
 
         Args:
-            asked: stage and Semantic config of every artifact that is built from it, this stage's among them.
+            asked: stage and Semantic config of every artifact that is built from it, including this stage's.
             execution: the Execution config.
-            folder: scratch folder, which is there until the last artifact is built.
-            progress: listens.
+            folder: scratch folder, which exists until the last artifact is built.
+            progress: listener.
         """
         raise NotImplementedError
 
     def build_from(self, opened: Any, semantic: Any, execution: Any, writer: Writer, progress: Progress) -> Summary:
-        """Fills the writer from what `opened` yielded and returns the summary; args as of `build`."""
+        """Fills the writer from the value that `opened` yields and returns the summary; other arguments as in `build`."""
         raise NotImplementedError
 
     def build(
@@ -249,17 +249,17 @@ class FanOut(Stage):
     """A stage whose bulk is built as parts, each an artifact of its own; see assets/building/parts.py.
 
     Attributes:
-        work_unit: what `work` counts, and what building a part reports as progress.
+        work_unit: unit that `work` counts and that the build of a part reports as progress.
     """
 
     work_unit: str
 
     def parts(self, inputs: Mapping[str, Artifact], semantic: Any) -> Sequence[str]:
-        """Returns the names of the parts, in order; () builds everything in the parent. Execution has no say in it."""
+        """Returns the names of the parts, in order; () builds everything in the parent. They do not depend on the Execution config."""
         raise NotImplementedError
 
     def work(self, inputs: Mapping[str, Artifact], semantic: Any, part: str) -> int:
-        """Returns how many units of progress building a part will report."""
+        """Returns the number of units of progress that the build of a part will report."""
         raise NotImplementedError
 
     def build_part(
@@ -276,7 +276,7 @@ class FanOut(Stage):
 
 
 class TogetherFanOut(FanOut):
-    """A fan-out stage whose missing parts are built by one pass over what they read, in one process."""
+    """A fan-out stage whose missing parts are built by one pass over their input, in one process."""
 
     def build_parts(
         self,

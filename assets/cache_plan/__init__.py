@@ -1,4 +1,4 @@
-"""The cache_plan stage: which of four levels serves every row of every stored batch, and what that will read (DiskGNN, sections 4 and 5.1).
+"""The cache_plan stage: which of four levels serves each row of each stored batch, and the bytes read (DiskGNN, sections 4 and 5.1).
 
     slot i32[N], device_ids, host_ids ids[n]       the static tiers: the nodes that most batches need, within the budgets
     segment_of i32[B]                              which segment a batch is in, B = K x batches per epoch, by epoch and step
@@ -11,15 +11,15 @@
 
 A row that a batch needs comes from the tier that holds it, else from its segment's cache, else from its chunk: exactly one. The size of
 a segment is the smallest whose rows fit the disk budget (kernels/disk_cache/segment_size.py: Algorithm 2 on exact numbers
-of all segments), checked against the bytes of whole pages before anything is written. Where that reads many bytes that
-nobody wants, segments are longer and hold a row several times (assets/cache_plan/layout.py). Every number of the summary is
-exact: the packer writes and the trainer reads these bytes. The disk budget counts feature bytes of all K epochs. All lists name nodes;
-a node without features has the slot -1 and is in none of them.
+of all segments), checked against the bytes of whole pages before anything is written. If that reads many unwanted bytes, segments are
+longer and hold a row several times (assets/cache_plan/layout.py). Every number of the summary is exact: the packer writes and the trainer
+reads these bytes. The disk budget counts feature bytes of all K epochs. All lists name nodes; a node without features has the slot -1 and
+is in none of them.
 
 Samples are read three times at most, one segment after the other, each batch verified. Peak memory with N nodes, T threads, R the bytes
 of a record, and P (batch, node) pairs from disk in the largest segment, of which m nodes cached, s its batches:
 
-    16 N (slots, working memory, visits; 28 N while nodes are ranked; 4 N more where some have no features) + T R + 8 B min(B, 1024)
+    16 N (slots, working memory, visits; 28 N while nodes are ranked; 4 N more if some have no features) + T R + 8 B min(B, 1024)
     + ids of the segment 2 x 4 x (its inputs) + 12 P + m (16 ceil(s / 64) + 40)
 
 and with copies 40 P, of segments of 2^25 pairs, instead of the last two.

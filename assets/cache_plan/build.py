@@ -1,6 +1,6 @@
 """The work of the cache_plan stage: segments are read, planned and written one after the other, and counted by batch.
 
-Which layout they get is decided in assets/cache_plan/layout.py; what is written and the peak memory stand in assets/cache_plan/__init__.py.
+assets/cache_plan/layout.py decides their layout; the files and the peak memory stand in assets/cache_plan/__init__.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STREAMED = ("cache_ids", "packed_ids", "members")
 
 
 class PlanTotals(NamedTuple):
-    """What all segments of the plan come to.
+    """Totals over all segments of the plan.
 
     Attributes:
         tier_rows: i64[B, 4], rows of each batch on the device, on the host, in the disk cache and in its chunk.
@@ -36,7 +36,7 @@ class PlanTotals(NamedTuple):
         pages, runs: i64[B], pages, and ranges of adjacent pages, that each batch reads of the disk cache.
         pages_by_id: i64[B], pages that it would read were the cache ordered by node id.
         packed_bytes: i64[B], bytes of the rows section of each batch's chunk.
-        order: order of the disk caches' rows, as it was decided.
+        order: the decided order of the disk caches' rows.
         num_segments, num_cached: number of segments, and of rows of all disk caches.
         disk_bytes: bytes of all caches and rows sections.
         overlaps: number of rows that some batch reads from the cache and from its chunk.
@@ -69,7 +69,7 @@ def plan_all(
     Args:
         batches: batches of all epochs.
         placement: the static tiers.
-        choice: the segment size, and what it was chosen by.
+        choice: the segment size, and the numbers it was chosen by.
         order, seed: order of the disk caches' rows, and the seed that draws it, as the table gives them.
         writer, progress: writer and listener of the stage.
 
@@ -120,7 +120,7 @@ def _plan_layout(
 
 
 class _Columns:
-    """Collects what is counted per batch."""
+    """Collects the counts per batch."""
 
     def __init__(self, num_batches: int, num_nodes: int, order: str):
         self._reader = np.full(num_nodes, -1, np.int32)  # the last batch that read a node from a cache
@@ -131,7 +131,7 @@ class _Columns:
         self.cache_ptr, self.disk_bytes, self.overlaps = [0], 0, 0
 
     def add(self, first: int, last: int, tier_rows: Array, without_features: Array, segment: CountedPlan) -> None:
-        """Takes the segment of batches first to last - 1."""
+        """Adds the segment of batches first to last - 1."""
         self.tier_rows[first:last] = tier_rows
         self.without_features[first:last] = without_features
         for name in ("pages", "runs", "pages_by_id", "packed_bytes"):
@@ -143,7 +143,7 @@ class _Columns:
             self.overlaps += int(np.count_nonzero(self._reader[segment.packed(batch)] == first + batch))
 
     def totals(self) -> PlanTotals:
-        """Returns everything."""
+        """Returns all counts."""
         return PlanTotals(
             tier_rows=self.tier_rows,
             without_features=self.without_features,

@@ -1,4 +1,4 @@
-"""The `[cache_plan]` table, and what the stage hashes of it."""
+"""The `[cache_plan]` table, and the configuration that the stage hashes."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class CachePlanConfig:
 
 
 def cache_plan_config(table: CachePlanTable, seed: int) -> CachePlanConfig:
-    """Returns the stage's configuration without what does not matter to it."""
+    """Returns the stage's configuration, with the seed only if the order draws."""
     return CachePlanConfig(table=table, seed=seed if table.order == "minhash" else 0)
 
 
 class CachePlanExecution(Threads):
-    """How a cache plan is made; no byte of it depends on this."""
+    """Execution config of the stage; no byte of a plan depends on it."""

@@ -1,13 +1,13 @@
 """How the segments of a plan are laid out: with one copy of each row in a disk cache, or with copies for sets of batches.
 
-One copy is DiskGNN's layout, in segments of the fewest batches that fit the budget (Algorithm 2). Where the budget is close to what
-packing takes, its pages are wanted whole. Where it is a third or a half of that, segments get long and pages sparse, and copies
-(kernels/disk_cache/copies.py) move fewer bytes in the same space. Below a quarter both read much that nobody wants, copies
-in more and shorter reads. So "auto" looks at copies from a quarter on, where one copy moves more than 1 % of bytes that nobody
-asked for: it plans the first segment of both and takes the better one.
+One copy is DiskGNN's layout, in segments of the fewest batches that fit the budget (Algorithm 2). If the budget is close to the bytes of
+full packing, batches want whole pages. If it is a third or a half of that, segments get long and pages sparse, and copies
+(kernels/disk_cache/copies.py) move fewer bytes in the same space. Below a quarter both read many unwanted bytes, copies in more and shorter
+reads. So "auto" considers copies from a quarter on, if one copy moves more than 1 % of unwanted bytes: it plans the first segment of both
+and takes the better one.
 
-Segments with copies should be as long as memory allows, since longer ones have more sets of batches to choose from. Each gets the
-share of the budget that it has of the rows.
+Segments with copies should be as long as memory allows, since longer ones have more sets of batches to choose from. Its share of the budget
+is its share of the rows.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ PAIRS_WITH_COPIES = 1 << 25
 """Largest number of (batch, node) pairs in a segment with copies; a segment of one batch may have more."""
 
 GOOD = 1.01
-"""Amplification up to which no other layout is looked for."""
+"""Amplification up to which no other layout is tried."""
 
 WORTH = 0.25
-"""Share of full packing below which no other layout is looked for."""
+"""Share of full packing below which no other layout is tried."""
 
 
 class NoSpace(InputError):
@@ -49,12 +49,12 @@ class Layout(NamedTuple):
 
 
 class SegmentPlanner:
-    """Plans segments of stored batches; remembers the one that was planned last to decide, since it is often taken.
+    """Plans segments of stored batches; remembers the segment that was last planned for the decision, since it is often taken.
 
     Args:
         batches: batches of all epochs.
         slot: i32[N], slots of the static tiers.
-        choice: the segment size, and what it was chosen by.
+        choice: the segment size, and the numbers it was chosen by.
         seed: seed that draws the permutations of "minhash".
     """
 
@@ -83,7 +83,7 @@ class SegmentPlanner:
         return self._planned.pop(key)
 
     def amplification(self, layout: Layout) -> float:
-        """Plans the first segment. Returns the bytes it reads per byte needed; infinite where copies do not fit."""
+        """Plans the first segment. Returns its bytes read per byte needed; infinite if copies do not fit."""
         self._planned.clear()
         try:
             segment = self._plan(layout.order, *layout.cuts[0])
@@ -118,7 +118,7 @@ class SegmentPlanner:
 
 
 def choose_layout(planner: SegmentPlanner, order: str, progress: Progress) -> Layout:
-    """Returns the layout that was asked for, or the one whose first segment moves fewer bytes for each byte needed.
+    """Returns the layout of `order`; for "auto" the one whose first segment moves fewer bytes per byte needed.
 
     Args:
         planner: planner of the segments.
@@ -143,12 +143,12 @@ def choose_layout(planner: SegmentPlanner, order: str, progress: Progress) -> La
 
 
 def one_copy(choice: SegmentChoice, order: str) -> Layout:
-    """Returns segments of the size that was chosen."""
+    """Returns segments of the chosen size."""
     return Layout("filled" if order == "copies" else order, choice.segments(len(choice.pairs)))
 
 
 def with_copies(choice: SegmentChoice) -> Layout:
-    """Returns segments of about equally many (batch, node) pairs, as few as `PAIRS_WITH_COPIES` or the size that was asked for allows."""
+    """Returns segments of about equally many (batch, node) pairs, as few as `PAIRS_WITH_COPIES` or the configured size allows."""
     num_batches = len(choice.pairs)
     fewest = -(-num_batches // choice.asked_size) if choice.asked_size else -(-choice.full_rows // PAIRS_WITH_COPIES)
     count = min(num_batches, max(1, fewest))

@@ -1,4 +1,4 @@
-"""What the page of a cache plan says."""
+"""Texts of the page of a cache plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from assets.storage.artifact import Artifact
 
 
 def headline(artifacts: Sequence[Artifact]) -> str:
-    """Returns what training will read from disk, and which share of the rows comes from memory."""
+    """Returns the bytes that training will read from disk, and the share of the rows that comes from memory."""
     numbers = artifacts[0].summary["numbers"]
     tiers = numbers["read_bytes_by_tier"]
     memory, total = tiers["device"] + tiers["host"], max(1, sum(tiers.values()))

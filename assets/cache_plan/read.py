@@ -16,7 +16,7 @@ def open_placement(artifact: Artifact) -> Placement:
     """Returns the static tiers of a cache_plan artifact, mapped.
 
     Raises:
-        InputError: it is of another stage, or lacks an array.
+        InputError: the artifact is of another stage, or lacks an array.
     """
     _require(artifact)
     return Placement(**{name: artifact.array(name) for name in ("slot", "device_ids", "host_ids")})

@@ -1,9 +1,8 @@
-"""How many batches share a disk cache: the smallest segment whose bytes fit the disk budget, found on exact numbers.
+"""The number of batches that share a disk cache: the smallest segment whose bytes fit the disk budget, found on exact numbers.
 
-kernels/disk_cache/segment_size.py knows the rows of every size after one pass over the batches. Bytes are whole pages, a
-little more than the rows: where the budget leaves space for the most that padding can add, that is proof; otherwise the
-bytes of a size are counted, by one more pass, before it is taken. When no size fits, the error names what one segment of
-all batches needs, the least that is possible.
+kernels/disk_cache/segment_size.py knows the rows of every size after one pass over the batches. Bytes are whole pages, a little more than
+the rows: if the budget leaves space for the largest possible padding, that is proof; otherwise one more pass counts the bytes of a size
+before it is taken. If no size fits, the error names the bytes of one segment of all batches, the least that is possible.
 """
 
 from __future__ import annotations
@@ -64,12 +63,12 @@ class SegmentBatches:
 
 @dataclass(frozen=True, kw_only=True)
 class SizeLimits:
-    """What a segment size has to fit.
+    """The limits of a segment size.
 
     Attributes:
         row_bytes: bytes per row.
         disk_bytes: the disk budget in bytes.
-        segment_size: the size that was asked for, in batches; 0 = none.
+        segment_size: the configured size in batches; 0 = none.
     """
 
     row_bytes: int
@@ -84,7 +83,7 @@ class SegmentChoice:
     Attributes:
         size: batches per segment.
         rows, full_rows: rows that all segments store, and rows that packing alone would store.
-        as_printed: the size that Algorithm 2 takes as printed, None where it finds none.
+        as_printed: the size that Algorithm 2 takes as printed, None if it finds none.
         rows_as_printed: rows that segments of that size store.
         pairs: i64[B], rows that each batch needs from disk; full_rows is their sum.
         row_bytes, disk_budget, asked_size: `row_bytes`, `disk_bytes` and `segment_size` of `SizeLimits`.
@@ -108,17 +107,17 @@ class SegmentChoice:
 def choose_size(
     batches: SegmentBatches, slot: Array, visits: Array, limits: SizeLimits, progress: Progress
 ) -> SegmentChoice:
-    """Returns the smallest segment size whose bytes fit, or the one that was asked for.
+    """Returns the smallest segment size whose bytes fit, or the configured one.
 
     Args:
         batches: batches of all epochs.
         slot: i32[N], slots of the static tiers.
         visits: u32[N], number of batches that need each node.
-        limits: what the size has to fit.
+        limits: limits of the size.
         progress: listener.
 
     Raises:
-        InputError: no size fits, or not the one that was asked for; the text says what would.
+        InputError: no size fits, or the configured one does not; the text names one that would.
     """
     sizes = _count(batches, slot, progress)
     most_rows = limits.disk_bytes // limits.row_bytes if limits.row_bytes else sizes.rows(1)
@@ -183,7 +182,7 @@ def _fits(batches: SegmentBatches, slot: Array, sizes: SegmentSizes, size: int, 
 
 
 def _too_small(batches: SegmentBatches, slot: Array, visits: Array, limits: SizeLimits) -> InputError:
-    """Returns the error that names what one segment of all batches takes: a row is packed when only one batch needs it."""
+    """Returns the error that names the bytes of one segment of all batches: a row is packed if only one batch needs it."""
     on_disk = slot == ELSEWHERE
     packed: list[Any] = []
     for number in range(batches.num_batches):

@@ -53,7 +53,7 @@ class CachePlanStage(Stage):
     needs = MappingProxyType({"samples": " to lay out the rows of stored batches", "memory": " with the budgets"})
 
     def wanted(self, pipeline: Any) -> CachePlanConfig | None:
-        """The rows of stored batches are laid out where [cache_plan] asks for it."""
+        """Returns the config if the pipeline has `[cache_plan]`."""
         return (
             None
             if pipeline.table("cache_plan") is None
@@ -61,7 +61,7 @@ class CachePlanStage(Stage):
         )
 
     def inputs(self, semantic: CachePlanConfig) -> Mapping[str, str]:
-        """Reads row sizes and which nodes have rows, the batches and the budgets."""
+        """Reads the features (row sizes, nodes with rows), the batches and the budgets."""
         return {"features": "features", "samples": "samples", "budgets": "budgets"}
 
     def build(
@@ -75,8 +75,8 @@ class CachePlanStage(Stage):
         """Ranks, sizes, splits, orders and counts.
 
         Raises:
-            InputError: the disk budget is smaller than one segment of all batches needs, or than copies do where they are asked
-                for, or a batch is damaged.
+            InputError: the disk budget is smaller than one segment of all batches needs, or than configured copies need, or a batch is
+                damaged.
         """
         table, budgets = open_features(inputs["features"], verified=True), open_budgets(inputs["budgets"])
         samples = open_samples(inputs["samples"])
@@ -106,9 +106,9 @@ def place_visited(visits: Array, table: FeatureTable, budgets: Budgets) -> Place
     """Places the most visited nodes within the budgets; nodes that no batch needs, or that have no features, take no space.
 
     Args:
-        visits: u32[N], batches that need a node.
-        table: the rows.
-        budgets: of the device and the host.
+        visits: u32[N], number of batches that need each node.
+        table: the feature table.
+        budgets: budgets of the device and the host.
     """
     order, needed = rank(visits), visits if table.row_of is None else visits[np.asarray(table.row_of) >= 0]
     left, rows = int(np.count_nonzero(needed)), []

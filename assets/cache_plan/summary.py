@@ -1,4 +1,4 @@
-"""What a cache plan says about itself: its numbers, and the checks that compare them with counts made another way."""
+"""The summary of a cache plan: its numbers, and the checks that compare them with counts made another way."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CACHE_PLAN_CHECKS = (
     "device and host fit their budgets",
     "disk fits its budget",
 )
-"""What the stage tests; the UI lists checks before they have run."""
+"""Names of the stage's checks; the UI lists checks before they have run."""
 
 
 def plan_numbers(totals: PlanTotals, placement: Placement, choice: SegmentChoice) -> dict[str, Any]:
@@ -65,9 +65,9 @@ def plan_checks(
     """Tests the plan against numbers that were counted another way: inputs by the sampler, rows by the gaps between uses.
 
     Args:
-        totals, placement, choice, budgets: the plan, and what it had to fit.
+        totals, placement, choice, budgets: the plan, and the budgets that it had to fit.
         num_inputs: i64[B], inputs of each batch.
-        num_rows: rows of the feature table.
+        num_rows: number of rows of the feature table.
     """
     held = [len(ids) * choice.row_bytes for ids in (placement.device_ids, placement.host_ids)]
     given, used, budget = [budgets.device_bytes, budgets.host_bytes], totals.disk_bytes, budgets.disk_bytes
@@ -101,7 +101,7 @@ def plan_checks(
 def _covered(
     totals: PlanTotals, placement: Placement, choice: SegmentChoice, num_inputs: Array, num_rows: int
 ) -> tuple[bool, str, dict[str, int]]:
-    """Tests that every row of every batch and of the table has its place: (whether, sentence, numbers)."""
+    """Tests that every row of every batch and of the table has its place: (result, sentence, numbers)."""
     other = totals.tier_rows.sum(axis=1) + totals.without_features != num_inputs
     wrong = int(np.count_nonzero(other | (totals.tier_rows[:, 2:].sum(axis=1) != choice.pairs)))
     stored = totals.num_cached + int(totals.tier_rows[:, 3].sum())

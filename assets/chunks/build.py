@@ -1,6 +1,6 @@
 """The work of the chunks stage: chunks are cut, scheduled, and written step after step.
 
-What is written and the peak memory stand in assets/chunks/__init__.py.
+The files and the peak memory stand in assets/chunks/__init__.py.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def write_steps(
     """Writes `steps`, `bounds`, `digests` and `counts`; returns the counts.
 
     Args:
-        topology: of the graph.
+        topology: topology of the graph.
         part_of: i32[N], part of each node.
         chunks, schedule: destinations of every chunk, and their order.
         self_term: whether destinations are read with their neighbours.
-        threads: native threads; no byte depends on them.
-        writer, progress: of the stage.
+        threads: number of native threads; no byte depends on it.
+        writer, progress: writer and listener of the stage.
     """
     progress.start("write steps", chunks.chunks_per_part, "steps")
     bounds, digests, counts = [DATA_OFFSET], [], []

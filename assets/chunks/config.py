@@ -1,4 +1,4 @@
-"""The `[chunks]` table, and what the stage hashes of it."""
+"""The `[chunks]` table, and the configuration that the stage hashes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ChunksTable:
     chunks_per_part: int = 4
     # order of the nodes inside a part before ranges are cut: "id", "metis" = by METIS sub-parts, "rcm" = reverse Cuthill-McKee
     order: Literal["id", "metis", "rcm"] = "id"
-    # which chunk comes in which step: "identity" = in order, "hongtu" = Algorithm 4, "best" = the least traffic that was found
+    # order of the chunks over the steps: "identity" = in order, "hongtu" = Algorithm 4, "best" = the least traffic that was found
     schedule: Literal["identity", "hongtu", "best"] = "best"
     # whether destinations are read with their neighbours, as models with a term of the node itself need it
     self_term: bool = True
@@ -44,9 +44,9 @@ class ChunksConfig:
 
 
 def chunks_config(table: ChunksTable, seed: int) -> ChunksConfig:
-    """Returns the stage's configuration without what does not matter to it."""
+    """Returns the stage's configuration, with the seed only if METIS draws the order."""
     return ChunksConfig(table=table, seed=seed if table.order == "metis" else 0)
 
 
 class ChunksExecution(Threads):
-    """How chunks are made; no byte of them depends on this."""
+    """Execution config of the stage; no byte of the chunks depends on it."""

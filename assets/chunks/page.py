@@ -1,4 +1,4 @@
-"""What the page of chunks says."""
+"""Texts of the page of chunks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from assets.storage.artifact import Artifact
 
 
 def headline(artifacts: Sequence[Artifact]) -> str:
-    """Returns what a pass loads from the host, and how much less that is than without sharing and reuse."""
+    """Returns the rows that a pass loads from the host, and how many fewer these are than without sharing and reuse."""
     numbers = artifacts[0].summary["numbers"]
     v_ori, v_ru = numbers["v_ori"], numbers["v_ru"]
     saved = 100 * (1 - v_ru / max(1, v_ori))

@@ -1,4 +1,4 @@
-"""How parts are cut into chunks, and what is said about the result."""
+"""Cuts parts into chunks, and computes the numbers of the result."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def cut_in_order(
     progress: Progress,
     threads: int,
 ) -> Chunks:
-    """Cuts parts into chunks, after putting the nodes of each in the order that the table names.
+    """Cuts parts into chunks, after sorting the nodes of each in the order that the table names.
 
     Args:
-        topology, part_of, num_parts: the graph, i32[N] and m.
-        config: of the stage.
-        folder: of the files that METIS reads, which have no name.
-        progress, threads: of the stage.
+        topology, part_of, num_parts: the graph, i32[N] part of each node, and the number m of parts.
+        config: configuration of the stage.
+        folder: folder of the unnamed files that METIS reads.
+        progress, threads: listener and number of threads of the stage.
 
     Raises:
         InputError: METIS failed.
@@ -62,7 +62,7 @@ def cut_in_order(
 
 
 def replication_by_chunks(topology: Topology, part_of: Array, chunks: Chunks, progress: Progress) -> dict[int, float]:
-    """Returns number of chunks in all -> replication factor, for halves and doubles of what was cut (HongTu, Table 3).
+    """Returns number of chunks in all -> replication factor, for halves and doubles of the number that was cut (HongTu, Table 3).
 
     The nodes of a part stay in their order; a node counts once for each chunk that holds it or has an in-edge from it.
     """

@@ -1,9 +1,9 @@
-"""The speeds of the links that equation 4 asks for: measured once into the home, or given.
+"""The speeds of the links in equation 4: measured once into the home, or given.
 
     $GRAPHMILL_HOME/measured/links.json     device, and bytes per second from the host, between devices, and inside one
 
-Chunks do not depend on them: a schedule is chosen by the rows that it loads, so that equal graphs have equal chunks on every machine. What
-the rows cost in seconds is computed from the stored counts when somebody asks (`graphmill chunks`).
+Chunks do not depend on them: a schedule is chosen by the rows that it loads, so that equal graphs have equal chunks on every machine.
+`graphmill chunks` computes the seconds for the rows from the stored counts.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ NAMES = ("host_bytes_per_second", "peer_bytes_per_second", "reuse_bytes_per_seco
 
 
 def measured_rates(home: Path | None = None, *, again: bool = False) -> tuple[str, LinkRates]:
-    """Returns (device, rates) as the home says, measuring where it says nothing yet.
+    """Returns (device, rates) from the home; measures them first if it holds none.
 
     Args:
         home: the home folder, None for the default one.
-        again: measure now and replace what the home says.
+        again: measure now and replace the rates in the home.
 
     Raises:
-        InputError: the file is damaged, or the disk does not take it.
+        InputError: the file is damaged, or the disk is full.
     """
     path = home_folder(home) / PLACE
     if again:
@@ -54,7 +54,7 @@ def parse_rates(text: str) -> LinkRates:
     """Returns the rates of a text such as "12GB/s,200GB/s,1.5TB/s": from the host, between devices, inside one.
 
     Raises:
-        InputError: these are not three speeds above 0.
+        InputError: the text is not three speeds above 0.
     """
     found = [re.fullmatch(r"\s*([0-9.]+)\s*([MGT]B/s)\s*", each) for each in text.split(",")]
     try:

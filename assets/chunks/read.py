@@ -1,6 +1,6 @@
 """Reading stored steps of a full-graph pass: one sequential read per step and device, checked against its digest.
 
-Needs NumPy and xxhash only.
+It needs only NumPy and xxhash.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class StoredChunks:
         num_parts, chunks_per_part: m devices and n steps.
         num_nodes: N.
         self_term: whether destinations are read with their neighbours.
-        counts: what each step holds and moves; `counts.v_ori`, `.v_p2p`, `.v_ru` are the totals.
-        num_distinct: nodes that some chunk needs.
-        schedule: i32[m, n], which chunk of part i comes in step j.
+        counts: rows and edges of each step; `counts.v_ori`, `.v_p2p`, `.v_ru` are the totals.
+        num_distinct: number of nodes that some chunk needs.
+        schedule: i32[m, n], chunk of part i that comes in step j.
         asked_schedule: the key `schedule` of the table: "identity", "hongtu" or "best".
 
     Raises:
@@ -73,14 +73,14 @@ class StoredChunks:
         return self.node_ids[first:last]
 
     def step(self, part: int, step: int, *, transpose: bool = False) -> ChunkStep:
-        """Returns what device `part` does in a step.
+        """Returns the work of device `part` in a step.
 
         Args:
             part, step: i and j.
-            transpose: whether the block's transpose, over the rows of the buffer, is made, too.
+            transpose: whether to make the block's transpose, over the rows of the buffer, too.
 
         Raises:
-            InputError: no such step, or its bytes are damaged.
+            InputError: the step does not exist, or its bytes are damaged.
         """
         record = self.bytes(part, step)
         try:
@@ -95,7 +95,7 @@ class StoredChunks:
         """Returns u8[n]: the record of a step, n a multiple of 4,096; see assets/chunks/record.py.
 
         Raises:
-            InputError: no such step, its file is cut short, or its bytes do not match their digest.
+            InputError: the step does not exist, its file is cut short, or its bytes do not match their digest.
         """
         place = self._place(part, step)
         low, high = (int(bound) for bound in self.bounds[place : place + 2])
@@ -107,10 +107,10 @@ class StoredChunks:
         return data
 
     def record_bytes(self, part: int, step: int) -> int:
-        """Returns the bytes that reading a step takes.
+        """Returns the number of bytes of a step's record.
 
         Raises:
-            InputError: no such step.
+            InputError: the step does not exist.
         """
         place = self._place(part, step)
         return int(self.bounds[place + 1] - self.bounds[place])
@@ -135,7 +135,7 @@ def open_chunks(artifact: Artifact, *, verify: bool = True) -> StoredChunks:
 
 
 def _read(path: Path, offset: int, length: int) -> Array:
-    """Reads a range of a file; what comes back is shorter where the file ends, empty where there is none."""
+    """Reads a range of a file; the result is shorter if the file ends inside, empty if the file does not exist."""
     data, filled = np.empty(length, np.uint8), 0
     try:
         descriptor = os.open(path, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""One `ChunkStep` as consecutive bytes: what `chunks` stores.
+"""One `ChunkStep` as consecutive bytes, as the `chunks` stage stores it.
 
     header       i64[13 + 2 peers]: MAGIC, bytes without padding, part, step, destinations, edges, sources, loads, transition rows,
                  bytes per id, whether destinations have rows, bytes per degree, peers; then (peer, rows) of each entry of `fetch`
@@ -6,7 +6,7 @@
     degrees      u8, u16 or u32[v], the narrowest that holds the largest
     indices      i32[edges]
     src_ids      ids[num_src]
-    dst_pos      i32[v], where destinations have rows
+    dst_pos      i32[v], if destinations have rows
     load_rows    i32[c]; the loaded nodes are src_ids[load_rows]
     peer rows, own rows     i32[f] each, for each entry of `fetch`
 
@@ -35,7 +35,7 @@ INT32 = np.dtype(np.int32)
 
 
 def encode(step: ChunkStep) -> Array:
-    """Returns u8[n], n a multiple of 4,096: the record of one step of one device; a function of its argument only."""
+    """Returns u8[n], n a multiple of 4,096: the record of one step of one device, which depends only on the argument."""
     block = step.block
     degrees = block.end - block.start
     largest = int(degrees.max(initial=0))
@@ -59,13 +59,13 @@ def encode(step: ChunkStep) -> Array:
 
 
 def decode(record: Array) -> ChunkStep:
-    """Returns the step of a record; its arrays are views of the record where their type allows it.
+    """Returns the step of a record; its arrays are views of the record if their type allows it.
 
     Args:
-        record: u8[n], starting at a multiple of 8 bytes; longer than the record is fine.
+        record: u8[n], starting at a multiple of 8 bytes; may be longer than the record.
 
     Raises:
-        InputError: these are not the bytes of a record; no array of it reaches outside.
+        InputError: the bytes are not a sound record; the arrays of a sound one lie inside it.
     """
     words = _words(record)
     _, _, part, step, num_dst, num_edges, num_src, _, num_transition = (int(word) for word in words[:9])
@@ -115,7 +115,7 @@ def _places(words: Array) -> Iterator[tuple[int, np.dtype[Any], int]]:
 
 
 def _words(record: Array) -> Array:
-    """Returns the header's words after checking that all of them make sense."""
+    """Returns the header's words after checking that all of them are valid."""
     if len(record) < 8 * HEAD_WORDS:
         raise _broken(f"it has only {len(record)} bytes")
     words = record[: 8 * HEAD_WORDS].view("<i8")

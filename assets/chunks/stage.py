@@ -1,4 +1,4 @@
-"""The chunks stage: cuts parts into chunks, orders them, and writes what every device does in every step."""
+"""The chunks stage: cuts parts into chunks, orders them, and writes the work of every device in every step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHUNKS_CHECKS = (
     "written steps load what the schedule promised",
     "the schedule is no worse than identity and Algorithm 4",
 )
-"""What the stage tests."""
+"""Names of the stage's checks."""
 
 
 class ChunksStage(Stage):
@@ -49,16 +49,16 @@ class ChunksStage(Stage):
     needs = MappingProxyType({"partitions": " with the parts that it cuts"})
 
     def wanted(self, pipeline: Any) -> ChunksConfig | None:
-        """Chunks are made where [chunks] asks for them."""
+        """Returns the config if the pipeline has `[chunks]`."""
         table = pipeline.table("chunks")
         return None if table is None else chunks_config(table, pipeline.seed)
 
     def inputs(self, semantic: ChunksConfig) -> Mapping[str, str]:
-        """Chunks are those of a graph and its parts."""
+        """Reads a graph and its parts."""
         return {"graph": "graph", "partitions": "partitions"}
 
     def reads_aspects(self, semantic: ChunksConfig) -> Mapping[str, str]:
-        """Labels have no say in what is computed where."""
+        """Reads the graph without labels, on which chunks do not depend."""
         return {"graph": SAMPLING}
 
     def build(
@@ -72,7 +72,7 @@ class ChunksStage(Stage):
         """Cuts, schedules and writes.
 
         Raises:
-            InputError: the parts are those of another graph.
+            InputError: the parts are of another graph.
         """
         from assets.chunks.build import write_steps
         from assets.chunks.plan import cut_in_order, replication_by_chunks, schedule_numbers
@@ -111,7 +111,7 @@ CHUNKS = ChunksStage()
 
 
 def _checks(found: Scheduled, counts: StepCounts, topology: Topology) -> list[Check]:
-    """Compares what was written with what the schedule was chosen by, and with the graph."""
+    """Compares the written counts with those that the schedule was chosen by, and with the graph."""
     volumes, best = found.found[found.chosen], min(found.found[name].v_ru for name in ("identity", "hongtu"))
     written = (counts.v_ori, counts.v_p2p, counts.v_ru)
     nodes, edges = int(counts.destinations.sum()), int(counts.edges.sum())

@@ -1,4 +1,4 @@
-"""The `[features]` tables, and what the stage hashes of them and of `[graph]`."""
+"""The `[features]` tables, and the configuration that the stage hashes of them and of `[graph]`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FeatureTables:
     Attributes:
         main: the keys of `[features]` itself.
         named: name -> keys of `[features.NAME]`, in the order of the file.
-        alone: whether `[features]` has keys of its own, so that the main table is meant as well.
+        alone: whether `[features]` has keys of its own, so that the main table is built as well.
     """
 
     main: TableConfig = field(default_factory=TableConfig)
@@ -36,28 +36,28 @@ class FeatureTables:
 class FeaturesConfig:
     """The stage's hashed configuration; `features_config` makes it."""
 
-    # the `[graph]` table; it says where and how to read
+    # the `[graph]` table, with paths and options of reading
     graph: GraphConfig = field(metadata={"hashed": False})
     # the keys of `[graph]` that decide the rows, with their values
     read: Mapping[str, Any]
     # the type of the stored values
     dtype: str
-    # the `[features]` table, for the keys that say where to read
+    # the `[features]` table, for its keys with paths
     table: TableConfig = field(metadata={"hashed": False})
-    # the tensor of a file that is read instead of the source's features, and the node type that it is about
+    # the tensor of a file that is read instead of the source's features, and the node type of its rows
     tensor: str | None = None
     node_type: str | None = None
 
 
 def features_config(graph: GraphConfig, table: TableConfig | None = None) -> FeaturesConfig:
-    """Returns the configuration of a feature table without what does not matter to its rows.
+    """Returns the configuration of a feature table, reduced to the keys that decide its rows.
 
     Args:
         graph: the `[graph]` table.
         table: the feature table, None for the main one as the source has it.
 
     Raises:
-        InputError: the source cannot read such a table.
+        InputError: the source cannot read the table.
     """
     table = table or TableConfig()
     return FeaturesConfig(
@@ -80,4 +80,4 @@ def step_name(table: str) -> str:
 
 
 class FeaturesExecution(Threads):
-    """How features are read; no byte of them depends on this."""
+    """Execution config of the stage; no byte of the features depends on it."""

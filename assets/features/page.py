@@ -1,4 +1,4 @@
-"""What the page of a feature table says."""
+"""Texts of the page of a feature table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from assets.storage.artifact import Artifact
 
 
 def headline(artifacts: Sequence[Artifact]) -> str:
-    """Returns the size of a feature table, and how many nodes are not in it."""
+    """Returns the size of a feature table, and the number of nodes without a row."""
     numbers = artifacts[0].summary["numbers"]
     rows = f"**{numbers['num_rows']:,} rows of {numbers['num_features']:,} {numbers['feature_dtype']}**"
     without = numbers["num_without_features"]

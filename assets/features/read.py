@@ -1,4 +1,4 @@
-"""How stored features are opened, by memory mapping; needs NumPy and xxhash only."""
+"""How stored features are opened, by memory mapping; it needs only NumPy and xxhash."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def open_features(artifact: Artifact, *, verified: bool = False) -> FeatureTable
 
     Args:
         artifact: the artifact.
-        verified: reads `row_of` into memory, where there is one, and compares every byte with its digest; otherwise it is mapped.
+        verified: whether to read `row_of`, if there is one, into memory and compare it with its digest; else it is mapped.
 
     Raises:
-        InputError: the artifact is of another stage, lacks what the features stage writes, or `row_of` is damaged.
+        InputError: the artifact is of another stage, lacks an array of the features stage, or `row_of` is damaged.
     """
     require(artifact, {"stage": "features", "arrays": {"rows": {"ndim": 2}}})
     table = artifact.table("rows")
@@ -36,8 +36,8 @@ def require_nodes(table: FeatureTable, num_nodes: int, other: str) -> None:
 
     Args:
         table: the features.
-        num_nodes: number of nodes that they should be about.
-        other: what has these nodes, for the error.
+        num_nodes: number of nodes that the features should have.
+        other: name of the thing with these nodes, for the error.
 
     Raises:
         InputError: the numbers of nodes differ.

@@ -55,7 +55,7 @@ class FeaturesStage(SourceStage):
         return (None if problems else FeatureTables(main=main, named=named, alone=bool(own))), problems
 
     def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Tells which tables the source cannot read."""
+        """Yields the tables that the source cannot read."""
         graph, found = tables.get("graph"), tables[self.table]
         if graph is None:
             return
@@ -66,7 +66,7 @@ class FeaturesStage(SourceStage):
                 yield name, f"{error.problem}; {error.remedy}"
 
     def configs(self, pipeline: Any) -> Mapping[str, FeaturesConfig]:
-        """Every pipeline has features: the main table, unless only other ones are named and used, and the named ones."""
+        """Returns the configs of the main table, unless a pipeline names and uses only other ones, and of the named ones."""
         tables: FeatureTables = pipeline.table(self.table) or FeatureTables()
         chosen = {each.feature_table for each in pipeline.train if hasattr(each, "feature_table")}
         main = tables.alone or not tables.named or "" in chosen
@@ -82,10 +82,10 @@ class FeaturesStage(SourceStage):
         return semantic.table
 
     def raw(self, semantic: FeaturesConfig) -> Mapping[str, str]:
-        """Returns the content digests of what decides the rows.
+        """Returns the digests of the content that decides the rows.
 
         Raises:
-            InputError: it is missing or unreadable.
+            InputError: the content is missing or unreadable.
         """
         from assets.storage.digests import sha256_file
 
@@ -103,7 +103,7 @@ class FeaturesStage(SourceStage):
         """Writes and describes the rows.
 
         Raises:
-            InputError: anything wrong with them, or the source changed while it was read.
+            InputError: the rows are not sound, or the source changed while it was read.
         """
         normalize = semantic.graph.normalize
         blocks = _file_blocks(opened, semantic.table) if semantic.table.file else opened.blocks(semantic.table)
@@ -141,11 +141,11 @@ def _file_blocks(opened: OpenSource, table: TableConfig) -> list[FeatureBlock]:
 
 
 def _checks(writer: Writer, num_nodes: int, num_rows: int, width: int) -> Iterator[Check]:
-    """Tests what every reader relies on."""
+    """Tests the properties that every reader relies on."""
     values = num_rows * width
     yield Check(
         name="values are finite",
-        passed=True,  # the first one that is not ended the build
+        passed=True,  # the first row that is not ended the build
         detail=f"each of {values:,} values ({num_rows:,} rows of {width:,}) was tested as it was written, and none is NaN or infinite",
         numbers={"values tested": values, "values not finite": 0},
     )

@@ -1,4 +1,4 @@
-"""The picture of budgets: what each level of the memory has, and what takes it."""
+"""The picture of budgets: the bytes of each level of the memory, and their users."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLOURS = {
     "the logical device": GREY,
     "not given to graphmill": LIGHT,
 }
-"""What takes the bytes of a level."""
+"""Colours of the users of a level's bytes."""
 
 SHARE_WITH_TEXT = 0.11
 """A part that is larger than this share of its level has its bytes written into it."""
@@ -29,8 +29,8 @@ class Level(NamedTuple):
     """One bar.
 
     Attributes:
-        name: of the level.
-        parts: (what takes the bytes, how many), from the left; a name of `COLOURS`.
+        name: name of the level.
+        parts: (user of the bytes, a name of `COLOURS`; number of bytes), from the left.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Level(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the whole level."""
+        """Number of bytes of the whole level."""
         return sum(size for _, size in self.parts)
 
 
@@ -48,7 +48,7 @@ def budget_bars(path: Path, levels: Sequence[Level], title: str) -> None:
     Args:
         path: the PNG to write.
         levels: the bars, from above.
-        title: of the picture.
+        title: title of the picture.
     """
     figure = new_figure(1.5 + 0.7 * len(levels))
     axes = figure.subplots()
@@ -67,7 +67,7 @@ def budget_bars(path: Path, levels: Sequence[Level], title: str) -> None:
 
 
 def _draw_level(axes: Any, place: int, level: Level) -> None:
-    """Draws one bar; the bytes of parts that are too narrow for a text stand below it."""
+    """Draws one bar; the bytes of parts that are too narrow for text stand below it."""
     start, total, narrow = 0.0, max(1, level.num_bytes), []
     for what, num_bytes in level.parts:
         if num_bytes == 0:

@@ -16,14 +16,14 @@ from kernels.chunks.sets import Volumes
 def traffic_figure(
     path: Path, found: Mapping[str, Volumes], chosen: str, num_distinct: int, counts: StepCounts
 ) -> None:
-    """Draws the rows of one layer that cross from the host, by schedule, and what each step of the chosen one moves.
+    """Draws the rows of one layer that cross from the host, by schedule, and the rows that each step of the chosen one moves.
 
     Args:
         path: the PNG to write.
         found: name of a schedule -> its volumes.
-        chosen: the one that was taken.
-        num_distinct: rows that any schedule has to load.
-        counts: of its steps.
+        chosen: name of the chosen schedule.
+        num_distinct: number of rows that every schedule has to load.
+        counts: counts of its steps.
     """
     figure = new_figure(3.4)
     bars, steps = figure.subplots(1, 2)
@@ -55,19 +55,19 @@ def traffic_figure(
 
 
 def _legend_above(axes: Any, columns: int) -> None:
-    """Puts the legend over what is drawn, where it hides nothing, and labels the axis of counts."""
+    """Puts the legend above the axes, where it hides nothing, and labels the axis of counts."""
     axes.set_ylim(top=1.2 * axes.get_ylim()[1])
     count_axis(axes.yaxis)
     axes.legend(fontsize=7, frameon=False, loc="upper center", ncols=columns, columnspacing=1.2)
 
 
 def replication_figure(path: Path, curve: Mapping[int, float], num_parts: int) -> None:
-    """Draws how many chunks a node is in, in the mean, by the number of chunks (HongTu, Table 3).
+    """Draws the mean number of chunks that a node is in, by the number of chunks (HongTu, Table 3).
 
     Args:
         path: the PNG to write.
         curve: chunks in all -> replication factor.
-        num_parts: m.
+        num_parts: number m of parts.
     """
     figure = new_figure(2.6)
     axes = figure.subplots()

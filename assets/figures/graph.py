@@ -11,15 +11,15 @@ from assets.figures.style import BLUE, RED, clip, count_axis, grid, new_figure, 
 from kernels.types import Array
 
 MOST_BARS = 30
-"""Of more classes than this the largest ones are drawn, and the others counted in the title."""
+"""Most bars; of more classes the largest ones are drawn, and the title counts the others."""
 
 
 def degree_histogram(path: Path, in_degree: Array, out_degree: Array) -> None:
-    """Draws how many nodes have which degree, both axes logarithmic.
+    """Draws the number of nodes by degree, with logarithmic axes.
 
     Args:
         path: the PNG to write.
-        in_degree, out_degree: i32[N]. Drawn as one curve where they are the same. Nodes of degree 0 are named in the title.
+        in_degree, out_degree: i32[N]. Drawn as one curve if they are equal. Nodes of degree 0 are named in the title.
     """
     figure = new_figure(3.6)
     axes = figure.subplots()
@@ -54,9 +54,9 @@ def class_balance(path: Path, class_names: Sequence[str], class_counts: Array, n
 
     Args:
         path: the PNG to write.
-        class_names: C names: the source's, or the numbers of the classes where it has none.
-        class_counts: i64[C] nodes of each class.
-        num_unknown: nodes without a label, named in the title.
+        class_names: C names: the source's, or the numbers of the classes if it has none.
+        class_counts: i64[C] number of nodes of each class.
+        num_unknown: number of nodes without a label, named in the title.
     """
     order = np.argsort(-class_counts, kind="stable")
     named, others = order[:MOST_BARS], order[MOST_BARS:]

@@ -1,4 +1,4 @@
-"""The picture of a partition: how large its parts are, and where its edges run."""
+"""The picture of a partition: the sizes of its parts, and the edges between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from assets.figures.style import BLUE, GREY, count_axis, new_figure, save
 from kernels.types import Array
 
 MOST_NAMED = 32
-"""Parts up to which every one has a mark on the axes."""
+"""Number of parts up to which every one has a mark on the axes."""
 
 
 def part_figure(path: Path, sizes: Array, cut: Array) -> None:
@@ -18,8 +18,8 @@ def part_figure(path: Path, sizes: Array, cut: Array) -> None:
 
     Args:
         path: the PNG to write.
-        sizes: i64[P], nodes of each part.
-        cut: i64[P, P], edges from part j (column) to part i (row).
+        sizes: i64[P], number of nodes of each part.
+        cut: i64[P, P], number of edges from part j (column) to part i (row).
     """
     figure = new_figure(3.4)
     bars, matrix = figure.subplots(1, 2)

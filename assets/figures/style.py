@@ -1,10 +1,10 @@
-"""What all pictures share: their size, their colours, the words on their axes, and how they are saved.
+"""The common style of all pictures: their size, their colours, the words on their axes, and how they are saved.
 
-Only matplotlib's object interface is used: there is no global state and no display. The same numbers give the same bytes (no date, no
+Only matplotlib's object interface is used, without global state or a display. The same numbers give the same bytes (no date, no
 version in the file) with one version of matplotlib. The web UI shows a picture in its own size, so each is 700 pixels wide.
 
 The colours are those of Paul Tol's "bright" scheme, which stay apart for readers who do not see red and green apart. One thing has one
-colour in every picture: what is near the computation is blue or cyan, what is far away is yellow or red.
+colour in every picture: things near the computation are blue or cyan, things far away are yellow or red.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ WIDTH, DPI = 7.0, 100
 """Inches, and pixels per inch."""
 
 COLOURS = 128
-"""Of a picture's palette: a few, and their shades at the edges of letters and lines."""
+"""Number of colours of a picture's palette: a few, and their shades at the edges of letters and lines."""
 
 BLUE, CYAN, GREEN, YELLOW, RED, PURPLE, GREY = (
     "#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#bbbbbb",
 )  # fmt: skip
 BLACK, LIGHT = "#222222", "#e4e4e4"
 SERIES = (BLUE, RED, GREEN, PURPLE, YELLOW, CYAN, BLACK)
-"""Of curves that are alike, such as one per seed."""
+"""Colours of curves of one kind, such as one per seed."""
 
 MARKERS = "os^Dv*X"
-"""Of the same curves: colour is never the only difference."""
+"""Markers of the same curves: colour is never the only difference."""
 
 MANY = 10_000_000
 """An axis that reaches this count is labelled in millions."""
@@ -45,7 +45,7 @@ LEVELS = {
     "packed": YELLOW,
     "feature file": RED,
 }
-"""Of the places that feature rows come from."""
+"""Colours of the levels that feature rows come from."""
 
 
 def new_figure(height: float) -> Figure:
@@ -56,7 +56,7 @@ def new_figure(height: float) -> Figure:
 
 
 def png(figure: Figure) -> bytes:
-    """Returns a figure as PNG with a palette of its own, a third of the bytes of one without."""
+    """Returns a figure as PNG with a palette of its own, which takes a third of the bytes."""
     from PIL import Image
 
     drawn, saved = io.BytesIO(), io.BytesIO()
@@ -72,7 +72,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def grid(axes: Any, axis: str = "both") -> None:
-    """Draws thin lines behind what is drawn, and takes the frame away."""
+    """Draws thin lines behind the data, and removes the frame."""
     axes.grid(axis=axis, color=LIGHT, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -97,7 +97,7 @@ def count_axis(axis: Any) -> None:
 
 
 def byte_unit(largest: float) -> tuple[int, str]:
-    """Returns the unit of an axis whose largest value is so many bytes: its bytes and its name."""
+    """Returns the unit of an axis whose largest value is `largest` bytes: its bytes and its name."""
     names = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
     power = next((power for power in range(len(names)) if largest < 1024 ** (power + 1)), len(names) - 1)
     return 1024**power, names[power]
@@ -107,8 +107,8 @@ def stacked_bar(axes: Any, place: float, parts: list[tuple[str, float, str]], **
     """Draws a bar of several lengths side by side; returns their sum.
 
     Args:
-        axes: where.
-        place: on the vertical axis.
+        axes: axes to draw on.
+        place: place on the vertical axis.
         parts: (label, length, colour) of each length, from the left.
         more: options of `barh`.
     """

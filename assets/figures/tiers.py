@@ -1,4 +1,4 @@
-"""The pictures of rows on their way to a batch: from which tier, how many pages and bytes of the disk, and the space that takes."""
+"""The pictures of rows on their way to a batch: their tiers, their pages and bytes on disk, and the disk space."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from assets.sizes import format_bytes
 from kernels.types import Array
 
 MOST_POINTS = 200
-"""More batches than this are drawn as means of neighbouring ones."""
+"""Most points; more batches are drawn as means of neighbouring ones."""
 
 
 def tier_shares(path: Path, tier_rows: Array) -> None:
-    """Draws which share of each batch's rows comes from which tier, and of all rows in the legend.
+    """Draws the share of each batch's rows by tier; the legend has the shares of all rows.
 
     Args:
         path: the PNG to write.
-        tier_rows: i64[B, 4], rows of each batch on the device, on the host, in the disk cache and in its packed chunk.
+        tier_rows: i64[B, 4], number of rows of each batch on the device, on the host, in the disk cache and in its packed chunk.
     """
     rows, places = _thinned(tier_rows)
     shares = 100 * rows / np.maximum(1, rows.sum(axis=1, keepdims=True))
@@ -62,7 +62,7 @@ def page_curves(path: Path, curves: Mapping[str, Array]) -> None:
 
     Args:
         path: the PNG to write.
-        curves: order -> i64[B] pages; the totals stand in the legend.
+        curves: order -> i64[B] number of pages; the totals stand in the legend.
     """
     figure = new_figure(3.6)
     axes = figure.subplots()
@@ -107,7 +107,7 @@ def packing_figure(path: Path, space: Mapping[str, int], read_bytes: Mapping[str
 
 
 PACKED_PARTS = {"packed rows": YELLOW, "disk caches": GREEN, "addresses and padding": GREY}
-"""What a batch reads from disk for its input rows, nearest to the axis first."""
+"""Colours of the parts that a batch reads from disk for its input rows, nearest to the axis first."""
 
 
 def _draw_space(axes: Any, space: Mapping[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""The pictures of which nodes batches visit: hit ratios of caches by policy, and how visits gather on few nodes."""
+"""The pictures of visits of nodes by batches: hit ratios of caches by policy, and the concentration of visits on few nodes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def hit_ratio_curves(
         ratios: n cache ratios, in [0, 1].
         curves: policy -> f64[n] hit ratios, in [0, 1].
         chosen: the policy that the stage ranks by; drawn thick, with its ratio of a cache of a tenth of the nodes.
-        source: what the ratios come from, for the title.
+        source: origin of the ratios, for the title.
     """
     figure = new_figure(3.9)
     axes = figure.subplots()
@@ -58,11 +58,11 @@ def hit_ratio_curves(
 
 
 def access_figure(path: Path, num_nodes: Array, num_accesses: Array) -> None:
-    """Draws which share of all accesses goes to the hottest nodes.
+    """Draws the share of all accesses that goes to the hottest nodes.
 
     Args:
         path: the PNG to write.
-        num_nodes, num_accesses: i64[points], accesses of so many hottest nodes; the last point is all of both.
+        num_nodes, num_accesses: i64[points], numbers of hottest nodes, and of accesses to them; the last point is all of both.
     """
     figure = new_figure(3.6)
     axes = figure.subplots()

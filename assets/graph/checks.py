@@ -1,4 +1,4 @@
-"""What is measured and tested on a compressed graph, slice by slice.
+"""Measures and tests a compressed graph, slice by slice.
 
 Peak memory: about 20 bytes per edge of one slice (4 Mi edges, or the longest row), and 8 bytes per node.
 """
@@ -61,11 +61,11 @@ def topology_checks(topology: Topology, *, merged: bool) -> list[Check]:
 
 
 class _Rows:
-    """What a pass over the rows of a topology finds.
+    """The findings of a pass over the rows of a topology.
 
     Attributes:
-        outside, unsorted, overflowing: number of ids outside the graph, of entries out of order, and of weights that are not finite.
-        smallest, largest: ids.
+        outside, unsorted, overflowing: numbers of ids outside the graph, of entries out of order, and of weights that are not finite.
+        smallest, largest: smallest and largest id.
     """
 
     def __init__(self, topology: Topology, merged: bool):

@@ -6,12 +6,12 @@
 2. Sort. Range by range, the edges are ordered by (destination, edge type, source, row in the source table), equal ones
    are merged, and the columns are appended to the arrays of the artifact.
 
-The order is total up to equal bytes, so neither the batches nor the number of ranges changes the result: it is that of
+The order is total up to equal bytes, so neither the batches nor the number of ranges changes the result: it equals that of
 `kernels.graph.csc.build_csc` on the same edges.
 
-Peak memory: `memory_bytes`; more where SORT_BYTES times the edges of the fullest of 65,536 equal ranges of nodes, or
-SORT_BYTES times 1/256 of all edges, is more. Beside it 24 N bytes for degrees and indptr. Disk: two records for every
-edge of the spool, three when it is made undirected, beside the result.
+Peak memory: the largest of `memory_bytes`, SORT_BYTES times the edges of the fullest of 65,536 equal ranges of nodes, and SORT_BYTES times
+1/256 of all edges; beside it 24 N bytes for degrees and indptr. Disk: two records for every edge of the spool, three when it is made
+undirected, beside the result.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LARGEST_DEGREE = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class EdgePolicy:
-    """What happens to reverse edges, self-loops and edges that occur several times."""
+    """The treatment of reverse edges, self-loops and edges that occur several times."""
 
     undirected: bool
     merge: bool
@@ -53,7 +53,7 @@ class EdgePolicy:
 
 @dataclass
 class _Counts:
-    """What the sort finds on its way."""
+    """The counts of the sort."""
 
     num_duplicates: int = 0
     num_self_loops: int = 0
@@ -68,14 +68,14 @@ def sort_edges(
 
     Args:
         spool: the edges, all appended.
-        policy: policy of edges that are added, dropped and merged.
+        policy: edges that are added, dropped and merged.
         memory_bytes: working memory; see the module's docstring.
         threads: number of native threads; the bytes do not depend on it.
         writer: writer of the artifact, which receives the arrays.
-        progress: listener, which is told of every edge, once in each of the two passes.
+        progress: listener, which gets every edge once in each of the two passes.
 
     Returns:
-        (the topology, memory-mapped but for its degrees; num_duplicates and num_self_loops as `build_csc` counts them).
+        (the topology, memory-mapped except its degrees; num_duplicates and num_self_loops as `build_csc` counts them).
 
     Raises:
         InputError: a node has 2^31 edges or more, or the disk is full.

@@ -1,4 +1,4 @@
-"""What the page of a graph says."""
+"""Texts of the page of a graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from assets.storage.artifact import Artifact
 
 
 def headline(artifacts: Sequence[Artifact]) -> str:
-    """Returns the size of a graph, its split and how often an edge joins nodes of one class."""
+    """Returns the size of a graph, its split, and the share of edges that join nodes of one class."""
     numbers = artifacts[0].summary["numbers"]
     split = " / ".join(f"{numbers[f'num_{part}']:,}" for part in ("train", "valid", "test"))
     same = numbers["homophily_ratio"]

@@ -1,4 +1,4 @@
-"""How a stored graph is opened, by memory mapping; needs NumPy and xxhash only."""
+"""How a stored graph is opened, by memory mapping; it needs only NumPy and xxhash."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Graph:
 
 
 def open_graph(artifact: Artifact) -> Graph:
-    """Opens a graph artifact without copying an array; needs NumPy and xxhash only.
+    """Opens a graph artifact without copying an array; it needs only NumPy and xxhash.
 
     Raises:
-        InputError: the artifact is of another stage, lacks what the graph stage writes, or an older version of graphmill wrote it.
+        InputError: the artifact is of another stage, lacks an array of the graph stage, or an older version of graphmill wrote it.
     """
     from assets.storage.require import require
 

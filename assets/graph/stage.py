@@ -1,4 +1,4 @@
-"""The graph stage: what it reads, and the order in which an artifact is built from a source."""
+"""The graph stage: its inputs, and the order in which an artifact is built from a source."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class GraphExecution(Threads):
-    """How a graph is built: threads of the kernels, and processes that parse modules."""
+    """Execution config of the stage: threads of the kernels, and processes that parse modules."""
 
 
 class GraphStage(SourceStage):
@@ -60,11 +60,11 @@ class GraphStage(SourceStage):
     aspects = (SAMPLING,)
 
     def aspect(self, name: str, semantic: GraphConfig, raw: Mapping[str, str]) -> tuple[Any, Mapping[str, str]]:
-        """Sampling depends on edges, ids and splits; on labels only where splits are drawn from them."""
+        """Returns the part that sampling depends on: edges, ids and splits, and labels only if splits are drawn from them."""
         return semantic.sampled(raw)
 
     def parse(self, raw: Mapping[str, Any], tables: Any, seed: int) -> tuple[Any, list[Any]]:
-        """Checks the table by the schema of its source; the pipeline's seed is that of splits and generators."""
+        """Checks the table by the schema of its source; the pipeline's seed is the seed of splits and generators."""
         graph, choices = raw.get("graph"), ", ".join(SOURCES)
         if not isinstance(graph, Mapping):
             return None, [
@@ -85,7 +85,7 @@ class GraphStage(SourceStage):
         return apart[0] if len(apart) == 1 else config, problems
 
     def wanted(self, pipeline: Any) -> GraphConfig:
-        """Every pipeline has a graph."""
+        """Returns the config of the graph, which every pipeline has."""
         return pipeline.graph
 
     def source(self, semantic: GraphConfig) -> GraphConfig:
@@ -93,14 +93,14 @@ class GraphStage(SourceStage):
         return semantic
 
     def expected_checks(self, semantic: GraphConfig) -> tuple[str, ...]:
-        """Weights are tested where the source was asked for them."""
+        """Returns the names of the checks; weights are tested if the configuration asks the source for them."""
         return (*self.checks, "weights are finite") if semantic.weighted else self.checks
 
     def raw(self, semantic: GraphConfig) -> Mapping[str, str]:
-        """Returns the content digests of what the source reads.
+        """Returns the digests of the content that the source reads.
 
         Raises:
-            InputError: it is missing or unreadable.
+            InputError: the content is missing or unreadable.
         """
         return source_module(semantic.source).raw(semantic)
 
@@ -115,7 +115,7 @@ class GraphStage(SourceStage):
         """Reads the source, compresses the edges, splits, tests and describes the graph.
 
         Raises:
-            InputError: anything wrong with the source, or it changed while it was read.
+            InputError: the source is not sound, or it changed while it was read.
         """
         raw = opened.graph(progress)
         self.require_unchanged(semantic, writer)
@@ -148,7 +148,7 @@ def _split(raw: RawGraph, config: GraphConfig) -> tuple[Array, Array, Array]:
 def _compress(
     raw: RawGraph, config: GraphConfig, execution: GraphExecution, writer: Writer, progress: Progress
 ) -> tuple[Topology, dict[str, int]]:
-    """Writes the topology but for its degrees; returns it and the counts of what was found. Lets go of the raw edges."""
+    """Writes the topology except its degrees; returns it and the counts of the edges. Releases the raw edges."""
     from assets.graph.edge_sort import EdgePolicy, sort_edges
     from kernels.graph.csc import build_csc
 
@@ -176,7 +176,7 @@ def _compress(
 
 
 def _write_nodes(raw: RawGraph, writer: Writer) -> None:
-    """Writes nodes.parquet: what a dense node id was called outside."""
+    """Writes nodes.parquet: the original id and name of each dense node id."""
     import polars
 
     ids = np.arange(raw.num_nodes, dtype=np.int64)
@@ -205,7 +205,7 @@ def _draw(topology: Topology, numbers: Mapping[str, Any], writer: Writer) -> dic
 
 
 def _unknown_everywhere(graph: Mapping[str, Any], tables: Any) -> list[Any]:
-    """Returns the keys of a `[graph]` with an unknown source that no source has, and what is wrong with those that all have."""
+    """Returns the mistakes of a `[graph]` with an unknown source: keys that no source has, and wrong values of common keys."""
     shared = {field.name for field in fields(GraphConfig)}
     known = shared.union(*({field.name for field in fields(config_class(name))} for name in SOURCES))
     strange = [

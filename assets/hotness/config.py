@@ -1,4 +1,4 @@
-"""The `[hotness]` table, what the stage hashes of it, and the memory that counting takes."""
+"""The `[hotness]` table, the configuration that the stage hashes, and the memory that counting takes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNTING: tuple[Policy, ...] = ("bayes", "presample")
 """Policies that count epochs of their own."""
 
 MOST_EPOCHS = 10_000
-"""Epochs that may be counted: counts change no ranking long before."""
+"""Most epochs that may be counted; further counts stop changing the ranking long before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +23,11 @@ class HotnessTable:
     """The `[hotness]` table; all of it is hashed.
 
     Raises:
-        InputError: names every value outside its range.
+        InputError: a value is outside its range; the error names all of them.
     """
 
-    # what nodes are ranked by, see assets/hotness/__init__.py: "bayes" counts trial batches (never trained on) and corrects the counts
-    # with a model of the sampler
+    # score that nodes are ranked by, see assets/hotness/__init__.py: "bayes" counts trial batches (never trained on) and corrects the
+    # counts with a model of the sampler
     policy: Policy = "bayes"
     # K, the number of epochs that presampling counts
     rounds: int = 1
@@ -55,13 +55,13 @@ class HotnessTable:
 
     @property
     def counted_layers(self) -> Literal["none", "visits", "inputs"]:
-        """What presampling counts of layers: what is stored, or what the blend of `bayes` needs."""
+        """The counts of layers that presampling makes: those that are stored, or that the blend of `bayes` needs."""
         needed = self.policy == "bayes" or self.evaluate_epochs > 0
         return "visits" if needed and self.layers == "none" else self.layers
 
     @property
     def presamples(self) -> bool:
-        """Whether rounds are counted: for the ranking, for layers, or to be compared."""
+        """Whether rounds are counted: for the ranking, for layers, or for a comparison."""
         return self.policy in COUNTING or self.layers != "none" or self.evaluate_epochs > 0
 
 
@@ -71,17 +71,17 @@ class HotnessConfig:
 
     # the `[hotness]` table
     hotness: HotnessTable
-    # the `[sampling]` table; None where nothing is sampled
+    # the `[sampling]` table; None if nothing is sampled
     sampling: SamplingConfig | None
     # seed of the pipeline, which names every random decision
     seed: int
 
 
 def hotness_config(table: HotnessTable, sampling: SamplingConfig | None, seed: int) -> HotnessConfig:
-    """Returns the stage's configuration without what does not matter to it, so that such an edit builds nothing anew.
+    """Returns the stage's configuration without the values that do not matter, so that editing these rebuilds nothing.
 
     Raises:
-        InputError: the policy samples, and there is no `[sampling]`.
+        InputError: the policy samples, and `[sampling]` is missing.
     """
     if not table.presamples:
         return HotnessConfig(
@@ -91,12 +91,12 @@ def hotness_config(table: HotnessTable, sampling: SamplingConfig | None, seed: i
         raise InputError(
             f'policy = "{table.policy}" samples batches', "add a table [sampling] with fanouts and batch_size"
         )
-    # Which epochs are used again does not change what an epoch asks for.
+    # The reuse of epochs does not change the nodes that an epoch asks for.
     return HotnessConfig(hotness=table, sampling=replace(sampling, reuse=0), seed=seed)
 
 
 class HotnessExecution(Threads):
-    """How nodes are ranked: threads that sample, each with a sampler of its own."""
+    """Execution config of the stage: number of threads that sample, each with a sampler of its own."""
 
 
 def needed_bytes(config: HotnessConfig, num_nodes: int, threads: int) -> tuple[int, int]:

@@ -29,8 +29,8 @@ class Counted:
     """Epochs of one stream.
 
     Attributes:
-        counter: the nodes' counts, all epochs together.
-        tally: batches, inputs and edges, counted apart.
+        counter: counts of the nodes, over all epochs.
+        tally: numbers of batches, inputs and edges, counted apart.
         num_epochs: number of epochs.
         similarities: similarity of each epoch to the one before it (FGNN, Table 2).
     """
@@ -42,7 +42,7 @@ class Counted:
 
     @property
     def visits(self) -> Array:
-        """u32[N]."""
+        """u32[N], number of batches that ask for each node."""
         return self.counter.visits
 
     def numbers(self, name: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Counted:
         return {f"{name}_{key}": value for key, value in found.items()}
 
     def checks(self, graph: Graph) -> list[Check]:
-        """Tests the counts against what is known without them."""
+        """Tests the counts against numbers that are known without them."""
         train_ids, total = np.asarray(graph.train_ids), int(self.visits.sum(dtype=np.uint64))
         fewest, rounds, inputs = int(self.visits[train_ids].min()), self.num_epochs, self.tally.num_inputs
         found = [
@@ -100,12 +100,12 @@ class Epochs:
     Args:
         graph: the graph; its training nodes are the seeds.
         config: configuration of the stage: policy, sampling and seed.
-        drawing: how neighbours are drawn, None where nothing is sampled.
+        drawing: the way neighbours are drawn, None if nothing is sampled.
         threads: number of threads that sample.
-        progress: listener, which is told of every batch.
+        progress: listener, which gets every batch.
 
     Raises:
-        InputError: epochs are wanted, and there are no training nodes or the sampling is not sound.
+        InputError: epochs are wanted, and the graph lacks training nodes or the sampling is not sound.
     """
 
     def __init__(self, graph: Graph, config: HotnessConfig, drawing: Drawing | None, threads: int, progress: Progress):
@@ -118,7 +118,7 @@ class Epochs:
         self._samplers = [drawing.sampler(graph.topology, seed=config.seed) for _ in range(threads)]
 
     def presample(self) -> Counted:
-        """Counts the rounds, layers included where they are wanted."""
+        """Counts the rounds, with layers if the configuration asks for them."""
         return self._count(
             Stream.PRESAMPLE, self.config.hotness.rounds, "presample", self.config.hotness.counted_layers
         )

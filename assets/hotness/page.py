@@ -1,4 +1,4 @@
-"""What the page of a ranking by hotness says."""
+"""Texts of the page of a ranking by hotness."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from assets.storage.artifact import Artifact
 
 
 def headline(artifacts: Sequence[Artifact]) -> str:
-    """Returns how nodes were ranked, and what a cache of a tenth of them would find where that was measured or computed."""
+    """Returns the policy of the ranking, and the hit ratio of a cache of a tenth of the nodes if it was measured or computed."""
     numbers, policy = artifacts[0].summary["numbers"], artifacts[0].config["hotness"]["policy"]
     found = numbers.get(f"hit_ratio_{policy}_10_percent")
     expected = numbers.get("expected_hit_ratio_10_percent")

@@ -1,4 +1,4 @@
-"""The rankings of every hotness policy, and the caches that they would fill, measured on training epochs."""
+"""The rankings of every hotness policy, and their caches, measured on training epochs."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Rankings:
 
     Args:
         graph, config: graph and configuration of the stage.
-        drawing: how neighbours are drawn, None where nothing is sampled.
-        presampled, evaluated: the epochs that were counted, None where none were.
+        drawing: the way neighbours are drawn, None if nothing is sampled.
+        presampled, evaluated: the counted epochs, None if none were counted.
         threads: number of native threads.
     """
 
@@ -62,7 +62,7 @@ class Rankings:
 
     @property
     def counter(self) -> VisitCounter | None:
-        """What presampling counted."""
+        """The counts of presampling, None without it."""
         return self.presampled.counter if self.presampled else None
 
     def visits(self, policy: Policy) -> Array | None:
@@ -71,7 +71,7 @@ class Rankings:
         return counted.visits if counted else None
 
     def score(self, policy: Policy) -> Array | None:
-        """What a policy ranks by: u32[N] counts or f64[N]; None for a random order."""
+        """The score that a policy ranks by: u32[N] counts or f64[N]; None for a random order."""
         if policy == "random":
             return None
         if policy == "degree":
@@ -81,7 +81,7 @@ class Rankings:
         return self._blended() if policy == "bayes" else self.visits(policy)
 
     def _blended(self) -> Array:
-        """f64[N]: visits a batch; no model knows what a user's function draws, and there counts stand alone."""
+        """f64[N]: visits per batch; the counts alone for a user's function, which no model covers."""
         sampling, counted = self.config.sampling, self.presampled
         assert sampling is not None and counted is not None, "bayes presamples"
         if not self.blends:
@@ -101,7 +101,7 @@ class Rankings:
 
     @property
     def blends(self) -> bool:
-        """Whether there is a model of how neighbours are drawn."""
+        """Whether a model of the sampler exists."""
         return self.drawing is not None and not is_reference(self.drawing.neighbours.method)
 
     def _model(self) -> Reach:
@@ -123,11 +123,11 @@ class Rankings:
 
 
 def evaluate(rankings: Rankings, visits: Array, writer: Writer) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns (hit ratios by policy, figures): what caches of every policy would have held of the evaluated epochs.
+    """Returns (hit ratios by policy, figures): the hits of every policy's caches in the evaluated epochs.
 
     Args:
         rankings: rankings of all policies.
-        visits: u32[N] of the evaluated epochs.
+        visits: u32[N], visits of the evaluated epochs.
         writer: writer of the artifact, which gets the figure.
     """
     num_nodes, curves, numbers = len(visits), {}, {}
@@ -143,14 +143,14 @@ def evaluate(rankings: Rankings, visits: Array, writer: Writer) -> tuple[dict[st
 def expect(
     rankings: Rankings, order: Array, score: Array | None, writer: Writer
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Returns (expected hit ratios of the chosen policy, figures): what its caches will hold, estimated from the trial batches alone.
+    """Returns (expected hit ratios of the chosen policy, figures), estimated from the trial batches alone.
 
-    No batch is sampled for this. Where `bayes` estimated how often a batch asks for each node, a hit ratio is a sum of these rates; else
-    each trial batch finds a cache that was filled by the counts of the others (kernels/hotness/ranking.py).
+    No batch is sampled for this. If `bayes` estimated how often a batch asks for each node, a hit ratio is a sum of these rates; else each
+    trial batch is tested on a cache that was filled by the counts of the others (kernels/hotness/ranking.py).
 
     Args:
         rankings: rankings of policies that counted trial batches.
-        order, score: those of the chosen policy.
+        order, score: ids[N] and score of the chosen policy.
         writer: writer of the artifact, which gets the figure.
     """
     counted, table = rankings.presampled, rankings.config.hotness

@@ -26,7 +26,7 @@ def open_hotness(artifact: Artifact) -> Hotness:
     """Opens a hotness artifact without copying an array.
 
     Raises:
-        InputError: the artifact is of another stage, or lacks what the stage writes.
+        InputError: the artifact is of another stage, or lacks an array of the stage.
     """
     from assets.storage.require import require
 

@@ -25,10 +25,10 @@ COUNTING_CHECKS = (
     "visits add up to the inputs",
     "every training node is visited in every round",
 )
-"""What is tested of policies that count batches."""
+"""Names of the checks of policies that count batches."""
 
 LAYER_CHECKS = ("every training node is a seed once a round",)
-"""What is tested where visits are counted by layer."""
+"""Names of the checks if visits are counted by layer."""
 
 
 class HotnessStage(Stage):
@@ -55,7 +55,7 @@ class HotnessStage(Stage):
     )
 
     def wanted(self, pipeline: Any) -> HotnessConfig | None:
-        """Nodes are ranked as [hotness] says, or by its defaults where only [memory] asks for a cache, or a training for the counts."""
+        """Returns the config of [hotness], or of its defaults if only [memory] asks for a cache, or a training for the counts."""
         table = pipeline.table("hotness")
         cached = pipeline.table("memory") is not None and pipeline.is_read(self.name)
         if table is None and (cached or pipeline.decides(self.name)):
@@ -63,31 +63,31 @@ class HotnessStage(Stage):
         return None if table is None else hotness_config(table, pipeline.sampling, pipeline.seed)
 
     def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yields that a policy samples and nothing says how."""
+        """Yields the problem of a policy that samples without a table `[sampling]`."""
         table = tables[self.table]
         if table.presamples and "sampling" not in tables:
             needs = "it needs a table [sampling] with fanouts and batch_size"
             yield "", f'policy = "{table.policy}" samples batches: {needs}'
 
     def expected_checks(self, semantic: HotnessConfig) -> tuple[str, ...]:
-        """Visits are tested where they were counted, and seeds where visits were counted by layer."""
+        """Returns the names of the checks; visits are tested if they are counted, and seeds if visits are counted by layer."""
         table = semantic.hotness
         counted = COUNTING_CHECKS if table.presamples else ()
         return (*counted, *(LAYER_CHECKS if counted and table.counted_layers != "none" else ()), *self.checks)
 
     def inputs(self, semantic: HotnessConfig) -> Mapping[str, str]:
-        """Hotness is that of a graph."""
+        """Reads a graph, and the inputs of the sampling."""
         return {"graph": "graph", **{name: name for name in (semantic.sampling.inputs if semantic.sampling else ())}}
 
     def reads_aspects(self, semantic: HotnessConfig) -> Mapping[str, str]:
-        """Labels have no say in what is sampled."""
+        """Reads the graph without labels, on which sampling does not depend."""
         return {"graph": SAMPLING}
 
     def raw(self, semantic: HotnessConfig) -> Mapping[str, str]:
-        """Returns the digest of the user's own sampling function, where there is one.
+        """Returns the digest of the user's own sampling function, if there is one.
 
         Raises:
-            InputError: there is no such module.
+            InputError: the module does not exist.
         """
         return code_digests({"sampling": semantic.sampling.method}) if semantic.sampling else {}
 
@@ -99,7 +99,7 @@ class HotnessStage(Stage):
         writer: Writer,
         progress: Progress,
     ) -> Summary:
-        """Counts, ranks, and evaluates where asked.
+        """Counts, ranks, and evaluates if the configuration asks for it.
 
         Raises:
             InputError: the graph has no training nodes, or a batch cannot be sampled.

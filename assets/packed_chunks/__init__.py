@@ -1,8 +1,8 @@
 """The packed_chunks stage: the feature rows that each batch needs from disk, packed next to each other (DiskGNN, section 5.2).
 
-The plan (assets/cache_plan/__init__.py) says which rows lie in device and host memory, which in the disk cache of a segment
-of batches, and which are packed with their batch. Here they get there: a group of consecutive segments is a part, and each
-part is built by one sequential pass over the feature table, range by range, however many batches want a row.
+The plan (assets/cache_plan/__init__.py) names the rows in device and host memory, those in the disk cache of a segment of batches, and
+those that are packed with their batch. This stage writes them: a group of consecutive segments is a part, and each part is built by one
+sequential pass over the feature table, range by range, however many batches want a row.
 
 Parts `segments-A-B`:
     chunks u8[bytes]      one chunk per batch, each section starting on a page of the file and padded to whole pages:
@@ -11,7 +11,7 @@ Parts `segments-A-B`:
                           rows, packed, ascending by node id
     bounds i64[n+1]       byte of the file at which each chunk starts, and the end; num_cached i64[n] = c
     digests u64[n]        `chunk_digest` of each chunk: XXH64 of the XXH64 of its pages
-    chunk_digests u64[q]  XXH64 of each page of the chunks, for whoever reads some rows of a batch alone (trainers/rows/packed_loader.py)
+    chunk_digests u64[q]  XXH64 of each page of the chunks, for readers of some rows of a batch (trainers/rows/packed_loader.py)
     caches u8[bytes]      the disk cache of each segment, rows in the plan's order, padded to whole pages
     cache_bounds i64[s+1] byte of the file at which each cache starts, and the end
     cache_digests u64[p]  XXH64 of each page of the caches, since they are read by pages
@@ -24,8 +24,8 @@ A node without features has the slot -1 and is in no list, so it takes 4 bytes i
 A slot on the staged tier is a row of the batch's own staging: packed rows first, then its cached rows in the order of `places`. The
 topology stays in the samples, which are laid out for the same kind of read.
 
-Peak memory of a part, N nodes, T threads: `memory` (ranges of the table, buffers and spans; assets/packed_chunks/distribute.py), or 2
-MiB and a page for each of its batches where that is more; 4 N bytes, 8 N where some nodes have no features; 4 bytes for each stored
-row, 8 for those of caches and images, 8 for each page of a chunk or a cache; and for each of T + 4 threads 4 MiB and a batch with 60 bytes
-for each input that comes from disk.
+Peak memory of a part, N nodes, T threads: `memory` (ranges of the table, buffers and spans; assets/packed_chunks/distribute.py), or 2 MiB
+and a page for each of its batches if that is more; 4 N bytes, 8 N if some nodes have no features; 4 bytes for each stored row, 8 for those
+of caches and images, 8 for each page of a chunk or a cache; and for each of T + 4 threads 4 MiB and a batch with 60 bytes for each input
+that comes from disk.
 """

@@ -1,10 +1,10 @@
-"""Packing one group of segments: everything that its batches want from disk, by one pass over the features.
+"""Packs one group of segments: all rows that its batches want from disk, by one pass over the features.
 
-The plan says how many rows a batch has in each tier, so the place of every chunk is known before anything is read. While the first range
+The plan has the number of rows of a batch in each tier, so the place of every chunk is known before anything is read. While the first range
 of the table is on its way, each batch of the group is read and its inputs get their slots
-(assets/packed_chunks/slots.py), which go in front of its rows; then the rows come range by range
-(assets/packed_chunks/distribute.py), those of caches and images to be put in order at the end
-(assets/packed_chunks/reorder.py). assets/packed_chunks/__init__.py says what the files hold.
+(assets/packed_chunks/slots.py), which go in front of its rows; then the rows come range by range (assets/packed_chunks/distribute.py);
+those of caches and images are put in order at the end (assets/packed_chunks/reorder.py). assets/packed_chunks/__init__.py describes the
+files.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 ROWS_CHECK = "rows are the features"
 CHECKED_LISTS, CHECKED_ROWS, CHECKED_BYTES = 64, 64, 1 << 20
-"""Chunks, caches and images of a group that are compared with the table by another way, and rows and bytes of each at most."""
+"""Most chunks, caches and images of a group that are compared with the table in another way, and most rows and bytes of each."""
 
 
 class _Layout(NamedTuple):
-    """Where the sections of each chunk begin, and where each cache does; bytes of the files."""
+    """First bytes, in the files, of the sections of each chunk and of each cache."""
 
     chunks: Array  # i64[n+1]
     places: Array  # i64[n]
@@ -54,7 +54,7 @@ class _Layout(NamedTuple):
 
 
 class _Region(NamedTuple):
-    """Nodes whose rows should lie in a file one after the other, and where the digests of its pages go."""
+    """Nodes whose rows should lie in a file one after the other, and the array for the digests of its pages."""
 
     file: DirectArray
     start: int
@@ -74,7 +74,7 @@ def build_group(
     """Builds the part of one group; see assets/packed_chunks/__init__.py.
 
     Raises:
-        InputError: the plan is not one of these samples, something that is read is damaged, or the disk is full.
+        InputError: the plan is of other samples, an input is damaged, or the disk is full.
     """
     table, samples = open_features(inputs["features"], verified=True), open_samples(inputs["samples"])
     plan = open_segment_plan(inputs["cache_plan"]).group(segments.low, segments.high)
@@ -121,7 +121,7 @@ def _save(
     chunk_words: Array,
     cache_words: Array,
 ) -> None:
-    """Writes where the chunks and caches of a group begin, what they hold and their digests."""
+    """Writes the first bytes of a group's chunks and caches, their contents and their digests."""
     digests = np.array([chunk.region.digest for chunk in chunks], np.uint64)
     for name, array in (
         ("bounds", layout.chunks), ("num_cached", plan.cached_rows), ("digests", digests),
@@ -178,7 +178,7 @@ def _placed_regions(
     segments: SegmentRange,
     writer: Writer,
 ) -> list[_Region]:
-    """Makes the files of the caches and, in the first part, of the images; returns what belongs there."""
+    """Makes the files of the caches and, in the first part, of the images; returns their regions."""
     bounds = layout.caches.tolist()
     caches = writer.create_direct("caches", bounds[-1] - DATA_OFFSET, np.uint8)
     found = [
@@ -195,7 +195,7 @@ def _placed_regions(
 def _heads(
     slot: Array, plan: SegmentPlan, samples: Samples, distributor: RowDistributor, threads: int
 ) -> list[Callable[[], None]]:
-    """Returns the work of putting slots and places in front of the rows of every chunk, cut for some threads."""
+    """Returns functions that put slots and places in front of the rows of every chunk, cut for some threads."""
 
     def put(batch: int) -> None:
         input_ids = _input_ids(samples, plan.first_batch + batch)
@@ -221,14 +221,14 @@ def _heads(
 
 
 def _input_ids(samples: Samples, number: int) -> Array:
-    """Returns ids[n] of a batch; its whole record is compared with its digest, but only they are decoded."""
+    """Returns ids[n] of a batch; its whole record is compared with its digest, but only the ids are decoded."""
     data = samples.bytes(*divmod(number, samples.num_batches))
     start, length, dtype = input_ids_place(data)
     return data[start : start + length * np.dtype(dtype).itemsize].view(dtype)
 
 
 def _compare(table: FeatureTable, regions: list[_Region]) -> Check:
-    """Compares rows at drawn places with the table, found by the plan's lists alone."""
+    """Compares rows at sampled places with rows of the table that the plan's lists name."""
     wrong, compared = _first_wrong(table, regions)
     total = sum(len(region.node_ids) for region in regions)
     return Check(
@@ -240,7 +240,7 @@ def _compare(table: FeatureTable, regions: list[_Region]) -> Check:
 
 
 def _first_wrong(table: FeatureTable, regions: list[_Region]) -> tuple[str, int]:
-    """Returns which of the drawn rows is another one, "" for none, and how many rows were compared."""
+    """Returns (the first sampled row that differs, in words, "" for none; number of compared rows)."""
     compared = 0
     regions = [each for each in regions if len(each.node_ids)]
     reader, row_bytes = table_reader(), table.row_bytes

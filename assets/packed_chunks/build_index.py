@@ -1,6 +1,6 @@
-"""The parent of packed chunks: where each chunk and each segment's cache is.
+"""The parent of packed chunks: the places of all chunks and segment caches.
 
-assets/packed_chunks/__init__.py says what is written.
+assets/packed_chunks/__init__.py describes the arrays.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from assets.sizes import parse_size
 from kernels.errors import InputError
 
 GROUP_BYTES = 8 << 30
-"""Bytes of the rows of a group of segments, where the table does not say how many groups there are."""
+"""Bytes of the rows of a group of segments, if the table does not give the number of groups."""
 
 PART_NAME = re.compile(r"segments-(\d+)-(\d+)")
 
@@ -35,7 +35,7 @@ class PackedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedExecution(Workers):
-    """How chunks are packed; no byte of them depends on this.
+    """Execution config of the stage; no byte of the chunks depends on it.
 
     Raises:
         InputError: a value is outside its range.
@@ -43,8 +43,7 @@ class PackedExecution(Workers):
 
     # largest number of processes that pack groups at the same time; each reads the features once per group
     workers: int = 1
-    # bytes of feature rows that all processes together hold: ranges of the table, and rows that are collected to be written in large
-    # pieces
+    # bytes of feature rows that all processes together hold: ranges of the table, and rows that are collected for writes of large pieces
     memory: str = "512MiB"
 
     def __post_init__(self) -> None:
@@ -56,7 +55,7 @@ class PackedExecution(Workers):
 
     @property
     def process_bytes(self) -> int:
-        """Bytes of feature rows that one process holds."""
+        """Number of bytes of feature rows that one process holds."""
         return parse_size(self.memory) // self.workers
 
 
@@ -68,12 +67,12 @@ class SegmentRange(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The part's name."""
+        """Name of the part."""
         return f"segments-{self.low}-{self.high - 1}"
 
     @staticmethod
     def of(part: str) -> SegmentRange:
-        """Returns the range that a part's name says."""
+        """Returns the range that a part's name gives."""
         match = PART_NAME.fullmatch(part)
         assert match, f"{part!r} names no part"
         return SegmentRange(int(match[1]), int(match[2]) + 1)

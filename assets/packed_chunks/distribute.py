@@ -2,8 +2,8 @@
 
 A list names the rows that one `Sink` takes: a region of a file whose rows come in ascending order. The distributor gives every list a
 buffer (kernels/disk_cache/pack.py). Its threads take bundles of lists: they copy the rows of a range to the buffers, and hand a
-buffer that is full to its sink, which writes it past the page cache. There are more threads than cores are used, so some wait for the
-disk while others copy and digest; the next range of the table is read meanwhile.
+buffer that is full to its sink, which writes it past the page cache. It uses more threads than cores, so some wait for the disk while
+others copy and digest; the next range of the table is read meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from kernels.types import Array
 
 WAITING_THREADS = 4
-"""Threads beyond the native ones: so many wait for the disk."""
+"""Number of threads beyond the native ones, which wait for the disk."""
 
 MOST_BUFFER_BYTES = 4 << 20
 """Largest buffer per list; writes above 4 MiB were not faster."""
@@ -40,8 +40,8 @@ class BufferSizes(NamedTuple):
 
     Attributes:
         range_bytes: bytes per range of the table; two ranges are held.
-        buffer_bytes: bytes of the buffers of all lists that are written as they go; each takes a page at least.
-        span_bytes: bytes of all spans that stay in memory; afterwards, of those that are read back.
+        buffer_bytes: bytes of the buffers of all lists that are written during the pass; each takes at least a page.
+        span_bytes: bytes of all spans that stay in memory; after the pass, of those that are read back.
     """
 
     range_bytes: int
@@ -55,12 +55,12 @@ class BufferSizes(NamedTuple):
 
 
 class Sink(Protocol):
-    """Where the rows of a list go.
+    """The target of the rows of a list.
 
     Attributes:
         ids: ids[n], ascending, rows of the feature table that the sink takes.
-        head_bytes: bytes that stand before the rows (`RowDistributor.put`).
-        keeps_all: whether the buffer takes all of the rows and is never written.
+        head_bytes: number of bytes before the rows (`RowDistributor.put`).
+        keeps_all: whether the buffer takes all rows and is never written.
     """
 
     ids: Array
@@ -77,11 +77,11 @@ class Sink(Protocol):
 
 
 class Streamed:
-    """Rows that stay as they come: a packed chunk.
+    """Rows that stay in their order: a packed chunk.
 
     Args:
         ids: ids[n], ascending, rows of the feature table.
-        head_bytes: bytes of the sections in front of the rows.
+        head_bytes: number of bytes of the sections in front of the rows.
         region: writer of the chunk, which keeps its digest.
     """
 
@@ -105,7 +105,7 @@ class RowDistributor:
     Args:
         sinks: sinks that take the rows of each list.
         row_bytes: bytes per row.
-        buffer_bytes: bytes of all buffers together, besides one page per list and the buffers of sinks that keep all.
+        buffer_bytes: bytes of all buffers together, without one page per list and the buffers of sinks that keep all.
     """
 
     def __init__(self, sinks: Sequence[Sink], row_bytes: int, buffer_bytes: int):
@@ -122,7 +122,7 @@ class RowDistributor:
         ids = np.concatenate([np.zeros(0, np.int32), *(sink.ids for sink in sinks)])
         self.lists = PackLists(ptr=ptr, ids=ids, buffers=aligned_empty(int(starts[-1])), starts=starts)
         for number, sink in enumerate(sinks):
-            sink.ids = ids[ptr[number] : ptr[number + 1]]  # not kept twice
+            sink.ids = ids[ptr[number] : ptr[number + 1]]  # not held twice
 
     def bundles(self, count: int) -> list[tuple[int, int]]:
         """Returns about `count` slices (low, high) of the lists with about equally many rows."""
@@ -164,7 +164,7 @@ class RowDistributor:
         self.sinks[number].finish(self.lists.buffer(number), int(self.lists.used[number]))
 
     def release(self) -> None:
-        """Gives the buffers back to the system; nothing can be distributed any more."""
+        """Releases the buffers; no rows can be distributed any more."""
         self.lists.buffers = np.empty(0, np.uint8)
 
     def _write(self, number: int) -> None:
@@ -187,11 +187,11 @@ def distribute(
         distributor: the lists and their buffers.
         range_bytes: bytes per range of the table; two ranges are held.
         threads: number of native threads.
-        progress: listener, which is told MiB of the table.
+        progress: listener, which counts MiB of the table.
         prepare: functions that put the heads of lists; they are called while the first range is read, and end before it is distributed.
 
     Raises:
-        InputError: the table is damaged, the lists name rows that it does not have, or the disk is full.
+        InputError: the table is damaged, the lists name rows that it lacks, or the disk is full.
     """
     workers = threads + WAITING_THREADS
     told, total = 0, (table.num_rows * table.row_bytes >> 20) + 1

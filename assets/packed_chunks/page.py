@@ -1,4 +1,4 @@
-"""What the page of packed chunks says."""
+"""Texts of the page of packed chunks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from assets.storage.artifact import Artifact
 
 
 def headline(artifacts: Sequence[Artifact]) -> str:
-    """Returns what was packed, and the sizes of chunks and disk caches."""
+    """Returns the number and bytes of the chunks, and the bytes of the disk caches."""
     numbers = artifacts[0].summary["numbers"]
     chunks, caches = (format_bytes(numbers[name]) for name in ("chunk_bytes", "cache_bytes"))
     segments = f"{numbers['num_segments']:,} segment" + ("s" if numbers["num_segments"] != 1 else "")

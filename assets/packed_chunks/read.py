@@ -1,6 +1,6 @@
-"""Where the rows of each batch are in packed chunks, for whoever reads them.
+"""Finds the rows of each batch in packed chunks.
 
-The index is read whole and verified; so are the images of the static tiers by whoever takes them. Chunks and pages of segment caches are
+The index is read whole and verified; the images of the static tiers are verified by their readers. Chunks and pages of segment caches are
 read at random and have digests of their own, which come with each `ChunkPlace`.
 """
 
@@ -30,16 +30,16 @@ class Extent(NamedTuple):
 
 
 class ChunkPlace(NamedTuple):
-    """One batch's chunk.
+    """The chunk of one batch.
 
     Attributes:
         number: number of the batch, by epoch and step.
-        extent: the whole chunk: slots, places, rows.
+        extent: range of the whole chunk: slots, places, rows.
         digest: `chunk_digest` of the chunk.
         page_digests: u64[pages], XXH64 of each of its pages; mapped.
         num_inputs, num_cached, num_packed: number of inputs of the batch, and of those whose rows are in its segment's cache and in the
             chunk.
-        cache: the segment's disk cache.
+        cache: range of the segment's disk cache.
         cache_digests: u64[pages], XXH64 of each of its pages; mapped.
     """
 
@@ -80,7 +80,7 @@ class PackedChunks:
         device_image, host_image: [rows, F], rows of the static tiers.
 
     Raises:
-        InputError: an artifact is of another stage, belongs to others, or a part is missing or damaged.
+        InputError: an artifact is of another stage or belongs to other artifacts, or a part is missing or damaged.
     """
 
     def __init__(self, artifact: Artifact, plan: Artifact, samples: Artifact):
@@ -122,11 +122,11 @@ class PackedChunks:
 
     @property
     def num_batches(self) -> int:
-        """B, of all epochs."""
+        """Number B of batches of all epochs."""
         return len(self._offsets)
 
     def place(self, number: int) -> ChunkPlace:
-        """Returns where the rows of a batch are.
+        """Returns the place of a batch's chunk.
 
         Args:
             number: number of the batch, epoch * batches per epoch + step.
@@ -156,7 +156,7 @@ def staging_capacity(place: ChunkPlace, row_bytes: int) -> int:
 
 
 def damaged(artifact: Artifact, file: Extent, what: str) -> InputError:
-    """Returns the error of a chunk or cache that cannot be trusted; `what` says which, and what is wrong."""
+    """Returns the error of a chunk or cache that cannot be trusted; `what` names it and its damage."""
     return InputError(
         f"{artifact.label}: {what} ({file.path}, from byte {file.offset})",
         repair_remedy(file.path.parent),

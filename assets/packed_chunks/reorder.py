@@ -1,10 +1,10 @@
 """Rows that a file holds in another order than the table, some of them more than once: segment caches, and images of the static tiers.
 
-The rows come in ascending order, as one pass over the table brings them, and belong all over a region of the file. Writing each at its
-place would touch every page of the region once for every range of the table. So a region is cut into spans: consecutive rows of the
-region, each span with a list of its own. The rows of a span gather in ascending order, each once. When all are there, the span is put
-in order in memory and written in large pieces. A span that does not fit into memory during the pass is kept in its own place of the
-file, which is at least as large, and read back: its bytes are written twice and read once, in large pieces.
+The rows come in ascending order, as one pass over the table brings them, and their places are all over a region of the file. Writing each
+at its place would touch every page of the region once for every range of the table. So a region is cut into spans: consecutive rows of the
+region, each span with a list of its own. The rows of a span gather in ascending order, each once. When the span is complete, it is put in
+order in memory and written in large pieces. A span that does not fit into memory during the pass is stored in its own place of the file,
+which is at least as large, and read back: its bytes are written twice and read once, in large pieces.
 
 This is a distribution sort in two passes, with the known target of every row as its key.
 """
@@ -32,7 +32,7 @@ class Span:
 
     Args:
         file: the file that the rows go to.
-        start, end: first byte, on a page, and the byte behind; whole pages but at the end of the file.
+        start, end: first byte, on a page, and the byte behind; whole pages except at the end of the file.
         rows: ids[n], rows of the table in the order of the file.
         keeps_all: whether the rows stay in memory during the pass.
         page_words: u64[pages or more], which gets the digests of the span's pages; None computes none.
@@ -49,17 +49,17 @@ class Span:
         self._kept = start
 
     def write(self, data: Array) -> None:
-        """Keeps a full buffer in the span's place of the file."""
+        """Stores a full buffer in the span's place of the file."""
         self.file.write(self._kept, data)
         self._kept += len(data)
 
     def finish(self, buffer: Array, used: int) -> None:
-        """Keeps the rest there as well."""
+        """Stores the rest there as well."""
         if not self.keeps_all and used:
             self.write(buffer[: padded_bytes(used)])
 
     def write_in_order(self, kept: Array | None, row_bytes: int) -> None:
-        """Writes the rows in their order.
+        """Writes the rows in the order of the file.
 
         Args:
             kept: u8[...], the ascending rows, each once; None reads them back.
@@ -89,12 +89,12 @@ class Span:
 
 
 class Reorderer:
-    """Cuts regions into spans, and says which of them stay in memory.
+    """Cuts regions into spans, and decides which of them stay in memory.
 
     Args:
         row_bytes: bytes per row.
-        span_bytes: bytes of all spans that stay in memory. A span that is read back takes at most half of them, unless the fewest rows
-            that end on a page take more.
+        span_bytes: bytes of all spans that stay in memory. A span that is read back takes at most half of them, unless the fewest rows that
+            end on a page take more.
     """
 
     def __init__(self, row_bytes: int, span_bytes: int):

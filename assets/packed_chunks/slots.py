@@ -1,7 +1,7 @@
 """The slot of each input of a batch: its row in a static tier, in the batch's chunk, or in the disk cache of its segment.
 
 Inputs that the device or the host holds keep the slot of the plan. The others are looked up among the batch's packed nodes, and among the
-nodes that the batch reads from its segment's cache. Inputs and both lists are sorted, so all look-ups go from left to right, and nothing
+nodes that the batch reads from its segment's cache. Inputs and both lists are sorted, so all look-ups go from left to right, and no array
 as long as the graph is needed.
 """
 
@@ -17,11 +17,11 @@ from kernels.types import Array
 
 
 class CachedNodes(NamedTuple):
-    """What a batch reads from its segment's disk cache.
+    """The nodes whose rows a batch reads from its segment's disk cache.
 
     Attributes:
         ids: ids[c], ascending, the nodes, each once.
-        rows: i64[c], the row of the cache that each is read from.
+        rows: i64[c], the row of the cache of each node.
     """
 
     ids: Array
@@ -50,13 +50,13 @@ def input_slots(slots: Array, input_ids: Array, packed_ids: Array, cached: Cache
         cached: the nodes that the batch reads from its segment's cache.
 
     Raises:
-        InputError: an input is in no tier, or a packed row is no input.
+        InputError: an input is in no tier, or a packed row is not an input.
     """
     from_disk = np.flatnonzero(slots == ELSEWHERE)
     order = np.argsort(input_ids[from_disk])
     from_disk = from_disk[order]
     ids = input_ids[from_disk]
-    if np.array_equal(ids, packed_ids):  # nothing of it is cached
+    if np.array_equal(ids, packed_ids):  # none of its rows is cached
         slots[from_disk] = make_slots(STAGED, np.arange(len(ids)))
         return slots, np.zeros(0, np.int32)
     packed, at = _among(packed_ids, ids)
@@ -74,7 +74,7 @@ def input_slots(slots: Array, input_ids: Array, packed_ids: Array, cached: Cache
 
 
 def _among(ids: Array, wanted: Array) -> tuple[Array, Array]:
-    """Returns which of `wanted` are in `ids`, both ascending, and where; where it is not, the place means nothing."""
+    """Returns whether each of `wanted` is in `ids`, both ascending, and its place there; the place of a missing one means nothing."""
     if not len(ids):
         return np.zeros(len(wanted), bool), np.zeros(len(wanted), np.int64)
     at = np.searchsorted(ids, wanted)

@@ -1,4 +1,4 @@
-"""The packed chunks stage: which parts there are, and who builds them."""
+"""The packed chunks stage: its parts, and their builds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PackedStage(FanOut):
     needs = MappingProxyType({"cache_plan": ", which says what is packed"})
 
     def wanted(self, pipeline: Any) -> PackedConfig | None:
-        """The rows of stored batches are packed where [packed] asks for it, or a training reads them."""
+        """Returns the config if the pipeline has `[packed]`, or a training reads packed chunks."""
         if pipeline.table("cache_plan") is None or (
             pipeline.table("packed") is None and not pipeline.is_read(self.name)
         ):
@@ -55,14 +55,14 @@ class PackedStage(FanOut):
         return pipeline.table("packed") or PackedConfig()
 
     def inputs(self, semantic: PackedConfig) -> Mapping[str, str]:
-        """Packing reads features, batches and the plan."""
+        """Reads features, batches and the plan."""
         return {"features": "features", "samples": "samples", "cache_plan": "cache_plan"}
 
     def parts(self, inputs: Mapping[str, Artifact], semantic: PackedConfig) -> Sequence[str]:
         """Returns the parts' names, by segment: groups of about equally many stored rows.
 
         Raises:
-            InputError: there are no features, or the plan is for others.
+            InputError: the graph has no features, or the plan is for other features.
         """
         table, plan = open_features(inputs["features"]), inputs["cache_plan"]
         if table.row_bytes == 0:
@@ -80,7 +80,7 @@ class PackedStage(FanOut):
         return [SegmentRange(int(low), int(high)).name for low, high in pairwise(cuts)]
 
     def work(self, inputs: Mapping[str, Artifact], semantic: PackedConfig, part: str) -> int:
-        """Returns the MiB of the feature table: a part passes over it once."""
+        """Returns the number of MiB of the feature table: a part passes over it once."""
         return (open_features(inputs["features"]).num_bytes >> 20) + 1
 
     def build(
@@ -91,7 +91,7 @@ class PackedStage(FanOut):
         writer: Writer,
         progress: Progress,
     ) -> Summary:
-        """Puts the index over finished groups.
+        """Writes the index of the finished groups.
 
         Raises:
             InputError: a group is damaged.
@@ -112,7 +112,7 @@ class PackedStage(FanOut):
         """Packs a group.
 
         Raises:
-            InputError: the plan is not one of these samples, something that is read is damaged, or the disk is full.
+            InputError: the plan is of other samples, an input is damaged, or the disk is full.
         """
         from assets.packed_chunks.build_group import build_group
 

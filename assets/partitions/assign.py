@@ -16,7 +16,7 @@ from kernels.types import Array, Stream, Topology
 
 LDG_PASSES = 5
 SLACK = 0.05
-"""How much fuller than the mean a part may be, in nodes, edges and training nodes."""
+"""Share by which a part may exceed the mean, in nodes, edges and training nodes."""
 PARTS = 7
 """The word of the stream of generators that draws parts."""
 
@@ -25,10 +25,10 @@ def assign(graph: Graph, config: PartitionsConfig, folder: Path, progress: Progr
     """Returns i32[N], the part of each node.
 
     Args:
-        graph, config: what is assigned, and how.
-        folder: of the files that METIS reads, which have no name.
-        progress: listens.
-        threads: of the preparation.
+        graph, config: the graph, and the method and number of parts.
+        folder: folder of the unnamed files that METIS reads.
+        progress: listener.
+        threads: number of threads of the preparation.
 
     Raises:
         InputError: a library is missing, or METIS failed.
@@ -67,7 +67,7 @@ def train_mask(graph: Graph) -> Array:
 
 
 def measures(topology: Topology, trained: Array) -> Array:
-    """Returns i64[N, 3]: what each node weighs in nodes, in-edges and training nodes."""
+    """Returns i64[N, 3]: weight of each node in nodes, in-edges and training nodes."""
     found = np.ones((topology.num_nodes, 3), np.int64)
     found[:, 1], found[:, 2] = topology.in_degree, trained
     return found
@@ -94,7 +94,7 @@ def balances(topology: Topology, trained: Array, num_parts: int, part_of: Array)
 
 
 def random_parts(num_nodes: int, num_parts: int, seed: int) -> Array:
-    """Returns i32[N], drawn: a pure function of seed and node."""
+    """Returns i32[N], random parts: a pure function of seed and node."""
     words = draws(absorb_ids(key(seed, Stream.GENERATORS, PARTS), np.arange(num_nodes)), 0)
     return ((words >> np.uint64(32)) * np.uint64(num_parts) >> np.uint64(32)).astype(np.int32)
 

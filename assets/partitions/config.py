@@ -1,4 +1,4 @@
-"""The `[partitions]` table, and what the stage hashes of it."""
+"""The `[partitions]` table, and the configuration that the stage hashes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernels.errors import InputError
 
 Method = Literal["metis", "metis-balanced", "ldg", "range", "random"]
 DRAWING: tuple[Method, ...] = ("metis", "random")
-"""Methods that draw numbers by a seed; DGL hands none to METIS, which then takes its own."""
+"""Methods that draw numbers by a seed; DGL gives METIS no seed, so METIS then uses its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +22,8 @@ class PartitionsTable:
         InputError: a value is outside its range.
     """
 
-    # how nodes are assigned: "metis" cuts the fewest edges, "ldg" streams where METIS takes too long, "range" takes ranges of ids;
-    # "metis-balanced" is METIS through DGL, "random" the baseline
+    # how nodes are assigned: "metis" cuts the fewest edges, "ldg" streams graphs on which METIS takes too long, "range" takes ranges of
+    # ids; "metis-balanced" is METIS through DGL, "random" the baseline
     method: Method = "metis"
     # number of parts: one per device or rank, or a multiple
     parts: int = 4
@@ -51,15 +51,15 @@ class PartitionsConfig:
 
 
 def partitions_config(table: PartitionsTable, seed: int) -> PartitionsConfig:
-    """Returns the stage's configuration without what does not matter to it.
+    """Returns the stage's configuration, with the seed only if the method draws.
 
     Args:
         table: the table.
-        seed: the pipeline's.
+        seed: seed of the pipeline.
     """
     used = seed if table.seed is None else table.seed
     return PartitionsConfig(method=table.method, parts=table.parts, seed=used if table.method in DRAWING else 0)
 
 
 class PartitionsExecution(Threads):
-    """How nodes are assigned; no byte depends on this."""
+    """Execution config of the stage; no byte of the parts depends on it."""

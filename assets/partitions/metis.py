@@ -1,7 +1,7 @@
-"""METIS in a process of its own, on a graph that it can take.
+"""Runs METIS in a process of its own, on a graph that it accepts.
 
-The graph goes to the process in files without a name, and the parts come back in one: nothing is left wherever either process ends. The
-child asks the system to be killed when its parent is.
+The graph goes to the process in unnamed files, and the parts come back in one: nothing is left behind however either process ends. The
+child asks the system to be killed with its parent.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def metis_parts(
     Args:
         topology: the graph, of any kind: reverses are added, duplicates and self-loops left out.
         trained: bool[N], training nodes.
-        config: parts, seed, and which METIS.
-        folder: of the files that the process reads.
-        progress: is asked several times per second whether the run was cancelled.
-        threads: of the preparation.
+        config: number of parts, seed, and the variant of METIS.
+        folder: folder of the files that the process reads.
+        progress: listener, which is called several times per second and raises if the run was cancelled.
+        threads: number of threads of the preparation.
 
     Raises:
         InputError: the library is missing, or METIS failed.
@@ -67,15 +67,15 @@ def run_metis(
     Args:
         indptr, indices: i64[N+1] and integers[E].
         more: `weights` i64[N] and `trained` i8[N].
-        config: parts, seed, and which METIS.
-        folder: of the files that the process reads.
-        progress: is asked several times per second whether the run was cancelled.
+        config: number of parts, seed, and the variant of METIS.
+        folder: folder of the files that the process reads.
+        progress: listener, which is called several times per second and raises if the run was cancelled.
 
     Raises:
         InputError: the library is missing, or METIS failed.
     """
     num_nodes, num_parts, method = len(indptr) - 1, config.parts, config.method
-    if num_parts == 1 or num_nodes <= num_parts:  # METIS refuses the second, which asks for a node per part
+    if num_parts == 1 or num_nodes <= num_parts:  # METIS refuses the second case: it asks for a node per part
         return (np.arange(num_nodes) % num_parts).astype(np.int32)
     with _in_child({"indptr": indptr, "indices": indices, **more}, config, folder) as (child, out):
         while child.poll() is None:
@@ -92,7 +92,7 @@ def run_metis(
 
 
 def node_weights(topology: Topology, trained: Array) -> Array:
-    """Returns i64[N], one weight per node: itself, its in-edges and its being a training node count alike over the whole graph."""
+    """Returns i64[N], one weight per node; nodes, in-edges and training nodes have the same total weight over the whole graph."""
     num_nodes, num_edges, num_trained = topology.num_nodes, max(1, topology.num_edges), max(1, int(trained.sum()))
     unit = 64
     edges = unit * num_nodes * np.asarray(topology.in_degree, np.int64) // num_edges
@@ -101,7 +101,7 @@ def node_weights(topology: Topology, trained: Array) -> Array:
 
 @contextmanager
 def _in_child(arrays: Mapping[str, Array], config: PartitionsConfig, folder: Path) -> Iterator[tuple[Any, IO[bytes]]]:
-    """Starts the process and gives it and the file of its result; at the end it is dead."""
+    """Starts the process and yields it and the file of its result; kills the process at the end."""
     files = {name: tempfile.TemporaryFile(dir=folder) for name in (*arrays, "out", "error")}  # noqa: SIM115
     child = None
     try:

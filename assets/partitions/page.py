@@ -1,4 +1,4 @@
-"""What the page of partitions says."""
+"""Texts of the page of partitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from assets.storage.artifact import Artifact
 
 
 def headline(artifacts: Sequence[Artifact]) -> str:
-    """Returns the share of the edges that are cut, beside parts at random, and the replication."""
+    """Returns the share of the edges that are cut, beside that of random parts, and the replication."""
     numbers = artifacts[0].summary["numbers"]
     random = numbers.get("edge_cut_random")
     beside = "" if random is None else f" ({100 * random:.0f} % at random)"

@@ -17,8 +17,8 @@ class Partitions:
 
     Attributes:
         part_of: i32[N], part of each node.
-        num_parts: P.
-        num_nodes: i64[P], nodes of each part.
+        num_parts: number P of parts.
+        num_nodes: i64[P], number of nodes of each part.
     """
 
     part_of: Array

@@ -1,4 +1,4 @@
-"""The partitions stage: assigns nodes to parts and says how good the parts are."""
+"""The partitions stage: assigns nodes to parts and measures the quality of the parts."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ class PartitionsStage(Stage):
     )
 
     def wanted(self, pipeline: Any) -> PartitionsConfig | None:
-        """Nodes are assigned where [partitions] asks for it."""
+        """Returns the config if the pipeline has `[partitions]`."""
         table = pipeline.table("partitions")
         return None if table is None else partitions_config(table, pipeline.seed)
 
     def inputs(self, semantic: PartitionsConfig) -> Mapping[str, str]:
-        """Parts are those of a graph."""
+        """Reads a graph."""
         return {"graph": "graph"}
 
     def reads_aspects(self, semantic: PartitionsConfig) -> Mapping[str, str]:
-        """Labels have no say in it."""
+        """Reads the graph without labels, on which parts do not depend."""
         return {"graph": SAMPLING}
 
     def build(
@@ -100,7 +100,7 @@ PARTITIONS = PartitionsStage()
 
 
 def beside_random(method: str, numbers: Mapping[str, float], drawn: Mapping[str, float]) -> dict[str, Any]:
-    """Returns one table of a method's measures and those of parts at random, and the two that matter most by name."""
+    """Returns one table of a method's measures beside those of random parts, and the two most important ones by name."""
     table = [
         {"measure": name, method: round(value, 4), "random": round(drawn[name], 4)} for name, value in numbers.items()
     ]
@@ -112,7 +112,7 @@ def beside_random(method: str, numbers: Mapping[str, float], drawn: Mapping[str,
 
 
 def quality(graph: Graph, part_of: Array, num_parts: int) -> tuple[dict[str, float], Array]:
-    """Returns how good parts are, and i64[P, P], the edges between them.
+    """Returns the quality of parts, and i64[P, P], the number of edges between them.
 
     Returns:
         edge_cut: share of the edges between parts. replication: nodes and in-neighbours of all parts, per node (HongTu, Table 3).

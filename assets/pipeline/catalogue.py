@@ -20,14 +20,14 @@ STAGES = (
     "assets.cache_plan.stage:CACHE_PLAN",
     "assets.packed_chunks.stage:PACKED_CHUNKS",
 )
-"""Module and name of each stage; a stage stands behind those that it reads."""
+"""Module and name of each stage; a stage stands after those that it reads."""
 
 
 def stages(home: Path | None = None) -> list[Stage]:
     """Returns all stages.
 
     Args:
-        home: where numbers that were measured on this machine are, None for the default home.
+        home: home with the measured numbers of this machine, None for the default home.
     """
     named = [entry.partition(":") for entry in STAGES]
     return [getattr(importlib.import_module(module), name).at(home) for module, _, name in named]

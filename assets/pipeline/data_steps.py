@@ -1,6 +1,6 @@
 """The data steps of a pipeline: one for each stage that its tables ask for, in the order in which they run.
 
-A table asks for its own stage, and a train table for what its technique reads. assets/pipeline/steps.py says what a step is.
+A table asks for its own stage, and a train table for the stages that its technique reads. assets/pipeline/steps.py defines steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def preprocessing_steps(pipeline: Pipeline, home: Path | None = None) -> list[St
 
     Args:
         pipeline: the recipe, read with the schema of its train tables.
-        home: where measured numbers are, None for the default home.
+        home: home with the measured numbers, None for the default home.
     """
     each = [_steps_of(one, home) for one in pipeline.by_split]
     return join_steps(each, pipeline.splits, (), lambda name: f"graphmill build {pipeline.reference}")

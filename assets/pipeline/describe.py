@@ -8,7 +8,7 @@ from assets.storage.home import ROOT
 
 
 def describe(step: Step, page: Page | None, more: str) -> str:
-    """Returns what an asset is, in Markdown: what its pipeline says, what its stage says, where to read on, and how it is built."""
+    """Returns the description of an asset in Markdown: the texts of its pipeline and its stage, its page in the docs, and its command."""
     about = page.about if page else f"Stage `{step.recipe.name}` of pipeline `{step.pipeline}`."
     count = f" {_count(step)}" if len(step.configs) > 1 else ""
     read_on = f"More about it: `{page.docs}` in `{ROOT}`." if page else ""

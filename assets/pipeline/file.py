@@ -52,7 +52,7 @@ LATER_VALUES: Mapping[str, tuple[str, ...]] = {
 
 
 class MissingDataError(InputError):
-    """A pipeline file is sound, but an environment variable that says where its data are is not set."""
+    """A pipeline file is sound, but an environment variable with the path of its data is not set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,16 +77,16 @@ class Head:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """A recipe, checked.
+    """A checked recipe.
 
     Attributes:
-        name, seed: its head.
-        notes: what it says for its readers; enters no version.
-        schedule: when it runs by itself, None for never; enters no version.
-        path, text: the file and what stood in it.
+        name, seed: its name, and the seed of every random decision.
+        notes: its texts for readers, which enter no version.
+        schedule: times at which it runs by itself, None for never; it enters no version.
+        path, text: path and content of the file.
         tables: name -> checked value of each table that the file has.
-        train: one object of the train schema for each `[[train]]` table, or plain dicts where no schema was given.
-        settings: options of the command line that set keys in its text, "" where none did.
+        train: one object of the train schema for each `[[train]]` table, or plain dicts without a schema.
+        settings: options of the command line that set keys in its text, "" if there are none.
     """
 
     name: str
@@ -106,9 +106,9 @@ class Pipeline:
 
     @cached_property
     def by_split(self) -> tuple[Pipeline, ...]:
-        """The recipes with one split each, where `[graph]` lists several; otherwise this one alone.
+        """The recipes with one split each if `[graph]` lists several, else this one alone.
 
-        Each has the versions that the same file has with this split in place of the list.
+        Each has the versions of the same file with this split in place of the list.
         """
         configs = self.graph.by_split()
         return (self,) if len(configs) == 1 else tuple(self._with_split(config) for config in configs)
@@ -123,12 +123,12 @@ class Pipeline:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits of `[graph]`; one, "" where the file names none."""
+        """The splits of `[graph]`; only "" if the file names none."""
         chosen = [getattr(config, "split", None) for config in self.graph.by_split()]
         return tuple("" if each is None else str(each) for each in chosen)
 
     def require_one_split(self) -> None:
-        """Refuses a list of splits, for what is about one graph.
+        """Refuses a list of splits, for operations on one graph.
 
         Raises:
             InputError: `[graph]` lists several.
@@ -139,16 +139,16 @@ class Pipeline:
 
     @property
     def sampling(self) -> SamplingConfig | None:
-        """How mini-batches are sampled, None where the file does not say."""
+        """The `[sampling]` table, None if the file lacks it."""
         return self.table("sampling")
 
     def table(self, name: str) -> Any:
-        """Returns the value of a table with what the trainings ask of it, None where the file lacks it."""
+        """Returns the value of a table with the keys that the trainings ask for, None if the file lacks it."""
         value, asked = self.tables.get(name), self.asked(name)
         return replace(value, **asked) if value is not None and asked else value
 
     def asked(self, name: str) -> dict[str, Any]:
-        """Returns key -> value that techniques of the trainings need in a table, whatever the file says there."""
+        """Returns key -> value that techniques of the trainings need in a table, which override the file."""
         techniques = [table.technique for table in self.train if hasattr(table, "technique")]
         return {key: value for each in techniques for key, value in each.asks.get(name, {}).items()}
 
@@ -156,8 +156,8 @@ class Pipeline:
         """Returns the name of the step that a stage or a training reads under the name of a stage.
 
         Args:
-            stage: name of the stage. Each has one step but that of features, which has one for each feature table.
-            table: name of the feature table, "" for the main one; None for that which stages and trainings share.
+            stage: name of the stage. Each has one step, except features, which has one for each feature table.
+            table: name of the feature table, "" for the main one; None for the one that stages and trainings share.
         """
         if stage != MAIN:
             return stage
@@ -165,7 +165,7 @@ class Pipeline:
 
     @property
     def shared_features(self) -> str:
-        """Name of the feature table that budgets, plans and packs are about, "" for the main one: that of the trainings which read them."""
+        """Name of the feature table of budgets, plans and packs, "" for the main one: the table of the trainings that read them."""
         chosen = [each.feature_table for each in self.train if hasattr(each, "feature_table")]
         tables = self.tables.get(MAIN)
         if not chosen:
@@ -184,7 +184,7 @@ class Pipeline:
 
     @property
     def reference(self) -> str:
-        """What names it on a command line: the file's name where it can be found by it, otherwise its path; with the keys that were set."""
+        """Its name on a command line: the file's name if it can be found by that, else its path; with the keys that were set."""
         named = pipeline_files().get(self.path.stem) == self.path
         return f"{self.path.stem if named else self.path} {self.settings}".rstrip()
 
@@ -201,11 +201,11 @@ def load_pipeline(
     Args:
         path_or_name: a path to a TOML file, or the name of one that `pipeline_files` finds.
         train_schema: the dataclass of a `[[train]]` table; None leaves those tables unchecked.
-        files: a file that it names and that is not there is a mistake, too.
+        files: whether a missing file that it names is a mistake, too.
         settings: KEY=VALUE each, keys that are set in its text; see `with_settings`.
 
     Raises:
-        InputError: no such file, or all that is wrong in it, each mistake with its line.
+        InputError: the file does not exist, or all mistakes in it, each with its line.
     """
     path = find_pipeline(path_or_name)
     try:
@@ -219,7 +219,7 @@ def load_pipeline(
 
 
 def _parse_with(settings: Sequence[str], path: Path, data: bytes, *rest: Any, files: bool) -> Pipeline:
-    """Returns the pipeline of a file with keys set; the lines of mistakes are those of its text with them."""
+    """Returns the pipeline of a file with keys set; the lines of mistakes are those of the edited text."""
     from assets.pipeline.settings import with_settings
 
     text = with_settings(_text_of(path, data), settings)
@@ -233,16 +233,16 @@ def _parse_with(settings: Sequence[str], path: Path, data: bytes, *rest: Any, fi
 def parse_pipeline(
     path: Path, data: bytes, train_schema: type | None = None, called: str | None = None, *, files: bool = False
 ) -> Pipeline:
-    """Checks the content of a pipeline file without reading the file: what was launched stays what it was.
+    """Checks the content of a pipeline file without reading the file, so a launched recipe does not change.
 
     Args:
-        path: where the content stood; relative paths in it start in this file's folder.
+        path: path of the file; relative paths in the content start in its folder.
         data: the content.
         train_schema, files: as in `load_pipeline`.
-        called: how the user named it, None for its path.
+        called: name that the user gave, None for its path.
 
     Raises:
-        InputError: all that is wrong in it, each mistake with its line; a `MissingDataError` where only its data have no place yet.
+        InputError: all mistakes in it, each with its line; a `MissingDataError` if only the variable with the path of its data is not set.
     """
     text = _text_of(path, data)
     raw = tomllib.loads(text)
@@ -272,7 +272,7 @@ def _text_of(path: Path, data: bytes) -> str:
     """Returns the text of a file that is valid TOML.
 
     Raises:
-        InputError: it is not.
+        InputError: the file is not valid TOML.
     """
     try:
         text = data.decode("utf-8")
@@ -286,7 +286,7 @@ def _text_of(path: Path, data: bytes) -> str:
         raise InputError(
             f"{path}: arrays or tables are nested too deeply", "no key takes more than two levels"
         ) from error
-    except ValueError as error:  # Python reads no whole number of so many digits
+    except ValueError as error:  # Python does not read whole numbers of too many digits
         line = next((n for n, each in enumerate(data.splitlines(), 1) if LONG_NUMBER.search(each)), 1)
         raise InputError(f"{path}:{line}: a number has thousands of digits", "write one below 2^63") from error
     return text
@@ -306,7 +306,7 @@ def find_pipeline(path_or_name: str | os.PathLike[str]) -> Path:
     """Returns the absolute path of a pipeline file.
 
     Raises:
-        InputError: there is none; the text lists the names that exist.
+        InputError: the file does not exist; the text lists the names that exist.
     """
     given, files = os.fspath(path_or_name), pipeline_files()
     if given in files:

@@ -1,11 +1,11 @@
-"""What a pipeline file says for its readers: keys above the first table that the web UI shows, and that enter no version.
+"""Texts of a pipeline file for its readers: keys above the first table that the web UI shows, and that enter no version.
 
     description = "Papers and who cites whom."
     owners = ["ann@example.org", "team:graphs"]
     tags = { area = "citations" }
 
-Dagster refuses a whole code location for one owner or tag that it does not know how to read, so its rules are checked here, at the
-line of the mistake.
+Dagster refuses a whole code location for one owner or tag that it cannot read, so its rules are checked here, and the mistakes get their
+lines.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Notes:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where a step comes from, and what its file says about it; nothing of it enters a version.
+    """The origin of a step, and its file's texts about it; nothing of it enters a version.
 
     Attributes:
-        path, line: the pipeline file, and the 1-based line of the table that asks for the step; None where there is no file.
-        notes: of the file.
+        path, line: the pipeline file, and the 1-based line of the table that asks for the step; None without a file.
+        notes: notes of the file.
     """
 
     path: Path | None = None
@@ -54,11 +54,11 @@ class Origin:
 
 
 def parse_notes(raw: Mapping[str, object], tables: Tables) -> tuple[Notes, list[Problem]]:
-    """Returns what a file says for its readers, and all that is wrong in it.
+    """Returns a file's texts for its readers, and all mistakes in them.
 
     Args:
         raw: the whole file.
-        tables: knows its lines.
+        tables: tables with its lines.
     """
     found, problems = tables.parse(
         Notes, {key: raw[key] for key in ("description", "owners", "tags") if key in raw}, ()
@@ -73,7 +73,7 @@ def origin_of(path: Path, text: str, notes: Notes, *places: KeyPath) -> Origin:
     """Returns the origin of a step.
 
     Args:
-        path, text, notes: the pipeline file, its content and what it says for its readers.
+        path, text, notes: the pipeline file, its content and its notes.
         places: tables that may ask for the step; the first one that the file has gives the line.
     """
     lines = key_lines(text)

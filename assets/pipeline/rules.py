@@ -1,4 +1,4 @@
-"""What the tables of a pipeline file say, each by its own schema, and what they say to one another.
+"""Checks the tables of a pipeline file, each by its own schema, and against each other.
 
 A table's schema stands beside the stage that it configures. Nothing here stops at the first mistake: every function returns the
 problems that it found, with their lines.
@@ -17,17 +17,17 @@ from assets.pipeline.toml_lines import KeyPath
 from assets.sampling.config import SamplingConfig
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-"""What pipelines, train tables and feature tables may be called: their names are parts of asset keys and of paths."""
+"""Names of pipelines, train tables and feature tables, which are parts of asset keys and of paths."""
 
 JOBS = ("preprocess", "train", "all")
-"""What every pipeline has a job for; a train table of such a name would have an op of the job's name, and Dagster then loads nothing."""
+"""Jobs of every pipeline; a train table of such a name would have an op of the job's name, and Dagster would load nothing."""
 
 SAMPLING = "sampling"
-"""The one table that configures no stage of its own: several read it."""
+"""The one table that configures no stage of its own: several stages read it."""
 
 
 def table_names() -> tuple[str, ...]:
-    """Returns the tables that a pipeline file may have, but for [[train]]."""
+    """Returns the tables that a pipeline file may have, except [[train]]."""
     graph, *others = (stage.table for stage in stages() if stage.table)
     return (graph, SAMPLING, *others)
 
@@ -37,8 +37,8 @@ def parse_tables(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[dic
 
     Args:
         raw: the file's content.
-        tables: knows its lines.
-        seed: the pipeline's, the default of the graph's.
+        tables: tables with its lines.
+        seed: seed of the pipeline, the default of the graph's.
     """
     values: dict[str, Any] = {}
     problems: list[Problem] = []
@@ -46,7 +46,7 @@ def parse_tables(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[dic
         values[SAMPLING], problems = tables.parse(SamplingConfig, raw[SAMPLING], (SAMPLING,))
     catalogue = [stage for stage in stages() if stage.table]
     for stage in catalogue:
-        # The graph's table is missed where it is absent.
+        # The graph's table is always parsed, so that its absence is a problem.
         if stage.table in raw or stage is catalogue[0]:
             values[stage.table], found = stage.parse(raw, tables, seed)
             problems += found
@@ -59,7 +59,7 @@ def parse_tables(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[dic
 def _lacking_tables(
     stage: Stage, raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables
 ) -> Iterator[Problem]:
-    """Yields what a stage's table needs of other tables."""
+    """Yields the problems of a stage's table with other tables."""
     for needed, why in stage.needs.items():
         if needed not in raw:
             yield tables.problem((stage.table,), f"[{stage.table}] needs a table [{needed}]{why}")
@@ -72,8 +72,8 @@ def parse_train(entries: Any, tables: Tables, schema: type | None) -> tuple[dict
     """Returns {"train": the checked train tables}, and the problems.
 
     Args:
-        entries: what the file has under `train`.
-        tables: knows the lines.
+        entries: the value of `train` in the file.
+        tables: tables with the lines.
         schema: the dataclass of a train table; None leaves them unchecked.
     """
     parsed, problems = _parse_train(entries, tables, schema)
@@ -92,7 +92,7 @@ def _parse_train(entries: Any, tables: Tables, schema: type | None) -> tuple[tup
 
 
 def _parse_entry(entry: Mapping[str, Any], tables: Tables, schema: type, where: KeyPath) -> tuple[Any, list[Problem]]:
-    """Returns a train table, with the settings of its technique where it has a sub-table of them."""
+    """Returns a train table, with the settings of its technique if it has their sub-table."""
     named = schema.sub_table(entry) if hasattr(schema, "sub_table") else None
     if named is None or named[0] not in entry:
         return tables.parse(schema, entry, where)
@@ -104,9 +104,7 @@ def _parse_entry(entry: Mapping[str, Any], tables: Tables, schema: type, where: 
 
 
 def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables) -> list[Problem]:
-    """Returns what no single table can see: names that are taken, a missing [sampling], a depth that differs from the
-    sampler's.
-    """
+    """Returns the problems between tables: names that are taken, a missing [sampling], a depth that differs from the sampler's."""
     problems = list(_impossible_names(raw, tables))
     problems += [tables.problem((SAMPLING, "weights"), text) for text in _lacking_weights(values["tables"])]
     entries = raw.get("train", [])
@@ -132,7 +130,7 @@ def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables
 
 
 def _lacking_weights(tables: Mapping[str, Any]) -> Iterator[str]:
-    """Yields that the weights of [sampling] are in a feature table that the file does not have."""
+    """Yields the problem of weights of [sampling] in a feature table that the file lacks."""
     sampling: Any = tables.get(SAMPLING)
     features: Any = tables.get("features")
     name = getattr(sampling, "feature_table", None)
@@ -156,7 +154,7 @@ def _impossible_names(raw: Mapping[str, Any], tables: Tables) -> Iterator[Proble
     named = (
         [name for name, keys in features.items() if isinstance(keys, Mapping)] if isinstance(features, Mapping) else []
     )
-    # What such tables read from outside has an asset, too.
+    # The external content of such tables has an asset, too.
     reserved |= {"raw_features", *(f"raw_features_{_as_identifier(name)}" for name in named)}
     given: list[tuple[KeyPath, Any]] = [(("features", name), name) for name in named]
     entries = raw.get("train")
@@ -190,7 +188,7 @@ def _has_name(entry: Any) -> bool:
 
 
 def _unknown_features(chosen: str, tables: Mapping[str, Any]) -> str:
-    """Returns what is wrong with the feature table that a train table names, "" where nothing is."""
+    """Returns the problem of the feature table that a train table names, "" if there is none."""
     if not chosen:
         return ""
     if "features" not in tables:
@@ -202,11 +200,11 @@ def _unknown_features(chosen: str, tables: Mapping[str, Any]) -> str:
 
 
 def mixed_features(pipeline: Any, tables: Tables) -> list[Problem]:
-    """Returns what train tables that name feature tables have against each other, in a file without other mistakes.
+    """Returns the conflicts between train tables over feature tables, in a file without other mistakes.
 
     Args:
         pipeline: the checked file.
-        tables: knows its lines.
+        tables: tables with its lines.
     """
     about_one = {stage.name for stage in stages() if stage.of_one_feature_table and stage.configs(pipeline)}
     problems, shared = [], pipeline.shared_features
@@ -224,7 +222,7 @@ def mixed_features(pipeline: Any, tables: Tables) -> list[Problem]:
 
 
 def _lacking(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields the key of a train table that asks for what the file does not have, and what that is."""
+    """Yields the keys of a train table that ask for tables that the file lacks, and the problem of each."""
     named = f'trainer = "{table.trainer}"'
     missing = [f"[{name}]" for name in table.technique.needs if name not in raw and name != "sampling"]
     if missing:
@@ -237,12 +235,12 @@ def _lacking(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> I
 
 
 def _needs(table: Any) -> tuple[str, ...]:
-    """Returns the tables that a train table needs; one that was not checked by a schema is taken to sample."""
+    """Returns the tables that a train table needs; an unchecked one is taken to sample."""
     return table.technique.needs if hasattr(table, "technique") else ("sampling",)
 
 
 def _unstored(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> str:
-    """Returns how the sentence goes on that says why a train table cannot take stored samples, "" where it can."""
+    """Returns the rest of the sentence that says why a train table cannot take stored samples, "" if it can."""
     samples, sampling, seed = values["tables"].get("samples"), values["tables"].get(SAMPLING), values.get("seed")
     if "samples" not in raw:
         return " needs a table [samples]"

@@ -1,4 +1,4 @@
-"""The table `[schedule]`: when a pipeline is brought up to date by itself, and who hears when that fails.
+"""The table `[schedule]`: when a pipeline is brought up to date by itself, and whom a failure is reported to.
 
     [schedule]
     cron = "0 3 * * *"               # minute, hour, day of the month, month, day of the week
@@ -7,9 +7,9 @@
     enabled = true
     refresh = true                   # and whenever the data, the file or the store change
 
-Nothing of it enters a version. The daemon that `graphmill ui` starts reads it; a machine that only trains needs it not, and so the rules of
-cron are checked here and not by Dagster, which that machine does not have. What is accepted here is accepted by Dagster, which a test
-compares on drawn expressions.
+Nothing of it enters a version. The daemon that `graphmill ui` starts reads it; a machine that only trains does not need it and lacks
+Dagster, so the rules of cron are checked here. Dagster accepts every expression that is accepted here; a test compares both on random
+expressions.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ HOW = 'write five fields, minute hour day month weekday, such as "0 3 * * *" for
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleTable:
-    """When a pipeline runs by itself."""
+    """The times and events at which a pipeline runs by itself."""
 
     # Times: minute, hour, day of the month, month, day of the week; or @hourly, @daily, @weekly, @monthly. "" = at no set time.
     cron: str = ""
     # Time zone of `cron`, such as Europe/Berlin.
     timezone: str = "UTC"
-    # What is brought up to date: preprocess = the data, train = the models, all = both.
+    # The part that is brought up to date: preprocess = the data, train = the models, all = both.
     job: Literal["preprocess", "train", "all"] = "all"
     # false: it stands in the web UI, switched off.
     enabled: bool = True
     # Also whenever the data, the pipeline file or the store changed; the daemon looks once per minute.
     refresh: bool = False
-    # Of runs that wait, those of the highest priority start first; a run that a person starts has 0.
+    # Waiting runs of the highest priority start first; a run that a person starts has 0.
     priority: int = 0
     # Program and arguments that run when a run of the pipeline failed.
     on_failure: tuple[str, ...] = ()
-    # Name of an environment variable that holds the address which is told of failed runs; addresses of webhooks are secrets.
+    # Name of an environment variable that holds the address that gets reports of failed runs; addresses of webhooks are secrets.
     webhook: str = ""
 
     def __post_init__(self) -> None:
@@ -84,11 +84,11 @@ class ScheduleTable:
 
 
 def parse_schedule(raw: Mapping[str, Any], tables: Tables) -> tuple[ScheduleTable | None, list[Problem]]:
-    """Returns the checked table, None where the file has none or a wrong one, and all that is wrong in it.
+    """Returns the checked table, None if the file has none or a wrong one, and all mistakes in it.
 
     Args:
         raw: the whole file.
-        tables: knows its lines.
+        tables: tables with its lines.
     """
     if SCHEDULE not in raw:
         return None, []
@@ -99,7 +99,7 @@ def parse_schedule(raw: Mapping[str, Any], tables: Tables) -> tuple[ScheduleTabl
 
 
 def _wrong_timezone(name: str) -> str:
-    """Returns what is wrong with the name of a time zone, "" where nothing is or no time zones are known here."""
+    """Returns the problem of a time zone's name, "" if there is none or this machine knows no time zones."""
     known = zoneinfo.available_timezones()
     if name in known or not known:
         return ""
@@ -108,7 +108,7 @@ def _wrong_timezone(name: str) -> str:
 
 
 def _wrong_cron(cron: str) -> str:
-    """Returns what is wrong with a cron expression, "" where nothing is or there is none."""
+    """Returns the problem of a cron expression, "" if there is none or the expression is empty."""
     if not cron or cron in SHORT_FORMS:
         return ""
     if cron.startswith("@"):
@@ -134,7 +134,7 @@ def _numbers(item: str, low: int, high: int, names: tuple[str, ...]) -> Iterator
     """Returns the values of one item of a field: `*`, a number, a range, each with or without a step.
 
     Raises:
-        ValueError: says what is wrong.
+        ValueError: the item is wrong; the text says why.
     """
     match = ITEM.fullmatch(item)
     if match is None:

@@ -1,10 +1,10 @@
-"""From a TOML table to a frozen dataclass, with every mistake in it reported and none fatal to the search for the next.
+"""Converts a TOML table to a frozen dataclass and reports every mistake in it; none stops the search for the next.
 
 The dataclass is the schema. Its fields are the keys, its annotations the types, `__post_init__` checks the values.
 Understood are bool, int, float (an int will do), str, Path, Literal, tuple, dict, nested dataclasses, `X | None` and
-other unions; `Literal | str` is one of these names, or a reference to the user's own code (assets/storage/user_code.py). A field
-with `metadata={"key": False}` is set by the program and is no key; one with `metadata={"choices": f}` takes a value of `f()`, and
-`metadata={"later": values}` names those that are known and not built.
+other unions; `Literal | str` is one of these names, or a reference to the user's own code (assets/storage/user_code.py). A field with
+`metadata={"key": False}` is set by the program and is not a key; one with `metadata={"choices": f}` takes a value of `f()`, and
+`metadata={"later": values}` names values that are known but not implemented.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ NOT_BUILT = "is not built yet in this version"
 
 
 LONGEST_PATH, LONGEST_NAME = 4095, 255
-"""Bytes of a path, and of a name in it, that Linux takes."""
+"""Most bytes of a path, and of a name in it, on Linux."""
 LARGEST = 2**63 - 1
-"""Whole numbers beyond it are no numbers of TOML, and no count of anything here."""
+"""Largest whole number of TOML; no count here exceeds it."""
 LONGEST_SHOWN = 200
-"""Characters of a value that a message quotes."""
+"""Most characters of a value that a message quotes."""
 
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One mistake: the line it stands on and what is wrong.
+    """One mistake in a file.
 
     Attributes:
-        line, message: where and what.
-        unset: environment variable whose absence is all that is wrong, "" for any other mistake.
+        line, message: its line, and the problem in words.
+        unset: environment variable whose absence is the only mistake, "" for any other mistake.
     """
 
     line: int
@@ -61,14 +61,14 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Tables:
-    """What parsing needs to know about the file around a table.
+    """The facts about the file that parsing a table needs.
 
     Attributes:
         lines: line of each key, from `key_lines`.
-        folder: what relative paths are relative to.
-        later: key -> values that are known and not built yet.
-        later_keys: keys that are known and not built yet.
-        files: a path that leads to no file, folder or, as a pattern, match is a mistake.
+        folder: folder that relative paths start in.
+        later: key -> values that are known but not implemented yet.
+        later_keys: keys that are known but not implemented yet.
+        files: whether a path without a file, folder or (for a pattern) match is a mistake.
     """
 
     lines: dict[KeyPath, int] = field(default_factory=dict)
@@ -89,8 +89,8 @@ class Tables:
         Args:
             cls: a dataclass.
             raw: the table as `tomllib` read it.
-            where: its path in the file.
-            fixed: values of the fields that are no keys.
+            where: path of the table in the file.
+            fixed: values of the fields that are not keys.
 
         Returns:
             (the object, []) or (None, all the problems).
@@ -106,7 +106,7 @@ class Tables:
                 problems += found
             elif key.default is dataclasses.MISSING and key.default_factory is dataclasses.MISSING:
                 problems.append(self.problem(where, f"{_title(where)} lacks the key {name} ({describe(hints[name])})"))
-        # What the values of sound keys have against each other shows beside the others' mistakes, as long as no key is missing.
+        # Conflicts between sound keys are reported beside the other mistakes, as long as no key is missing.
         wrong = {name for name in keys if name in raw and values.get(name) is None}
         sound = {name: value for name, value in values.items() if name not in wrong}
         try:
@@ -120,12 +120,12 @@ class Tables:
         return (None, problems) if problems else (made, [])
 
     def _chosen(self, key: dataclasses.Field[Any]) -> Tables:
-        """Returns tables that know which values of a field are not built."""
+        """Returns tables that know the values of a field that are not implemented."""
         later = key.metadata.get("later")
         return self if later is None else dataclasses.replace(self, later={**self.later, key.name: later})
 
     def convert(self, wanted: Any, value: Any, where: KeyPath) -> tuple[Any, list[Problem]]:
-        """Returns (the value as the annotated type, []) or (None, problems); (the path, problems) for one that leads nowhere."""
+        """Returns (the value as the annotated type, []) or (None, problems); (the path, problems) for a path that leads nowhere."""
         origin, args = typing.get_origin(wanted), typing.get_args(wanted)
         if wanted is Any:
             return value, []
@@ -164,7 +164,7 @@ class Tables:
                 return result, []
         if len(tried) == 1:
             return tried[0]
-        # A value that is of the right type, and wrong for another reason.
+        # The value has the right type, and is wrong for another reason.
         for result, found in tried:
             if result is not None:
                 return result, found
@@ -215,7 +215,7 @@ class Tables:
                 self.problem(where, f"{_name(where)} = {_show(text)}: there is no such user; write the path out")
             ]
         if len(os.fsencode(path)) > LONGEST_PATH or any(len(os.fsencode(part)) > LONGEST_NAME for part in path.parts):
-            # A system call would fail on it, wherever the path is used.
+            # A system call on the path would fail.
             return None, [self.problem(where, f"{_name(where)} = {_show(text)} is longer than a path can be")]
         if self.files and not path.exists() and not glob.glob(str(path), recursive=True):
             what = "matches no file" if glob.has_magic(str(path)) else "is not there"
@@ -229,7 +229,7 @@ class Tables:
         return self.problem((*where, key), f"{_title(where)} has no key {key}{near}")
 
     def _located(self, error: InputError, raw: Mapping[str, Any], where: KeyPath) -> Iterator[Problem]:
-        """Yields what a `__post_init__` said, each statement at the line of the key it is about."""
+        """Yields the problems that a `__post_init__` raised, each at the line of the key it is about."""
         names = "|".join(map(re.escape, raw)) or "$^"
         for statement in re.split(rf"\n\s*|; (?=(?:{names}) = )", error.problem):
             mentioned = [key for key in re.findall(r"\w+", statement) if key in raw]
@@ -242,7 +242,7 @@ class Tables:
 def parse_table(
     cls: type, raw: Mapping[str, Any], lines: dict[KeyPath, int], where: KeyPath
 ) -> tuple[Any, list[Problem]]:
-    """Builds a dataclass from one TOML table, all mistakes reported; see `Tables.parse`."""
+    """Builds a dataclass from one TOML table and reports all mistakes; see `Tables.parse`."""
     return Tables(lines=lines).parse(cls, raw, where)
 
 
@@ -264,7 +264,7 @@ def _words(problem: Problem) -> set[str]:
 
 
 def _hint(key: dataclasses.Field[Any], hints: Mapping[str, Any]) -> Any:
-    """Returns what a field takes: its annotation, or the choices that it asks a function for."""
+    """Returns the type of a field: its annotation, or the choices that its function returns."""
     choices = key.metadata.get("choices")
     return hints[key.name] if choices is None else typing.Literal[tuple(choices())]
 

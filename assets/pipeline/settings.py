@@ -1,7 +1,7 @@
-"""Keys of a pipeline file that a command line sets: `--set train.lr=0.01`.
+"""Sets keys of a pipeline file from a command line: `--set train.lr=0.01`.
 
-The text of the file is edited and what comes out is a pipeline file like any other: it is what is checked, and what every process of a run
-gets. So nothing that reads a pipeline knows about settings.
+The text of the file is edited, and the result is a pipeline file like any other: it is checked, and every process of a run gets it. So code
+that reads a pipeline does not know about settings.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def with_settings(text: str, settings: Sequence[str]) -> str:
     Args:
         text: valid TOML.
         settings: `KEY=VALUE` each. KEY is a dotted path: `seed`, `graph.nodes`, `features.NAME.dtype`; `train.lr` is the key of every
-            `[[train]]` table, and `train.NAME.lr` that of the table of this name. VALUE is TOML, and a text where it is not.
+            `[[train]]` table, and `train.NAME.lr` that of the table of this name. VALUE is TOML, or else a text.
 
     Raises:
-        InputError: a setting is not of this form, or its path leads through something that is no table.
+        InputError: a setting is not of this form, or its path leads through a value that is not a table.
     """
     document = tomlkit.parse(text)
     for setting in settings:

@@ -1,11 +1,10 @@
-"""The steps of a pipeline: which artifacts a recipe asks for, what each reads, and the version that each will have.
+"""The steps of a pipeline: the artifacts that a recipe asks for, their inputs, and their future versions.
 
 A step is one asset in the UI and one or more artifacts of one stage in the store (a train table has one for each of
-its seeds). What a step wants is a pure function of the recipe and of the raw bytes: nothing here asks what was built
-last, by whom or when. Two hashes follow from that:
+its seeds). The artifact that a step wants is a pure function of the recipe and of the raw bytes; earlier builds do not matter. Two hashes
+follow from that:
 
-- `recipe_hash`: the recipe alone, inputs included. It is known without reading raw files, so it tells which
-  definitions changed;
+- `recipe_hash`: the recipe alone, inputs included. It is known without reading raw files, so it shows which definitions changed;
 - `Versions.of`: the versions of the artifacts, which raw digests enter as well.
 """
 
@@ -25,7 +24,7 @@ from kernels.errors import InputError
 
 
 class Recipe(Protocol):
-    """The half of a `Stage` that decides versions; it needs nothing that builds."""
+    """The half of a `Stage` that decides versions, without the half that builds."""
 
     name: str
     code_version: int
@@ -33,30 +32,30 @@ class Recipe(Protocol):
 
     @property
     def page(self) -> Page | None:
-        """What the UI says about its artifacts."""
+        """Page of its artifacts in the UI."""
         ...
 
     @property
     def external_page(self) -> Page | None:
-        """What it says about what is read from outside the store."""
+        """Page of the content that is read from outside the store."""
         ...
 
     @property
     def says(self) -> Mapping[str, str]:
-        """Name of a check -> what it tests."""
+        """Name of a check -> sentence about its test."""
         ...
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Names of the checks that block nothing where they fail."""
+        """Names of the checks that do not block when they fail."""
         ...
 
     def reads_aspects(self, semantic: Any) -> Mapping[str, str]:
-        """Returns role -> aspect of the inputs of which an aspect alone is read."""
+        """Returns role -> aspect, for inputs of which only an aspect is read."""
         ...
 
     def aspect(self, name: str, semantic: Any, raw: Mapping[str, str]) -> tuple[Any, Mapping[str, str]]:
-        """Returns config and raw digests without what an aspect does not depend on."""
+        """Returns the config and raw digests that an aspect depends on."""
         ...
 
     def inputs(self, semantic: Any) -> Mapping[str, str]:
@@ -75,16 +74,15 @@ class Step:
     Attributes:
         pipeline, name: the two parts of its key.
         recipe: the stage, or the half of it that decides versions.
-        configs: Semantic configs, one an artifact.
+        configs: Semantic configs, one per artifact.
         inputs: role -> the step that it reads; each has one artifact.
-        reads: the same for artifacts that decide only how it is carried out: needed to build it, and no part of its version.
-        checks: names of what its stage tests.
-        external: name of the asset that stands for what it reads from outside the store; empty where it reads nothing.
-        command: what builds it, for error messages.
-        origin: the table of the pipeline file that asks for it, and what the file says for its readers.
-        split: the split that it is of, where the pipeline lists several; "" for a step of all of them, and where there is no list.
-        splits: of a step that has artifacts of several splits, the steps of each split alone (assets/pipeline/sweep.py); its own configs
-            are theirs, one after the other.
+        reads: the same for artifacts that decide only how it runs: needed to build it, but not part of its version.
+        checks: names of the checks of its stage.
+        external: name of the asset that stands for the content that it reads from outside the store; "" if it reads none.
+        command: command that builds it, for error messages.
+        origin: the table of the pipeline file that asks for it, and the file's notes.
+        split: its split if the pipeline lists several; "" for a step of all of them, and without a list.
+        splits: for a step with artifacts of several splits, the steps of each split (assets/pipeline/sweep.py), whose configs it joins.
     """
 
     pipeline: str
@@ -107,12 +105,12 @@ class Step:
 
     @property
     def apart(self) -> tuple[Step, ...]:
-        """The steps of each split alone; itself where it has the artifacts of one."""
+        """The steps of each split; only itself if it has the artifacts of one split."""
         return self.splits or (self,)
 
     @property
     def sources(self) -> Mapping[str, Step]:
-        """Everything that it reads from the store."""
+        """All steps that it reads from the store."""
         return {**self.inputs, **self.reads}
 
 
@@ -143,16 +141,14 @@ def _source_hash(step: Step, role: str) -> str:
 
 
 def _aspect_read(step: Step, role: str) -> str | None:
-    """Returns the aspect of an input that a step reads, None where it reads the whole."""
+    """Returns the aspect of an input that a step reads, None if it reads the whole."""
     found = {step.recipe.reads_aspects(config).get(role) for config in step.configs}
     (aspect,) = found if len(found) == 1 else (None,)
     return aspect if aspect in step.inputs[role].recipe.aspects else None
 
 
 def joint_version(versions: tuple[str, ...]) -> str:
-    """Returns the one version that stands for all artifacts of a step: their own when there is one, else a hash of
-    the list.
-    """
+    """Returns the one version that stands for all artifacts of a step: that of a single artifact, else a hash of the list."""
     if len(versions) == 1:
         return versions[0]
     return hashlib.sha256(canonical_json(list(versions))).hexdigest()
@@ -202,7 +198,7 @@ class Versions:
         return version
 
     def raw(self, recipe: Recipe, config: Any) -> Mapping[str, str]:
-        """Returns the digests of what the stage reads from outside, from memory after the first time."""
+        """Returns the digests of the external content that the stage reads, from memory after the first time."""
         where = canonical_json([recipe.name, canonical(config), locations(config)])
         if where not in self._raw:
             self._raw[where] = dict(recipe.raw(config))
@@ -213,22 +209,22 @@ OUTDATED = "; what it has of that was built by an older version of graphmill"
 
 
 def is_outdated(store: Store, recipe: Recipe) -> bool:
-    """Tells whether all that a store has of a stage was built by an older code version of it."""
+    """Tells whether an older code version built all artifacts of a stage in a store."""
     found = [each.manifest["code_version"] for each in store.artifacts() if each.stage == recipe.name]
     return bool(found) and max(found) < recipe.code_version
 
 
 def find_all(store: Store, step: Step, versions: Versions) -> list[Artifact] | None:
-    """Returns the step's artifacts, marked as reused, when the store has all of them, sound; None otherwise."""
+    """Returns the step's artifacts, marked as reused, if the store has all of them and they are sound; else None."""
     found = [store.find(step.recipe.name, version) for version in versions.of(step)]
     return [replace(each, reused=True) for each in found if each] if all(found) else None
 
 
 def find_inputs(store: Store, step: Step, versions: Versions) -> dict[str, Artifact]:
-    """Returns role -> artifact of everything that the step, which is of one split, reads.
+    """Returns role -> artifact for all inputs of a step of one split.
 
     Raises:
-        InputError: lists every input that the store does not have, with the command that builds it.
+        InputError: the store lacks inputs; the error lists each with the command that builds it.
     """
     wanted = {role: (source, versions.only(source)) for role, source in step.sources.items()}
     found = {role: store.find(source.recipe.name, version) for role, (source, version) in wanted.items()}

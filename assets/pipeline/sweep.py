@@ -1,9 +1,9 @@
 """Steps of a pipeline that lists several splits of its graph: one per name, with the artifacts of all splits side by side.
 
 Each split is a recipe of its own, the file with that split in place of the list (`Pipeline.by_split`), and so are the versions: an artifact
-of a list is that of the single split, and whoever adds a split to the list builds what belongs to it and nothing else. A list changes what
-a step is. A step that all splits ask for alike, such as the features, stays one step with one artifact. Any other has the artifacts of all
-splits, as a train table has a model for each seed: one asset in the UI, whose version stands for all of them.
+of a list is that of the single split, and adding a split to the list builds only its own artifacts. A list changes the steps. A step that
+is equal for all splits, such as the features, stays one step with one artifact. Any other has the artifacts of all splits, as a train table
+has a model for each seed: one asset in the UI, whose version stands for all of them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ def split_steps(steps: Sequence[Step], place: int) -> list[Step]:
     """Returns the steps of one split.
 
     Args:
-        steps: of a pipeline, joined.
-        place: of the split in the list.
+        steps: joined steps of a pipeline.
+        place: place of the split in the list.
     """
     return [step.splits[place] if step.splits else step for step in steps]
 
@@ -31,9 +31,9 @@ def join_steps(
 
     Args:
         each: the steps of each split, with equal names in equal order.
-        splits: what the splits are called; one is no list, and its steps stay what they are.
-        read: steps that these read, joined before.
-        command: returns what builds the step of a name, of all splits.
+        splits: names of the splits; with a single one the steps stay as they are.
+        read: joined steps that these steps read.
+        command: name of a step -> command that builds it for all splits.
     """
     if len(each) == 1:
         return list(each[0])

@@ -1,4 +1,4 @@
-"""The line on which each key of a TOML text stands; `tomllib` does not tell.
+"""Finds the line of each key of a TOML text, which `tomllib` does not report.
 
 The text has been accepted by `tomllib` before, so this scanner follows the grammar without checking it.
 """
@@ -37,7 +37,7 @@ class _Scanner:
     def __init__(self, text: str):
         self.text, self.pos = text, 0
         self.lines: dict[KeyPath, int] = {}
-        self.num_tables: dict[KeyPath, int] = {}  # elements seen so far of each array of tables
+        self.num_tables: dict[KeyPath, int] = {}  # number of elements so far of each array of tables
 
     def scan(self) -> dict[KeyPath, int]:
         table: KeyPath = ()

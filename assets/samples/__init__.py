@@ -1,7 +1,7 @@
 """The samples stage: all mini-batches of K epochs, sampled before training (DiskGNN, section 3, offline sampling).
 
-With the batches known beforehand, what each needs can be counted exactly, placed and packed; and training on stored samples
-is training on the online sampler's, byte for byte, because both are functions of (seed, epoch, step).
+With the batches known beforehand, their inputs can be counted exactly, placed and packed. Training on stored samples equals training on the
+online sampler's, byte for byte, because both are functions of (seed, epoch, step).
 
 Parts `epoch-E-batches-A-B`, each the batches of a range of steps of one epoch:
     batches u8[bytes]                    records (assets/samples/record.py), each starting on a page of the file
@@ -9,9 +9,9 @@ Parts `epoch-E-batches-A-B`, each the batches of a range of steps of one epoch:
     digests u64[n]                       xxh3-64 of each record
     num_inputs i64[n]; num_edges i64[n, layers], from the input side
 The parent, with B = K x batches per epoch, by epoch and step:
-    part_of i32[B], offsets i64[B], num_bytes i64[B]    where each record is
+    part_of i32[B], offsets i64[B], num_bytes i64[B]    place of each record
     digests u64[B], num_inputs i64[B], num_edges i64[B, layers]
-    visits u32[N]                        how many batches have the node among their inputs
+    visits u32[N]                        number of batches with the node among their inputs
     access.png                           share of all accesses by the hottest nodes
 
 Batches per part: as many as surely fit into `part_bytes` (a bound from fan-outs and graph; real parts are several times smaller).

@@ -1,6 +1,6 @@
-"""The parent of stored samples: where each batch is, how often each node is accessed, and the checks over whole epochs.
+"""The parent of stored samples: the place of each batch, the accesses of each node, and the checks over whole epochs.
 
-Every record is read once, in order, and compared with its digest; see assets/samples/__init__.py for what is written.
+Every record is read once, in order, and compared with its digest; assets/samples/__init__.py describes the arrays.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def access_curve(visits: Array) -> tuple[Array, Array]:
     """Returns (i64[N+1] accesses by the hottest 0, 1, ..., N nodes) as (nodes, accesses) thinned to some hundred points.
 
     Args:
-        visits: u32[N].
+        visits: u32[N], number of batches that ask for each node.
     """
     total = np.concatenate([[0], np.cumsum(np.sort(visits)[::-1], dtype=np.int64)])
     shares = np.unique(
@@ -77,7 +77,7 @@ def access_curve(visits: Array) -> tuple[Array, Array]:
 
 
 def _index(parts: Sequence[Artifact]) -> dict[str, Array]:
-    """Returns the arrays that say where each batch is."""
+    """Returns the arrays with the place of each batch."""
     columns: dict[str, list[Array]] = {}
     for number, part in enumerate(parts):
         bounds = np.array(part.array("bounds"))
@@ -101,7 +101,7 @@ def _count(
     threads: int,
     progress: Progress,
 ) -> int:
-    """Counts the inputs of all batches, and returns in how many epochs the seeds are not the training nodes, each once."""
+    """Counts the inputs of all batches, and returns the number of epochs whose seeds are not the training nodes, each once."""
     paths = [part.file("batches.npy", verified=False) for part in parts]
 
     def count(number: int) -> Array:
@@ -131,7 +131,7 @@ SAYS = {
     "blocks are sound": "every edge of {batches:,} batches leads to a source of its block, and the last block ends in the batch's seeds",
     "input ids are unique": "no batch of {batches:,} has a node twice among its {inputs:,} inputs",
 }
-"""What the checks of the parts tested, by their names."""
+"""Name of a part's check -> sentence about its test."""
 
 
 def _joined(parts: Sequence[Artifact], index: Mapping[str, Array]) -> list[Check]:

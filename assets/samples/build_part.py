@@ -1,6 +1,6 @@
 """One part of stored samples: batches are drawn on threads, tested, encoded, and written in the order of their steps.
 
-assets/samples/__init__.py says what a part holds and what memory it takes.
+assets/samples/__init__.py describes the arrays of a part and its memory.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ class _Made(NamedTuple):
 class _Maker:
     """Samples, tests and encodes batches on one thread.
 
-    Memory: the sampler's 8 bytes per node and 4 for the test, of pages that are touched.
+    Memory: the sampler's 8 bytes per node and 4 for the test, of touched pages.
     """
 
     def __init__(self, topology: Topology, drawing: Drawing, seed: int):
         self.num_nodes = topology.num_nodes
         self.sampler = drawing.sampler(topology, seed=seed)
-        # Only the fused kernel knows which edge of the source table it drew.
+        # Only the fused kernel knows the row of a drawn edge in the source table.
         fused = isinstance(self.sampler, Sampler) and topology.edge_ids is not None
         self.options: dict[str, Any] = {"edge_ids": True} if fused else {}
         self.seat = np.zeros(topology.num_nodes, np.int32)
 
     def make(self, item: PlannedBatch) -> _Made:
-        """Returns the record of one batch and what was found about it."""
+        """Returns the record of one batch and the results of its tests."""
         blocks = self.sampler.sample(item.key, item.seeds, transpose="none", **self.options)
         ids = blocks[0].src_ids
         inside = bool(len(ids) == 0 or (ids.min() >= 0 and ids.max() < self.num_nodes))

@@ -1,4 +1,4 @@
-"""The `[samples]` table, what the stage hashes of it, and the plan of the stored epochs."""
+"""The `[samples]` table, the configuration that the stage hashes, and the plan of the stored epochs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ PART_NAME = re.compile(r"epoch-(\d+)-batches-(\d+)-(\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class SamplesConfig(Neighbours):
-    """Everything that decides the stored batches, besides the graph."""
+    """The configuration that decides the stored batches, besides the graph."""
 
-    # seed of the run, which names what is drawn
+    # seed of the run, which names every random decision
     seed: int
     # largest number of seeds per mini-batch
     batch_size: int
@@ -60,7 +60,7 @@ class SamplesTable:
             raise InputError(f"epochs = {self.epochs} is negative", "give 0 for the `reuse` of [sampling], or more")
 
     def problem(self, sampling: SamplingConfig) -> str:
-        """Returns what does not fit together with `[sampling]`, "" where all does."""
+        """Returns the conflict with `[sampling]` in words, "" if there is none."""
         if self.epochs == 0 and sampling.reuse == 0:
             return "[samples] would store no epoch: set reuse in [sampling], or epochs here, to 1 or more"
         if 0 < self.epochs < sampling.reuse:
@@ -69,7 +69,7 @@ class SamplesTable:
 
 
 def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> SamplesConfig:
-    """Returns what the tables of a pipeline ask to be stored.
+    """Returns the stage's configuration from the tables of a pipeline.
 
     Args:
         table: the `[samples]` table, which was checked against `sampling`.
@@ -86,7 +86,7 @@ def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplesExecution(Workers):
-    """How samples are built; no byte of them depends on this.
+    """Execution config of the stage; no byte of the samples depends on it.
 
     Raises:
         InputError: a value is outside its range.
@@ -110,12 +110,12 @@ class BatchRange(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The part's name."""
+        """Name of the part."""
         return f"epoch-{self.epoch}-batches-{self.low}-{self.high - 1}"
 
     @staticmethod
     def of(part: str) -> BatchRange:
-        """Returns the range that a part's name says."""
+        """Returns the range that a part's name gives."""
         match = PART_NAME.fullmatch(part)
         assert match, f"{part!r} names no part"
         epoch, low, last = (int(group) for group in match.groups())
@@ -123,5 +123,5 @@ class BatchRange(NamedTuple):
 
 
 def epoch_plan(semantic: SamplesConfig, train_ids: Array) -> EpochPlan:
-    """Returns the plan of the sampling epochs; training on them permutes the order of batches and nothing else."""
+    """Returns the plan of the sampling epochs; training on them permutes only the order of batches."""
     return EpochPlan(np.asarray(train_ids), semantic.batch_size, seed=semantic.seed)

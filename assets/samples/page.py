@@ -1,4 +1,4 @@
-"""What the page of stored mini-batches says."""
+"""Texts of the page of stored mini-batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from assets.storage.artifact import Artifact
 
 
 def headline(artifacts: Sequence[Artifact]) -> str:
-    """Returns how many batches are stored, and how large they are."""
+    """Returns the number and size of the stored batches."""
     numbers = artifacts[0].summary["numbers"]
     epochs = f"{numbers['num_epochs']:,} epoch" + ("s" if numbers["num_epochs"] != 1 else "")
     inputs = f"{numbers['inputs_a_batch']['mean']:,.0f} input nodes per batch on average"

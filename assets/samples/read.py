@@ -1,6 +1,6 @@
 """Reading stored samples: one sequential read per batch, checked against its digest.
 
-Needs NumPy and xxhash only.
+It needs only NumPy and xxhash.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Samples:
         """Returns (seeds ids[b] global, blocks) of a batch, as the sampler drew them; without transposes.
 
         Raises:
-            InputError: no such batch, or its bytes are damaged.
+            InputError: the batch does not exist, or its bytes are damaged.
         """
         record = self.record(epoch, step)
         return record.seeds, record.blocks
@@ -69,7 +69,7 @@ class Samples:
         """Returns u8[n]: the record of a batch, n a multiple of 4,096; see assets/samples/record.py.
 
         Raises:
-            InputError: no such batch, its file is cut short, or its bytes do not match their digest.
+            InputError: the batch does not exist, its file is cut short, or its bytes do not match their digest.
         """
         place = self._place(epoch, step)
         path, offset, length = self.files[self.part_of[place]], int(self.offsets[place]), int(self.num_bytes[place])
@@ -83,16 +83,16 @@ class Samples:
         return data
 
     def will_read(self, epoch: int, step: int) -> None:
-        """Asks the system to read a batch into its page cache, and does not wait for it; where it cannot, nothing happens.
+        """Asks the system to read a batch into its page cache, without waiting; does nothing if the system cannot.
 
         Raises:
-            InputError: no such batch.
+            InputError: the batch does not exist.
         """
         place = self._place(epoch, step)
         span = int(self.offsets[place]), int(self.num_bytes[place])
         if not hasattr(os, "posix_fadvise"):
             return
-        with suppress(OSError):  # a file that is missing is found by whoever reads it
+        with suppress(OSError):  # the reader reports a missing file
             descriptor = os.open(self.files[self.part_of[place]], os.O_RDONLY)
             try:
                 os.posix_fadvise(descriptor, *span, os.POSIX_FADV_WILLNEED)
@@ -100,10 +100,10 @@ class Samples:
                 os.close(descriptor)
 
     def record_bytes(self, epoch: int, step: int) -> int:
-        """Returns the bytes that reading a batch takes.
+        """Returns the number of bytes of a batch's record.
 
         Raises:
-            InputError: no such batch.
+            InputError: the batch does not exist.
         """
         return int(self.num_bytes[self._place(epoch, step)])
 
@@ -114,19 +114,19 @@ class Samples:
                 yield self.record(epoch, step)
 
     def access_counts(self) -> Array:
-        """Returns u32[N]: how many of all batches have a node among their inputs; counted while the samples were built."""
+        """Returns u32[N]: number of batches with each node among their inputs; counted while the samples were built."""
         return self.artifact.array("visits")
 
     def require_batches(self, num_batches: int, epochs: int, needs: Mapping[str, object]) -> None:
-        """Checks that the samples are those of a run.
+        """Checks that a run can use the samples.
 
         Args:
             num_batches: number of batches per epoch.
-            epochs: number of sampling epochs that will be asked for.
+            epochs: number of sampling epochs that the run will ask for.
             needs: config key -> value that the samples must have.
 
         Raises:
-            InputError: they were drawn otherwise, or are too few.
+            InputError: the samples were drawn otherwise, or are too few.
         """
         require(self.artifact, {"config": needs})
         if num_batches != self.num_batches or epochs > self.num_epochs:
@@ -160,7 +160,7 @@ def open_samples(artifact: Artifact, *, verify: bool = True, mapped: bool = Fals
 
 
 def _read(path: Path, offset: int, length: int) -> Array:
-    """Reads a range of a file; what comes back is shorter where the file ends, empty where there is none."""
+    """Reads a range of a file; the result is shorter if the file ends inside, empty if the file does not exist."""
     data, filled = np.empty(length, np.uint8), 0
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -175,7 +175,7 @@ def _read(path: Path, offset: int, length: int) -> Array:
 
 
 def _map(path: Path, offset: int, length: int) -> Array:
-    """Maps a range of a file; empty where the file does not have all of it."""
+    """Maps a range of a file; empty if the file lacks a part of it."""
     if not path.is_file() or path.stat().st_size < offset + length:
         return np.empty(0, np.uint8)
     return np.memmap(path, np.uint8, "r", offset, (length,))

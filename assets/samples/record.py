@@ -1,10 +1,10 @@
-"""One sampled mini-batch as consecutive bytes: what `samples` stores.
+"""One sampled mini-batch as consecutive bytes, as the `samples` stage stores it.
 
     header      i64[8 + 4 layers]: MAGIC, bytes without padding, epoch, step, seeds, layers, bytes per id, extras;
                 then for each block from the input side: num_dst, num_src, edges, bytes per degree
     input ids   ids[num_src of block 0]; the sources of every block are a prefix of it, and so are the seeds
     each block  degrees u8, u16 or u32[num_dst] (the narrowest that holds the largest), indices i32[edges],
-                and where the sampler gave them weight f32[edges], edge_type u8[edges], edge_id i64[edges], share f32[edges]
+                and if the sampler gave them weight f32[edges], edge_type u8[edges], edge_id i64[edges], share f32[edges]
 
 Every array starts at a multiple of 8 bytes and the record is padded with zeros to a multiple of 4,096, so a record that starts
 on a page is read by one sequential (also O_DIRECT) read and its arrays are used where they lie. Transposes and GCN
@@ -60,7 +60,7 @@ class _Place(NamedTuple):
 
 
 def encode(key: BatchKey, blocks: Sequence[Block]) -> Array:
-    """Returns u8[n], n a multiple of 4,096: the record of one batch; a function of its arguments only.
+    """Returns u8[n], n a multiple of 4,096: the record of one batch, which depends only on the arguments.
 
     Args:
         key: key that names the batch; its stream is not stored.
@@ -99,13 +99,13 @@ def encode(key: BatchKey, blocks: Sequence[Block]) -> Array:
 
 
 def decode(record: Array) -> Record:
-    """Returns the batch of a record; its arrays are views of the record where their type allows it.
+    """Returns the batch of a record; its arrays are views of the record if their type allows it.
 
     Args:
-        record: u8[n], starting at a multiple of 8 bytes; longer than the record is fine.
+        record: u8[n], starting at a multiple of 8 bytes; may be longer than the record.
 
     Raises:
-        InputError: these are not the bytes of a record; no array of it reaches outside.
+        InputError: the bytes are not a sound record; the arrays of a sound one lie inside it.
     """
     words = _words(record)
     _, _, epoch, step, num_seeds, num_layers, _, extras = (int(word) for word in words[:HEAD_WORDS])
@@ -129,7 +129,7 @@ def decode(record: Array) -> Record:
 
 
 def input_ids_place(head: Array) -> tuple[int, int, str]:
-    """Returns (first byte, length, dtype) of the input ids in a record whose first bytes u8[at least the header] are given."""
+    """Returns (first byte, length, dtype) of the input ids in a record, from its first bytes u8[at least the header]."""
     words = _words(head, whole=False)
     place = list(_places(words))[1]
     return place.offset, place.length, place.dtype.name
@@ -151,7 +151,7 @@ def _layers(words: Array) -> list[tuple[int, int, int, int]]:
 
 
 def _places(words: Array) -> Iterator[_Place]:
-    """Yields where each array lies: header, input ids, and those of each block."""
+    """Yields the place of each array: header, input ids, and those of each block."""
     layers, offset = _layers(words), 8 * len(words)
     yield _Place(0, np.dtype("<i8"), len(words))
     chosen = [dtype for bit, (_, dtype) in enumerate(EXTRAS) if int(words[7]) >> bit & 1]
@@ -165,7 +165,7 @@ def _places(words: Array) -> Iterator[_Place]:
 
 
 def _words(record: Array, whole: bool = True) -> Array:
-    """Returns the header's words after checking that all of them make sense."""
+    """Returns the header's words after checking that all of them are valid."""
     if len(record) < 8 * HEAD_WORDS:
         raise _broken(f"it has only {len(record)} bytes")
     words = record[: 8 * HEAD_WORDS].view("<i8")

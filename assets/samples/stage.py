@@ -1,4 +1,4 @@
-"""The samples stage: which parts there are, and who builds them."""
+"""The samples stage: its parts, and their builds."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ class SamplesStage(FanOut):
     needs = MappingProxyType({"sampling": " with fanouts and batch_size"})
 
     def wanted(self, pipeline: Any) -> SamplesConfig | None:
-        """Mini-batches are stored where [samples] asks for it."""
+        """Returns the config if the pipeline has `[samples]`."""
         if pipeline.table("samples") is None or pipeline.sampling is None:
             return None
         return samples_config(pipeline.table("samples"), pipeline.sampling, pipeline.seed)
 
     def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yields that the epochs do not fit `reuse`."""
+        """Yields the problem of `epochs` that do not fit `reuse`."""
         table, sampling = tables[self.table], tables.get("sampling")
         if sampling is not None and (text := table.problem(sampling)):
             yield ("epochs" if table.epochs else ""), text
 
     def inputs(self, semantic: SamplesConfig) -> Mapping[str, str]:
-        """Sampling reads a graph."""
+        """Reads a graph, and the inputs of the sampling."""
         return {"graph": "graph", **{name: name for name in semantic.inputs}}
 
     def reads_aspects(self, semantic: SamplesConfig) -> Mapping[str, str]:
-        """Labels have no say in what is sampled."""
+        """Reads the graph without labels, on which sampling does not depend."""
         return {"graph": SAMPLING}
 
     def raw(self, semantic: SamplesConfig) -> Mapping[str, str]:
-        """The user's own sampling function enters besides the graph."""
+        """Returns the digest of the user's own sampling function, if there is one."""
         return code_digests({"sampling": semantic.method})
 
     def parts(self, inputs: Mapping[str, Artifact], semantic: SamplesConfig) -> Sequence[str]:
@@ -84,7 +84,7 @@ class SamplesStage(FanOut):
         return [BatchRange(epoch, low, high).name for epoch in range(semantic.epochs) for low, high in pairwise(cuts)]
 
     def work(self, inputs: Mapping[str, Artifact], semantic: SamplesConfig, part: str) -> int:
-        """Returns the batches of a part."""
+        """Returns the number of batches of a part."""
         run = BatchRange.of(part)
         return run.high - run.low
 
@@ -96,7 +96,7 @@ class SamplesStage(FanOut):
         writer: Writer,
         progress: Progress,
     ) -> Summary:
-        """Puts the index over finished parts.
+        """Writes the index of the finished parts.
 
         Raises:
             InputError: a part is damaged.
@@ -129,7 +129,7 @@ SAMPLES = SamplesStage()
 
 
 def _record_bound(seeds: int, semantic: SamplesConfig, num_nodes: int, num_edges: int) -> int:
-    """Returns bytes that a record hardly exceeds: every draw another edge, and another node while there are any."""
+    """Returns a likely bound of a record's bytes: every draw is another edge, and another node while there are any."""
     nodes, num_bytes, walks = seeds, 0, semantic.method == "random_walk"
     most = semantic.paths * semantic.length if walks else num_edges
     edge_bytes = 8 if semantic.method in ("weighted", "random_walk") else 4  # with its share

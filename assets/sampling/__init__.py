@@ -1,1 +1,1 @@
-"""The `[sampling]` table, and how it becomes a sampler."""
+"""The `[sampling]` table, and the samplers that it configures."""

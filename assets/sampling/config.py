@@ -1,4 +1,4 @@
-"""How mini-batches are sampled: the `[sampling]` table of a pipeline file."""
+"""The `[sampling]` table of a pipeline file: how mini-batches are sampled."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ DEGREES = ("in_degree", "out_degree")
 """Columns that every graph has."""
 
 MORE_PATHS = 10
-"""Exact evaluation of walks takes so many times the paths (SHAPES, "Evaluation")."""
+"""Factor on the number of paths in exact evaluation of walks."""
 
 OF_NODES = re.compile(r"node:([A-Za-z0-9_-]+)")
 LATER: dict[str, Any] = {"hashed": "unless default"}
 
 
 def fanout_problems(fanouts: tuple[int, ...]) -> list[str]:
-    """Returns what is wrong with a list of fan-outs."""
+    """Returns the problems of a list of fan-outs."""
     if fanouts and all(fanout > 0 or fanout == -1 for fanout in fanouts):
         return []
     return [f"fanouts = {list(fanouts)} is not a list of positive numbers, or -1 for all neighbours"]
@@ -35,20 +35,20 @@ class Neighbours:
     """How a node's neighbours are drawn; all of it is hashed.
 
     Raises:
-        InputError: names every value outside its range.
+        InputError: a value is outside its range; the error names all of them.
     """
 
-    # how a node's neighbours are drawn: uniform = each set of k equally likely; weighted = in proportion to `weights`; random_walk = what
-    # short walks visit most; or your own "module:function"
+    # how a node's neighbours are drawn: uniform = each set of k equally likely; weighted = in proportion to `weights`; random_walk = the
+    # nodes that short walks visit most; or your own "module:function"
     method: Literal["uniform", "weighted", "random_walk"] | str = "uniform"
     # number of neighbours that a node draws, one per layer, from the seeds outwards; -1 = all of them
     fanouts: tuple[int, ...]
-    # with replacement: a node with neighbours draws exactly so many, repeats included (uniform and weighted)
+    # with replacement: a node with neighbours draws exactly its fan-out, repeats included (uniform and weighted)
     replace: bool = field(default=False, metadata=LATER)
     # weighted: "edge" = the graph's edge weights; "node:COLUMN" = the weight of the edge's source, COLUMN being in_degree, out_degree, the
     # name of a feature table of one column ([features.COLUMN]), or the number of a column of the main feature table
     weights: str = field(default="edge", metadata=LATER)
-    # weighted: what a node gets whose neighbours all have the weight 0: error, uniform (as if all were equal), none (no neighbours)
+    # weighted: result for a node whose neighbours all have the weight 0: error, uniform (as if all were equal), none (no neighbours)
     empty_rows: EmptyRows = field(default="error", metadata=LATER)
     # random_walk: number of paths that start at a node
     paths: int = field(default=4, metadata=LATER)
@@ -64,7 +64,7 @@ class Neighbours:
             raise InputError("; ".join(problems), "for example: fanouts = [10, 5], batch_size = 1024, reuse = 0")
 
     def problems(self) -> list[str]:
-        """Returns every value outside its range, and what does not go with the method."""
+        """Returns the problems: values outside their range, and keys that do not go with the method."""
         found = []
         if self.method not in METHODS and not is_reference(self.method):
             found.append(f"method = {self.method!r} is neither {', '.join(METHODS)} nor module:function")
@@ -74,7 +74,7 @@ class Neighbours:
         return [*found, *self._walk_problems(), *self._unused()]
 
     def _walk_problems(self) -> list[str]:
-        """Returns what is wrong with the walks, those of an exact evaluation included."""
+        """Returns the problems of the walks, including those of an exact evaluation."""
         found, most = walk_problems(self.paths, self.length, self.restart), MOST_VISITS // MORE_PATHS
         if not found and self.paths * self.length > most:
             found.append(
@@ -99,28 +99,28 @@ class Neighbours:
 
     @property
     def column(self) -> str:
-        """Name of the column with the weights of nodes, "" where edges have weights."""
+        """Name of the column with the weights of nodes, "" for weights of edges."""
         match = OF_NODES.fullmatch(self.weights)
         return match[1] if match else ""
 
     @property
     def feature_table(self) -> str | None:
-        """Name of the feature table that the weights are in, "" for the main one; None where they are in none."""
+        """Name of the feature table with the weights, "" for the main one; None if no feature table has them."""
         if self.method != "weighted" or self.column in ("", *DEGREES):
             return None
         return "" if self.column.isdigit() else self.column
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Stages besides the graph whose artifacts decide what is drawn."""
+        """Stages besides the graph whose artifacts decide the drawn neighbours."""
         return ("sampling_tables",) if self.method == "weighted" else ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class FanoutStep:
-    """Fan-outs that hold from an epoch on."""
+    """Fan-outs from an epoch on."""
 
-    # first training epoch that has them, counted from 1
+    # first training epoch with these fan-outs, counted from 1
     epoch: int
     # number of neighbours that a node draws, as in `fanouts`
     fanouts: tuple[int, ...]
@@ -131,7 +131,7 @@ class SamplingConfig(Neighbours):
     """The `[sampling]` table; all of it is hashed.
 
     Raises:
-        InputError: names every value outside its range.
+        InputError: a value is outside its range; the error names all of them.
     """
 
     # largest number of seeds per mini-batch; n seeds are cut into ceil(n / batch_size) nearly equal batches
@@ -153,7 +153,7 @@ class SamplingConfig(Neighbours):
         return found
 
     def _schedule_problems(self) -> list[str]:
-        """Returns what is wrong with the schedule."""
+        """Returns the problems of the schedule."""
         found, epochs = [], [1, *(step.epoch for step in self.schedule)]
         if any(later <= earlier for earlier, later in pairwise(epochs)):
             found.append(f"schedule has the epochs {epochs[1:]}, which do not ascend from 2")
@@ -166,14 +166,14 @@ class SamplingConfig(Neighbours):
         return found
 
     def cpu_alone(self) -> str:
-        """Returns why a device with memory of its own cannot draw these batches, "" where it can."""
+        """Returns the reason why a device with memory of its own cannot draw these batches, "" if it can."""
         if self.schedule:
             return "fan-outs follow a schedule"
         return "" if self.method in METHODS else f"method = {self.method!r} runs on the CPU"
 
     @property
     def largest_fanouts(self) -> tuple[int, ...]:
-        """The fan-outs of the schedule that draw the most, layer by layer."""
+        """The largest fan-outs of the schedule, layer by layer."""
         lists = [self.fanouts, *(step.fanouts for step in self.schedule)]
         return tuple(-1 if -1 in layer else max(layer) for layer in zip(*lists, strict=True))
 

@@ -1,4 +1,4 @@
-"""From the words of a `[sampling]` table to a sampler, with the arrays that it needs."""
+"""Makes a sampler from a `[sampling]` table and the arrays that it needs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """How neighbours are drawn, opened.
+    """The way neighbours are drawn, with its opened arrays.
 
     Attributes:
-        neighbours: the words.
+        neighbours: the keys of `[sampling]`.
         tables: alias tables of weighted sampling, mapped; else None.
     """
 
@@ -33,16 +33,16 @@ class Drawing:
     tables: AliasTables | None = None
 
     def with_fanouts(self, fanouts: tuple[int, ...]) -> Drawing:
-        """Returns the same with other fan-outs, and as many layers as there are."""
+        """Returns the same drawing with other fan-outs, one per layer."""
         words: dict[str, Any] = {each.name: getattr(self.neighbours, each.name) for each in fields(Neighbours)}
         words["fanouts"] = fanouts
         return replace(self, neighbours=Neighbours(**words))
 
     def sampler(self, topology: Topology, *, seed: int, threads: int = 1) -> AnySampler:
-        """Returns what samples mini-batches: a fused kernel, or one around the user's own function.
+        """Returns the sampler of mini-batches: a fused kernel, or one around the user's own function.
 
         Raises:
-            InputError: there is no such function, or the topology, tables or fanouts are not sound.
+            InputError: the function does not exist, or the topology, tables or fanouts are not sound.
         """
         how = self.neighbours
         if is_reference(how.method):
@@ -54,10 +54,10 @@ class Drawing:
         return Sampler(topology, how.fanouts, seed=seed, replace=how.replace, threads=threads)
 
     def whole(self, topology: Topology, layers: int, *, threads: int = 1) -> Sampler:
-        """Returns what gives a node all that exact evaluation takes of its neighbourhood, in blocks of so many layers.
+        """Returns the sampler of exact evaluation, whose blocks of `layers` layers hold the whole neighbourhood that it uses.
 
-        That is every neighbour with weight, in its share of the weighted mean; for walks what ten times the paths visit most, always the
-        same; else, for users' functions too, every neighbour.
+        That is every neighbour with weight, in its share of the weighted mean; for walks, the nodes that ten times the paths visit most,
+        always the same; else, also for users' functions, every neighbour.
 
         Raises:
             InputError: the topology or the tables are not sound.
@@ -71,7 +71,7 @@ class Drawing:
 
     @property
     def most_evaluated(self) -> int | None:
-        """Largest number of edges of a node in exact evaluation where its in-degree does not say; else None."""
+        """Largest number of edges of a node in exact evaluation, None if it is the in-degree."""
         if self.neighbours.method != "random_walk":
             return None
         visits = self.neighbours.paths * MORE_PATHS * self.neighbours.length
@@ -83,16 +83,16 @@ class Drawing:
         return -1 if -1 in self.neighbours.fanouts else max(self.neighbours.fanouts)
 
     def walks(self, times: int = 1) -> Walks:
-        """Returns how walks are made, with so many times the paths."""
+        """Returns the parameters of the walks, with `times` times the paths."""
         how = self.neighbours
         return Walks(paths=how.paths * times, length=how.length, restart=how.restart)
 
 
 def open_drawing(neighbours: Neighbours | None, inputs: Mapping[str, Artifact]) -> Drawing | None:
-    """Returns how neighbours are drawn; None where they are not.
+    """Returns the way neighbours are drawn; None if none are drawn.
 
     Args:
-        neighbours: the words.
+        neighbours: the keys of `[sampling]`.
         inputs: role -> artifact; the tables of weighted sampling are among them.
 
     Raises:

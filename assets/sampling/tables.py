@@ -16,11 +16,11 @@ def open_tables(artifact: Artifact, graph: Artifact) -> AliasTables:
     """Opens the alias tables of a graph; the table is mapped, `support` is read and compared with its digest.
 
     Args:
-        artifact: the tables.
-        graph: the graph that they should be of.
+        artifact: artifact of the tables.
+        graph: artifact of their graph.
 
     Raises:
-        InputError: they are of another graph, or lack what the stage writes.
+        InputError: the tables are of another graph, or lack an array of the stage.
     """
     num_edges = graph.files["indices.npy"]["shape"][0]
     table = {"dtype": "uint32", "ndim": 2, "shape": (num_edges, 2)}

@@ -1,4 +1,4 @@
-"""What the sampling_tables stage hashes of `[sampling]`."""
+"""The configuration that the sampling_tables stage hashes of `[sampling]`."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ class TablesConfig:
 
     # "edge", or "node:COLUMN"
     weights: str
-    # what a row is whose weights are all 0
+    # treatment of a row whose weights are all 0
     empty_rows: EmptyRows
 
     @property
     def column(self) -> str:
-        """Name of the column with the weights of nodes, "" where edges have weights."""
+        """Name of the column with the weights of nodes, "" for weights of edges."""
         return self.weights.partition(":")[2]
 
     @property
     def feature_table(self) -> str | None:
-        """Name of the feature table that the weights are in, "" for the main one; None where they are in none."""
+        """Name of the feature table with the weights, "" for the main one; None if no feature table has them."""
         if self.column in ("", *DEGREES):
             return None
         return "" if self.column.isdigit() else self.column
 
 
 def tables_config(neighbours: Neighbours) -> TablesConfig | None:
-    """Returns what weighted sampling asks for, None for other methods."""
+    """Returns the configuration of weighted sampling, None for other methods."""
     if neighbours.method != "weighted":
         return None
     return TablesConfig(weights=neighbours.weights, empty_rows=neighbours.empty_rows)
 
 
 class TablesExecution(Threads):
-    """How tables are built; no byte depends on this."""
+    """Execution config of the stage; no byte of the tables depends on it."""

@@ -1,4 +1,4 @@
-"""What the page of sampling tables says."""
+"""Texts of the page of sampling tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from assets.storage.artifact import Artifact
 
 
 def headline(artifacts: Sequence[Artifact]) -> str:
-    """Returns where the weights come from, and how uneven they are."""
+    """Returns the origin of the weights, and their unevenness."""
     numbers = artifacts[0].summary["numbers"]
     return (
         f"**weights of {numbers['weights']}**; {numbers['num_without_weight']:,} of {numbers['num_edges']:,} edges have none, "

@@ -1,4 +1,4 @@
-"""The sampling_tables stage: reads weights, looks at all of them, and writes alias tables range by range."""
+"""The sampling_tables stage: reads weights, checks all of them, and writes alias tables range by range."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from assets.storage.writer import Writer
 
 RANGE_EDGES = 1 << 22
-"""Edges whose tables are made, looked at and written together."""
+"""Number of edges whose tables are made, checked and written together."""
 
 WHOLE_ROWS, NEVER = "the masses of every row add up", "a neighbour without weight is never drawn"
 
@@ -46,19 +46,19 @@ class SamplingTablesStage(Stage):
     )
 
     def wanted(self, pipeline: Any) -> TablesConfig | None:
-        """Tables are built where [sampling] draws by weight."""
+        """Returns the config if [sampling] draws by weight."""
         return None if pipeline.sampling is None else tables_config(pipeline.sampling)
 
     def inputs(self, semantic: TablesConfig) -> Mapping[str, str]:
-        """Weights are those of a graph's edges, or in a feature table."""
+        """Reads a graph, and the feature table if it has the weights."""
         return {"graph": "graph", **({} if semantic.feature_table is None else {"features": "features"})}
 
     def input_table(self, semantic: TablesConfig) -> str | None:
-        """The feature table that the weights are in."""
+        """Returns the name of the feature table with the weights."""
         return semantic.feature_table
 
     def reads_aspects(self, semantic: TablesConfig) -> Mapping[str, str]:
-        """Labels have no say in it."""
+        """Reads the graph without labels, on which the tables do not depend."""
         return {"graph": SAMPLING}
 
     def build(
@@ -69,10 +69,10 @@ class SamplingTablesStage(Stage):
         writer: Writer,
         progress: Progress,
     ) -> Summary:
-        """Reads and looks at the weights, then builds.
+        """Reads and checks the weights, then builds the tables.
 
         Raises:
-            InputError: there are no such weights, or a weight is negative, not finite, or all of a row are 0.
+            InputError: the weights do not exist, or a weight is negative, not finite, or all of a row are 0.
         """
         topology = open_graph(inputs["graph"]).topology
         weights, of_nodes = _read_weights(topology, inputs, semantic)
@@ -97,7 +97,7 @@ class SamplingTablesStage(Stage):
         if not np.array_equal(support, degree):
             writer.save("support", support)
         without, (empty, in_empty) = _without(topology, weights, of_nodes), _empty_rows(topology, weights, of_nodes)
-        # Counted by the weights, where the thresholds were made by native code.
+        # Counted by the weights, while native code made the thresholds.
         lacking = without - (in_empty if semantic.empty_rows == "uniform" else 0)
         numbers = {
             "weights": semantic.weights,
@@ -116,10 +116,10 @@ SAMPLING_TABLES = SamplingTablesStage()
 
 
 def _read_weights(topology: Topology, inputs: Mapping[str, Artifact], semantic: TablesConfig) -> tuple[Array, bool]:
-    """Returns the weights f32[E] or f64[N], and whether they are those of nodes.
+    """Returns the weights f32[E] or f64[N], and whether they are weights of nodes.
 
     Raises:
-        InputError: the graph has no edge weights, or there is no such column.
+        InputError: the graph has no edge weights, or the column does not exist.
     """
     if not semantic.column:
         if topology.weights is None:
@@ -148,7 +148,7 @@ def _read_column(features: Artifact, semantic: TablesConfig, num_nodes: int) -> 
     if place >= table.width:
         problem = f'weights = "{semantic.weights}", but the main feature table has the columns 0 to {table.width - 1}'
         raise InputError(problem, "give the number of one of them, or name a feature table of one column")
-    features.file("rows.npy")  # every byte of it is compared with its digest, and so is a named table's
+    features.file("rows.npy")  # compares every byte with its digest, also of a named table
     values = widen(np.ascontiguousarray(table.open()[:, place])).astype(np.float64)
     if table.row_of is None:
         return values
@@ -175,7 +175,7 @@ def _masses(table: Array, indptr: Array) -> Array:
 
 
 def _broken_rows(table: Array, indptr: Array, support: Array) -> int:
-    """Returns how many rows have an alias outside them, or other neighbours with mass than those with a threshold."""
+    """Returns the number of rows with an alias outside them, or with other neighbours with mass than those with a threshold."""
     degree = np.diff(indptr)
     outside = (table[:, 1] >= np.repeat(degree, degree)).astype(np.int64)
     if outside.any():
@@ -186,7 +186,7 @@ def _broken_rows(table: Array, indptr: Array, support: Array) -> int:
 
 
 def _effective(table: Array, indptr: Array, support: Array) -> Array:
-    """Returns the effective number of neighbours of each row that has some, 1 / sum of squared probabilities."""
+    """Returns the effective number of neighbours of each row that has any, 1 / sum of squared probabilities."""
     degree = np.diff(indptr)
     chance = _masses(table, indptr) / (np.repeat(np.maximum(degree, 1), degree) * float(WHOLE))
     squares = np.bincount(np.repeat(np.arange(len(degree)), degree), chance * chance, len(degree))
@@ -194,14 +194,14 @@ def _effective(table: Array, indptr: Array, support: Array) -> Array:
 
 
 def _without(topology: Topology, weights: Array, of_nodes: bool) -> int:
-    """Returns how many edges have the weight 0."""
+    """Returns the number of edges of weight 0."""
     if not of_nodes:
         return int(np.count_nonzero(weights == 0))
     return int(np.asarray(topology.out_degree)[weights == 0].sum(dtype=np.int64))
 
 
 def _empty_rows(topology: Topology, weights: Array, of_nodes: bool) -> tuple[int, int]:
-    """Returns how many rows have edges, and none with weight; and how many edges these rows have."""
+    """Returns the number of rows that have edges but none with weight, and the number of edges of these rows."""
     indptr, empty, in_empty = np.asarray(topology.indptr), 0, 0
     step = max(1, int((1 << 22) * topology.num_nodes / max(1, topology.num_edges)))
     for low in range(0, topology.num_nodes, step):

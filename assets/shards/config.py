@@ -1,4 +1,4 @@
-"""What the shards stage hashes besides features and parts: nothing."""
+"""The configurations of the shards stage, which hashes only features and parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ShardsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardsExecution:
-    """How shards are written; there is one way."""
+    """Execution config of the stage, without settings."""
 
 
 def part_name(part: int) -> str:

@@ -1,4 +1,4 @@
-"""What the page of shards says."""
+"""Texts of the page of shards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from assets.storage.artifact import Artifact
 
 
 def headline(artifacts: Sequence[Artifact]) -> str:
-    """Returns the number of shards, and the size of the largest beside the whole."""
+    """Returns the number of shards, and the size of the largest beside that of all."""
     numbers = artifacts[0].summary["numbers"]
     largest = max(numbers["shard_bytes"], default=0)
     return (

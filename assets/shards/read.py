@@ -1,4 +1,4 @@
-"""How stored shards are opened; needs NumPy and xxhash only."""
+"""How stored shards are opened; it needs only NumPy and xxhash."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Shards:
-    """Where the rows of all parts are; no row is open yet.
+    """The index of the rows of all parts; their files are not open yet.
 
     Attributes:
         artifact: the index.
         row_of: i32[N], row of each node in the shard of its part, -1 for a node without features.
-        num_rows: i64[P], rows of each shard.
+        num_rows: i64[P], number of rows of each shard.
         width, dtype, row_bytes: columns, stored NumPy type and bytes of a row.
     """
 
@@ -37,10 +37,10 @@ class Shards:
     row_bytes: int
 
     def tables(self, parts: Sequence[int]) -> list[FeatureTable]:
-        """Returns the tables of some parts; only their artifacts have to be here.
+        """Returns the tables of some parts; only their artifacts have to be in the store.
 
         Raises:
-            InputError: one is missing or damaged.
+            InputError: a shard is missing or damaged.
         """
         return [self.artifact.open_part(part_name(part)).table("rows") for part in parts]
 

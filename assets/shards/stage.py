@@ -45,12 +45,12 @@ class ShardsStage(TogetherFanOut):
     of_one_feature_table = True
 
     def wanted(self, pipeline: Any) -> ShardsConfig | None:
-        """Shards are written where a training reads them."""
+        """Returns the config if a training reads shards."""
         read = pipeline.table("partitions") is not None and pipeline.is_read(self.name)
         return ShardsConfig() if read else None
 
     def inputs(self, semantic: ShardsConfig) -> Mapping[str, str]:
-        """Shards are the rows of features, by part."""
+        """Reads features and parts."""
         return {"features": "features", "partitions": "partitions"}
 
     def parts(self, inputs: Mapping[str, Artifact], semantic: ShardsConfig) -> Sequence[str]:
@@ -58,7 +58,7 @@ class ShardsStage(TogetherFanOut):
         return [part_name(part) for part in range(int(inputs["partitions"].config["parts"]))]
 
     def work(self, inputs: Mapping[str, Artifact], semantic: ShardsConfig, part: str) -> int:
-        """Returns the MiB of a part of average size."""
+        """Returns the number of MiB of a part of average size."""
         num_parts = int(inputs["partitions"].config["parts"])
         return (open_features(inputs["features"]).num_bytes >> 20) // num_parts + 1
 
@@ -71,10 +71,10 @@ class ShardsStage(TogetherFanOut):
         writers: Sequence[Writer],
         progress: Progress,
     ) -> Sequence[Summary]:
-        """Writes the shards that are asked for in one pass.
+        """Writes the shards of `parts` in one pass.
 
         Raises:
-            InputError: the features are about other nodes, or a block of them is damaged.
+            InputError: the features are of other nodes, or a block of them is damaged.
         """
         table, of_part = open_features(inputs["features"]), _node_lists(inputs)
         numbers = [self.parts(inputs, semantic).index(part) for part in parts]
@@ -101,7 +101,7 @@ class ShardsStage(TogetherFanOut):
         writer: Writer,
         progress: Progress,
     ) -> Summary:
-        """Writes where each node's row is."""
+        """Writes the place of each node's row."""
         table, partitions = open_features(inputs["features"]), open_partitions(inputs["partitions"])
         shards = [inputs[name] for name in self.parts(inputs, semantic)]
         row_of = np.full(len(partitions.part_of), -1, np.int32)
@@ -134,7 +134,7 @@ def _node_lists(inputs: Mapping[str, Artifact]) -> list[Array]:
     """Returns ids[n_p] per part, ascending: its nodes with features.
 
     Raises:
-        InputError: features and parts are about different nodes.
+        InputError: features and parts have different nodes.
     """
     table, partitions = open_features(inputs["features"]), open_partitions(inputs["partitions"])
     require_nodes(table, len(partitions.part_of), "the parts")

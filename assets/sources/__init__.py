@@ -1,1 +1,1 @@
-"""Where graphs come from: each kind of source is a module or a folder, named in `assets.sources.registry.SOURCES`."""
+"""The sources of graphs: each kind is a module or a folder, named in `assets.sources.registry.SOURCES`."""

@@ -1,11 +1,10 @@
-"""Feature rows of several tables on their way into one: slice by slice, each to its nodes.
+"""Joins the feature rows of several tables into one, slice by slice, each for its nodes.
 
 A block is the features of one node table, or of one node type. Blocks have one width. Nodes that no block covers have no features and
-take no space: rows stand in the order of their nodes, and `row_of` says which node has which. Pages that were written are let go after
-every slice, so that memory holds one slice.
+take no space: rows stand in the order of their nodes, and `row_of` has the row of each node. Written pages are released after every slice,
+so that memory holds one slice.
 
-Peak memory: one slice of the source and its copy in the stored type; where some nodes have no features, 4 N bytes (8 N from 2^31 nodes
-on).
+Peak memory: one slice of the source and its copy in the stored type; if some nodes have no features, 4 N bytes (8 N from 2^31 nodes on).
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ class FeatureBlock:
     Attributes:
         where: name of the features, for errors: file, and array or column.
         first, num_rows: the node ids first to first + num_rows - 1.
-        width, dtype: columns and type of the source; "bfloat16" where it has that one.
+        width, dtype: number of columns and type of the source; "bfloat16" if it has that type.
         slices: function that yields (first row, rows[n, F]) that cover all rows once, in order; bfloat16 as float32.
-        place: function (row, column) -> where that value is, for errors.
-        node_of_row: i64[num_rows] node ids of the rows, or None where they are in order.
+        place: function (row, column) -> place of that value in words, for errors.
+        node_of_row: i64[num_rows] node ids of the rows; None if they are in order.
     """
 
     where: str
@@ -50,10 +49,10 @@ class FeatureBlock:
 
 
 def blocks_type(blocks: Sequence[FeatureBlock], asked: str, normalize: str) -> str:
-    """Returns the name of the type in which blocks are stored, see `stored_type`; "uint8" without blocks, or what was asked for.
+    """Returns the name of the type in which blocks are stored, see `stored_type`; without blocks `asked`, or "uint8" for "as stored".
 
     Raises:
-        InputError: widths differ, or types where none was asked for.
+        InputError: widths differ, or types differ and `asked` is "as stored".
     """
     if not blocks:
         return "uint8" if asked == "as stored" else asked
@@ -71,15 +70,15 @@ def blocks_type(blocks: Sequence[FeatureBlock], asked: str, normalize: str) -> s
 def write_blocks(
     writer: Writer, num_nodes: int, blocks: Sequence[FeatureBlock], asked: str, normalize: str, progress: Progress
 ) -> None:
-    """Writes `rows` [R, F], and `row_of` ids[N] where some nodes have no features; without blocks, one column of ones.
+    """Writes `rows` [R, F], and `row_of` ids[N] if some nodes have no features; without blocks, one column of ones.
 
     Args:
         writer: writer of the artifact.
         num_nodes: number of nodes N.
         blocks: the features, by the ids of their nodes.
         asked: value of `dtype` in [features].
-        normalize: "none", or "row": each row is divided by the sum of its absolute values, a row of zeros stays.
-        progress: listener, which is told of every row.
+        normalize: "none", or "row": divide each row by the sum of its absolute values; a row of zeros stays.
+        progress: listener, which gets every row.
 
     Raises:
         InputError: widths or types differ, rows are missing, or a value is not finite, in the file or in the stored type.
@@ -101,7 +100,7 @@ def write_blocks(
 
 
 def _row_of(blocks: Sequence[FeatureBlock], num_nodes: int) -> Array:
-    """Returns ids[N], the row of each node, -1 for one that no block covers."""
+    """Returns ids[N], the row of each node, -1 for a node that no block covers."""
     row_of, first_row = np.full(num_nodes, -1, id_dtype(num_nodes)), 0
     for block in sorted(blocks, key=lambda each: each.first):
         row_of[block.first : block.first + block.num_rows] = np.arange(first_row, first_row + block.num_rows)

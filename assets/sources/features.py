@@ -1,6 +1,6 @@
-"""Of what type feature values are stored, and how a slice of rows gets that type.
+"""The type of stored feature values, and the conversion of a slice of rows to it.
 
-Nothing is computed in an order that depends on the machine: the sum of a row is accumulated left to right in float64. NumPy has no
+Results do not depend on the machine: the sum of a row is accumulated left to right in float64. NumPy has no
 bfloat16; uint16 holds its bits.
 
 Peak memory: a slice of the source and its copies in float32 and in the stored type.
@@ -25,7 +25,7 @@ def stored_type(given: np.dtype[Any] | str, asked: str, normalize: str, where: s
     """Returns the name of the type in which features are stored.
 
     Args:
-        given: the source's type; "bfloat16" where it has that one.
+        given: type of the source; "bfloat16" if it has that type.
         asked: value of `dtype` in [features].
         normalize: "none" or "row".
         where: name of the features, for errors.
@@ -53,7 +53,7 @@ def array_type(stored: str) -> np.dtype[Any]:
 
 
 def as_stored(rows: Array, stored: str) -> Array:
-    """Returns rows[n, F] of real numbers as `array_type(stored)`, rounded to nearest; what is too large becomes infinite."""
+    """Returns rows[n, F] of real numbers as `array_type(stored)`, rounded to nearest; too large values become infinite."""
     if stored == BFLOAT16:
         return rounded_to_bfloat16(np.ascontiguousarray(rows, np.float32))
     with np.errstate(over="ignore"):
@@ -63,7 +63,7 @@ def as_stored(rows: Array, stored: str) -> Array:
 def rounded_to_bfloat16(values: Array) -> Array:
     """Returns u16[...], the bits of the bfloat16 that is nearest to each finite f32[...]; ties go to the even one."""
     bits = values.view(np.uint32)
-    # Half of the last place, less one where that place is even, is added before the lower half is cut off.
+    # Half of the last place, less one if that place is even, is added before the lower half is cut off.
     return ((bits + (0x7FFF + (bits >> 16 & 1))) >> 16).astype(np.uint16)
 
 
@@ -76,6 +76,6 @@ def divide_rows(rows: Array) -> Array:
     """Returns rows[n, F] divided by their sums of absolute values, as f32[n, F]; zero rows stay zero."""
     if rows.shape[1] == 0:
         return rows.astype(np.float32)
-    # accumulate adds left to right; sum() adds in an order that may differ between machines
+    # accumulate adds left to right; the order of sum() may differ between machines
     total = np.add.accumulate(np.abs(rows.astype(np.float64)), axis=1)[:, -1:]
     return (rows / np.where(total == 0, 1.0, total)).astype(np.float32)

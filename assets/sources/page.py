@@ -1,4 +1,4 @@
-"""What the page of a raw source says."""
+"""Texts of the page of a raw source."""
 
 from assets.building.page import Page
 

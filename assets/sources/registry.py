@@ -1,15 +1,15 @@
-"""What every graph source shares: its configuration, what it returns, and the list of sources.
+"""The interface of graph sources: their configuration, their results, and the list of sources.
 
 A source is a module with five names:
 
 - `Config`: a frozen dataclass, a subclass of `GraphConfig`, whose fields are the keys of the flat `[graph]` table;
-- `raw(config)`: content digests of what the graph is made from outside, `{name: sha256}`; a generator has none;
-- `raw_features(config, table)`: the same of what one feature table is made from;
-- `opened(config, tables, folder, execution, progress)`: a context manager that opens what is outside, once for the graph and for the
-  feature tables that are wanted, and yields an `OpenSource`;
-- `survey(config)`: what `graphmill inspect` prints, from headers and counts; nothing is built.
+- `raw(config)`: digests of the external content that the graph is made from, `{name: sha256}`; a generator has none;
+- `raw_features(config, table)`: the same for one feature table;
+- `opened(config, tables, folder, execution, progress)`: a context manager that opens the external content, once for the graph and the
+  wanted feature tables, and yields an `OpenSource`;
+- `survey(config)`: the `Survey` that `graphmill inspect` prints, from headers and counts; nothing is built.
 
-The modules are imported when their source is asked for, so reading a pipeline file costs only what it names.
+The modules are imported when their source is first needed, so reading a pipeline file imports only its own source.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ GENERATORS = ("citation", "rmat", "sbm")
 Split = TypeVar("Split", int, str)
 
 FEATURES_ONLY: Mapping[str, Any] = {"hashed": False, "features": True}
-"""Metadata of a key that decides feature rows and nothing of the graph."""
+"""Metadata of a key that decides only feature rows."""
 
 FEATURES_TOO: Mapping[str, Any] = {"features": True}
 """Metadata of a key that decides the graph and feature rows."""
@@ -61,9 +61,9 @@ FEATURES_TOO: Mapping[str, Any] = {"features": True}
 class GraphConfig:
     """The keys of `[graph]` that every source has; a source's own `Config` adds its keys.
 
-    A `Path` says where to read, not what is read: it stays out of the artifact's version, which the content digests of
-    `raw` enter instead. A field with `metadata={"key": False}` is no key of `[graph]`. Most keys decide the graph. One with
-    `metadata=FEATURES_ONLY` decides feature rows and nothing of the graph, one with `metadata=FEATURES_TOO` decides both.
+    A `Path` names a place, not its content: it stays out of the artifact's version, which the content digests of `raw` enter instead. A
+    field with `metadata={"key": False}` is not a key of `[graph]`. Most keys decide the graph. One with `metadata=FEATURES_ONLY` decides
+    only feature rows, one with `metadata=FEATURES_TOO` decides both.
 
     Raises:
         InputError: a value is outside its range.
@@ -77,12 +77,11 @@ class GraphConfig:
     undirected: bool = True
     # "merge" stores an edge that occurs several times once
     duplicates: Literal["merge", "keep"] = "merge"
-    # a model adds its own self term, so the graph holds no self-loops unless they are asked for
+    # a model adds its own self term, so the graph holds no self-loops unless the key says "keep"
     self_loops: Literal["drop", "keep"] = "drop"
-    # "row" divides each feature row by its sum of absolute values; the features are then float32, or as [features] says
+    # "row" divides each feature row by its sum of absolute values; the features are then float32, or the type that [features] names
     normalize: Literal["none", "row"] = field(default="none", metadata=FEATURES_ONLY)
-    # shares of the labelled nodes of each class in the random split; the rest is for testing. Unused where the source
-    # has splits
+    # shares of the labelled nodes of each class in the random split; the rest is for testing. Unused if the source has splits
     train_ratio: float = 0.6
     valid_ratio: float = 0.2
 
@@ -106,24 +105,23 @@ class GraphConfig:
         return False
 
     def brings_split(self) -> bool:
-        """Tells whether the source has a split of its own, as far as it can be told without reading it; otherwise one is drawn."""
+        """Tells whether the source has a split of its own, as far as that is known without reading it; otherwise one is drawn."""
         return False
 
     def without_unused(self) -> GraphConfig:
-        """Returns the configuration in which keys that decide nothing have their defaults, so that they re-version nothing."""
+        """Returns the configuration with defaults for unused keys, so that these change no version."""
         if not self.brings_split():
             return self
         unused = ("seed", "train_ratio", "valid_ratio")
         return replace(self, **{each.name: each.default for each in fields(self) if each.name in unused})  # pyright: ignore[reportArgumentType]
 
     def by_split(self) -> tuple[GraphConfig, ...]:
-        """Returns a configuration for each split that is asked for. A source whose files hold several splits has a key `split`; a list
-        there asks for one graph per split."""
+        """Returns a configuration for each split of the key `split`, which sources with several splits have; a list means a graph each."""
         chosen = getattr(self, "split", None)
         return tuple(replace(self, split=each) for each in chosen) if isinstance(chosen, tuple) else (self,)  # pyright: ignore[reportCallIssue]
 
     def feature_keys(self, table: TableConfig) -> dict[str, Any]:
-        """Returns key -> value of everything in `[graph]` that decides the rows of a feature table.
+        """Returns key -> value of all keys of `[graph]` that decide the rows of a feature table.
 
         Args:
             table: the feature table.
@@ -131,18 +129,18 @@ class GraphConfig:
         return {each.name: getattr(self, each.name) for each in fields(self) if each.metadata.get("features")}
 
     def sampled(self, raw: Mapping[str, str]) -> tuple[GraphConfig, Mapping[str, str]]:
-        """Returns configuration and raw digests without what decides neither edges nor splits.
+        """Returns the configuration and raw digests that decide edges and splits.
 
         Args:
-            raw: the digests of what the graph is made from.
+            raw: digests of the content that the graph is made from.
         """
         return self, raw
 
     def for_table(self, table: TableConfig) -> GraphConfig:
-        """Returns the configuration that reads a feature table: with its columns, where it names columns.
+        """Returns the configuration that reads a feature table: with its columns, if it names columns.
 
         Raises:
-            InputError: the source has no columns that can be named.
+            InputError: the source has no named columns.
         """
         if table.columns is not None:
             raise InputError(
@@ -159,7 +157,7 @@ class TableConfig:
         InputError: keys contradict one another.
     """
 
-    # type of the stored values; "as stored" keeps that of the source where it is float16, float32, float64, int8 or uint8
+    # type of the stored values; "as stored" keeps that of the source if it is float16, float32, float64, int8 or uint8
     dtype: Literal["as stored", "float16", "bfloat16", "float32"] = "as stored"
     # columns of the node tables (source = "edges") or name in ndata (source = "dgl"), in place of those that [graph] names
     columns: str | tuple[str, ...] | None = None
@@ -171,7 +169,7 @@ class TableConfig:
     node_type: str | None = None
 
     def __post_init__(self) -> None:
-        """Checks the choice, and what needs a file."""
+        """Checks the choices, and keys that need a file."""
         require_choice("dtype", self.dtype, ("as stored", "float16", "bfloat16", "float32"))
         if self.file is None:
             for key in ("tensor", "node_type"):
@@ -182,12 +180,12 @@ class TableConfig:
 
 
 class OpenSource(Protocol):
-    """A source whose files are open. What the graph and its feature tables both need is read once.
+    """A source whose files are open. Data that both the graph and its feature tables need are read once.
 
     Attributes:
         num_nodes: number of nodes N.
-        node_types: name -> number of nodes, in the order of their ids; empty where nodes have no types.
-        node_of_row: i64[N] node ids of the rows of the node tables, None where they are in order.
+        node_types: name -> number of nodes, in the order of their ids; empty if nodes have no types.
+        node_of_row: i64[N] node ids of the rows of the node tables, None if they are in order.
     """
 
     @property
@@ -198,18 +196,18 @@ class OpenSource(Protocol):
     def node_of_row(self) -> Array | None: ...  # noqa: D102
 
     def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
-        """Returns the rows of a feature table that the source itself has; none where it has no features.
+        """Returns the rows of a feature table that the source itself has; none if it has no features.
 
         Raises:
-            InputError: what is wrong with them, here or when their slices are read.
+            InputError: the rows are not sound, here or when their slices are read.
         """
         ...
 
     def graph(self, progress: Progress) -> RawGraph:
-        """Reads everything but features.
+        """Reads everything except features.
 
         Raises:
-            InputError: what is wrong with it.
+            InputError: the graph is not sound.
         """
         ...
 
@@ -220,15 +218,15 @@ class RawGraph:
 
     Attributes:
         num_nodes: number of nodes N.
-        src, dst: ids[M], the edges as the source has them, src -> dst, in any order; empty where `spool` holds them.
+        src, dst: ids[M], the edges as the source has them, src -> dst, in any order; empty if `spool` holds them.
         spool: the edges of a source that may not fit in memory, with their attributes.
         memory_bytes: working memory for sorting the spool.
         labels: i32[N], -1 for unknown.
         class_names: C names, label order.
         splits: train, valid and test node ids, or None: stratified at random from the seed.
         node_names: N names, or None.
-        original_ids: N ids as the source wrote them (a sequence or Polars series), or None where they are 0 to N-1.
-        node_type_ptr: i64[T+1] where nodes have types: ranges of ids; else None.
+        original_ids: N ids as the source wrote them (a sequence or Polars series), or None if they are 0 to N-1.
+        node_type_ptr: i64[T+1] ranges of ids of the node types; None if nodes have no types.
         numbers: numbers that the source puts into the summary (files skipped, edges outside the graph).
     """
 
@@ -247,7 +245,7 @@ class RawGraph:
 
 
 def require_choice(key: str, value: Any, choices: Sequence[str]) -> None:
-    """Raises InputError unless `value` is one of `choices`, with the nearest one."""
+    """Raises InputError, with the nearest choice, unless `value` is one of `choices`."""
     if value not in choices:
         near = difflib.get_close_matches(str(value), choices, n=1)
         hint = f" (did you mean '{near[0]}'?)" if near else ""
@@ -267,7 +265,7 @@ def require_splits(split: int | str | tuple[int | str, ...] | None) -> None:
 
 
 def one_split(split: Split | tuple[Split, ...] | None) -> Split | None:
-    """Returns the key `split` of a configuration that is built: lists are taken apart before (`GraphConfig.by_split`)."""
+    """Returns the key `split` of a configuration that is built; `GraphConfig.by_split` has taken lists apart before."""
     assert not isinstance(split, tuple), "a graph has one split"
     return split
 
@@ -276,7 +274,7 @@ def source_module(source: str) -> ModuleType:
     """Imports the module of a source.
 
     Raises:
-        InputError: the source is not known.
+        InputError: the source is unknown.
     """
     require_choice("source", source, tuple(SOURCES))
     return importlib.import_module(SOURCES[source].partition(":")[0])
@@ -287,6 +285,6 @@ def config_class(source: str) -> type[GraphConfig]:
     "npz"`.
 
     Raises:
-        InputError: the source is not known.
+        InputError: the source is unknown.
     """
     return getattr(source_module(source), SOURCES[source].partition(":")[2])

@@ -1,4 +1,4 @@
-"""Train, valid and test nodes: drawn at random by class, or checked where the source brings its own.
+"""Train, valid and test nodes: drawn at random by class, or checked if the source brings its own.
 
 Within each class the labelled nodes are ordered by a keyed hash of their id (stream 5) and cut by the two ratios. A
 class keeps its share in every part, and renumbering other nodes changes nothing.
@@ -25,9 +25,8 @@ def stratified(labels: Array, seed: int, train_ratio: float, valid_ratio: float)
     Args:
         labels: i32[N], -1 for nodes that belong to no part.
         seed: any integer; the same seed draws the same split.
-        train_ratio, valid_ratio: shares of each class; the rest is for testing. Cuts are rounded to the nearest node,
-        and a class
-            has at least one training node.
+        train_ratio, valid_ratio: shares of each class; the rest is for testing. Cuts are rounded to the nearest node, and a class has at
+            least one training node.
 
     Returns:
         (train, valid, test): ids[n], ascending.
@@ -52,8 +51,7 @@ def checked(parts: tuple[Array, Array, Array], labels: Array) -> tuple[Array, Ar
         labels: i32[N].
 
     Raises:
-        InputError: lists every problem: ids outside the graph, ids twice in a part or in two parts, nodes without a
-        label.
+        InputError: lists all problems: ids outside the graph, ids twice in a part or in two parts, nodes without a label.
     """
     problems = list(split_problems(parts, labels))
     if problems:
@@ -68,7 +66,7 @@ def checked(parts: tuple[Array, Array, Array], labels: Array) -> tuple[Array, Ar
 
 
 def split_problems(parts: tuple[Array, Array, Array], labels: Array) -> Iterator[str]:
-    """Yields what is wrong with a split of the nodes 0 to N-1 whose labels are i32[N]."""
+    """Yields the problems of a split of the nodes 0 to N-1 with labels i32[N]."""
     in_range: list[Array] = []
     for name, part in zip(PARTS, parts, strict=True):
         outside = part[(part < 0) | (part >= len(labels))]

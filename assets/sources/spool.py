@@ -1,13 +1,13 @@
 """Edges on their way from a source to the topology: a scratch file of fixed-size records, in any order.
 
-Sources that may not fit in memory append what they read, batch by batch; the graph stage sorts the file afterwards
-(assets/graph/edge_sort.py). A record holds the two ends and only the attributes that were asked for:
+Sources that may not fit in memory append their edges batch by batch; the graph stage sorts the file afterwards (assets/graph/edge_sort.py).
+A record holds the two ends and only the attributes that are wanted:
 
     dst ids, src ids, [tie i64], [weight f32], [type u8]
 
-`tie` is the edge's row in its source table. It decides which of several equal edges comes first, and is stored as
-`edge_ids` where these are wanted. A coarse histogram of the destinations is kept while edges pass, so that the sort can
-cut the nodes into ranges of about equal numbers of edges without another pass.
+`tie` is the edge's row in its source table. It decides which of several equal edges comes first, and is stored as `edge_ids` if these are
+wanted. A coarse histogram of the destinations is kept while edges pass, so that the sort can cut the nodes into ranges of about equal
+numbers of edges without another pass.
 
 Peak memory: one batch, and 1 MiB.
 """
@@ -26,7 +26,7 @@ from kernels.errors import InputError
 from kernels.types import Array, id_dtype
 
 COARSE_BINS = 1 << 16
-"""Most ranges of destinations that the histogram tells apart."""
+"""Most ranges of destinations that the histogram distinguishes."""
 
 BATCH_EDGES = 1 << 20
 """Edges of one batch that is read back."""
@@ -34,7 +34,7 @@ BATCH_EDGES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeColumns:
-    """Which attributes edges carry besides their ends."""
+    """The attributes of edges besides their ends."""
 
     # f32 aggregation weights
     weights: bool = False
@@ -82,8 +82,8 @@ class EdgeSpool:
         Args:
             src, dst: integers[n], global ids.
             tie: i64[n] rows in the source table; needed with weights or edge ids.
-            weight: f32[n], where edges have weights.
-            type: u8[n] or one number, where edges have types.
+            weight: f32[n], if edges have weights.
+            type: u8[n] or one number, if edges have types.
         """
         records = np.empty(len(src), self.dtype)
         records["src"], records["dst"] = src, dst
@@ -97,7 +97,7 @@ class EdgeSpool:
         self.num_edges += len(records)
 
     def batches(self) -> Iterator[Array]:
-        """Yields records[n] in the order in which they came."""
+        """Yields records[n] in the order in which they were appended."""
         with open(self.path, "rb", buffering=0) as file:
             while len(batch := np.fromfile(file, self.dtype, BATCH_EDGES)):
                 yield batch
@@ -107,7 +107,7 @@ class EdgeSpool:
         self._file.close()
 
     def remove(self) -> None:
-        """Frees the disk space; the records are needed no more."""
+        """Frees the disk space; the records are not needed any more."""
         self.close()
         self.path.unlink(missing_ok=True)
 

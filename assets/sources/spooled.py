@@ -1,4 +1,4 @@
-"""What sources share whose edges go through the spool: their keys, and checks that name the file."""
+"""Common code of sources whose edges go through the spool: their keys, and checks that name the file."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class SpooledConfig(GraphConfig):
         InputError: a value is outside its range.
     """
 
-    # stores the row of each edge in its table, for edge features; rows of all files or relations are counted through
+    # stores the row of each edge in its table, for edge features; rows are counted over all files or relations
     edge_ids: bool = False
-    # which weight merged edges get: that of the "first" row, or their "sum"
+    # weight of merged edges: that of the "first" row, or their "sum"
     merge_weights: Literal["first", "sum"] = "first"
     # type of reverse edges: the "same" as the edge's, or one of its "own"
     reverse_types: Literal["same", "own"] = "same"
@@ -76,7 +76,7 @@ def peak_bytes(memory_limit: int | str, num_nodes: int, row_bytes: int) -> int:
     Args:
         memory_limit: value of the key of `[graph]`.
         num_nodes: number of nodes N.
-        row_bytes: F w, bytes of a feature row.
+        row_bytes: number of bytes F w of a feature row.
     """
     return parse_size(memory_limit) + BASE_BYTES + NODE_BYTES * num_nodes + 2 * BATCH_ROWS * (row_bytes + 64)
 
@@ -90,7 +90,7 @@ def known_labels(values: Array, num_nodes: int, where: str) -> Array:
     """Returns labels i32[n] from class numbers of any type; NaN and -1 are unknown.
 
     Raises:
-        InputError: a value is no class number in [-1, num_nodes), with its row.
+        InputError: a value is not a class number in [-1, num_nodes), with its row.
     """
     if values.dtype.kind not in "iufb":
         raise InputError(f"{where} is {values.dtype}, not class numbers", "number the classes from 0, unknown is -1")
@@ -108,7 +108,7 @@ def known_labels(values: Array, num_nodes: int, where: str) -> Array:
 
 
 def check_split(parts: tuple[Array, Array, Array], labels: Array, where: str) -> None:
-    """Raises InputError with everything that is wrong with a split, and the file that it comes from."""
+    """Raises InputError with all problems of a split, and the file that it comes from."""
     problems = list(split_problems(parts, labels))
     if problems:
         listed = "".join(f"\n  {problem}" for problem in problems)

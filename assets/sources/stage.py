@@ -1,4 +1,4 @@
-"""What the stages share that read a source: which one, opened how, and whether it changed meanwhile."""
+"""Common code of the stages that read a source: opening it, and a check that it did not change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NODE_BYTES = 20
 """Bytes that every node takes at least while a graph is built: indptr, both degrees, its label."""
 MANY_NODES = 1 << 24
-"""Nobody is asked about fewer."""
+"""Number of nodes from which the memory is checked."""
 
 
 class SourceStage(OnePass):
@@ -36,17 +36,17 @@ class SourceStage(OnePass):
         raise NotImplementedError
 
     def feature_table(self, semantic: Any) -> TableConfig | None:
-        """Returns the feature table that a config is of, None where it is of none."""
+        """Returns the feature table of a config, None if it has none."""
         return None
 
     @contextmanager
     def opened(
         self, asked: Sequence[tuple[Stage, Any]], execution: Any, folder: Path, progress: Progress
     ) -> Iterator[OpenSource]:
-        """Opens the source for the graph and the feature tables that are asked for.
+        """Opens the source for the graph and the feature tables of `asked`.
 
         Raises:
-            InputError: what is outside is missing, or is nothing that the source reads; or no memory of this machine holds its nodes.
+            InputError: the external content is missing, the source cannot read it, or its nodes do not fit the memory of this machine.
         """
         sources = [stage.source(semantic) for stage, semantic in asked if isinstance(stage, SourceStage)]
         assert len(sources) == len(asked) and all(each == sources[0] for each in sources), "they are of one source"
@@ -66,16 +66,16 @@ class SourceStage(OnePass):
             raise InputError(f"stages {names}: {found.problem}", found.remedy) from error
 
     def external(self, semantic: Any) -> str:
-        """Sources that generate a graph read nothing; a file of features may lie beside one."""
+        """Returns "raw"; "" for a generated graph without a file of features."""
         table = self.feature_table(semantic)
         beside = table is not None and table.file is not None
         return "raw" if beside or self.source(semantic).source not in GENERATORS else ""
 
     def require_unchanged(self, semantic: Any, writer: Writer) -> None:
-        """Compares what was read with what the version was computed from.
+        """Compares the content that was read with that of the version.
 
         Raises:
-            InputError: it changed meanwhile.
+            InputError: the content changed meanwhile.
         """
         if stage_version(self, semantic, {}) != writer.version:
             source = self.source(semantic).source
@@ -83,7 +83,7 @@ class SourceStage(OnePass):
 
 
 def _needed(source: Any) -> str:
-    """Returns in words how much memory building from a source takes, nothing where that cannot be told any more."""
+    """Returns in words how much memory building from a source takes, "" if that cannot be computed any more."""
     try:
         needed = source_module(source.source).survey(source).memory_bytes
     except Exception:

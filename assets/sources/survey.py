@@ -1,4 +1,4 @@
-"""What a source holds and what building it would take, before anything is built."""
+"""The contents of a source and the memory and disk of its build, before anything is built."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ BASE_BYTES = 512 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """What `graphmill inspect` prints.
+    """The report of `graphmill inspect`.
 
     Attributes:
-        title: name of the source, and where it is.
+        title: name of the source, and its place.
         contents: one line per thing that the source holds.
         num_nodes: number of nodes N.
-        num_edges: number of stored edges, reverse ones included; fewer where duplicates merge and self-loops are dropped.
+        num_edges: number of stored edges, reverse ones included; fewer if duplicates merge and self-loops are dropped.
         num_features, dtype: number of columns, and type of the stored values.
         num_without_features: number of nodes that have no features and take no space.
         edge_bytes: bytes of the attributes of one stored edge, beside its source.
@@ -45,12 +45,12 @@ class Survey:
 
     @property
     def topology_bytes(self) -> int:
-        """Bytes of indptr, indices, degrees and attributes."""
+        """Number of bytes of indptr, indices, degrees and attributes."""
         return 16 * self.num_nodes + self.num_edges * (id_dtype(self.num_nodes).itemsize + self.edge_bytes)
 
     @property
     def table_bytes(self) -> int:
-        """Bytes of the feature table."""
+        """Number of bytes of the feature table."""
         num_rows = self.num_nodes - self.num_without_features
         row_of_bytes = self.num_nodes * id_dtype(self.num_nodes).itemsize if self.num_without_features else 0
         return num_rows * self.num_features * array_type(self.dtype).itemsize + row_of_bytes
@@ -66,7 +66,7 @@ class Survey:
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes in the store, at most."""
+        """Most bytes in the store."""
         return self.topology_bytes + self.table_bytes + 20 * self.num_nodes
 
     def values(self) -> dict[str, Any]:

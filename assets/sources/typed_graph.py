@@ -1,4 +1,4 @@
-"""Graphs of several node and edge types as one graph: node types become ranges of ids, relations become edge types.
+"""Stores graphs of several node and edge types as one graph: node types become ranges of ids, relations become edge types.
 
 Node i of a type has the id `node_type_ptr[type] + i`. A graph with one type of each is stored without types.
 """
@@ -29,9 +29,9 @@ class Relation:
 
     Attributes:
         source, name, target: node type, relation, node type.
-        num_edges: number of edges, None where it is not known before they are read.
+        num_edges: number of edges, None if it is not known before they are read.
         batches: function that yields (src integers[n], dst integers[n], weight f32[n] or None), ids within the node types.
-        place: function row -> where that edge is, for errors.
+        place: function row -> place of that edge in words, for errors.
     """
 
     source: str
@@ -44,7 +44,7 @@ class Relation:
 
 @dataclass(kw_only=True)
 class TypedGraph:
-    """What a reader found.
+    """The result of a reader.
 
     Attributes:
         where: the file or folder.
@@ -77,10 +77,10 @@ def first_ids(node_types: dict[str, int]) -> dict[str, int]:
 
 
 class TypedSource:
-    """A typed graph that was read but for its features and edges; see `OpenSource`.
+    """A typed graph that was read except its features and edges; see `OpenSource`.
 
     Args:
-        found: what the reader found.
+        found: result of the reader.
         config: configuration of the source.
         folder: scratch folder for the edges.
         blocks_of: feature table -> blocks whose ids are global.
@@ -108,7 +108,7 @@ class TypedSource:
         """Spools the edges and returns the rest.
 
         Raises:
-            InputError: an edge names a node outside its type, or the split does not work.
+            InputError: an edge names a node outside its type, or the split is not valid.
         """
         graph, config = self.found, self.config
         if graph.splits is not None:

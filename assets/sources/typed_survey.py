@@ -17,7 +17,7 @@ from assets.sources.typed_graph import TypedGraph
 
 
 def survey_typed(graph: TypedGraph, config: SpooledConfig, files: Mapping[str, Path]) -> Survey:
-    """Returns what a reader found and what it would become."""
+    """Returns the survey of a reader's graph and of its artifacts."""
     num_nodes = sum(graph.node_types.values())
     num_edges = sum(relation.num_edges or 0 for relation in graph.relations)
     typed = len(graph.node_types) > 1 or len(graph.relations) > 1

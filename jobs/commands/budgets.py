@@ -1,4 +1,4 @@
-"""`graphmill budgets`: what was measured once, what a pipeline's budgets come to, and measuring again."""
+"""`graphmill budgets`: the measured memory, the budgets of a pipeline, and measuring again."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def print_budgets(home: Path | None, pipeline: Pipeline | None, *, again: bool =
 
     Args:
         home: the home folder, None for the default one.
-        pipeline: whose budgets; None for the measured memory alone.
-        again: measure again first. Budgets of "auto" that are built from then on follow; no model is trained anew for it.
+        pipeline: the recipe whose budgets are printed; None for the measured memory alone.
+        again: measure again first. Budgets of "auto" that are built from then on use it; no model is trained again for it.
 
     Raises:
-        InputError: the graph is not built, or what was measured is damaged.
+        InputError: the graph is not built, or the measurement is damaged.
     """
     folder = home_folder(home)
     how = "measured again" if again else "measured before" if (folder / PLACE).exists() else "measured now"

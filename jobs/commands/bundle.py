@@ -1,4 +1,4 @@
-"""`graphmill bundle`: copies what one training needs into a folder."""
+"""`graphmill bundle`: copies the artifacts that one training needs into a folder."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def bundle_table(store: Store, pipeline: Pipeline, name: str, out: Path, report:
     """Writes the bundle of a `[[train]]` table.
 
     Args:
-        store: has the artifacts.
-        pipeline, name: the table.
+        store: the store with the artifacts.
+        pipeline, name: the recipe, and the name of its table.
         out: the folder.
-        report: gets a line about each artifact, and one at the end.
+        report: function that gets a line about each artifact, and one at the end.
 
     Raises:
-        InputError: there is no such table, an artifact is not built, the folder holds something else, or the disk is full.
+        InputError: the table does not exist, an artifact is not built, the folder holds something else, or the disk is full.
     """
     pipeline.require_one_split()
     table = next((each for each in pipeline.train if each.name == name), None)

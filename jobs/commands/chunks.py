@@ -1,4 +1,4 @@
-"""`graphmill chunks`: the rows that each schedule of a pipeline's chunks moves, and what they cost by equation 4 (HongTu, section 5.3)."""
+"""`graphmill chunks`: the rows that each schedule of a pipeline's chunks moves, and their cost by equation 4 (HongTu, section 5.3)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from kernels.errors import InputError
 def print_chunks(
     home: Path | None, pipeline: Pipeline, *, rates: str | None, row_bytes: int, again: bool, as_json: bool
 ) -> None:
-    """Prints the volumes of every schedule that was looked at, the chosen one marked, and its cost.
+    """Prints the volumes and costs of every schedule that was compared, and marks the chosen one.
 
     Args:
         home: the home folder, None for the default one.
-        pipeline: whose chunks.
-        rates: speeds of the links such as "12GB/s,200GB/s,1.5TB/s"; None for those that were measured into the home.
+        pipeline: the recipe that asks for the chunks.
+        rates: speeds of the links such as "12GB/s,200GB/s,1.5TB/s"; None for the measured ones of the home.
         row_bytes: bytes of a row of the layer.
         again: measure the links again first.
         as_json: print one JSON value.
@@ -53,7 +53,7 @@ def print_chunks(
 def chunk_costs(
     home: Path | None, pipeline: Pipeline, rates: str | None, row_bytes: int, again: bool
 ) -> dict[str, Any]:
-    """Returns what `print_chunks` prints, JSON-ready; raises what it raises."""
+    """Returns the numbers that `print_chunks` prints, JSON-ready; raises the same errors."""
     folder = home_folder(home)
     pipeline.require_one_split()
     steps = {step.name: step for step in preprocessing_steps(pipeline, folder)}

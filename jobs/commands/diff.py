@@ -1,4 +1,4 @@
-"""`graphmill diff A B`: what differs between two artifacts, from the recipe to the elements of their arrays."""
+"""`graphmill diff A B`: the differences between two artifacts, from the recipe to the elements of their arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ABSENT = "(none)"
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One thing that differs; `ABSENT` stands for what one side does not have."""
+    """One value that differs; `ABSENT` stands for a value that one side lacks."""
 
     name: str
     one: Any
@@ -26,7 +26,7 @@ class Change:
 
     @property
     def difference(self) -> float | int | None:
-        """Second minus first where both are numbers."""
+        """Second minus first if both are numbers, else None."""
         numbers = [isinstance(each, int | float) and not isinstance(each, bool) for each in (self.one, self.other)]
         return self.other - self.one if all(numbers) else None
 
@@ -37,8 +37,8 @@ class FileChange:
 
     Attributes:
         name: the file.
-        one, other: the manifests' entries, None where an artifact lacks it.
-        array: for arrays whose rows correspond, how many elements differ.
+        one, other: the manifests' entries, None if an artifact lacks the file.
+        array: number of elements that differ, for arrays whose rows correspond.
     """
 
     name: str
@@ -93,7 +93,7 @@ def difference(one: Artifact, other: Artifact) -> Difference:
 
 
 def difference_json(one: Artifact, other: Artifact) -> dict[str, Any]:
-    """Returns what differs as a JSON-ready value: `Difference`, with stage and version in place of each artifact.
+    """Returns the `Difference` as a JSON-ready value, with stage and version in place of each artifact.
 
     Raises:
         InputError: an array cannot be mapped.
@@ -117,7 +117,7 @@ def difference_json(one: Artifact, other: Artifact) -> dict[str, Any]:
 
 
 def print_difference(one: Artifact, other: Artifact, write: Callable[[str], Any] = print) -> None:
-    """Prints what differs between two artifacts.
+    """Prints the differences between two artifacts.
 
     Raises:
         InputError: an array cannot be mapped.
@@ -147,7 +147,7 @@ def _recipe(artifact: Artifact) -> dict[str, Any]:
 
 
 def _read(entry: Mapping[str, str]) -> str:
-    """Returns what of an input decides: the artifact, or an aspect of it."""
+    """Returns the part of an input that decides, in words: the artifact, or an aspect of it."""
     if "aspect" in entry:
         return f"{entry['stage']} {entry['aspect']} {short(entry['aspect_version'])}"
     return f"{entry['stage']}/{short(entry['version'])}"

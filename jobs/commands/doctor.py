@@ -1,4 +1,4 @@
-"""`graphmill doctor`: what this machine has for graphmill, what it lacks, and what mends that.
+"""`graphmill doctor`: what this machine has for graphmill, what it lacks, and the remedies.
 
 Each probe looks at one thing and survives a machine without it. Speeds are measured once, into the home, since they take seconds:
 
@@ -30,9 +30,9 @@ from kernels.errors import InputError
 SPEEDS = Path("measured") / "speeds.json"
 OK, LACKS, NOTE = "ok", "missing", "note"
 PACKAGES = ("torch", "numpy", "dagster", "duckdb", "polars")
-"""What every pipeline needs."""
+"""Packages that every pipeline needs."""
 SAMPLE_BYTES = 256 << 20
-"""What is copied and read to measure a speed."""
+"""Bytes that are copied and read to measure a speed."""
 REPEATS = 3
 PINNED_LEAST = 1 << 30
 """Bytes of locked memory below which a large host tier cannot be pinned."""
@@ -40,14 +40,14 @@ PINNED_LEAST = 1 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What a probe found.
+    """The result of a probe.
 
     Attributes:
-        topic, name: what was looked at.
-        state: "ok", "missing", or "note" where it is neither good nor bad.
-        found: in words.
-        remedy: what brings what is missing; "" where nothing is.
-        needed: without it nothing can be trained.
+        topic, name: the thing that was probed.
+        state: "ok", "missing", or "note" for neither good nor bad.
+        found: the result in words.
+        remedy: how to get the missing thing; "" if nothing is missing.
+        needed: True if nothing can be trained without it.
     """
 
     topic: str
@@ -63,7 +63,7 @@ def examine(home: Path | None, *, again: bool = False) -> list[Finding]:
 
     Args:
         home: the home folder, None for the default one.
-        again: measures speeds again.
+        again: measure speeds again.
     """
     folder = home_folder(home)
     make_folder(folder)
@@ -75,12 +75,12 @@ def examine(home: Path | None, *, again: bool = False) -> list[Finding]:
 
 
 def can_train(findings: list[Finding]) -> bool:
-    """Says whether nothing is missing without which no training runs."""
+    """Tells whether this machine has everything that a training needs."""
     return not any(finding.needed and finding.state == LACKS for finding in findings)
 
 
 def print_findings(findings: list[Finding], *, as_json: bool) -> None:
-    """Prints the findings by topic, each remedy below what it mends; or as JSON."""
+    """Prints the findings by topic, each remedy below its finding; or as JSON."""
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
         return
@@ -145,7 +145,7 @@ def _graphics() -> Iterator[Finding]:
 
 
 def _gpu_libraries(extra: str) -> Iterator[Finding]:
-    """What stands between a GPU and a training: torch's build, CuPy, and its compiler."""
+    """Yields findings on the software between a GPU and a training: torch's build, CuPy, and its compiler."""
     import torch
 
     topic, build = "GPU", torch.version.cuda
@@ -219,7 +219,7 @@ def _extras() -> Iterator[Finding]:
 
 
 def _speeds(home: Path, again: bool) -> Iterator[Finding]:
-    """Speeds as the home says, measured where it says nothing or is asked to say it anew."""
+    """Yields the speeds that the home holds; measures them if it holds none or `again` is set."""
     path = home / SPEEDS
     how = "measured now"
     try:
@@ -232,7 +232,7 @@ def _speeds(home: Path, again: bool) -> Iterator[Finding]:
         try:
             for name, rate in _measured(home):
                 speeds[name] = rate
-        except RuntimeError as error:  # torch's, of a GPU whose memory others hold
+        except RuntimeError as error:  # torch raises it for a GPU whose memory other processes hold
             problem = str(error).partition("\n")[0]
         else:
             make_folder(path.parent)
@@ -262,7 +262,7 @@ def _measured(home: Path) -> Iterator[tuple[str, float]]:
 
 
 def _read_through(name: str) -> None:
-    """Reads a file in pieces of 4 MiB, past the page cache where the file system allows it."""
+    """Reads a file in pieces of 4 MiB, past the page cache if the file system allows it."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_DIRECT)
     except OSError:

@@ -1,4 +1,4 @@
-"""`graphmill gc`: shows what a collection would free, asks, and frees it."""
+"""`graphmill gc`: shows the artifacts that a collection would free, asks, and frees them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from kernels.errors import InputError
 
 
 def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool = False) -> int:
-    """Frees what nothing refers to, after showing it and asking.
+    """Frees the artifacts that nothing refers to, after showing them and asking.
 
     Args:
-        store: where.
-        keep: how many of the newest versions stay, of each train table, seed and split, and of each pipeline's data of a stage.
+        store: the store.
+        keep: number of newest versions that stay, of each train table, seed and split, and of each pipeline's data of a stage.
         yes: do not ask.
         dry_run: only show.
 
     Returns:
-        Freed bytes; 0 when nothing was to be freed, or the answer was no.
+        Number of freed bytes; 0 if there was nothing to free, or the answer was no.
 
     Raises:
-        InputError: `keep` is negative, or nobody can answer.
+        InputError: `keep` is negative, or no terminal is there to answer.
     """
     garbage = find_garbage(store, keep)
     for item in garbage.kept:
@@ -53,10 +53,10 @@ def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool
 
 
 def confirmed() -> bool:
-    """Asks whether what was shown is to be removed.
+    """Asks whether the artifacts that were shown are to be removed.
 
     Raises:
-        InputError: nobody can answer.
+        InputError: no terminal is there to answer.
     """
     try:
         return click.confirm("remove these?")

@@ -1,4 +1,4 @@
-"""`graphmill inspect SOURCE`: what data hold and what building a graph from them would take, before anything is built."""
+"""`graphmill inspect SOURCE`: the contents of data, and the memory and disk that a graph of them would take, before a build."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def print_source(source: str) -> None:
             ogbn-* folder, or a file of `dgl.save_graphs`.
 
     Raises:
-        InputError: there is no such source, or it cannot be read.
+        InputError: the source does not exist, or it cannot be read.
     """
     from assets.pipeline.file import load_pipeline, pipeline_files
 
@@ -48,10 +48,10 @@ def print_source(source: str) -> None:
 
 
 def survey_of(source: str) -> Survey:
-    """Returns the survey of a pipeline's graph, or of data whose kind and columns can be told.
+    """Returns the survey of a pipeline's graph, or of data whose kind and columns can be recognised.
 
     Raises:
-        InputError: there is no such source, it cannot be read, or it is a table of which no columns are named like the ends of edges.
+        InputError: the source does not exist, it cannot be read, or it is a table without columns that are named like the ends of edges.
     """
     from assets.pipeline.file import load_pipeline, pipeline_files
     from assets.sources.registry import config_class, source_module
@@ -91,7 +91,7 @@ def recognise(path: Path) -> tuple[str, dict[str, Any]]:
     """Returns (source, its keys) of a file or folder; ("table", {}) for tables without two columns of usual names.
 
     Raises:
-        InputError: nothing is there, or it is nothing that a source reads.
+        InputError: nothing is there, or no source reads it.
     """
     if path.is_dir():
         return "ogb", {"path": path}

@@ -1,4 +1,4 @@
-"""The leaderboard: the models of a pipeline, best validation score first, with what each of them cost."""
+"""The leaderboard: the models of a pipeline, best validation score first, with the cost of each."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MOST_LISTED = 3
-"""Seeds up to which every best epoch is listed; of more the least and the most."""
+"""Largest number of models whose best epochs are all listed; of more, the smallest and the largest."""
 
 PIPE_WIDTH = 160
-"""Columns of text where the output is no terminal: a row must not be folded in a log."""
+"""Columns of text if the output is not a terminal: a row must not be folded in a log."""
 
 LINK_MEANINGS = {
     "disk": "read from disk past the page cache",
@@ -41,16 +41,16 @@ LINK_MEANINGS = {
     "rank": "between processes",
 }
 RESULT_FILES = ("weights.safetensors", "metrics.jsonl")
-"""What two models have in common that were trained alike: the weights, and loss and scores of every epoch."""
+"""Files that are equal in two models with equal trainings: the weights, and loss and scores of every epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """The models of one train table, one per seed; where the pipeline lists splits, those of the first split come first.
+    """The models of one train table, one per seed; if the pipeline lists splits, those of the first split come first.
 
     Attributes:
-        table, models: the table and what it trained.
-        splits: of each model, "" where the pipeline names none.
+        table, models: the table, and the models that it trained.
+        splits: the split of each model, "" if the pipeline names none.
     """
 
     table: TrainTable
@@ -58,12 +58,12 @@ class Entry:
     splits: Sequence[str] = ()
 
     def scores(self, split: str) -> list[float]:
-        """The table's metric on a part of the split, one value per model; empty where the graph has no such part."""
+        """The table's metric on a part of the split, one value per model; empty if the graph lacks that part."""
         name = f"{split}_{self.table.metric}"
         return [model.summary["numbers"][name] for model in self.models if name in model.summary["numbers"]]
 
     def best_epochs(self) -> list[int]:
-        """The epoch whose weights each model has, from 1; 0 where no validation chose one and it has the last."""
+        """The epoch whose weights each model has, from 1; 0 if no validation chose one and it has the last."""
         return [model.summary["numbers"]["best_epoch"] for model in self.models]
 
     def epoch_seconds(self) -> float | None:
@@ -80,12 +80,12 @@ class Entry:
         return {link: round(sums[link] / max(1, epochs)) for link in LINKS if link in sums}
 
     def peak_memory_bytes(self) -> int | None:
-        """The largest of the trainings' peaks (trainers/record/memory.py); None where none was recorded."""
+        """The largest of the trainings' peaks (trainers/record/memory.py); None if none was recorded."""
         peaks = [model.run_record().get("peak_memory_bytes") for model in self.models]
         return max((peak for peak in peaks if peak is not None), default=None)
 
     def results(self) -> tuple[Any, ...]:
-        """Digests of weights and of losses and scores, by seed and split: entries that trained to the same end have the same."""
+        """Digests of weights and of losses and scores, by seed and split: equal for entries that trained to the same result."""
         return tuple(
             (model.config["seed"], *(model.files[name]["digest"] for name in RESULT_FILES)) for model in self.models
         )
@@ -95,7 +95,7 @@ def stored_entries(pipeline: Pipeline, home: Path | None) -> list[Entry]:
     """Returns an entry for each train table whose models the store has; trains nothing.
 
     Raises:
-        InputError: raw content is missing, or nothing is trained.
+        InputError: raw content is missing, or no model is trained.
     """
     from jobs.runs.training import training_steps
 
@@ -120,7 +120,7 @@ def entry_of(pipeline: Pipeline, table: TrainTable, models: Sequence[Artifact]) 
 def leaderboard_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Returns a JSON-ready row for each entry, best mean validation score first.
 
-    Scores are fractions, one per model, whose seeds and splits stand beside them; seconds and bytes are per training epoch.
+    Scores are fractions, one per model, beside the models' seeds and splits; seconds and bytes are per training epoch.
     """
     return [
         {
@@ -161,14 +161,14 @@ def equal_models(entries: Sequence[Entry]) -> list[list[str]]:
 
 
 def shared_models(entries: Sequence[Entry]) -> list[list[str]]:
-    """Returns groups of names of tables that mean one and the same model, which was trained once."""
+    """Returns groups of names of tables that share one model, which was trained once."""
     return _groups(entries, lambda entry: tuple(model.version for model in entry.models))
 
 
 def print_leaderboard(pipeline_name: str, entries: Sequence[Entry]) -> None:
     """Prints a row per train table: scores (mean and deviation over seeds and splits), epochs, time, bytes, memory and versions.
 
-    A terminal that is too narrow for that gets the costs as a second table.
+    On a terminal that is too narrow for that, the costs are a second table.
     """
     from rich.console import Console
     from rich.measure import Measurement
@@ -233,7 +233,7 @@ def _versions(entries: Sequence[Entry]) -> dict[str, list[str]]:
 
 
 def _remarks(entries: Sequence[Entry]) -> Iterator[str]:
-    """Yields what the columns mean and which of the models are equal."""
+    """Yields sentences on the meaning of the columns and on equal models."""
     links = dict.fromkeys(link for entry in entries for link, n in entry.bytes_per_epoch().items() if n)
     if links:
         yield f"Bytes: {'; '.join(f'{link} = {LINK_MEANINGS[link]}' for link in LINKS if link in links)}."
@@ -245,7 +245,7 @@ def _remarks(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _over_splits(entries: Sequence[Entry]) -> Iterator[str]:
-    """Yields what means and deviations are over, where a pipeline lists several splits."""
+    """Yields sentences on the models that means and deviations cover, for tables with several splits."""
     for count in dict.fromkeys((tuple(dict.fromkeys(each.splits)), len(each.models)) for each in entries):
         splits, models = count
         if len(splits) > 1:
@@ -274,7 +274,7 @@ def _spread(scores: list[float]) -> str:
 
 
 def _listed(epochs: list[int]) -> str:
-    """Returns the best epochs of up to three models, or the least and the most of more; one number where these are equal."""
+    """Returns the best epochs of up to three models, or the smallest and the largest of more; one number if these are equal."""
     if len(epochs) <= MOST_LISTED:
         return ", ".join(str(epoch or "-") for epoch in epochs)
     least, most = min(epochs), max(epochs)

@@ -1,4 +1,4 @@
-"""What a command calls an artifact: the beginning of its version, or the pipeline and the step that ask for it."""
+"""Names of artifacts on the command line: the beginning of a version, or the pipeline and the step that ask for it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from kernels.errors import InputError
 from trainers.recipe.config import TrainTable
 
 PREFIX = re.compile(r"(?:[a-z_]+(?:\.parts)?/)?[0-9a-f]+")
-"""What may be the beginning of a version, alone or as STAGE/PREFIX."""
+"""A possible beginning of a version, alone or as STAGE/PREFIX."""
 
 
 def find_artifact(store: Store, name: str) -> Artifact:
-    """Returns the artifact that a user names.
+    """Returns the artifact that a name means.
 
     Args:
-        store: has it.
+        store: the store with the artifact.
         name: a unique beginning of its version, alone or as STAGE/PREFIX; or PIPELINE/STEP, as in `cora/gcn` and `cora/graph`, where
             PIPELINE is a name or the path of a TOML file; PIPELINE/STEP/SEED for one of several seeds; PIPELINE/STEP/SPLIT and
-            PIPELINE/STEP/SPLIT/SEED where the pipeline lists splits.
+            PIPELINE/STEP/SPLIT/SEED if the pipeline lists splits.
 
     Raises:
-        InputError: nothing or several things have that name, or what it names is not built.
+        InputError: none or several artifacts have that name, or the named one is not built.
     """
     pipeline = name.rpartition("/")[0]
     if PREFIX.fullmatch(name) and not (pipeline and _is_pipeline(pipeline)):
@@ -41,7 +41,7 @@ def find_artifact(store: Store, name: str) -> Artifact:
 
 
 def _parts(name: str) -> tuple[str, str, list[str]]:
-    """Returns pipeline, step and what tells the step's artifacts apart; the longest beginning that is a pipeline counts."""
+    """Returns pipeline, step, and the words for split and seed; the longest beginning that is a pipeline counts."""
     cuts = [name.rsplit("/", count) for count in (1, 2, 3)]
     pipeline, step, *which = next((cut for cut in cuts if len(cut) > 1 and _is_pipeline(cut[0])), cuts[0])
     return pipeline, step, which

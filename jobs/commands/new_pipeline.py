@@ -20,7 +20,7 @@ FILES: dict[str, dict[str, Any]] = {
     "python-environment": {},
 }
 SIZES: dict[str, Any] = {"nodes": 20000, "edges": 160000, "features": 32, "classes": 8}
-"""Keys of `[graph]` to begin with: of sources that read files, and of generators."""
+"""Keys of `[graph]` in a new file: of sources that read files, and of generators."""
 
 TEXT = """\
 # {name}: docs/pipelines.md has every key. Check it with: graphmill validate {name}
@@ -55,11 +55,11 @@ def write_pipeline(name: str, source: str) -> Path:
     """Writes a pipeline file into the folder of named pipelines.
 
     Args:
-        name: of the pipeline and its file.
-        source: a kind of source, or data whose kind can be told.
+        name: name of the pipeline and its file.
+        source: a kind of source, or data whose kind can be recognised.
 
     Raises:
-        InputError: the name has other characters than names may have, the file is there already, or nothing is known of the source.
+        InputError: the name has characters that names may not have, the file exists already, or the source is unknown.
     """
     if not NAME.fullmatch(name):
         raise InputError(f"{name!r} has other characters than letters, digits, - and _", "give another name")

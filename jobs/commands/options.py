@@ -19,16 +19,16 @@ Command = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Asked:
-    """A pipeline as it was asked for: its name or path, and the keys that are set besides."""
+    """A pipeline as the command line names it: its name or path, and the keys that --set sets."""
 
     name: str
     settings: tuple[str, ...] = ()
 
     def load(self, *, files: bool = False) -> Pipeline:
-        """Returns the checked pipeline; with `files`, a file that it names and that is not there is a mistake.
+        """Returns the checked pipeline; with `files`, a missing file that it names is a mistake.
 
         Raises:
-            InputError: no such file, or all that is wrong in it.
+            InputError: the file does not exist, or all mistakes in it.
         """
         from assets.pipeline.file import load_pipeline
         from trainers.recipe.config import TrainTable
@@ -37,7 +37,7 @@ class Asked:
 
 
 def complete_pipelines(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Returns the names of pipelines that begin with what is typed, for the shell."""
+    """Returns the names of pipelines that begin with the typed text, for the shell."""
     from click.shell_completion import CompletionItem
 
     from assets.pipeline.file import pipeline_files
@@ -48,7 +48,7 @@ def complete_pipelines(context: click.Context, parameter: click.Parameter, begun
 
 
 def complete_tables(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Returns the names of the [[train]] tables of the pipeline that is typed before."""
+    """Returns the names of the [[train]] tables of the pipeline that stands before."""
     from click.shell_completion import CompletionItem
 
     from kernels.errors import InputError

@@ -1,4 +1,4 @@
-"""`graphmill prune-runs`: shows which runs the history may forget, asks, and removes them."""
+"""`graphmill prune-runs`: shows the runs that the history may forget, asks, and removes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def parse_age(text: str) -> float:
     """Returns the seconds that an age names: "30d", "12h", "2w", "90min".
 
     Raises:
-        InputError: it is none.
+        InputError: `text` is not an age.
     """
     match = AGE.fullmatch(text.strip())
     if match is None:
@@ -35,17 +35,17 @@ def parse_age(text: str) -> float:
 def prune_runs(
     home: Path | None, older: str, report: Callable[[str], None], *, yes: bool = False, dry_run: bool = False
 ) -> int:
-    """Removes old runs from the history after showing them and asking. Returns how many.
+    """Removes old runs from the history after showing them and asking. Returns the number of removed runs.
 
     Args:
         home: home of the history, None for the default.
-        older: runs that ended at least this long ago go, as in "30d".
-        report: gets lines.
+        older: age from which finished runs are removed, as in "30d".
+        report: function that gets lines.
         yes: do not ask.
         dry_run: only show.
 
     Raises:
-        InputError: `older` is no age, or nobody can answer.
+        InputError: `older` is not an age, or no terminal is there to answer.
     """
     before, folder = time.time() - parse_age(older), home_folder(home)
     with reporting_history(folder), open_instance(folder) as instance:

@@ -1,4 +1,4 @@
-"""The commands about pipeline files: making and checking them, what they ask for, and what came of them."""
+"""The commands about pipeline files: making and checking them, their artifacts, and their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`graphmill repair`: shows what of the store is damaged, asks, and removes it."""
+"""`graphmill repair`: shows the damaged artifacts of the store, asks, and removes them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from kernels.errors import InputError
 
 
 def repair_store(store: Store, names: tuple[str, ...], *, yes: bool = False, dry_run: bool = False) -> list[Damage]:
-    """Removes artifacts that cannot be trusted, after showing them and asking, and says what rebuilds them.
+    """Removes artifacts that cannot be trusted, after showing them and asking, and prints how to rebuild them.
 
     Args:
-        store: where.
+        store: the store.
         names: artifacts to look at, with their parts; none for all.
         yes: do not ask.
         dry_run: only show.
 
     Returns:
-        What is damaged and still there.
+        The damages that are still there.
 
     Raises:
-        InputError: a name means no artifact, or nobody can answer.
+        InputError: a name means no artifact, or no terminal is there to answer.
     """
     found = find_damage(store, [path for name in names for path in _folders(store, name)] if names else None)
     for each in found:

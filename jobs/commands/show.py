@@ -1,4 +1,4 @@
-"""What the store holds, for people: `graphmill ls`, `show` and `verify`."""
+"""The contents of the store as text: `graphmill ls`, `show` and `verify`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ LONGEST_LIST = 8
 
 
 def print_artifacts(store: Store, stage: str | None) -> None:
-    """Prints a line an artifact, of one stage or of all, then the damaged ones. Parts are summed up in the line of what they
-    belong to, unless their own stage is asked for, or nothing lists them yet.
+    """Prints a line per artifact, of one stage or of all, then the damaged ones.
+
+    Without `stage`, the line of an artifact sums up its parts; only parts that no artifact lists yet have their own lines.
 
     Raises:
         InputError: the store has no artifact of that stage.
@@ -48,7 +49,7 @@ def print_artifacts(store: Store, stage: str | None) -> None:
 
 
 def asked_by(artifact: Artifact) -> str:
-    """Returns PIPELINE/TABLE of the training that made a model first; "" for other artifacts."""
+    """Returns PIPELINE/TABLE of the training that first made a model; "" for other artifacts."""
     return str(artifact.run_record().get("execution", {}).get("asked_by", ""))
 
 
@@ -80,7 +81,7 @@ def artifact_json(artifact: Artifact) -> dict[str, Any]:
 
 
 def print_artifact(artifact: Artifact) -> None:
-    """Prints one artifact: recipe, inputs, checks, numbers, files and how it was run."""
+    """Prints one artifact: recipe, inputs, checks, numbers, files and run record."""
     print(f"{artifact.stage}/{artifact.version}\n{artifact.path}")
     _print_section("config", artifact.config)
     _print_section("inputs", {role: _input(entry) for role, entry in artifact.inputs.items()})
@@ -103,13 +104,13 @@ def print_artifact(artifact: Artifact) -> None:
 
 
 def _belongs(artifact: Artifact, found: list[Artifact]) -> bool:
-    """Tells whether an artifact is a part of one that is there."""
+    """Tells whether an artifact is a part of one in `found`."""
     return artifact.part_of is not None and any((each.stage, each.version) == artifact.part_of for each in found)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """What reading every byte of an artifact found; `num_bytes` is None where it could not be opened."""
+    """The result of reading every byte of an artifact; `num_bytes` is None if it could not be opened."""
 
     label: str
     path: str
@@ -118,7 +119,7 @@ class Verified:
 
 
 def verify_artifacts(store: Store, names: tuple[str, ...]) -> Iterator[Verified]:
-    """Reads every byte of the named artifacts with their parts, or of all, and yields what was found, one after the other.
+    """Reads every byte of the named artifacts with their parts, or of all, and yields the results, one after the other.
 
     Raises:
         InputError: a name means no artifact.
@@ -134,7 +135,7 @@ def verify_artifacts(store: Store, names: tuple[str, ...]) -> Iterator[Verified]
 
 
 def print_verified(found: Verified) -> None:
-    """Prints a line, and what is wrong with a remedy."""
+    """Prints a line, and the problem with its remedy."""
     size = "" if found.num_bytes is None else f" ({format_bytes(found.num_bytes)})"
     print(f"{found.label}: {'sound' if not found.problems else 'DAMAGED'}{size}", flush=True)
     for problem in found.problems:
@@ -144,7 +145,7 @@ def print_verified(found: Verified) -> None:
 
 
 def _input(entry: Mapping[str, str]) -> str:
-    """Returns an input in words: the artifact, and what of it was read where that is not all."""
+    """Returns an input in words: the artifact, and the aspect of it if only that was read."""
     only = f", of which only {entry['aspect']} {short(entry['aspect_version'])} counts" if "aspect" in entry else ""
     return f"{entry['stage']}/{short(entry['version'])}{only}"
 

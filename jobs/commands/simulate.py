@@ -2,7 +2,8 @@
 
 The paper: FGNN, section 5.3, Figures 13, 14 and 16a.
 
-Stage times are given, or those of a trained model whose devices were split. Beside the simulated best stands what the paper's formula says.
+Stage times are given, or those of a trained model whose devices were split. Beside the simulated best stands the split that the paper's
+formula gives.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from trainers.techniques.factored.simulator.workload import Workload
 
 
 def measured_workload(model: Artifact) -> dict[str, Any]:
-    """Returns the stage times of a model's last epoch, its batches and step groups, and how many updates weights may lack.
+    """Returns stage times of a model's last epoch, its number of batches, batches per step group, and updates that weights may lack.
 
     Raises:
-        InputError: its devices were not split, so there are no such times.
+        InputError: its devices were not split, so it lacks these times.
     """
     record = model.run_record().get("executors") or {}
     sampled, seconds = sum((record.get("sampled_by") or {}).values()), record.get("stage_seconds") or {}
@@ -44,7 +45,7 @@ def measured_workload(model: Artifact) -> dict[str, Any]:
 
 
 def simulation(workload: Workload, devices: int) -> dict[str, Any]:
-    """Returns, as JSON takes it, the allocations of 1 to so many devices, and of all of them every one.
+    """Returns the best allocations of 1 to `devices` devices, and every allocation of all `devices`, JSON-ready.
 
     Raises:
         InputError: no stage takes time, so no split is better than another.
@@ -89,7 +90,7 @@ def _summary(workload: Workload, allocation: Allocation) -> dict[str, Any]:
 
 
 def print_simulation(found: Mapping[str, Any], write: Callable[[str], Any] = print) -> None:
-    """Prints both tables, and what they say."""
+    """Prints both tables, and their conclusion."""
     stages = ", ".join(f"{name.replace('_', ' ')} {seconds:.4g} s" for name, seconds in found["stage_seconds"].items())
     write(f"{found['batches']} batches, {stages}")
     write(f"{'samplers':>8} {'trainers':>8} {'static s':>10} {'switching s':>11} {'switched':>8}")

@@ -1,4 +1,4 @@
-"""`graphmill sql`: DuckDB over what the store holds. Reads only, in memory; there is no database file.
+"""`graphmill sql`: DuckDB over the contents of the store. It only reads, in memory, without a database file.
 
 The views are documented in docs/sql.md. A query is one SELECT; it can read the views and no other file, and it can
 write nowhere.
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 Format = Literal["table", "csv", "json"]
 INTERRUPT_SECONDS = 0.1
-"""How often it is looked whether a query was interrupted."""
+"""Seconds between two checks whether a query was interrupted."""
 TABLE_ROWS = 200
-"""Rows that a printed table has at most; the other formats have all."""
+"""Most rows of a printed table; the other formats have all."""
 
 PIECE_ROWS = 10_000
-"""Rows that are in memory at a time where all are printed."""
+"""Rows that are in memory at a time when all are printed."""
 
 SETTINGS = {
     "autoinstall_known_extensions": "false",
@@ -43,7 +43,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a query returned."""
+    """The result of a query."""
 
     # Names, as the query gave them.
     columns: tuple[str, ...]
@@ -60,13 +60,13 @@ def query(store: Store, sql: str, warn: Callable[[str], Any] = lambda line: None
 def answers(
     store: Store, sql: str, warn: Callable[[str], Any] = lambda line: None, rows: int = PIECE_ROWS
 ) -> Iterator[Answer]:
-    """Yields the answer to one SELECT over the views of a store, piece by piece; the first is there where nothing was found, too.
+    """Yields the answer to one SELECT over the views of a store, piece by piece; an empty answer is one piece.
 
     Args:
-        store: what is asked about.
+        store: the store that the views are of.
         sql: one statement of DuckDB's dialect.
-        warn: gets a line about each artifact that is damaged, and therefore in no view.
-        rows: of a piece, at most.
+        warn: function that gets a line about each damaged artifact, which is in no view.
+        rows: most rows of a piece.
 
     Raises:
         InputError: the statement is wrong or does more than read; the text lists the views with their columns.
@@ -93,7 +93,7 @@ def _pieces(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement, 
     with ThreadPoolExecutor(1) as pool:
 
         def done(work: Callable[[], Any]) -> Any:
-            # Raised at any place, the interrupt could come when the query runs and nobody waits for it yet.
+            # Raised at any place, the interrupt could come when the query runs and no thread waits for it yet.
             with held_interrupt() as interrupted:
                 answer = pool.submit(work)
                 while not wait([answer], INTERRUPT_SECONDS).done:
@@ -119,7 +119,7 @@ def print_query(
     write: Callable[[str], Any] = print,
     warn: Callable[[str], Any] = lambda line: None,
 ) -> None:
-    """Prints the answer to a query, or the views where there is none; `warn` gets a line about each damaged artifact.
+    """Prints the answer to a query, or the views if `sql` is None; `warn` gets a line about each damaged artifact.
 
     Raises:
         InputError: as `answers` does.
@@ -165,7 +165,7 @@ def _csv(pieces: Iterable[Answer]) -> Iterator[str]:
 
 
 def _json(pieces: Iterable[Answer]) -> Iterator[str]:
-    """Yields an answer as a JSON list of objects, piece by piece; values that JSON lacks become text, what is not finite null.
+    """Yields an answer as a JSON list of objects, piece by piece; values that JSON lacks become text, numbers that are not finite null.
 
     A column name that occurs twice gets a number.
     """
@@ -208,7 +208,7 @@ def _connect(store: Store, warn: Callable[[str], Any]) -> tuple[duckdb.DuckDBPyC
     tables = [str(artifact.path / "nodes.parquet") for artifact in artifacts if "nodes.parquet" in artifact.files]
     connection.execute(f"CREATE VIEW nodes AS {_nodes(tables)}")
     # Last, since defining the view reads the files, and a locked configuration stays locked.
-    # DuckDB asks for the pattern of a path and for what it stands for; they differ where a folder's name has a [ or *.
+    # DuckDB checks the pattern of a path and the path that it matches; they differ if a folder's name has a [ or *.
     allowed = dict.fromkeys([*tables, *map(glob.escape, tables)])
     connection.execute(f"SET allowed_paths = [{', '.join(map(_quoted, allowed))}]")
     connection.execute("SET enable_external_access = false")
@@ -234,7 +234,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, name: str, view: View) -> None:
 
 
 def _json_text(value: Any, kind: str) -> Any:
-    """Keeps what is nested in one piece; a value in a text column becomes text."""
+    """Keeps nested values in one piece; a value in a text column becomes text."""
     return json.dumps(value) if kind == "VARCHAR" and isinstance(value, list | dict | bool | int | float) else value
 
 

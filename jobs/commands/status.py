@@ -1,4 +1,4 @@
-"""`graphmill status PIPELINE`: which artifacts of a pipeline are there, which a run would build, and why."""
+"""`graphmill status PIPELINE`: the artifacts of a pipeline that are there, those that a run would build, and why."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class State:
 
     Attributes:
         step: name of the step.
-        split: the split that it is of, where the pipeline lists several; "" otherwise.
+        split: its split if the pipeline lists several, else "".
         label: stage and version.
-        version: in full.
-        artifact: what the store has, None where it would be built.
-        reasons: what is new since the artifact of that stage which is most like it; empty where it is there, or nothing is like it.
+        version: the full version.
+        artifact: the one in the store, None if a run would build it.
+        reasons: differences from the most similar artifact of that stage; empty if it is there, or the store has none of the stage.
     """
 
     step: str
@@ -44,7 +44,7 @@ class State:
 
     @property
     def name(self) -> str:
-        """Step, and split where there are several."""
+        """Step, and split if there are several."""
         return f"{self.step}, split {self.split}" if self.split else self.step
 
 
@@ -75,7 +75,7 @@ def pipeline_states(pipeline: Pipeline, home: Path | None) -> list[State]:
 
 
 def print_status(pipeline: Pipeline, home: Path | None, write: Callable[[str], Any] = print) -> None:
-    """Prints one line per artifact, and what a run would do.
+    """Prints one line per artifact, and the work of a run.
 
     Raises:
         InputError: raw content is missing or unreadable.
@@ -119,7 +119,7 @@ def status_json(pipeline: Pipeline, home: Path | None) -> list[dict[str, Any]]:
 
 
 def _most_like(config: Any, artifacts: list[Artifact]) -> Artifact | None:
-    """Returns the artifact with the fewest other keys, the newest of several; None without artifacts."""
+    """Returns the artifact with the fewest keys that differ, the newest of several; None without artifacts."""
     wanted = flattened(config)
 
     def distance(artifact: Artifact) -> int:
@@ -131,7 +131,7 @@ def _most_like(config: Any, artifacts: list[Artifact]) -> Artifact | None:
 
 
 def _reasons(step: Step, config: Any, versions: Versions, like: Artifact, missing: set[str]) -> Iterator[str]:
-    """Yields what differs between what a step asks for and an artifact that is there."""
+    """Yields the differences between the artifact that a step asks for and one that is there."""
     if like.manifest["code_version"] != step.recipe.code_version:
         yield f"the stage has code version {step.recipe.code_version}, no longer {like.manifest['code_version']}"
     yield from _changed(flattened(like.config), flattened(canonical(config)))

@@ -1,8 +1,8 @@
 """Starts the web UI with its daemon and its code server, on this machine only.
 
-The open-source web server has no login, so it listens on the loopback address, and a guard (jobs/web/same_origin.py) refuses what other web
-pages send to it. To reach it from elsewhere, put a proxy with authentication before it, or forward the port:
-`ssh -L 3000:127.0.0.1:3000 HOST`.
+The open-source web server has no login, so it listens on the loopback address, and a guard (jobs/web/same_origin.py) refuses requests of
+other web pages. To reach it from elsewhere, put a proxy with authentication before it, or forward the port: `ssh -L 3000:127.0.0.1:3000
+HOST`.
 """
 
 import os
@@ -36,19 +36,19 @@ LONGEST_ADDRESS = 64
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, `kill`, and a terminal that is closed."""
 STOP_SECONDS = 60.0
-"""What the web server, the daemon and the code server get to end by themselves."""
+"""Seconds in which the web server, the daemon and the code server may end by themselves."""
 HEARTBEAT = {"DAGSTER_GRPC_PROXY_HEARTBEAT_TTL_SECONDS": "600"}
-"""A code server that hears nothing of its parent for so long ends, and nobody starts it again. By the clock: with Dagster's 30 seconds, a
-machine that was suspended may wake up without one."""
+"""Seconds without a sign of its parent after which a code server ends, and nothing starts it again. They count by the clock: with Dagster's
+30, a machine that was suspended may wake up without one."""
 SUPERSEDED = "ignore:Function `dev_command`"
-"""Dagster's warning that `dg dev` will come after `dagster dev`, which is no news for who uses `graphmill ui`."""
+"""Dagster's warning that `dg dev` will come after `dagster dev`, which does not concern users of `graphmill ui`."""
 END_WITH_PARENT = """
 import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
-"""Has the kernel interrupt a process when its parent is gone, killed with SIGKILL for example."""
+"""Makes the kernel interrupt a process when its parent is gone, killed with SIGKILL for example."""
 
 
 def serve(
@@ -62,8 +62,8 @@ def serve(
     Args:
         home: home of store and history, None for the default.
         port: None for 3000, or the next free one.
-        report: gets the address, and a line at the end.
-        names: under which a proxy serves it, each with its port where that is none of the usual ones.
+        report: function that gets the address, and a line at the end.
+        names: names under which a proxy serves it, each with its port unless that is 80 or 443.
 
     Raises:
         InputError: a web UI of this home runs already, the port is taken, or the home cannot be written; or the servers ended by
@@ -100,7 +100,7 @@ def serve(
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """Yields an event that the signals of `STOPPING` set, even in the background of a script, where a shell has them ignored."""
+    """Yields an event that the signals of `STOPPING` set, even in the background of a script, where a shell ignores them."""
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in STOPPING}
     try:
@@ -111,13 +111,13 @@ def _stop_signals() -> Iterator[threading.Event]:
 
 
 def _end(servers: subprocess.Popen, now: threading.Event) -> None:
-    """Interrupts the leading process, which ends the others in order, then whatever of its group is left, runs included.
+    """Interrupts the leading process, which ends the others in order, then the rest of its group, runs included.
 
     An interrupt of the whole group would make each of them print a traceback.
 
     Args:
-        servers: leads its process group.
-        now: ends the waiting.
+        servers: the leader of the process group.
+        now: event that ends the waiting.
     """
     if servers.poll() is None:
         servers.send_signal(signal.SIGINT)
@@ -130,7 +130,7 @@ def _end(servers: subprocess.Popen, now: threading.Event) -> None:
 def only_one(home: Path) -> int:
     """Returns a descriptor that keeps other web UIs of a home from starting; it lives as long as the processes that inherit it.
 
-    Two daemons on one history would both launch what a schedule asks for.
+    Two daemons on one history would both launch the runs of a schedule.
 
     Raises:
         InputError: a web UI of this home runs; its address is named.
@@ -151,12 +151,12 @@ def dev_arguments(workspaces: Sequence[Path], port: int) -> list[str]:
 
 
 def server_environment(home: Path, port: int, names: Sequence[str] = ()) -> dict[str, str]:
-    """Returns the environment of the UI's processes: the home, the pipelines folder as seen from here, and what the server is called.
+    """Returns the environment of the UI's processes: the home, the pipelines folder as seen from here, and the server's names.
 
     Args:
-        home: of store and history.
-        port: that the web server listens on.
-        names: under which a proxy serves it.
+        home: home of store and history.
+        port: port that the web server listens on.
+        names: names under which a proxy serves it.
     """
     pipelines = Path(os.environ.get(FOLDER_VARIABLE) or "pipelines").absolute()
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -170,7 +170,7 @@ def free_port(port: int | None) -> int:
     """Returns the port when it is free; for None the first free one from 3000 on.
 
     Raises:
-        InputError: it is taken.
+        InputError: the port is taken.
     """
     for candidate in [port] if port is not None else range(PORT, PORT + PORTS_TRIED):
         with socket.socket() as probe:

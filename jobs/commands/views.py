@@ -1,4 +1,4 @@
-"""What the store knows about its artifacts, as flat rows: the views of `graphmill sql`.
+"""The store's facts about its artifacts, as flat rows: the views of `graphmill sql`.
 
 Every view is read from manifests, run records and metric files at the moment of the question; nothing is indexed, so
 nothing can be out of date. Only the tables of nodes are large; these stay in their Parquet files.
@@ -108,7 +108,7 @@ def flattened(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def read_metrics(artifact: Artifact) -> list[dict[str, Any]]:
-    """Returns the rows of an artifact's metrics.jsonl, one per epoch; none where it has no such file."""
+    """Returns the rows of an artifact's metrics.jsonl, one per epoch; none if it lacks the file."""
     if "metrics.jsonl" not in artifact.files:
         return []
     return [json.loads(line) for line in artifact.file("metrics.jsonl").read_text().splitlines()]
@@ -172,7 +172,7 @@ def _files(artifact: Artifact) -> Iterator[dict[str, Any]]:
 
 
 def splits_of(artifacts: Iterable[Artifact]) -> dict[str, str]:
-    """Returns version -> split of the graphs that have one of several splits of their source."""
+    """Returns version -> split, for graphs with one of several splits of their source."""
     found = {each.version: each.config.get("split") for each in artifacts if each.stage == "graph"}
     return {version: str(split) for version, split in found.items() if split is not None}
 
@@ -227,7 +227,7 @@ def _metrics(artifacts: Iterable[Artifact]) -> View:
         each for schema in (TrainConfig, SamplingConfig) for each in fields(schema) if each.metadata.get("key", True)
     ]
     columns |= {each.name: TYPES.get(str(each.type), "VARCHAR") for each in keys}
-    # A manifest leaves out what was added to its configuration later and has its default.
+    # A manifest leaves out keys that were added to its configuration later and have their default.
     added = {each.name: each.default for each in keys if each.metadata.get("hashed") == "unless default"}
     rows: list[dict[str, Any]] = []
     for artifact in artifacts:
@@ -239,7 +239,7 @@ def _metrics(artifacts: Iterable[Artifact]) -> View:
         about = config | {"version": short(artifact.version), "graph": short(graph) if graph else None}
         about["split"] = splits.get(graph or "")
         rows += [added | about | row for row in measured]
-    # What later recipes record beside the known columns keeps its name and takes the type of its values.
+    # A column that later recipes record beside the known ones keeps its name and takes the type of its values.
     for name in sorted({name for row in rows for name in row} - columns.keys()):
         columns[name] = _type([row[name] for row in rows if row.get(name) is not None])
     return View(columns=columns, rows=rows)
@@ -256,7 +256,7 @@ def _text(value: Any) -> str:
 
 
 def _utc(started: str | None) -> str | None:
-    """Returns a time as DuckDB's TIMESTAMP without zone, in UTC: the type with a zone needs a package more to read."""
+    """Returns a time as DuckDB's TIMESTAMP without zone, in UTC: reading the type with a zone needs one more package."""
     if started is None:
         return None
     return datetime.fromisoformat(started).astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ")

@@ -1,4 +1,4 @@
-"""Simulated epochs as a picture: time by number of samplers, by number of devices, and what the devices are busy with."""
+"""Simulated epochs as a picture: time by number of samplers, by number of devices, and the activities of the devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BUSY = {"sample": "#ee6677", "extract": "#ccbb44", "train": "#4477aa"}
 
 
 def write_allocation(found: Mapping[str, Any], path: Path) -> None:
-    """Draws what `jobs.commands.simulate.simulation` found to a PNG.
+    """Draws the result of `jobs.commands.simulate.simulation` to a PNG.
 
     Raises:
         InputError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""What an epoch of a model cost, as a picture for the UI: seconds by phase, rows by tier, bytes by link."""
+"""The cost of a model's epoch, as a picture for the UI: seconds by phase, rows by tier, bytes by link."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINKS = {
 
 
 def epoch_cost(model: Artifact) -> dict[str, dict[str, float]]:
-    """Returns what an epoch took, on average over those that were run: `seconds` by phase, `rows` by tier and `bytes` by link.
+    """Returns the mean cost of the epochs that were run: `seconds` by phase, `rows` by tier and `bytes` by link.
 
     Args:
         model: a trained model.
@@ -44,7 +44,7 @@ def epoch_cost(model: Artifact) -> dict[str, dict[str, float]]:
 
 
 def _seconds(run: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the mean seconds of an epoch: steps and waiting for batches, in the proportion of the last epoch, and evaluation."""
+    """Returns the mean seconds of an epoch: steps and waiting for batches in the last epoch's proportion, and evaluation."""
     taken = run.get("epoch_seconds") or {}
     train, evaluate = taken.get("train") or [], taken.get("evaluate") or []
     if not train:
@@ -71,8 +71,8 @@ def draw_cost(cost: Mapping[str, Mapping[str, float]], name: str) -> bytes:
     """Returns a PNG with one bar for the seconds, one for the rows, and one per link for the bytes.
 
     Args:
-        cost: as `epoch_cost` returns it.
-        name: of the model, for the title.
+        cost: result of `epoch_cost`.
+        name: name of the model, for the title.
     """
     from assets.figures.style import LEVELS, LIGHT, PURPLE, YELLOW, new_figure, png
 
@@ -91,7 +91,7 @@ def draw_cost(cost: Mapping[str, Mapping[str, float]], name: str) -> bytes:
 
 
 def _shares(axes: Any, parts: list[tuple[str, float, str]], shown: str) -> None:
-    """Draws one bar of several lengths; its legend has their values and shares. What took nothing is left out."""
+    """Draws one bar of several lengths; its legend has their values and shares. Lengths of zero are left out."""
     from assets.figures.style import stacked_bar
 
     total = max(sum(value for _, value, _ in parts), 1e-9)

@@ -12,24 +12,24 @@ from assets.figures.style import MARKERS, SERIES
 from assets.storage.artifact import Artifact
 
 METRICS = {"roc_auc": "ROC AUC"}
-"""Metrics whose name is not a word."""
+"""Words for metrics whose name is not a word."""
 
 DASHES = ("-", "--", ":")
-"""Of the first models, and of those whose colours come again."""
+"""Line styles of the first models, and of those whose colours come again."""
 
 MOST_NAMED = 4
-"""Of more models than this the mean of their kept scores is said."""
+"""Largest number of models whose scores are all in the legend; of more, the mean."""
 
 MAX_ROWS = 200
-"""A table is stored with every materialisation, so a long one keeps its last rows."""
+"""Most rows of the table: it is stored with every materialisation, so a long one keeps its last rows."""
 
 
 def curve_metadata(models: Sequence[Artifact], splits: Sequence[str] = ()) -> dict[str, Any]:
     """Returns the figure and the table of the models' epochs.
 
     Args:
-        models: of a train table.
-        splits: of each model, where there are several.
+        models: the models of a train table.
+        splits: the split of each model, if there are several.
     """
     histories = [read_history(model) for model in models]
     records = [
@@ -50,24 +50,24 @@ def curve_metadata(models: Sequence[Artifact], splits: Sequence[str] = ()) -> di
 
 
 def read_history(model: Artifact) -> list[dict[str, Any]]:
-    """Returns one row per epoch: epoch (from 1), loss, and the validation score where it was evaluated."""
+    """Returns one row per epoch: epoch (from 1), loss, and the validation score if it was evaluated."""
     return [json.loads(line) for line in model.file("metrics.jsonl").read_text().splitlines()]
 
 
 def called(model: Artifact, split: str = "") -> str:
-    """Returns what a model is called among those of its table."""
+    """Returns the name of a model among those of its table."""
     return f"split {split}, seed {model.config['seed']}" if split else f"seed {model.config['seed']}"
 
 
 def draw_curves(histories: Sequence[Sequence[dict[str, Any]]], names: Sequence[str], metric: str = "accuracy") -> bytes:
     """Returns a PNG of training loss and validation score over the epochs, which count from 1; under 100 kB.
 
-    A star marks the epoch whose weights a model keeps: the first one with the best validation score.
+    A star marks the epoch whose weights a model keeps: the first with the best validation score.
 
     Args:
         histories: rows of each model, as `read_history` returns them.
-        names: of the models, for the legend.
-        metric: what the validation score is.
+        names: names of the models, for the legend.
+        metric: name of the validation score.
     """
     from assets.figures.style import grid, new_figure, png
 
@@ -95,7 +95,7 @@ def draw_curves(histories: Sequence[Sequence[dict[str, Any]]], names: Sequence[s
 
 
 def chosen_row(history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the row of the epoch whose weights were kept: the best validated one, the last one where nothing was validated."""
+    """Returns the row of the epoch whose weights were kept: the best validated one, or the last if none was validated."""
     validated = [row for row in history if "valid" in row]
     return max(validated, key=lambda row: row["valid"]) if validated else history[-1]
 
@@ -115,7 +115,7 @@ def _draw_model(losses: Any, scores: Any, history: Sequence[dict[str, Any]], nam
 
 
 def _say_kept(scores: Any, histories: Sequence[Sequence[dict[str, Any]]]) -> None:
-    """Puts the kept scores into the legend, of many models their mean and range."""
+    """Puts the scores of the kept epochs into the legend, or their mean and range for many models."""
     handles, labels = scores.get_legend_handles_labels()
     if not handles:
         return

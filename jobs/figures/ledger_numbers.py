@@ -1,4 +1,4 @@
-"""What a training moved and what its cache saved: the ledger of a model, in a few numbers for the UI."""
+"""The bytes that a training moved and its cache saved: the ledger of a model, in a few numbers for the UI."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trainers.record.ledger import Ledger
 
 
 def traffic_metadata(model: Artifact) -> dict[str, Any]:
-    """Returns bytes moved by link, and where several tiers had rows, rows by tier, the share of the device's, and what a cache held.
+    """Returns bytes moved by link, and, if several tiers had rows, rows by tier, the device's share, and the rows of a cache.
 
     Args:
-        model: a trained model; the numbers are of all its epochs.
+        model: a trained model; the numbers cover all its epochs.
     """
     ledger = json.loads(model.file("ledger.json").read_text())
     moved = {f"{link}_bytes": n for link, n in Ledger.from_rows(ledger).bytes_by_link().items()}

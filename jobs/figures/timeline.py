@@ -23,14 +23,14 @@ COLOURS = {
     WAIT: "#dddddd",
     SYNCHRONISE: "#eeeeee",
 }
-"""Of the phases that have one; others take matplotlib's."""
+"""Colours of phases; the others take matplotlib's."""
 
 
 def read_timeline(model: Artifact) -> Mapping[str, Any]:
     """Returns the record that `trainers.record.timeline.Timeline` kept.
 
     Raises:
-        InputError: the artifact is no model, or was trained without a record.
+        InputError: the artifact is not a model, or was trained without a record.
     """
     record = model.run_record().get("timeline") or {}
     if not record.get("spans"):
@@ -41,10 +41,10 @@ def read_timeline(model: Artifact) -> Mapping[str, Any]:
 
 
 def write_timeline(model: Artifact, path: Path | None) -> Path:
-    """Draws a model's time-line to a PNG, `timeline-VERSION.png` in the working folder by default; returns where.
+    """Draws a model's time-line to a PNG, `timeline-VERSION.png` in the working folder by default; returns its path.
 
     Raises:
-        InputError: there is no time-line, or the file cannot be written.
+        InputError: the model lacks a time-line, or the file cannot be written.
     """
     record, path = read_timeline(model), path or Path(f"timeline-{short(model.version)}.png")
     try:
@@ -55,7 +55,7 @@ def write_timeline(model: Artifact, path: Path | None) -> Path:
 
 
 def print_timeline(model: Artifact) -> None:
-    """Prints a line a lane: how long it did what in its last epoch; then how much of the preparation was hidden."""
+    """Prints a line per lane with its seconds by phase in the last epoch, then the share of the preparation that was hidden."""
     record = read_timeline(model)
     print(f"{model.label}, epoch {record['epoch']}: {record['seconds']:.3f} s")
     for lane, sums in sorted(record["busy_seconds"].items(), key=lambda item: lanes(record["spans"]).index(item[0])):
@@ -86,7 +86,7 @@ def draw_timeline(record: Mapping[str, Any]) -> bytes:
         colour, label = COLOURS.get(phase, f"C{number}"), phase
         for place, lane in enumerate(rows):
             bars = [(begin, end - begin) for at, what, _, begin, end in record["spans"] if (at, what) == (lane, phase)]
-            # A white edge parts neighbours, and would cover a bar that is not much wider.
+            # A white edge separates neighbours, and would cover a bar that is not much wider.
             thin = sum(length for _, length in bars) < 0.005 * record["seconds"] * len(bars)
             edge = {"linewidth": 0.3, "edgecolor": colour if thin else "white"}
             axes.broken_barh(bars, (place - 0.4, 0.8), facecolor=colour, label=label, **edge)

@@ -1,1 +1,1 @@
-"""What runs by itself: schedules, the sensors that notice changes, who hears of failures, and what is thrown away of the history."""
+"""Operations that run by themselves: schedules, sensors of changes and of failures, and removal of old history."""

@@ -1,11 +1,11 @@
-"""What a pipeline asks for and does not have: the one question behind its schedule and its refresh sensor.
+"""The artifacts that a pipeline asks for and lacks: the one question behind its schedule and its refresh sensor.
 
-The question is about levels and not about events. Nobody is told that a file changed; whoever asks compares the version that the recipe and
-the raw content ask for now with the version that was materialised last, and looks whether the store has it. So an event that was missed
-costs nothing, an edit that was undone asks for the old version again, and what failed still differs at the next look.
+The question is about levels and not about events. No message reports that a file changed; each look compares the version that the recipe
+and the raw content ask for now with the version that was materialised last, and checks that the store has it. So a missed event costs
+nothing, an edit that was undone asks for the old version again, and a failed step still differs at the next look.
 
-A run that failed is tried again, later each time: after 5 minutes, 10, 20, and so on up to 6 hours. What counts are the runs that were
-started for the same difference; as soon as anything else is asked for, or anything was materialised, it is another difference.
+A run that failed is tried again, later each time: after 5 minutes, 10, 20, and so on up to 6 hours. Only runs that were started for the
+same difference count; a change of the recipe or the data, or a materialisation, makes it another difference.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ from kernels.errors import InputError
 
 PIPELINE_TAG, DIFFERENCE_TAG, PRIORITY_TAG = "graphmill/pipeline", "graphmill/difference", "dagster/priority"
 BROWSER_JOB = "__ASSET_JOB"
-"""Dagster's own job of all assets. What is materialised from a page of assets in the browser is a run of it: such a run has no tags of ours
-and may be about several pipelines."""
+"""Dagster's own job of all assets. Materialising from a page of assets in the browser runs it: such a run lacks our tags and may be about
+several pipelines."""
 
 UNFINISHED = (
     DagsterRunStatus.NOT_STARTED,
@@ -36,18 +36,18 @@ UNFINISHED = (
 )
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 300.0, 21600.0
 MOMENT_SECONDS = 45.0
-"""Longer than the daemon takes from an answer to the run, and shorter than the time between two looks: what could not be started is asked
+"""Longer than the daemon takes from an answer to the run, and shorter than the time between two looks: a run that could not start is asked
 for again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WantedStep:
-    """A step whose artifacts are not those that are asked for.
+    """A step whose artifacts are not those that the recipe and the data ask for.
 
     Attributes:
-        step, version: what is asked for.
-        last: place of its last materialisation in the history, 0 where it has none.
-        why: in words.
+        step, version: the step, and the version that it should have.
+        last: place of its last materialisation in the history, 0 if it has none.
+        why: the reason in words.
     """
 
     step: Step
@@ -63,9 +63,9 @@ def find_difference(
 
     Args:
         instance: the history.
-        store: has the artifacts.
-        steps: those that are to be up to date.
-        versions: of now.
+        store: the store with the artifacts.
+        steps: the steps that should be up to date.
+        versions: the present versions.
 
     Raises:
         InputError: raw content is missing or unreadable.
@@ -87,7 +87,7 @@ def find_difference(
 
 
 def last_materialized(instance: dg.DagsterInstance, key: dg.AssetKey) -> tuple[int, str]:
-    """Returns place in the history and data version of an asset's last materialisation; (0, "") where it has none."""
+    """Returns place in the history and data version of an asset's last materialisation; (0, "") if it has none."""
     records = instance.fetch_materializations(key, limit=1).records
     if not records or records[0].asset_materialization is None:
         return 0, ""
@@ -96,10 +96,10 @@ def last_materialized(instance: dg.DagsterInstance, key: dg.AssetKey) -> tuple[i
 
 
 def require_inputs(store: Store, wanted: Sequence[WantedStep], versions: Versions) -> None:
-    """Looks whether a run of these steps would find what it does not build itself.
+    """Checks that a run of these steps would find the inputs that it does not build itself.
 
     Raises:
-        InputError: names what is missing, and the command that builds it.
+        InputError: an input is missing; the error names it and the command that builds it.
     """
     building = {each.step.key for each in wanted}
     for each in wanted:
@@ -124,14 +124,14 @@ def decide(
     patient: bool,
     priority: int = 0,
 ) -> dg.RunRequest | dg.SkipReason:
-    """Returns the run that makes up the difference, or why there is none.
+    """Returns the run that makes up the difference, or the reason for none.
 
     Args:
         instance, store: history and artifacts.
-        steps: those of one pipeline that are to be up to date.
+        steps: the steps of one pipeline that should be up to date.
         now: seconds since 1970.
-        patient: waits after runs that failed; a schedule does not, for its times are far apart.
-        priority: of the run among those that wait.
+        patient: wait after failed runs; a schedule does not, for its times are far apart.
+        priority: priority of the run among those that wait.
     """
     versions, name = Versions(), steps[0].pipeline
     if waiting := run_on_its_way(instance, name):
@@ -161,7 +161,7 @@ def decide(
 
 
 def run_on_its_way(instance: dg.DagsterInstance, pipeline: str) -> dg.SkipReason | None:
-    """Returns why nothing is asked for while a run of the pipeline is not over; None where none is."""
+    """Returns a skip reason while a run of the pipeline is not over; None if all are over."""
     unfinished = instance.get_runs(RunsFilter(statuses=list(UNFINISHED)))
     waiting = next((run for run in unfinished if is_about(run, pipeline)), None)
     return dg.SkipReason(f"run {waiting.run_id[:8]} of {pipeline} is on its way") if waiting else None
@@ -177,9 +177,9 @@ def is_about(run: dg.DagsterRun, pipeline: str) -> bool:
 
 
 class OneAsker:
-    """Lets one of a pipeline's schedule and sensor ask at a time: both may tick in the same second, and both would find no run on its way.
+    """Lets a pipeline's schedule and sensor start runs one at a time: both may tick in one second and find no run on its way.
 
-    A run that was asked for is in the history a moment later. Until then the other asker is told to wait. The daemon evaluates both in one
+    A run that was asked for is in the history a moment later. Until then the other asker has to wait. The daemon evaluates both in one
     process, so this is remembered in memory.
     """
 
@@ -191,10 +191,10 @@ class OneAsker:
     def let_through(
         self, answer: dg.RunRequest | dg.SkipReason, *, asker: str, instance: dg.DagsterInstance, now: float
     ) -> dg.RunRequest | dg.SkipReason:
-        """Returns the answer of a tick, or why its run is not started.
+        """Returns the answer of a tick, or the reason why its run is not started.
 
         Args:
-            answer: of `decide`.
+            answer: the answer of `decide`.
             asker: name of the schedule or sensor.
             instance: the history.
             now: seconds since 1970, later than the look at the history that `answer` is based on.
@@ -202,7 +202,7 @@ class OneAsker:
         if isinstance(answer, dg.SkipReason):
             return answer
         with self._lock:
-            # What the other one asked for while this tick compared versions is either in the history by now or less than a moment old.
+            # A run that the other one started while this tick compared versions is in the history by now, or less than a moment old.
             if self._last is not None and self._last[0] != asker and abs(now - self._last[1]) < MOMENT_SECONDS:
                 return dg.SkipReason(f"{self._last[0]} asked for a run of {self.pipeline} a moment ago")
             if waiting := run_on_its_way(instance, self.pipeline):
@@ -212,7 +212,7 @@ class OneAsker:
 
 
 def difference_name(wanted: Sequence[WantedStep]) -> str:
-    """Returns 32 hex digits that name a difference: what is asked for, and what was materialised last."""
+    """Returns 32 hex digits that name a difference: the versions that are asked for, and the last materialisations."""
     listed = [[*each.step.key, each.version, each.last] for each in wanted]
     return hashlib.sha256(canonical_json(listed)).hexdigest()[:32]
 

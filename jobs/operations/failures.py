@@ -2,7 +2,7 @@
 
 `[schedule] on_failure` is a program and its arguments, `webhook` the name of an environment variable with an address; the address itself
 is a secret and stands in no file. The daemon looks for failed runs twice per minute. It tells of a run once, however the run was started:
-by a schedule, in the browser or on the command line. What is told is short: names, the id of the run and what the failed steps said.
+by a schedule, in the browser or on the command line. The message is short: names, the id of the run and the messages of the failed steps.
 
 The command gets the text on its standard input, and the variables GRAPHMILL_PIPELINE, GRAPHMILL_RUN and GRAPHMILL_JOB. The webhook gets a
 POST of JSON with the keys text, pipeline, job and run; chat systems show `text`.
@@ -34,11 +34,11 @@ def failure_name(pipeline: str) -> str:
 
 
 def failure_sensor(pipeline: Pipeline, jobs: Sequence[Any]) -> dg.SensorDefinition | None:
-    """Returns the sensor that tells of failed runs, None where the pipeline wants nobody told.
+    """Returns the sensor that reports failed runs, None if the pipeline names neither command nor webhook.
 
     Args:
         pipeline: the recipe.
-        jobs: those whose runs count.
+        jobs: the jobs whose runs count.
     """
     table = pipeline.schedule
     if table is None or not (table.on_failure or table.webhook):
@@ -48,7 +48,7 @@ def failure_sensor(pipeline: Pipeline, jobs: Sequence[Any]) -> dg.SensorDefiniti
 
     def tell(context: dg.RunFailureSensorContext) -> None:
         run = context.dagster_run
-        # Nothing is returned of another pipeline's run: Dagster takes no reason for it beside what was told in the same tick.
+        # Another pipeline's run returns nothing: Dagster takes no skip reason beside the reports of the same tick.
         if run.job_name not in own and not is_about(run, pipeline.name):
             return
         said = [event.step_failure_data for event in context.get_step_failure_events()]
@@ -74,10 +74,10 @@ def failure_sensor(pipeline: Pipeline, jobs: Sequence[Any]) -> dg.SensorDefiniti
 
 
 def failure_text(values: Mapping[str, str], said: Sequence[str]) -> str:
-    """Returns what people read.
+    """Returns the message for people.
 
     Args:
-        values: pipeline, job and run.
+        values: names of pipeline and job, and the run's id.
         said: the messages of the failed steps.
     """
     text = "\n".join([f"graphmill: {values['job']} of {values['pipeline']} failed (run {values['run'][:8]})", *said])
@@ -85,7 +85,7 @@ def failure_text(values: Mapping[str, str], said: Sequence[str]) -> str:
 
 
 def run_command(command: Sequence[str], values: Mapping[str, str]) -> str:
-    """Runs a command with the text on its standard input, and returns what went wrong with it, "" where nothing did."""
+    """Runs a command with the text on its standard input, and returns its problem in words, "" if there was none."""
     told = {f"GRAPHMILL_{name.upper()}": values[name] for name in ("pipeline", "job", "run")}
     try:
         done = subprocess.run(
@@ -108,7 +108,7 @@ def run_command(command: Sequence[str], values: Mapping[str, str]) -> str:
 
 
 def post(address: str, values: Mapping[str, str]) -> str:
-    """Sends the values to a webhook, and returns what went wrong, "" where nothing did. The address is never shown: it is a secret."""
+    """Sends the values to a webhook, and returns the problem in words, "" if there was none. The address, a secret, is never shown."""
     if not address.startswith(("http://", "https://")):
         return "the variable that webhook names holds no http address; export it before `graphmill ui` starts"
     try:

@@ -1,7 +1,8 @@
-"""Works that are asked about before they begin: those that would take more than a week, or far more than this machine's memory.
+"""Asks before a work begins that would take more than a week, or far more than this machine's memory.
 
-What is told is a lower bound, from the pipeline file and the sizes of the files that it names: a slip of the keyboard, an epoch count or a
-graph with three zeros too many, and not what a work takes. Only the command line asks; runs of the web UI and of schedules begin.
+The estimate is a lower bound from the pipeline file and the sizes of the files that it names. It finds slips of the keyboard, such as an
+epoch count or a graph with three zeros too many; it does not predict the work. Only the command line asks; runs of the web UI and of
+schedules begin.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from kernels.errors import InputError
 
 MOST_SECONDS = timedelta(weeks=1).total_seconds()
 MOST_MEMORIES = 16
-"""A work that stores more than so many times the memory of the machine is asked about."""
+"""Factor on the machine's memory above which the bytes that a work stores are asked about."""
 STEP_SECONDS, EDGES_PER_SECOND = 0.0005, 1e9
-"""Of an optimiser step, and of neighbours that are drawn and read: as fast as no machine is."""
+"""Seconds of an optimiser step, and neighbours drawn and read per second: faster than any machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkEstimate:
-    """What a pipeline takes at least: bytes that its graph and features take in the store, and seconds of training."""
+    """The least that a pipeline takes: bytes of its graph and features in the store, and seconds of training."""
 
     stored_bytes: int
     seconds: float
 
     def problems(self, memory: int) -> list[str]:
-        """Returns what is so large that it should be asked about.
+        """Returns the numbers that are large enough to ask about, in words.
 
         Args:
-            memory: bytes of this machine's memory.
+            memory: number of bytes of this machine's memory.
         """
         found = []
         if self.seconds > MOST_SECONDS:
@@ -52,16 +53,16 @@ class WorkEstimate:
 
 
 def ask_about(pipeline: Pipeline, *, trains: bool, yes: bool) -> None:
-    """Asks whether a large work is meant; returns where it is, or where it is none.
+    """Asks whether a large work is meant; returns if it is, or if the work is not large.
 
     Args:
         pipeline: the recipe.
         trains: whether models are trained, too.
-        yes: it was answered beforehand.
+        yes: do not ask.
 
     Raises:
-        InputError: it is large, and nobody is there to answer.
-        click.Abort: it was not meant.
+        InputError: the work is large, and no terminal is there to answer.
+        click.Abort: the answer was no.
     """
     problems = [] if yes else expected_work(pipeline, trains=trains).problems(memory_bytes())
     if not problems:
@@ -73,7 +74,7 @@ def ask_about(pipeline: Pipeline, *, trains: bool, yes: bool) -> None:
 
 
 def expected_work(pipeline: Pipeline, *, trains: bool) -> WorkEstimate:
-    """Returns what a pipeline takes at least.
+    """Returns the least that a pipeline takes.
 
     Args:
         pipeline: the recipe.
@@ -102,6 +103,6 @@ def _training_seconds(pipeline: Pipeline) -> float:
             # A batch draws each edge of a layer once at most.
             per_batch = min(sampling.batch_size * drawn, edges * len(sampling.fanouts)) if generated else 0
             per_epoch = batches * max(STEP_SECONDS, per_batch / EDGES_PER_SECOND)
-        # The early stop may end it sooner; what is asked about is what was written.
+        # The early stop may end it sooner; the question is about the numbers as written.
         total += models * table.epochs * per_epoch
     return total

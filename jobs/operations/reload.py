@@ -1,8 +1,8 @@
-"""Notices pipeline files that are new, edited or gone, and has the web server load the definitions again.
+"""Notices pipeline files that are new, edited or gone, and makes the web server load the definitions again.
 
-Definitions are loaded once; an edited file changes nothing until they are loaded again, and the refresh sensors ask for what stood in the
-files then. So one sensor compares the files with those that were loaded, and when they differ it sends the web server the request of the
-*Reload* button. The request is sent a moment after the tick has ended, for it replaces the process in which the tick runs.
+Definitions are loaded once; an edited file changes nothing until they are loaded again, and the refresh sensors use the old text until
+then. So one sensor compares the files with those that were loaded, and when they differ it sends the web server the request of the *Reload*
+button. The request is sent a moment after the tick has ended, for it replaces the process in which the tick runs.
 """
 
 import hashlib
@@ -37,9 +37,9 @@ def reload_sensor(
     """Returns the sensor.
 
     Args:
-        loaded: the pipeline files of the definitions that it is one of.
-        read: reads them as they are now.
-        ask: gets the address of the web server and asks it to load the definitions again; None for `ask_later`.
+        loaded: path -> content of the pipeline files of its own definitions.
+        read: function that reads the files as they are now.
+        ask: function that gets the address of the web server and asks it to load the definitions again; None for `ask_later`.
     """
     before = {path: _digest(data) for path, data in loaded.items()}
 
@@ -65,7 +65,7 @@ def reload_sensor(
 
 
 def changes(before: Mapping[Path, str], after: Mapping[Path, str]) -> str:
-    """Returns in words which files differ, "" where none do."""
+    """Returns in words which files differ, "" if none do."""
     kinds = {
         "new": [path for path in after if path not in before],
         "edited": [path for path in after if path in before and after[path] != before[path]],
@@ -77,7 +77,7 @@ def changes(before: Mapping[Path, str], after: Mapping[Path, str]) -> str:
 
 
 def ask_later(address: str) -> None:
-    """Sends the request from a thread, when the tick that asks for it has ended."""
+    """Sends the request from a thread, after the tick that asks for it has ended."""
     thread = threading.Timer(DELAY_SECONDS, _ask_quietly, [address])
     thread.daemon = True
     thread.start()
@@ -92,11 +92,11 @@ def _ask_quietly(address: str) -> None:
 
 
 def ask_reload(address: str) -> None:
-    """Has a web server load the definitions of graphmill again, and waits for it.
+    """Makes a web server load the definitions of graphmill again, and waits for it.
 
     Raises:
-        OSError: it cannot be reached.
-        ValueError: it refused.
+        OSError: the server cannot be reached.
+        ValueError: the server refused.
     """
     body = json.dumps({"query": RELOAD, "variables": {"name": LOCATION}}).encode()
     request = urllib.request.Request(f"{address}/graphql", body, {"Content-Type": "application/json"})

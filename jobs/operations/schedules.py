@@ -2,8 +2,8 @@
 
 A pipeline with `cron` has the schedule `NAME__schedule`, one with `refresh = true` the sensor `NAME__refresh`. Both ask the same question
 (jobs/operations/difference.py) and start the same run, which builds the difference and nothing else. A tick that finds none starts no run
-and says so, so a schedule leaves no trace in the history where nothing changed. The daemon that `graphmill ui` starts runs the ticks, in
-the process that has loaded the definitions.
+and says so, so a schedule leaves no trace in the history if nothing changed. The daemon that `graphmill ui` starts runs the ticks, in the
+process that has loaded the definitions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from assets.pipeline.steps import Step
 from jobs.operations.difference import OneAsker, decide
 
 REFRESH_SECONDS = 60
-"""Between two looks of a refresh sensor. One look reads the small raw files again; digests of large ones are remembered."""
+"""Seconds between two looks of a refresh sensor. One look reads the small raw files again; digests of large ones are remembered."""
 
 
 def schedule_name(pipeline: str) -> str:
@@ -42,9 +42,9 @@ def schedules_of(
 
     Args:
         pipeline: the recipe.
-        jobs: selection -> the asset job that the runs are of.
+        jobs: selection -> asset job of the runs.
         selections: selection -> steps of that job.
-        around: has the store.
+        around: the store and the listeners.
     """
     table = pipeline.schedule
     if table is None:

@@ -1,7 +1,7 @@
-"""How big the work of a pipeline is: whether its steps get processes of their own, and which of them take a slot of the pool `memory`.
+"""How big the work of a pipeline is: whether its steps get processes of their own, and which steps take a slot of the pool `memory`.
 
-Everything is judged by what the pipeline file says and by the sizes of the files that it names, without opening one, because Dagster asks
-whenever it loads the definitions. What samples and packed chunks will take is an upper bound.
+Everything is judged by the pipeline file and the sizes of the files that it names, without opening one, because Dagster asks whenever it
+loads the definitions. The bytes of samples and packed chunks are an upper bound.
 """
 
 import glob
@@ -20,7 +20,7 @@ BIG_BUILD_BYTES = 2 << 30
 LEAST_EDGE_BYTES = 16
 """Bytes of an edge in a file of arrays; a file of n bytes has at most n / 16 nodes that matter."""
 LIGHT = ("budgets",)
-"""Stages whose work takes no memory to speak of, whatever the graph."""
+"""Stages whose work takes little memory on every graph."""
 
 
 def is_big(pipeline: Pipeline) -> bool:
@@ -38,7 +38,7 @@ def takes_memory(pipeline: Pipeline, stage: str) -> bool:
 
 
 def raw_bytes(pipeline: Pipeline) -> int:
-    """Returns the bytes of all files that a pipeline reads from outside: those of a folder, or of a pattern, all together."""
+    """Returns the bytes of all files that a pipeline reads from outside: those of a folder or a pattern added up."""
     tables = pipeline.tables.get("features")
     named = [] if tables is None else [tables, *getattr(tables, "named", {}).values(), getattr(tables, "main", None)]
     paths = {path for config in (pipeline.graph, *named) for path in _paths(config)}
@@ -46,14 +46,14 @@ def raw_bytes(pipeline: Pipeline) -> int:
 
 
 def built_bytes(pipeline: Pipeline, num_raw_bytes: int) -> int:
-    """Returns an upper bound of the bytes of samples and packed chunks, 0 where the pipeline stores none.
+    """Returns an upper bound of the bytes of samples and packed chunks, 0 if the pipeline stores none.
 
     A batch of b seeds has at most b (1 + f1 + f1 f2 + ...) inputs and no more than the graph has nodes. Each takes 8 bytes per input and
     edge in the samples, and a row of features in a packed chunk.
 
     Args:
         pipeline: the recipe.
-        num_raw_bytes: bytes of its files.
+        num_raw_bytes: number of bytes of its files.
     """
     samples, sampling = pipeline.table("samples"), pipeline.sampling
     if samples is None or sampling is None:
@@ -81,7 +81,7 @@ def _paths(config: Any) -> Iterator[Path]:
 
 
 def _bytes(path: Path) -> int:
-    """Returns the bytes of a file, of all files below a folder, or of what a pattern matches; 0 for what is not there."""
+    """Returns the bytes of a file, of all files below a folder, or of all files that a pattern matches; 0 if there are none."""
     if glob.has_magic(str(path)):
         return sum(_bytes(Path(each)) for each in glob.glob(str(path), recursive=True))
     if not path.is_dir():

@@ -10,9 +10,9 @@ CANCEL_POLL_SECONDS = 3.0
 
 
 def is_canceled(context: dg.AssetExecutionContext) -> bool:
-    """Tells whether somebody cancelled the run.
+    """Tells whether the run was cancelled.
 
-    Dagster tells a step by a signal, but forgets the step that it is about to start, and has no way to a run of a command line at all.
+    Dagster signals a step, but misses the step that it is about to start, and cannot reach a run of the command line at all.
     """
     run = context.instance.get_run_by_id(context.run.run_id)
     return run is not None and run.status in (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
@@ -30,7 +30,7 @@ class CancelableProgress(Progress):
         self._progress.start(label, total, unit)
 
     def advance(self, n: int) -> None:
-        """Passes the step on; every few seconds it asks for the run."""
+        """Passes the step on; every few seconds it checks whether the run was cancelled."""
         self._progress.advance(n)
         if time.monotonic() - self._asked >= CANCEL_POLL_SECONDS:
             self._asked = time.monotonic()

@@ -1,4 +1,4 @@
-"""Runs a training as a child process of a step, and leaves no process behind whatever happens to the step.
+"""Runs a training as a child process of a step, and leaves no process behind however the step ends.
 
 The child leads a session of its own behind a guard (jobs/runs/guard.py). When the step ends in any way, by an error or by a cancellation,
 which reaches it as a BaseException between two byte codes, the child's whole group gets SIGINT, SIGTERM and SIGKILL. When the step
@@ -39,7 +39,7 @@ class ChildProcesses(dg.PipesClient):
     """A Pipes client for commands on this machine.
 
     Args:
-        grace: seconds that a child gets after SIGINT, SIGTERM and SIGKILL when it has to end.
+        grace: seconds to wait after each of SIGINT, SIGTERM and SIGKILL when a child has to end.
         stderr: file descriptor that the child writes its standard error to, None for the step's own.
     """
 
@@ -57,17 +57,17 @@ class ChildProcesses(dg.PipesClient):
         """Runs the command from the root of the tree until it ends.
 
         Args:
-            context: of the step.
+            context: context of the step.
             command: program and arguments.
             extras: plain values that the child reads from its Pipes context.
             env: more environment variables.
 
         Raises:
-            InputError: the child reported one, or was killed.
+            InputError: the child reported an InputError, or was killed.
             dagster.Failure: it ended with another exit code than 0.
         """
         with _pipes_session(context, extras or {}) as session:
-            # Steps import from a path that Dagster adds while it loads code; a child needs to be told.
+            # Steps import from a path that Dagster adds while it loads code; a child gets it through its environment.
             environment = child_environment({**(env or {}), **session.get_bootstrap_env_vars()})
             code = self._run_to_end(command, environment, lambda: is_canceled(context))
         invocation = PipesClientCompletedInvocation(session)
@@ -104,7 +104,7 @@ class ChildProcesses(dg.PipesClient):
 
 @contextmanager
 def _pipes_session(context: dg.AssetExecutionContext, extras: Mapping[str, Any]) -> Iterator[dg.PipesSession]:
-    # Under the home, so that nothing stays in /tmp after a kill: the next run sweeps it, as it does what writers leave.
+    # Under the home, so that nothing stays in /tmp after a kill: the next run sweeps it, like the leftovers of writers.
     staging = Staging(Path(context.instance.root_directory) / "store")
     with ExitStack() as stack:
         staging.open()

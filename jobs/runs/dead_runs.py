@@ -1,10 +1,10 @@
-"""Ends the runs that nobody carries out any more.
+"""Ends the runs that no process carries out any more.
 
 A run whose process was killed stays STARTED for ever and keeps its slots in the pools, and no other training starts: Dagster's run
-monitoring does not look at processes on this machine. So whoever starts work looks first. The process of a run stands in its events;
-one that started after them is another process with the same number. The machine stands in the run's tags from its first step on: several
-machines or containers may mount one home, and what another one runs cannot be seen from here. So do the seconds since boot at which that
-step was there: the time of day of the events may have been set since, by NTP or when a paused machine went on.
+monitoring does not look at processes on this machine. So each start of work checks first. The process of a run stands in its events; a
+process that started after them is another one with the same number. The machine stands in the run's tags from its first step on: several
+machines or containers may mount one home, and the processes of another one cannot be seen from here. The tags also hold the seconds since
+boot at which that step was there: the time of day of the events may have been set since, by NTP or when a paused machine went on.
 """
 
 import os
@@ -20,11 +20,11 @@ from assets.storage.machine import here_and_now, seconds_since_boot
 RUNNING = (DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING)
 SLACK_SECONDS = 2.0
 UNTOLD_SECONDS = 120.0
-"""A run that has not said for so long which machine it is on has begun no step; until then it may be on its way elsewhere."""
+"""Seconds for which a run that has not named its machine may be on its way elsewhere; after that it has begun no step."""
 
 
 def fail_dead_runs(instance: DagsterInstance) -> list[str]:
-    """Reports every started run as failed whose process on this machine is gone, and frees its slots. Returns their ids.
+    """Reports every started run whose process on this machine is gone as failed, and frees its slots. Returns the runs' ids.
 
     A history in a database that other machines may share is left alone: their processes cannot be seen from here.
     """
@@ -44,7 +44,7 @@ def fail_dead_runs(instance: DagsterInstance) -> list[str]:
 
 
 def run_process(instance: DagsterInstance, run_id: str) -> tuple[int, float] | None:
-    """Returns the process id of the run's last own process, and the time of the event that names it; None where no event does."""
+    """Returns the process id of the run's last own process, and the time of the event that names it; None if no event does."""
     events = instance.all_logs(run_id, of_type=DagsterEventType.ENGINE_EVENT)
     for entry in reversed(events):
         event = entry.dagster_event
@@ -60,9 +60,9 @@ def may_live(told: str | None, pid: int, seen: float, step_seen: float | None = 
     """Tells whether the process of a run may be there, as far as this machine can say.
 
     Args:
-        told: which machine the run is on (`here_and_now`), None where it has not said so.
-        pid, seen: its process, and the time of the event that names it.
-        step_seen: seconds since the boot of that machine at which a step of the run was there, None where none has said so.
+        told: machine of the run (`here_and_now`), None if the run has not named it.
+        pid, seen: id of its process, and the time of the event that names it, in seconds since 1970.
+        step_seen: seconds since the boot of that machine at which a step of the run was there, None if no step recorded it.
     """
     if told is None:
         return time.time() - seen < UNTOLD_SECONDS or process_lives(pid, seen)
@@ -74,12 +74,12 @@ def may_live(told: str | None, pid: int, seen: float, step_seen: float | None = 
 
 
 def process_lives(pid: int, seen: float, step_seen: float | None = None) -> bool:
-    """Tells whether the process that had this id once is still there.
+    """Tells whether the process that once had this id is still there.
 
     Args:
-        pid: its id.
-        seen: when it had it, in seconds since 1970.
-        step_seen: the same in seconds since boot, None where that is not known; it decides where it is given.
+        pid: id of the process.
+        seen: time at which it had the id, in seconds since 1970.
+        step_seen: the same in seconds since boot, None if unknown; it takes precedence over `seen`.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

@@ -2,10 +2,10 @@
 
     python -I jobs/runs/guard.py PARENT_PID GRACE COMMAND [ARGUMENT ...]
 
-A process that is killed with SIGKILL cannot tell its children. The guard asks the system a few times a second whether its parent
+A process that is killed with SIGKILL cannot notify its children. The guard asks the system a few times a second whether its parent
 still lives; when it does not, every process of the group gets SIGINT, then SIGTERM, then SIGKILL. GRACE is the seconds after each of
 the three, as in 10,5,5. The guard outlives the first two itself, so it is there to send the last. It ends with the exit code of the
-command, 128 + n after signal n. Standard library only: it starts in tens of milliseconds.
+command, 128 + n after signal n. It imports only the standard library, so it starts in tens of milliseconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 POLL_SECONDS = 0.2
 MOST_COUNTED = 0.5
-"""Seconds that one turn of waiting counts for at most."""
+"""Most seconds that one turn of waiting counts for."""
 PR_SET_PDEATHSIG = 1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 GRACE = (10.0, 5.0, 5.0)
@@ -29,11 +29,11 @@ GRACE = (10.0, 5.0, 5.0)
 
 
 def end_group(group_id: int, gone: Callable[[], bool], grace: Sequence[float] = GRACE) -> None:
-    """Sends the signals to a process group, each until `gone` says that nothing of it is left or its time is over.
+    """Sends the signals to a process group one after the other, until the group is gone; waits `grace` after each.
 
     Args:
-        group_id: the process group.
-        gone: tells whether it is empty; it is asked every few hundredths of a second.
+        group_id: id of the process group.
+        gone: tells whether the group is empty; it is called every few hundredths of a second.
         grace: seconds after each of SIGINT, SIGTERM and SIGKILL.
     """
     for number, seconds in zip(SIGNALS, grace, strict=True):
@@ -71,7 +71,7 @@ def watch(parent_id: int, grace: Sequence[float], command: Sequence[str]) -> int
     # A handler and not SIG_IGN: an ignored signal stays ignored across exec, and the command could not be interrupted.
     for number in SIGNALS[:2]:
         signal.signal(number, _stay)
-    # Where the guard is killed together with its parent, nobody is left to end the command: the system does it.
+    # If the guard is killed together with its parent, no process is left to end the command: the system does it.
     end_with_guard = functools.partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGKILL)
     child = subprocess.Popen(command, preexec_fn=end_with_guard)  # noqa: PLW1509
     while child.poll() is None:

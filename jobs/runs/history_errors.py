@@ -1,4 +1,4 @@
-"""What Dagster's history says when its database is full, damaged or read-only, as one message each."""
+"""Messages for a database of Dagster's history that is full, damaged or read-only."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ SAID = {
     "malformed": "move the folder history/ away: the history begins anew, and artifacts stay",
     "locked": "end the other program that holds it, and run the same command again",
 }
-"""Words of SQLite, and what to do about each."""
+"""Words of SQLite's messages, and the remedy for each."""
 IN_A_URL = re.compile(r"\?|%[0-9A-Fa-f]{2}")
 
 
 def history_error(error: BaseException, home: str | os.PathLike[str]) -> InputError | None:
-    """Returns what a database refused, None for any other error.
+    """Returns the InputError for a refusal of the database, None for any other error.
 
     Args:
-        error: that was raised, of SQLAlchemy or of sqlite3.
+        error: the error that SQLAlchemy or sqlite3 raised.
         home: folder of the history.
     """
     said = str(getattr(error, "orig", error))
@@ -43,7 +43,7 @@ def history_error(error: BaseException, home: str | os.PathLike[str]) -> InputEr
 
 @contextmanager
 def reporting_history(home: Path) -> Iterator[None]:
-    """Turns what `history_error` knows, raised inside, into an `InputError`."""
+    """Turns errors inside that `history_error` knows into an `InputError`."""
     try:
         yield
     except Exception as error:
@@ -57,7 +57,7 @@ def require_plain_name(home: Path) -> None:
     """Refuses a home whose path means something else in the URL of a database, where Dagster puts it.
 
     Raises:
-        InputError: it has a question mark, or a percent sign before two hex digits.
+        InputError: the path has a question mark, or a percent sign before two hex digits.
     """
     found = IN_A_URL.search(str(home))
     if found:

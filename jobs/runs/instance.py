@@ -17,7 +17,7 @@ from kernels.errors import InputError
 SETTINGS = "dagster.yaml"
 HISTORY_LOCK = ".history.lock"
 MOST_SAID = 400
-"""Characters of a message of Dagster that are passed on."""
+"""Most characters of a message of Dagster that are passed on."""
 
 DAGSTER_YAML = """\
 # Settings of Dagster for this home: https://docs.dagster.io/deployment/oss/dagster-yaml
@@ -61,13 +61,13 @@ retention:
 
 
 def init_home(home: str | os.PathLike[str] | None = None) -> tuple[Path, bool]:
-    """Makes the home folder with Dagster's settings, where they are missing.
+    """Makes the home folder and Dagster's settings, if they are missing.
 
     Args:
         home: the folder, None for `$GRAPHMILL_HOME` or `./.graphmill`.
 
     Returns:
-        The absolute folder, and whether the settings were written now.
+        The absolute path of the folder, and whether the settings were written now.
 
     Raises:
         InputError: the folder cannot be made or written.
@@ -121,7 +121,7 @@ def _open_instance(home: Path) -> dg.DagsterInstance:
 
 @contextmanager
 def _reporting_settings(home: Path) -> Iterator[None]:
-    """Turns what Dagster says about settings that somebody has edited into an InputError."""
+    """Turns Dagster's errors about edited settings into an InputError."""
     try:
         yield
     except Exception as error:

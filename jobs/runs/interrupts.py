@@ -1,8 +1,8 @@
 """Notices interrupts where an exception would be lost, or come at the wrong place.
 
-`held_interrupt` keeps one back until it may come. `InterruptWatch` is for those that Dagster turns into a failed run: it replaces the
-handlers of SIGINT and SIGTERM again and again while it runs, and ends an interrupted run as a failure without raising. Python writes the
-number of every signal that has any handler to one file descriptor, so that is where to look.
+`held_interrupt` holds an interrupt back until it may come. `InterruptWatch` is for interrupts that Dagster turns into a failed run: Dagster
+replaces the handlers of SIGINT and SIGTERM again and again while it runs, and ends an interrupted run as a failure without raising. Python
+writes the number of every signal that has a handler to one file descriptor, so the watch reads that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import TracebackType
 def held_interrupt() -> Iterator[threading.Event]:
     """Yields an event that Ctrl-C sets; KeyboardInterrupt comes at the end of the block, and not at any place inside it.
 
-    In other threads than the main one, and where SIGINT is ignored or has a handler of its own, nothing is held.
+    Outside the main thread, and if SIGINT is ignored or has a handler of its own, nothing is held.
     """
     seen = threading.Event()
     main = threading.current_thread() is threading.main_thread()
@@ -36,7 +36,7 @@ def held_interrupt() -> Iterator[threading.Event]:
 
 
 class InterruptWatch:
-    """Remembers whether SIGINT or SIGTERM came while it is open; in other threads than the main one it never notices any."""
+    """Remembers whether SIGINT or SIGTERM came while it is open; outside the main thread it never notices any."""
 
     def __enter__(self) -> InterruptWatch:
         self._read, self._write = os.pipe()
@@ -54,7 +54,7 @@ class InterruptWatch:
         os.close(self._write)
 
     def noticed(self) -> bool:
-        """Tells whether a signal came since it was asked last."""
+        """Tells whether a signal came since the last call."""
         try:
             numbers = os.read(self._read, 4096)
         except BlockingIOError:

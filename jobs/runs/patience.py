@@ -1,4 +1,4 @@
-"""How long a process waits for another one that writes to the history: importing this sets it, for every SQLite file that SQLAlchemy opens.
+"""Sets, on import, how long a process waits for another that writes to the history, for every SQLite file that SQLAlchemy opens.
 
 A write of one process locks the file until it is on the disk, which takes many seconds while the disk is busy with artifacts. Dagster waits
 half a minute for its events and five seconds, Python's default, for runs and ticks; then a run or a tick fails with "database is locked".

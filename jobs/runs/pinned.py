@@ -1,8 +1,8 @@
 """Keeps the pipeline files of a launched run as they were when its code location was loaded.
 
 Every step of a run is a new process that loads the definitions again. If it read the pipeline files again, an edit during a run
-would change what later steps build. Dagster can carry values from the first load to the later ones, but only an internal class of it
-hands them out, so it is used here and nowhere else. (`Definitions.with_reconstruction_metadata` would store them, but it cannot read
+would change the artifacts of later steps. Dagster can carry values from the first load to the later ones, but only an internal class of
+Dagster returns them, so it is used here and nowhere else. (`Definitions.with_reconstruction_metadata` would store them, but it cannot read
 them back.) tests/jobs/runs/test_pinned.py notices when that class changes.
 """
 
@@ -19,7 +19,7 @@ def pinned_files(read: Callable[[], Mapping[Path, bytes]]) -> dict[Path, bytes]:
     """Returns path -> content of the pipeline files: read now on a first load, and as they were then on every later one.
 
     Args:
-        read: reads the files.
+        read: function that reads the files.
     """
     context = DefinitionsLoadContext.get()
     if context.load_type == DefinitionsLoadType.RECONSTRUCTION and KEY in context.reconstruction_metadata:

@@ -1,8 +1,7 @@
 """Removes old runs from the history, which otherwise grows by about half a MB per run for ever.
 
-What a run built stays in the store; only what the history says of it goes: its events, its logs and its place in the lists. Runs that
-are on their way stay, and so does the last run that materialised an asset, however old: the UI shows its numbers, and the refresh sensor
-compares with it.
+The artifacts of a run stay in the store; only its history goes: its events, its logs and its place in the lists. Runs that are on their way
+stay, and so does the last run that materialised an asset, however old: the UI shows its numbers, and the refresh sensor compares with it.
 """
 
 import os
@@ -23,12 +22,12 @@ FINISHED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.Dagster
 
 @dataclass(frozen=True, kw_only=True)
 class OldRun:
-    """A run of which the history may forget.
+    """A run that the history may forget.
 
     Attributes:
-        run_id, job, status: of the run.
-        ended: seconds since 1970.
-        num_bytes: bytes of its files in the home.
+        run_id, job, status: id, job and status of the run.
+        ended: its end in seconds since 1970.
+        num_bytes: number of bytes of its files in the home.
     """
 
     run_id: str
@@ -39,11 +38,11 @@ class OldRun:
 
 
 def find_old_runs(instance: dg.DagsterInstance, home: Path, before: float) -> list[OldRun]:
-    """Returns the finished runs that ended before a time and that nothing is compared with, the oldest first.
+    """Returns the finished runs that ended before a time and that no later look compares with, the oldest first.
 
     Args:
         instance, home: the history and its folder.
-        before: seconds since 1970.
+        before: time in seconds since 1970.
     """
     fail_dead_runs(instance)
     needed = _last_of_assets(instance)
@@ -68,8 +67,8 @@ def remove_runs(
 
     Args:
         instance, home: the history and its folder.
-        runs: what `find_old_runs` returned; one that is gone meanwhile is no error.
-        report: gets each one that was removed.
+        runs: result of `find_old_runs`; a run that is gone meanwhile is not an error.
+        report: function that gets each removed run.
     """
     for run in runs:
         instance.delete_run(run.run_id)
@@ -83,7 +82,7 @@ def remove_runs(
 
 
 def _last_of_assets(instance: dg.DagsterInstance) -> set[str]:
-    """Returns the runs that materialised or observed an asset last."""
+    """Returns the ids of the runs that last materialised or observed an asset."""
     needed = set()
     for key in instance.all_asset_keys():
         for records in (instance.fetch_materializations(key, limit=1), instance.fetch_observations(key, limit=1)):

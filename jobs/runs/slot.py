@@ -1,12 +1,12 @@
-"""Slots: one training at a time per home, and one step at a time that takes much memory, whatever the number of runs.
+"""Slots: one training at a time per home, and one step at a time that takes much memory, for any number of runs.
 
 The slots are those of Dagster's pools `gpu` and `memory`, which the UI shows and sets under Deployment, Concurrency. Dagster itself would
-claim a slot before a step begins, so a step whose artifacts are all there would wait, too; in a run of a command line it waits without a
-word, on a busy processor, and no signal ends it. Here the step claims its slot when it has something to do, says who holds it, sleeps
-between two tries, and ends when its run is cancelled. Of those that wait, the one with the highest sum of the run's and the step's
+claim a slot before a step begins, so a step whose artifacts are all there would wait, too; in a run of the command line it would wait
+without a message, in a busy loop, and no signal would end it. Here the step claims its slot when it has work to do, reports who holds it,
+sleeps between two tries, and ends when its run is cancelled. Of the waiting steps, the one with the highest sum of the run's and the step's
 `dagster/priority` goes first.
 
-A slot whose run is over, or whose process is gone, is freed by whoever waits for it.
+A waiting step frees slots whose run is over or whose process is gone.
 
 Dagster looks for a free slot in one statement and takes it in the next. In Postgres it locks the row between the two; SQLite has no such
 lock, and two steps that ask within the same milliseconds both take the slot. So a step asks while it holds a lock file of the home.
@@ -35,15 +35,15 @@ OVER = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunS
 
 @contextmanager
 def held_slot(context: dg.AssetExecutionContext, pool: str, report: Callable[[str], None]) -> Iterator[None]:
-    """Holds a slot of a pool, waiting for one where all are taken.
+    """Holds a slot of a pool; waits for one if all are taken.
 
     Args:
-        context: of the step.
-        pool: its name, one of `FOR`.
-        report: gets a line when it has to wait, and again when somebody else holds the slot.
+        context: context of the step.
+        pool: name of the pool, one of `FOR`.
+        report: function that gets a line when the step has to wait, and again when the holder of the slot changes.
 
     Raises:
-        dagster.DagsterExecutionInterruptedError: the run was cancelled while it waited.
+        dagster.DagsterExecutionInterruptedError: the run was cancelled while the step waited.
     """
     instance, run_id = context.instance, context.run.run_id
     step = context.get_step_execution_context().step
@@ -68,7 +68,7 @@ def held_slot(context: dg.AssetExecutionContext, pool: str, report: Callable[[st
 
 
 def claim_slot(instance: dg.DagsterInstance, run_id: str, step_key: str, priority: int = 0, pool: str = POOL) -> bool:
-    """Takes a slot of a pool for a step, or its place among those that wait, and tells whether the step has a slot now."""
+    """Takes a slot of a pool for a step, or its place in the queue, and tells whether the step has a slot now."""
     with one_at_a_time(instance):
         if not _is_limited(instance, pool):
             return True
@@ -76,7 +76,7 @@ def claim_slot(instance: dg.DagsterInstance, run_id: str, step_key: str, priorit
 
 
 def _is_limited(instance: dg.DagsterInstance, name: str) -> bool:
-    """Makes the slots of the pool where there are none yet, and tells whether the pool has a limit; a limit that somebody set stays."""
+    """Makes the slots of the pool if there are none yet, and tells whether the pool has a limit; a limit set by a user stays."""
     storage, default = instance.event_log_storage, instance.global_op_concurrency_default_limit
     pool = next((pool for pool in storage.get_pool_limits() if pool.name == name), None)
     if pool is None or (pool.from_default and pool.limit != default):
@@ -87,7 +87,7 @@ def _is_limited(instance: dg.DagsterInstance, name: str) -> bool:
 
 @contextmanager
 def one_at_a_time(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Keeps all others of the home from claiming and freeing slots while the block runs, which is to be short."""
+    """Keeps other processes of the home from claiming and freeing slots while the block runs, which should be short."""
     lock, path = None, Path(instance.root_directory) / LOCK
     while lock is None:
         lock = take_lock(path, create=True, wait=True)
@@ -98,7 +98,7 @@ def one_at_a_time(instance: dg.DagsterInstance) -> Iterator[None]:
 
 
 def slot_holders(instance: dg.DagsterInstance, pool: str = POOL) -> str:
-    """Returns in words who holds the slots of a pool, and since when they run; "" where nobody does."""
+    """Returns in words who holds the slots of a pool, and since when they run; "" if none is held."""
     found = []
     for slot in instance.event_log_storage.get_concurrency_info(pool).claimed_slots:
         record = instance.get_run_record_by_id(slot.run_id)

@@ -23,19 +23,19 @@ from trainers.recipe.order import Order
 from trainers.recipe.recipe import REUSED, ModelRecipe
 
 EpochLines = Enum("EpochLines", {"some": "some", "all": "all", "none": "none"})
-"""The choices of `epoch_lines`, named as one writes them; the launchpad refuses others before a step starts."""
+"""The choices of `epoch_lines`, named as users write them; the launchpad refuses others before a step starts."""
 
 
 class TrainingRun(dg.Config):
-    """What one run of a training may set; nothing of it changes a result. The rest stands in the pipeline file."""
+    """Settings of one run of a training, none of which changes a result. The rest stands in the pipeline file."""
 
-    # Goes on from the last checkpoint, where there is one.
+    # Goes on from the last checkpoint, if there is one.
     resume: bool = False
-    # Trains again what is trained already; the new models take the places of the old ones.
+    # Trains models again that exist already; the new models replace the old ones.
     retrain: bool = False
     # Which epochs get a line in the log: some (about a hundred), all or none.
     epoch_lines: EpochLines = EpochLines["some"]
-    # Processes that share the training of a table with trainer = "distributed"; 0 for what the table says.
+    # Processes that share the training of a table with trainer = "distributed"; 0 for the number that the table names.
     ranks: int = 0
 
 
@@ -43,7 +43,7 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
     """Returns one step for each train table.
 
     Raises:
-        InputError: a table is named like a stage, or the pipeline does not say how to sample.
+        InputError: a table is named like a stage, or the pipeline lacks `[sampling]`.
     """
     each = [_steps_of(one, split_steps(preprocessing, place)) for place, one in enumerate(pipeline.by_split)]
     return join_steps(each, pipeline.splits, preprocessing, lambda name: f"graphmill train {pipeline.reference} {name}")
@@ -58,7 +58,7 @@ def _steps_of(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
             recipe=recipe,
             configs=configs,
             inputs={name: sources[pipeline.step_of(name, table.feature_table)] for name in recipe.inputs(configs[0])},
-            # Which rows are cached and where batches come from changes no weight: needed, recorded and no part of the version.
+            # The cached rows and the origin of batches change no weight: they are needed and recorded, but not part of the version.
             reads={name: sources[name] for name in table.reads if name in sources},
             checks=recipe.expected_checks(configs[0]),
             command=f"graphmill train {pipeline.reference} {table.name}",
@@ -76,9 +76,9 @@ def training_asset(
 
     Args:
         step: the table's step.
-        pipeline: the recipe; its text goes to the child, so that an edit meanwhile changes nothing.
+        pipeline: the recipe; its text goes to the child, so a later edit changes nothing.
         around: the store and the listeners.
-        children: runs the child.
+        children: client that runs the child.
     """
 
     def body(context: dg.AssetExecutionContext, config: TrainingRun) -> Iterator[Any]:
@@ -119,7 +119,7 @@ def training_asset(
 def _order(
     pipeline: Pipeline, name: str, around: Surroundings, inputs: Mapping[str, Artifact], config: TrainingRun
 ) -> Order:
-    """Returns what a child is asked to train: a table on one split."""
+    """Returns the order for a child: a table to train on one split."""
     return Order(
         pipeline=pipeline,
         table=name,
@@ -136,7 +136,7 @@ def _trained(around: Surroundings, step: Step, versions: Versions) -> list:
     """Returns the models that a child has just trained.
 
     Raises:
-        dagster.Failure: the child ended well, but the store has not all of them.
+        dagster.Failure: the child ended without error, but the store lacks some of them.
     """
     models = find_all(around.store, step, versions)
     if models is None:

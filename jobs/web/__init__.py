@@ -1,1 +1,1 @@
-"""The web server of Dagster, with a guard before it against what other web pages send."""
+"""The web server of Dagster, with a guard before it against requests of other web pages."""

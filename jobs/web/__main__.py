@@ -6,8 +6,8 @@
 
 `dagster dev` starts `python -m dagster_webserver` and `python -m dagster._daemon`, and offers no way to start other programs. So the
 function with which it starts its processes is replaced in this process, and in the web server's the function that makes the application.
-tests/jobs/web/test_guarded_ui.py sends foreign requests to the real server and looks for the real daemon, and so notices when either is
-not called any more.
+tests/jobs/web/test_guarded_ui.py sends foreign requests to the real server and looks for the real daemon, and so notices if either is not
+called any more.
 """
 
 import os
@@ -19,7 +19,7 @@ import jobs.runs.patience  # noqa: F401
 from jobs.web.same_origin import SameOrigin, hosts_of
 
 PORT_VARIABLE, NAMES_VARIABLE = "GRAPHMILL_UI_PORT", "GRAPHMILL_UI_NAMES"
-"""What the web server of this home is called: its port, and more names, separated by blanks."""
+"""Variables with the web server's port and its further names, separated by blanks."""
 OURS = {"dagster_webserver": ["jobs.web", "webserver"], "dagster._daemon": ["jobs.web", "daemon"]}
 """Module that `dagster dev` starts -> module and word in its place."""
 

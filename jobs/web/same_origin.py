@@ -1,18 +1,18 @@
-"""Refuses what other web pages send to the web UI.
+"""Refuses requests of other web pages to the web UI.
 
-Dagster's web server has no login, and listening on the loopback address keeps no web page out: a browser on this machine sends what a page
-asks for. Without a guard,
+Dagster's web server has no login, and listening on the loopback address keeps no web page out: a browser on this machine sends the requests
+of any page. Without a guard,
 
 - `<img src="http://127.0.0.1:3000/graphql?query=mutation{...}">` on any page launches, cancels or deletes runs, because the server carries
   out mutations that come by GET;
-- a form or a script of any page sends mutations by POST, with a content type for which a browser asks nobody first;
+- a form or a script of any page sends mutations by POST, with a content type that needs no preflight request;
 - a page whose own name is made to lead to 127.0.0.1 (DNS rebinding) reads everything, because the server answers to every `Host`;
 - a web socket has no same-origin policy at all.
 
-This guard is a small ASGI application around the server. It lets a request through when its `Host` is one that the server was told to be,
-when its `Origin`, which browsers send with everything that may change something, is of such a host, and when it is no mutation by GET.
-Programs that are no browsers send no `Origin`; they are let through, for whoever runs programs on this machine can read the files
-themselves.
+This guard is a small ASGI application around the server. It lets a request through when its `Host` is one of the server's names, when its
+`Origin`, which browsers send with every request that may change something, is of such a host, and when it is not a mutation by GET.
+Programs other than browsers send no `Origin`; they are let through, for a user who runs programs on this machine can read the files
+directly.
 
 It is not a login: other users of this machine reach the port. docs/ui.md has a proxy with passwords.
 """
@@ -38,11 +38,11 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def hosts_of(port: int, told: Iterable[str] = ()) -> frozenset[str]:
-    """Returns the values of `Host` that a server answers to: its loopback names with its port, and what it was told.
+    """Returns the values of `Host` that a server answers to: its loopback names with its port, and the names of its proxy.
 
     Args:
-        port: that it listens on.
-        told: names under which a proxy serves it, with a port where the proxy's is none of the usual ones.
+        port: port that it listens on.
+        told: names under which a proxy serves it, with the proxy's port unless that is 80 or 443.
     """
     return frozenset([*(f"{name}:{port}" for name in LOCAL_NAMES), *(name.lower() for name in told)])
 
@@ -51,8 +51,8 @@ class SameOrigin:
     """The guard.
 
     Args:
-        application: what is guarded.
-        hosts: the values of `Host` that it answers to, in small letters.
+        application: ASGI application that is guarded.
+        hosts: values of `Host` that it answers to, in lower case.
     """
 
     def __init__(self, application: Application, hosts: Collection[str]):
@@ -72,7 +72,7 @@ class SameOrigin:
             await _answer(send, *refused)
 
     def refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Returns the HTTP status and the reason with which a request is refused, None for one that is let through."""
+        """Returns the HTTP status and the reason of a refusal, None for a request that is let through."""
         headers = _headers(scope)
         hosts, origins = headers.get("host", []), headers.get("origin", [])
         if len(hosts) != 1 or hosts[0].lower() not in self.hosts:
@@ -90,7 +90,7 @@ class SameOrigin:
         return None
 
     def _is_ours(self, origin: str) -> bool:
-        """Tells whether an origin is that of a host that the server is; "null" and what is no URL are foreign."""
+        """Tells whether an origin is one of the server's hosts; "null" and text that is not a URL are foreign."""
         try:
             parts = urlsplit(origin.lower())
             port = parts.port
@@ -106,7 +106,7 @@ class SameOrigin:
 
 
 def _is_navigation(scope: Scope, headers: dict[str, list[str]]) -> bool:
-    """Tells whether somebody follows a link to a page of the UI: it changes nothing and shows nothing to the page that they come from."""
+    """Tells whether a request follows a link to a page of the UI: it changes nothing and shows the linking page nothing."""
     destination, mode = headers.get("sec-fetch-dest", [""])[0], headers.get("sec-fetch-mode", [""])[0]
     top = destination == "document" and mode == "navigate"
     return top and scope["type"] == "http" and scope["method"] == "GET" and not _is_graphql(scope)
@@ -117,7 +117,7 @@ def _is_graphql(scope: Scope) -> bool:
 
 
 def _may_mutate(scope: Scope) -> bool:
-    """Tells whether a request asks GraphQL for anything else than queries; a text that cannot be read is refused as well."""
+    """Tells whether a request sends GraphQL anything but queries; a text that cannot be parsed counts as well."""
     if not _is_graphql(scope):
         return False
     from graphql import GraphQLError, OperationDefinitionNode, OperationType, parse

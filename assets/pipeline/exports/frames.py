@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 def node_frame(graph: Artifact) -> polars.DataFrame:
     """Returns the table of a graph's nodes, one row per node in the order of the arrays.
 
-    Columns: node_id (int64, from 0), original_id (what the source calls the node), name and class (texts, null where they are not known),
+    Columns: node_id (int64, from 0), original_id (id of the node in the source), name and class (texts, null if unknown),
     label (int32, -1 unknown), split ("train", "valid", "test", or null), in_degree and out_degree (int32).
 
     Args:
         graph: an artifact of the stage `graph`.
 
     Raises:
-        InputError: it is of another stage, or damaged.
+        InputError: the artifact is of another stage, or damaged.
     """
     import polars
 
@@ -47,11 +47,11 @@ def table_frame(artifact: Artifact, page: Page) -> polars.DataFrame:
     """Returns the arrays that are the columns of an artifact's table, as its page in the web UI names them.
 
     Args:
-        artifact: of a stage whose artifacts are tables.
-        page: of that stage.
+        artifact: artifact of a stage whose artifacts are tables.
+        page: page of that stage.
 
     Raises:
-        InputError: its stage says of no arrays that they are a table.
+        InputError: the page of its stage names no arrays as a table.
     """
     import polars
 

@@ -25,7 +25,7 @@ def to_pyg(graph: Artifact, features: Artifact | None = None) -> Any:
     """Returns a graph as `torch_geometric.data.Data`.
 
     It has edge_index int64[2, E] from row 0 to row 1, in the order of targets; y int64[N], -1 unknown; train_mask, val_mask and test_mask
-    bool[N]; edge_weight where the graph has weights; x float32[N, F] with features, zeros for nodes without.
+    bool[N]; edge_weight if the graph has weights; x float32[N, F] with features, zeros for nodes without.
 
     Args:
         graph, features: artifacts of these stages.
@@ -56,7 +56,7 @@ def to_dgl(graph: Artifact, features: Artifact | None = None) -> Any:
     """Returns a graph as a `dgl.DGLGraph`.
 
     `ndata` has label int64[N], -1 unknown; train_mask, valid_mask and test_mask bool[N]; and feat float32[N, F] with features, zeros for
-    nodes without. `edata` has weight where the graph has weights.
+    nodes without. `edata` has weight if the graph has weights.
 
     Args:
         graph, features: artifacts of these stages.

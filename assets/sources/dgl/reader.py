@@ -1,7 +1,7 @@
 """The child process that reads a DGL file: `python -m assets.sources.dgl.reader PARENT FILE FOLDER REQUEST`.
 
-It writes the arrays of one graph into FOLDER as `.npy` files and prints one line of JSON: what it wrote, or a problem
-and its remedy. A file that makes DGL crash ends this process and not the one that builds the artifact.
+It writes the arrays of one graph into FOLDER as `.npy` files and prints one line of JSON: a description of the arrays, or a problem and its
+remedy. A file that makes DGL crash ends this process and not the one that builds the artifact.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def open_graph(path: Path, index: int) -> Any:
     """Returns graph `index` of a file as a DGLGraph.
 
     Raises:
-        InputError: DGL is not installed, the file is no file of graphs, or has no such graph.
+        InputError: DGL is not installed, the file is not a file of graphs, or lacks the graph.
     """
     try:
         import dgl
@@ -57,10 +57,10 @@ def open_graph(path: Path, index: int) -> Any:
 
 
 def describe(graph: Any, path: Path, folder: Path, names: dict[str, Any]) -> dict[str, Any]:
-    """Writes the arrays of a graph and returns what was written.
+    """Writes the arrays of a graph and returns their description.
 
     Raises:
-        InputError: a name that was asked for is missing, two node types have labels, or a tensor has no NumPy form.
+        InputError: a configured name is missing, two node types have labels, or a tensor has no NumPy form.
     """
     nodes = [_write_nodes(graph, number, folder, names, path) for number in range(len(graph.ntypes))]
     _require(graph, names, path, nodes)
@@ -116,7 +116,7 @@ def _write_nodes(graph: Any, number: int, folder: Path, names: dict[str, Any], p
 
 
 def _require(graph: Any, names: dict[str, Any], path: Path, nodes: list[dict[str, Any]]) -> None:
-    """Refuses names that were given and that no node type has."""
+    """Refuses configured names that no node type has."""
     asked = [("feature", name, [entry["features"][i] for entry in nodes]) for i, name in enumerate(names["features"])]
     for key, name, found in (*asked, ("label", names["label"], [entry["label"] for entry in nodes])):
         if name and not any(found):

@@ -3,14 +3,14 @@
     ndata["feat"]                                features [N, F] or [N]
     ndata["label"]                               labels [N], -1 or NaN unknown
     ndata["train_mask"], ["val_mask"], ["test_mask"]   masks [N], or [N, S] with `split = s`
-    edata[weight]                                weights [E], where `weight` names them
+    edata[weight]                                weights [E], if `weight` names them
 
 Node types of a heterograph become ranges of ids, its canonical edge types become edge types, both in DGL's order. One node
 type may have labels.
 
-DGL reads a damaged file into a crash, so it reads it in a child process (assets/sources/dgl/reader.py), which hands the
-arrays over as files. Peak memory: the child's, which holds the whole graph, then as assets/sources/edges/source.py states. Disk
-while building: the graph's arrays once more.
+DGL may crash on a damaged file, so it reads it in a child process (assets/sources/dgl/reader.py), which passes the arrays on as files. Peak
+memory: the child's, which holds the whole graph, then as assets/sources/edges/source.py states. Disk while building: the graph's arrays
+once more.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class DglConfig(SpooledConfig):
     source: str = field(default="dgl", metadata=FEATURES_TOO)
     # the file; relative to the pipeline file
     path: Path
-    # which graph of the file, from 0
+    # number of the graph in the file, from 0
     index: int = field(default=0, metadata=FEATURES_TOO)
-    # names in ndata; None takes "feat" and "label" where they are there
+    # names in ndata; None takes "feat" and "label" if they exist
     feature: str | None = field(default=None, metadata=FEATURES_ONLY)
     label: str | None = None
     # name of the weights in edata
@@ -90,7 +90,7 @@ def raw(config: DglConfig) -> dict[str, str]:
     """Returns the content digest of the file.
 
     Raises:
-        InputError: it is missing or unreadable.
+        InputError: the file is missing or unreadable.
     """
     from assets.storage.digests import sha256_file
 
@@ -98,7 +98,7 @@ def raw(config: DglConfig) -> dict[str, str]:
 
 
 def raw_features(config: DglConfig, table: TableConfig) -> dict[str, str]:
-    """Returns the same: the file is digested as a whole."""
+    """Returns the same digest: the file is digested as a whole."""
     return raw(config)
 
 
@@ -106,10 +106,10 @@ def raw_features(config: DglConfig, table: TableConfig) -> dict[str, str]:
 def opened(
     config: DglConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
 ) -> Iterator[TypedSource]:
-    """Has the file read, once for the graph and all feature tables.
+    """Reads the file in a child, once for the graph and all feature tables.
 
     Raises:
-        InputError: what is wrong with the file.
+        InputError: the file is not sound.
     """
     names = [config.for_table(table).feature for table in tables if table.file is None]
     found, blocks = read(config, folder, list(dict.fromkeys(names)))
@@ -124,7 +124,7 @@ def read(
     Args:
         config: configuration of the source.
         folder: receives the arrays of the graph.
-        features: names in ndata that are read as features; None is "feat" where it is there.
+        features: names in ndata to read as features; None is "feat" if it exists.
 
     Returns:
         (the graph, with the blocks of the first of the features; name -> blocks of each of them).
@@ -169,7 +169,7 @@ def read(
 
 
 def _run_reader(path: Path, folder: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """Runs the child and returns what it found."""
+    """Runs the child and returns its answer."""
     if not path.is_file():
         raise InputError(f"{path}: no such file", "correct `path` in [graph]; it is relative to the pipeline file")
     arguments = [str(os.getpid()), str(path), str(folder), json.dumps(request)]

@@ -39,15 +39,15 @@ class EdgesConfig(SpooledConfig):
     type_column: str | None = None
     # column of the node tables that holds the ids of the edge tables
     id_column: str = field(default="id", metadata=FEATURES_TOO)
-    # "auto" takes the type in a Parquet file, and integers where a CSV column begins with them
+    # "auto" takes the type in a Parquet file, and integers if a CSV column begins with them
     id_type: Literal["auto", "integer", "text"] = field(default="auto", metadata=FEATURES_TOO)
     # feature columns: one name (of a column of lists, or of numbers), a pattern such as "f*", or a list of names, side by side
     features: str | tuple[str, ...] | None = field(default=None, metadata=FEATURES_ONLY)
-    # features that are mostly zero, in place of feature columns: tables with one row per node and feature that is not
+    # features that are mostly zero, in place of feature columns: tables with one row per node and feature that is not zero
     feature_entries: Path | tuple[Path, ...] | None = field(default=None, metadata={"hashed": False})
-    # their columns: node, feature and, where there are values, value; None takes these names, and `value` where there is one
+    # their columns: node, feature and, if there are values, value; None takes these names, and `value` if it exists
     entry_columns: tuple[str, ...] | None = field(default=None, metadata=FEATURES_ONLY)
-    # how many features there are, where features are numbers; None = the largest + 1
+    # number of features, if features are numbers; None = the largest + 1
     num_features: int | None = field(default=None, metadata=FEATURES_ONLY)
     label_column: str | None = None
     # labels are class numbers from 0, empty or -1 unknown; or class names, numbered in ascending order
@@ -67,7 +67,7 @@ class EdgesConfig(SpooledConfig):
         return self.weight_column is not None
 
     def __post_init__(self) -> None:
-        """Checks ranges and what needs node tables."""
+        """Checks ranges and keys that need node tables."""
         super().__post_init__()
         require_choice("id_type", self.id_type, ("auto", "integer", "text"))
         require_choice("labels", self.labels, ("numbers", "names"))
@@ -108,11 +108,11 @@ class EdgesConfig(SpooledConfig):
             )
 
     def brings_split(self) -> bool:
-        """A column of splits is one."""
+        """Tells whether there is a column of splits."""
         return self.split_column is not None
 
     def feature_keys(self, table: TableConfig) -> dict[str, Any]:
-        """Returns what decides the rows; without node tables the edges decide which nodes there are."""
+        """Returns the keys that decide the rows; without node tables the edges decide the nodes."""
         found = super().feature_keys(table)
         if table.file is not None:
             del found["features"]
@@ -124,7 +124,7 @@ class EdgesConfig(SpooledConfig):
         return found
 
     def sampled(self, raw: Mapping[str, str]) -> tuple[EdgesConfig, Mapping[str, str]]:
-        """Without labels and names where a column has the splits: otherwise splits are drawn from the labels."""
+        """Returns them without labels and names if a column has the splits; otherwise splits are drawn from the labels."""
         if self.split_column is None:
             return self, raw
         config = replace(self, label_column=None, labels="numbers", name_column=None)

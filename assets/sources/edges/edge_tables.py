@@ -1,4 +1,4 @@
-"""The rows of edge tables on their way into the spool: ends looked up, weights and types checked."""
+"""Appends the rows of edge tables to the spool: looks up ends, checks weights and types."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def spool_edges(
     """Appends every edge to the spool.
 
     Args:
-        duck: the connection, which holds `staged` and `ids` where ids are no integers.
+        duck: the connection, which holds `staged` and `ids` if ids are not integers.
         edges: files of the edge tables.
         config: configuration of the source, which names the columns.
         relations: names of the edge types.
         numbering: map from ids of the tables to node ids.
-        staged: rows of each file of DuckDB's table `staged`, or None: ids are integers and read from the files.
+        staged: number of rows of each file of DuckDB's table `staged`; None: ids are integers and read from the files.
         spool: spool that receives the edges.
-        progress: listener, which is told of every row.
+        progress: listener, which gets every row.
 
     Raises:
         InputError: an end, a weight or a type is missing or does not fit, with the first such row; or edges name nodes that
@@ -127,7 +127,7 @@ def _joined(duck: Duck, config: EdgesConfig) -> Batches:
 
 
 class _Sink:
-    """Checks batches and appends them; remembers edges whose ends are no nodes."""
+    """Checks batches and appends them; remembers edges whose ends are not nodes."""
 
     def __init__(
         self, edges: TableFiles, config: EdgesConfig, numbering: Numbering, staged: list[int] | None, spool: EdgeSpool

@@ -1,16 +1,16 @@
 """Features in a table of their entries: one row per node and feature that is not zero, `node, feature[, value]`.
 
-This is how sparse and multi-hot features lie in databases: words of a text, tags of an item, items that a user bought. A node without
-entries has a row of zeros, and so has every feature that no entry names. Without values an entry is 1, and one that is repeated says the
-same again; with values a node has each feature once.
+Databases store sparse and multi-hot features like this: words of a text, tags of an item, items that a user bought. A node without entries
+has a row of zeros, and features without entries are zero. Without values an entry is 1, and repeating it changes nothing; with values a
+node has each feature once.
 
 Features are numbers from 0 or names. Names are numbered in ascending order, text by its UTF-8 bytes, as nodes and classes are.
 
 DuckDB sorts the entries by node id in its own limit of memory and on disk, and the rows are filled slice by slice as they come, so that
-neither the entries nor the rows are ever held. The artifact has dense rows: N x F values, which are what training reads.
+neither the entries nor the rows are ever held whole. The artifact has dense rows of N x F values, as training reads them.
 
-Peak memory beside DuckDB's limit: two slices of 8 MiB, or two rows. Disk while building: 16 bytes per entry where ids and features are
-numbers, for the staged table and as much for the sort.
+Peak memory beside DuckDB's limit: two slices of 8 MiB, or two rows. Disk while building: 16 bytes per entry if ids and features are
+numbers, for the staged table, and as much for the sort.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from kernels.types import Array
 
 KEY = "feature_entries"
 NODE, FEATURE, VALUE = COLUMNS = ("node", "feature", "value")
-"""Names of the columns where the configuration names none; `value` is read where the table has it."""
+"""Names of the columns if the configuration names none; `value` is read if the table has it."""
 
 
 def entry_columns(table: TableFiles, config: EdgesConfig) -> list[str]:
-    """Returns the names of the columns of node, feature and, where there are values, value.
+    """Returns the names of the columns of node, feature and, if there are values, value.
 
     Raises:
-        InputError: a file lacks one.
+        InputError: a file lacks a column.
     """
     names = list(config.entry_columns or COLUMNS[: 3 if VALUE in table.columns else 2])
     for name in names:
@@ -46,15 +46,16 @@ def entry_columns(table: TableFiles, config: EdgesConfig) -> list[str]:
 
 
 def entry_type(names: Sequence[str]) -> str:
-    """Returns the type of the values: uint8 where every entry is 1, else float32."""
+    """Returns the type of the values: uint8 if every entry is 1, else float32."""
     return "float32" if len(names) == 3 else "uint8"
 
 
 def has_names(table: TableFiles, config: EdgesConfig) -> bool:
-    """Tells whether features are names, which are no numbers of columns.
+    """Tells whether features are names instead of numbers of columns.
 
     Raises:
-        InputError: they are numbers of a type that is not read as BIGINT. As names they would get other columns, in the order of text.
+        InputError: the features are numbers of a type that is not read as BIGINT. As names they would get other columns, in the order of
+            text.
     """
     column = entry_columns(table, config)[1]
     kind = id_kind(table, "entry_columns", column, "auto")
@@ -70,14 +71,14 @@ def entries_block(duck: Duck, table: TableFiles, config: EdgesConfig, numbering:
     """Returns the rows that the entries make, in the order of the node ids; see `FeatureBlock`.
 
     Args:
-        duck: the connection, which holds `ids` where ids are no integers; the entries are staged in it.
+        duck: the connection, which holds `ids` if ids are not integers; the entries are staged in it.
         table: files of the entries.
-        config: names their columns.
-        numbering: how ids become node ids.
+        config: configuration of the source, which names their columns.
+        numbering: map from ids of the tables to node ids.
         kind: "integer" or the SQL type of the ids of the graph.
 
     Raises:
-        InputError: a node, feature or value is missing or is none, with the first such row.
+        InputError: a node, feature or value is missing or not valid, with the first such row.
     """
     entries = _Entries(duck, table, config, numbering, kind)
     return FeatureBlock(
@@ -92,7 +93,7 @@ def entries_block(duck: Duck, table: TableFiles, config: EdgesConfig, numbering:
 
 
 class _Entries:
-    """The staged entries: checked once, and then read in the order of the nodes."""
+    """The staged entries, which are checked once and then read in the order of the nodes."""
 
     def __init__(self, duck: Duck, table: TableFiles, config: EdgesConfig, numbering: Numbering, kind: str):
         self.duck, self.table, self.numbering = duck, table, numbering
@@ -151,7 +152,7 @@ class _Entries:
         raise InputError(f"{self.table.place(file, place)}: column '{name}' {what}", remedy)
 
     def _named_width(self, config: EdgesConfig) -> int:
-        """Numbers the names of the features in ascending order; returns how many there are."""
+        """Numbers the names of the features in ascending order; returns their number."""
         if config.num_features is not None:
             problem = f"num_features = {config.num_features}, but column '{self.names[1]}' holds names"
             raise InputError(problem, "leave it out: the features are those that entries name")
@@ -166,7 +167,7 @@ class _Entries:
         return width
 
     def _width(self, config: EdgesConfig) -> int:
-        """Returns the number of features: that of the configuration, or one more than the largest."""
+        """Returns the number of features: that of the configuration, or one more than the largest feature."""
         most = config.num_features or MOST_FEATURES
         row = self._first(f"feature < 0 OR feature >= {most}")
         if row is not None and config.num_features is None and self._first("feature < 0") is None:
@@ -201,7 +202,7 @@ class _Entries:
             )
 
     def _strange_integers(self) -> tuple[int, int]:
-        """Returns how many entries name integers that are no ids, and the first of these entries."""
+        """Returns the number of entries whose integers are not ids, and the first of these entries."""
         if self.numbering.ids is None:
             bounds = f"node < 0 OR node >= {self.numbering.num_nodes}"
             count, row = self.duck.rows(f"SELECT count(*), min(rowid) FROM entries WHERE {bounds}")[0]
@@ -228,7 +229,7 @@ class _Entries:
             yield node_ids, columns.values, values[0].values if values else 1
 
     def slices(self) -> Iterator[tuple[int, Array]]:
-        """Yields (first node, its row and those of the next nodes), of all nodes in order."""
+        """Yields (first node, rows of it and the next nodes), for all nodes in order."""
         num_nodes, dtype = self.numbering.num_nodes, np.dtype(entry_type(self.names))
         step = max(1, SLICE_BYTES // (self.width * dtype.itemsize))
         low, rows = 0, np.zeros((min(step, num_nodes), self.width), dtype)
@@ -260,7 +261,7 @@ class _Entries:
         return int(nodes[-1]), int(columns[-1])
 
     def place(self, row: int, column: int) -> str:
-        """Returns which entry a value is, in the words of the files."""
+        """Returns the entry of a value in words, for errors."""
         node: object = row if self.numbering.ids is None else int(self.numbering.ids[row])
         if self.numbering.staged:
             node = self.duck.rows(f"SELECT CAST(id AS VARCHAR) FROM ids WHERE node_id = {row}")[0][0]
@@ -271,12 +272,12 @@ class _Entries:
 
 
 def _clipped(number: str) -> str:
-    """Returns the expression of a feature as INTEGER; one that is no feature becomes another one that is none, and is found later."""
+    """Returns the expression of a feature as INTEGER; an invalid one becomes another invalid one, which a later check finds."""
     return f"CAST(CASE WHEN {number} < 0 THEN -1 WHEN {number} > {MOST_FEATURES} THEN {MOST_FEATURES} ELSE {number} END AS INTEGER)"
 
 
 def survey_entries(duck: Duck, table: TableFiles, config: EdgesConfig) -> tuple[int, str]:
-    """Returns (number of features, type of their values); counts them where nobody says it."""
+    """Returns (number of features, type of their values); counts the features if the configuration does not give their number."""
     names = entry_columns(table, config)
     if config.num_features is not None:
         return config.num_features, entry_type(names)

@@ -1,4 +1,4 @@
-"""The rows of node tables but for features: labels, splits, names."""
+"""The rows of node tables without features: labels, splits, names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_SPLIT, UNKNOWN_SPLIT = -1, 99
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTable:
-    """What node tables say beside ids and features; all in node order.
+    """The columns of node tables except ids and features, in node order.
 
     Attributes:
         labels: i32[N], -1 unknown; class_names: label order.
@@ -41,7 +41,7 @@ def read_nodes(nodes: TableFiles | None, config: EdgesConfig, numbering: Numberi
     """Reads labels, splits and names.
 
     Raises:
-        InputError: a column is missing, or a value is no label or no part of a split; with the row.
+        InputError: a column is missing, or a value is not a label or not a part of a split, with the row.
     """
     count = numbering.num_nodes
     labels, names, splits = np.full(count, -1, np.int32), (), None

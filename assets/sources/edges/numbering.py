@@ -1,4 +1,4 @@
-"""From the ids of a table to node ids 0 to N-1: integer ids 0 to N-1 stay, others are numbered in ascending order.
+"""Maps the ids of a table to node ids 0 to N-1: integer ids 0 to N-1 stay, others are numbered in ascending order.
 
 One rule covers all: node ids are the ranks of the original ids. Ids that are 0 to N-1 already are their own ranks.
 Integers are ranked in memory; ids of other types (text, UUIDs, dates, ...) are ranked by DuckDB, in the order of their
@@ -26,13 +26,13 @@ FIX_IDS = "correct the tables; every node has one row, with an id of its own"
 
 @dataclass(kw_only=True)
 class Numbering:
-    """How original ids become node ids.
+    """The map from original ids to node ids.
 
     Attributes:
         num_nodes: number of nodes N.
-        ids: i64[N] the integer ids in ascending order, or None where they are 0 to N-1 or no integers.
-        staged: the ids are rows (id, node_id) of DuckDB's table `ids`.
-        node_of_row: i64[N] node ids of the rows of the node tables, or None where they are in order.
+        ids: i64[N] integer ids in ascending order; None if they are 0 to N-1 or not integers.
+        staged: whether the ids are rows (id, node_id) of DuckDB's table `ids`.
+        node_of_row: i64[N] node ids of the rows of the node tables; None if they are in order.
     """
 
     num_nodes: int
@@ -41,7 +41,7 @@ class Numbering:
     node_of_row: Array | None = None
 
     def look_up(self, given: Array) -> tuple[Array, Array]:
-        """Returns (node ids of integer ids i64[n], bool[n] true where there is no such node)."""
+        """Returns (node ids of integer ids i64[n], bool[n] true for ids without a node)."""
         if self.ids is None:
             return given, (given < 0) | (given >= self.num_nodes)
         place = np.minimum(np.searchsorted(self.ids, given), self.num_nodes - 1)
@@ -52,7 +52,7 @@ def id_kind(table: TableFiles, role: str, name: str, id_type: str) -> str:
     """Returns "integer" or the SQL type of the ids in a column.
 
     Raises:
-        InputError: the column is missing, or values of its type are no ids.
+        InputError: the column is missing, or values of its type cannot be ids.
     """
     kind = table.require(role, name)
     if table.is_csv:
@@ -78,7 +78,7 @@ def number_by_nodes(
         id_type: the key of the configuration; with "auto", text that looks like a number is refused.
 
     Returns:
-        (the numbering, the N original ids in node order, or None where they are 0 to N-1).
+        (the numbering, the N original ids in node order, or None if they are 0 to N-1).
 
     Raises:
         InputError: an id is missing or occurs twice, or ids are text and numbers.
@@ -104,9 +104,9 @@ def number_by_nodes(
 
 
 def number_by_edges(duck: Duck, edges: TableFiles, ends: tuple[str, str], kind: str) -> tuple[Numbering, Any]:
-    """Numbers the ids that edges name, where there are no node tables; returns as `number_by_nodes`.
+    """Numbers the ids that edges name, without node tables; returns as `number_by_nodes`.
 
-    Ids that are no integers are read from DuckDB's table `staged`.
+    Ids other than integers are read from DuckDB's table `staged`.
     """
     if kind != "integer":
         duck.rows("CREATE TABLE named AS SELECT src AS id FROM staged UNION SELECT dst FROM staged")
@@ -124,7 +124,7 @@ def number_by_edges(duck: Duck, edges: TableFiles, ends: tuple[str, str], kind: 
 
 
 def _integer_ids(nodes: TableFiles, column: str) -> tuple[Array, list[int]]:
-    """Returns i64[N] in the order of the rows, and the rows of each file."""
+    """Returns i64[N] ids in the order of the rows, and the number of rows of each file."""
     found, files = [], [0] * len(nodes.paths)
     for rows in nodes.select([nodes.integer("id_column", column)]):
         ids, nulls = rows.columns[0].values, rows.columns[0].nulls
@@ -138,7 +138,7 @@ def _integer_ids(nodes: TableFiles, column: str) -> tuple[Array, list[int]]:
 
 
 def no_id(table: TableFiles, file: int, row: int, column: str) -> InputError:
-    """Returns the report of a row whose id is missing or no whole number."""
+    """Returns the error of a row whose id is missing or not a whole number."""
     value = table.value(file, row, column)
     if value is None:
         return InputError(f"{table.place(file, row)}: column '{column}' is empty", FIX_IDS)
@@ -169,7 +169,7 @@ def _number_in_duck(duck: Duck, nodes: TableFiles, column: str, kind: str, id_ty
 
 
 def stage(duck: Duck, table: TableFiles, name: str, types: dict[str, str], expressions: list[str]) -> list[int]:
-    """Copies columns of all files into a DuckDB table whose rowid is the row's number; returns the rows of each file."""
+    """Copies columns of all files into a DuckDB table whose rowid is the row's number; returns the number of rows of each file."""
     duck.rows(f"CREATE TABLE {name} ({', '.join(f'{column} {kind}' for column, kind in types.items())})")
     files = []
     for number, path in enumerate(table.paths):
@@ -181,18 +181,18 @@ def stage(duck: Duck, table: TableFiles, name: str, types: dict[str, str], expre
 def require_one_sort(
     duck: Duck, table: TableFiles, files: list[int], staged: str, columns: dict[str, str], kind: str
 ) -> None:
-    """Refuses ids of a CSV file that look like numbers where ids are taken as text: 1 and 01, or 1 and 1.0, would be two nodes.
+    """Refuses ids of a CSV file that look like numbers if ids are text: 1 and 01, or 1 and 1.0, would be two nodes.
 
     Args:
         duck: the connection.
         table: the files.
-        files: rows of each file.
-        staged: table of DuckDB that holds them.
+        files: number of rows of each file.
+        staged: table of DuckDB that holds the rows.
         columns: column of that table -> column of the files.
-        kind: SQL type of the ids; no other than text is looked at.
+        kind: SQL type of the ids; only text is checked.
 
     Raises:
-        InputError: names the first such row.
+        InputError: an id looks like a number; the error names the first such row.
     """
     if not table.is_csv or kind != "VARCHAR":
         return

@@ -10,13 +10,13 @@ layouts and a pipeline file for each.
 
 Peak memory, N nodes, F features of w bytes:
 
-    memory_limit + 512 MiB + 100 N + 2 x 131,072 x (F w + 64) + the text of ids that are no integers and of names
+    memory_limit + 512 MiB + 100 N + 2 x 131,072 x (F w + 64) + the text of ids that are not integers and of names
 
 DuckDB takes 6/10 of memory_limit while tables are read; it spills into the staging folder. The edges then lie on disk
 and are sorted in half of memory_limit (assets/graph/edge_sort.py says when a node of very high degree needs more). 512 MiB
 are Python and its libraries, 100 N the id map, labels, degrees and the node table. Disk while building, with M edges:
-24 to 75 M bytes for the sort (undirected and with attributes: the larger), and as much as the tables where ids are
-no integers; beside the artifact.
+24 to 75 M bytes for the sort (undirected and with attributes: the larger), and as much as the tables if ids are not integers; beside the
+artifact.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 def raw(config: EdgesConfig) -> dict[str, str]:
-    """Returns a digest of what each table file says about the graph: of its columns where it is Parquet, else of the whole file.
+    """Returns a digest of each table file's data of the graph: of its columns if it is Parquet, else of the whole file.
 
     Raises:
         InputError: a pattern names no file, a file cannot be read, or lacks a column.
@@ -69,7 +69,7 @@ def raw(config: EdgesConfig) -> dict[str, str]:
 
 
 def raw_features(config: EdgesConfig, table: TableConfig) -> dict[str, str]:
-    """Returns a digest of what each table file says about a feature table: its columns and the ids of the nodes.
+    """Returns a digest of each table file's data of a feature table: its columns and the ids of the nodes.
 
     Raises:
         InputError: a pattern names no file, a file cannot be read, or lacks a column.
@@ -77,7 +77,7 @@ def raw_features(config: EdgesConfig, table: TableConfig) -> dict[str, str]:
     config = config.for_table(table)
     with small_duck(config) as duck:
         edges, nodes = _tables(config, duck)
-        # How ids are compared decides their order.
+        # The type of the ids decides their order.
         found = {"ids": hashlib.sha256(agree_on_ids(config, edges, nodes).encode()).hexdigest()}
         if config.feature_entries is not None and table.file is None:
             entries = TableFiles(duck, config.files(KEY), KEY, config.delimiter)
@@ -91,7 +91,7 @@ def raw_features(config: EdgesConfig, table: TableConfig) -> dict[str, str]:
 
 
 def _tables(config: EdgesConfig, duck: Duck) -> tuple[TableFiles, TableFiles | None]:
-    """Opens edge tables, and node tables where there are some."""
+    """Opens edge tables, and node tables if there are any."""
     edges = TableFiles(duck, config.files("edges"), "edges", config.delimiter)
     has_nodes = config.nodes is not None
     return edges, TableFiles(duck, config.files("nodes"), "nodes", config.delimiter) if has_nodes else None
@@ -104,7 +104,7 @@ def _digests(
 
     Args:
         config: configuration of the source.
-        duck: reads the footers of Parquet files.
+        duck: connection that reads the footers of Parquet files.
         key: "edges", "nodes" or "feature_entries".
         roles: keys of the configuration that name columns.
         names: names of more columns.
@@ -132,7 +132,7 @@ def _digests(
 
 
 def small_duck(config: EdgesConfig) -> Duck:
-    """Returns a connection for headers and footers, that spills nothing."""
+    """Returns a connection for headers and footers, which spills nothing."""
     return Duck(None, config.memory_bytes * 6 // 10, 1)
 
 
@@ -140,7 +140,7 @@ def small_duck(config: EdgesConfig) -> Duck:
 def opened(
     config: EdgesConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
 ) -> Iterator[TablesSource]:
-    """Opens the tables; what is in them is read when it is first needed.
+    """Opens the tables; their rows are read when they are first needed.
 
     Raises:
         InputError: a pattern names no file, or a file has no readable header.
@@ -165,7 +165,7 @@ class TablesSource:
 
     @cached_property
     def numbered(self) -> tuple[Numbering, Any]:
-        """How ids become node ids, and the N original ids, or None where they are 0 to N-1."""
+        """The numbering, and the N original ids, or None if they are 0 to N-1."""
         config, kind = self.config, self._kind
         if self.nodes is not None:
             return number_by_nodes(self.duck, self.nodes, config.id_column, kind, config.id_type)
@@ -179,7 +179,7 @@ class TablesSource:
 
     @property
     def num_nodes(self) -> int:
-        """N."""
+        """Number of nodes N."""
         return self.numbered[0].num_nodes
 
     @property
@@ -191,7 +191,7 @@ class TablesSource:
         """Returns the feature columns of the node tables, or the entries.
 
         Raises:
-            InputError: a column is missing, or holds no numbers; or an entry is none.
+            InputError: a column is missing or does not hold numbers, or an entry is not valid.
         """
         config = self.config.for_table(table)
         if config.feature_entries is not None:
@@ -203,10 +203,10 @@ class TablesSource:
         return (table_block(self.nodes, names, 0, num_nodes, self.node_of_row),)
 
     def graph(self, progress: Progress) -> RawGraph:
-        """Numbers the nodes, reads what node tables say beside features, and spools the edges.
+        """Numbers the nodes, reads the node tables except features, and spools the edges.
 
         Raises:
-            InputError: what is wrong in the tables, with file, row or column.
+            InputError: a value in the tables is wrong, with file, row or column.
         """
         config, staged = self.config, None
         if self._kind != "integer":
@@ -249,7 +249,7 @@ class TablesSource:
 
     @cached_property
     def _staged(self) -> list[int]:
-        """Rows of each file of DuckDB's table `staged`, which holds the edges where ids are no integers."""
+        """Number of rows of each file of DuckDB's table `staged`, which holds the edges if ids are not integers."""
         return stage_edges(self.duck, self.edges, self.config, self._relations, self._kind)
 
 
@@ -275,7 +275,7 @@ def agree_on_ids(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | Non
 
 
 def stage_edges(duck: Duck, edges: TableFiles, config: EdgesConfig, relations: list[str], kind: str) -> list[int]:
-    """Copies the edges into DuckDB's table `staged`, to be joined with the ids; returns the rows of each file.
+    """Copies the edges into DuckDB's table `staged`, to be joined with the ids; returns the number of rows of each file.
 
     Raises:
         InputError: some ids are text and others look like numbers.

@@ -99,7 +99,7 @@ def survey_files(paths: Sequence[Path]) -> list[str]:
 
 
 def _features(config: EdgesConfig, nodes: TableFiles | None) -> tuple[int, str, list[str]]:
-    """Returns (columns, type of the stored values, notes)."""
+    """Returns (number of columns, type of the stored values, notes)."""
     if nodes is None or config.features is None:
         return 1, "uint8", ["no features are read: `features` in [graph] names their columns"] if nodes else []
     names = feature_columns(nodes, config.features)

@@ -1,6 +1,6 @@
-"""Citation-like graphs of any size: communities, and a preference for what is cited often already.
+"""Citation-like graphs of any size: communities, and a preference for papers that are cited often already.
 
-Nodes come one after the other and cite earlier ones, mostly of their own class; some citations are copied from the papers that are cited
+Nodes come one after the other and cite earlier ones, mostly of their own class; some citations are copied from the cited papers
 (`kernels/graph/generate.py` names the models). In-degrees have a heavy tail whose weight `p_copy` sets.
 
 Peak memory: 8 bytes per edge and 4 bytes per node (twice that for edges from 2^31 nodes on), and one slice of 8 MiB of
@@ -34,9 +34,9 @@ class CitationConfig(GeneratedConfig):
 
     # names this kind of source
     source: str = field(default="citation", metadata=FEATURES_TOO)
-    # probability that a node looks for what to cite in its own class
+    # probability that a node looks for a paper to cite in its own class
     p_in: float = 0.8
-    # probability that it copies a citation of what it found: the preference for what is cited often
+    # probability that it copies a citation of the paper it found: the preference for papers that are cited often
     p_copy: float = 0.3
 
     def __post_init__(self) -> None:
@@ -66,4 +66,4 @@ raw = raw_generated
 """Digests nothing: everything comes from the configuration."""
 
 survey = survey_generated
-"""Describes what would be generated."""
+"""Describes the graph that would be generated."""

@@ -1,9 +1,9 @@
-"""R-MAT graphs of any size: skewed degrees, nested communities, labels that the neighbours tell.
+"""R-MAT graphs of any size: skewed degrees, nested communities, labels that neighbours predict.
 
 R-MAT (Chakrabarti, Zhan, Faloutsos, "R-MAT: A recursive model for graph mining", SDM 2004) drops each edge into the
 adjacency matrix by choosing one quadrant at each of log2(N) levels. A class is a range of the unscrambled ids, the
 leading levels, so an edge joins equal classes more often than chance exactly when a*d > b*c. Graph500's corner (0.57,
-0.19, 0.19, 0.05) has a*d < b*c: there the neighbours say nothing about such a class. The default here keeps the skew
+0.19, 0.19, 0.05) has a*d < b*c: there the neighbours do not predict the class. The default here keeps the skew
 and has communities: a = 0.5, b = c = 0.1, d = 0.3.
 
 Features are a class centroid plus noise. The default noise leaves one row ambiguous, while the mean over a
@@ -74,4 +74,4 @@ raw = raw_generated
 """Digests nothing: everything comes from the configuration."""
 
 survey = survey_generated
-"""Describes what would be generated."""
+"""Describes the graph that would be generated."""

@@ -62,4 +62,4 @@ raw = raw_generated
 """Digests nothing: everything comes from the configuration."""
 
 survey = survey_generated
-"""Describes what would be generated."""
+"""Describes the graph that would be generated."""

@@ -1,4 +1,4 @@
-"""What the generators share: the sizes they accept, and features that are made range by range."""
+"""Common code of the generators: the sizes they accept, and features that are made range by range."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class GeneratedConfig(GraphConfig):
 
     # number of nodes
     nodes: int = field(metadata=FEATURES_TOO)
-    # edges drawn, before reverse edges are added and duplicates merged
+    # number of drawn edges, before reverse edges are added and duplicates merged
     edges: int
     # feature columns
     features: int = field(default=32, metadata=FEATURES_ONLY)
@@ -57,7 +57,7 @@ class GeneratedConfig(GraphConfig):
             raise InputError(f"noise = {self.noise} is outside [0, {LARGEST_NOISE}]", "give a ratio, for example 4.0")
 
     def feature_keys(self, table: TableConfig) -> dict[str, Any]:
-        """Returns what decides the rows: the pipeline's seed as well, which draws labels and noise."""
+        """Returns the values that decide the rows, with the pipeline's seed, which draws labels and noise."""
         return super().feature_keys(table) | {"seed": self.seed}
 
 
@@ -83,7 +83,7 @@ class GeneratedSource:
 
     Args:
         config: configuration of the source: sizes, noise, normalisation and seed.
-        labels, edges: functions that draw them.
+        labels, edges: functions that draw labels and edges.
         threads: number of native threads; no byte depends on it.
     """
 
@@ -155,12 +155,12 @@ def opened_generated(labels: Labels, edges: Edges) -> Callable[..., Any]:
 
 
 def numbered(classes: int) -> tuple[str, ...]:
-    """Returns the names of classes that have none: their numbers."""
+    """Returns the names of unnamed classes: their numbers."""
     return tuple(str(label) for label in range(classes))
 
 
 def survey_generated(config: GeneratedConfig) -> Survey:
-    """Describes what a generator would make."""
+    """Describes the graph that a generator would make."""
     stored = config.edges * (2 if config.undirected else 1)
     return Survey(
         title=f"{config.source}: generated from seed {config.seed}",

@@ -33,14 +33,14 @@ MEANT = {
     "test_masks": ("test_mask",),
     "class_names": ("label_names", "classnames"),
 }
-"""What other formats call the arrays of this one."""
+"""Names of the arrays of this format in other formats."""
 
 
 def refuse_strangers(archive: Archive) -> None:
-    """Refuses pickled members and names that mean an array which is missing here; other arrays are left alone.
+    """Refuses pickled members and names that mean a missing array; other arrays are ignored.
 
     Raises:
-        InputError: `edge_index` is missing, an array is pickled, or a name means one that is not there.
+        InputError: `edge_index` is missing, an array is pickled, or a name means a missing array.
     """
     if "edge_index" not in archive:
         held = ", ".join(archive.names) or "no arrays"
@@ -54,7 +54,7 @@ def refuse_strangers(archive: Archive) -> None:
 
 
 def meant_by(name: str, archive: Archive) -> str | None:
-    """Returns the array that a name which nothing reads stands for, None where there is none, or the archive has it already."""
+    """Returns the missing array that an unread name probably means; None if it means none."""
     if name in KNOWN:
         return None
     missing = [known for known in KNOWN if known not in archive]
@@ -67,11 +67,11 @@ def integers(archive: Archive, name: str, dims: int) -> Array:
 
     Args:
         archive: the open archive.
-        name: the array's name.
-        dims: 0 for a number (an array of one element too), else its dimensions.
+        name: name of the array.
+        dims: 0 for a number (or an array of one element), else the number of dimensions.
 
     Raises:
-        InputError: it is missing, or has another type or number of dimensions.
+        InputError: the array is missing, or has another type or number of dimensions.
     """
     if name not in archive:
         raise InputError(f"{archive.path}: has no array '{name}'; it has {', '.join(archive.names)}", FIX_FILE)
@@ -115,7 +115,7 @@ def check_indptr(archive: Archive, name: str, indptr: Array, num_entries: int) -
 
 
 def to_labels(archive: Archive, y: Array | None, num_nodes: int, name: str = "y") -> Array:
-    """Returns labels i32[N], all -1 where the archive has none.
+    """Returns labels i32[N], all -1 if the archive has none.
 
     Raises:
         InputError: a label is below -1, or not below the number of nodes (classes are numbered from 0 without gaps).
@@ -133,7 +133,7 @@ def to_labels(archive: Archive, y: Array | None, num_nodes: int, name: str = "y"
 
 
 def class_names(archive: Archive, labels: Array) -> tuple[str, ...]:
-    """Returns the archive's class names where they are plain text, else the numbers."""
+    """Returns the archive's class names if they are plain text, else the numbers."""
     num_classes = int(labels.max(initial=-1)) + 1
     known = "class_names" in archive and archive.holds_text("class_names")
     if not known:
@@ -145,10 +145,10 @@ def class_names(archive: Archive, labels: Array) -> tuple[str, ...]:
 
 
 def texts(archive: Archive, name: str, count: int | None) -> list[str] | None:
-    """Reads a list of texts, or None where the archive has none.
+    """Reads a list of texts, or None if the archive has none.
 
     Raises:
-        InputError: it is no list of text, or not `count` long.
+        InputError: the array is not a list of text, or not `count` long.
     """
     if name not in archive:
         return None
@@ -166,7 +166,7 @@ def texts(archive: Archive, name: str, count: int | None) -> list[str] | None:
 
 
 def splits(split: int | None, archive: Archive, num_nodes: int) -> tuple[Array, Array, Array] | None:
-    """Returns the archive's split (train, valid, test) as ids in any order, or None where it has none.
+    """Returns the archive's split (train, valid, test) as ids in any order, or None if it has none.
 
     Args:
         split: row of the masks, or None: the id lists, else row 0 of the masks.
@@ -174,7 +174,7 @@ def splits(split: int | None, archive: Archive, num_nodes: int) -> tuple[Array, 
         num_nodes: number of nodes N.
 
     Raises:
-        InputError: a part is missing, a mask has another shape or type, or there is no such row.
+        InputError: a part is missing, a mask has another shape or type, or the row does not exist.
     """
     chosen = LISTS if split is None and any(name in archive for name in LISTS) else MASKS
     missing = [name for name in chosen if name not in archive]

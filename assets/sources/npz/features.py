@@ -14,14 +14,14 @@ from kernels.types import Array
 
 
 def feature_rows(archive: Archive, form: str | None) -> tuple[str, int] | None:
-    """Returns the array that says how many feature rows there are, and how many; None without features.
+    """Returns the array that gives the number of feature rows, and the number; None without features.
 
     Args:
         archive: the open archive.
         form: name of a dense matrix, or prefix of CSR arrays, or None.
 
     Raises:
-        InputError: a dense matrix is no matrix, or a CSR array is missing.
+        InputError: a dense array is not a matrix, or a CSR array is missing.
     """
     if form is None:
         return None

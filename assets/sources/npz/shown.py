@@ -1,4 +1,4 @@
-"""What `graphmill inspect` says of an archive's labels, split and arrays that nothing reads."""
+"""Lines of `graphmill inspect` about an archive's labels, split and arrays that nothing reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GNN_BENCHMARK = (
 
 
 def classes_line(archive: Archive) -> list[str]:
-    """Returns a line about the classes; none where the archive has no labels that can be read."""
+    """Returns a line about the classes; none if the archive has no readable labels."""
     name = next((name for name in ("y", "labels") if name in archive), None)
     if name is None or archive.header(name).dtype.kind not in "iu" or len(archive.header(name).shape) != 1:
         return []
@@ -27,7 +27,7 @@ def classes_line(archive: Archive) -> list[str]:
 
 
 def splits_line(archive: Archive, split: int | None) -> list[str]:
-    """Returns a line about the split that would be used; none where the archive has none, and it is drawn.
+    """Returns a line about the split that would be used; none if the archive has none and one is drawn.
 
     Args:
         archive: the open archive.

@@ -76,7 +76,7 @@ class NpzConfig(GraphConfig):
         require_splits(self.split)
 
     def brings_split(self) -> bool:
-        """The names of the arrays tell; an archive that cannot be read is reported when it is built."""
+        """Tells it by the names of the arrays; the build reports an archive that cannot be read."""
         try:
             with Archive(self.path) as archive:
                 return any(name in archive for name in (*LISTS, *MASKS))
@@ -88,7 +88,7 @@ def raw(config: NpzConfig) -> dict[str, str]:
     """Returns the content digest of the archive.
 
     Raises:
-        InputError: the file is missing or unreadable, or is no archive.
+        InputError: the file is missing or unreadable, or is not an archive.
     """
     from assets.storage.digests import sha256_file
 
@@ -97,7 +97,7 @@ def raw(config: NpzConfig) -> dict[str, str]:
 
 
 def raw_features(config: NpzConfig, table: TableConfig) -> dict[str, str]:
-    """Returns the same: the archive is digested as a whole."""
+    """Returns the same digest: the archive is digested as a whole."""
     return raw(config)
 
 
@@ -108,7 +108,7 @@ def opened(
     """Opens the archive; only its headers are read here.
 
     Raises:
-        InputError: the file is missing or unreadable, or is no archive.
+        InputError: the file is missing or unreadable, or is not an archive.
     """
     with Archive(config.path) as archive:
         adjacency = "adj_indptr" in archive and "edge_index" not in archive
@@ -133,7 +133,7 @@ class EdgeListSource:
 
     @cached_property
     def num_nodes(self) -> int:
-        """N, by what tells it; arrays that disagree are refused."""
+        """Number of nodes N, from the arrays that give it; arrays that disagree are refused."""
         said, archive = {}, self.archive
         if "num_nodes" in archive:
             said["num_nodes"] = int(integers(archive, "num_nodes", 0))
@@ -155,7 +155,7 @@ class EdgeListSource:
         """Reads edges, labels, split and names.
 
         Raises:
-            InputError: what is wrong with the arrays' shapes, types, ids and values.
+            InputError: shapes, types, ids or values of the arrays are wrong.
         """
         archive, num_nodes = self.archive, self.num_nodes
         edges = self._edges()
@@ -200,7 +200,7 @@ class AdjacencySource:
 
     @cached_property
     def num_nodes(self) -> int:
-        """N; arrays that disagree about it are refused."""
+        """Number of nodes N; arrays that disagree about it are refused."""
         archive = self.archive
         num_nodes, rows = len(integers(archive, "adj_indptr", 1)) - 1, feature_rows(archive, self._form)
         said = {"adj_indptr": (num_nodes, num_nodes)}
@@ -223,7 +223,7 @@ class AdjacencySource:
         """Reads edges and labels.
 
         Raises:
-            InputError: what is wrong with the arrays' shapes, types, ids and values.
+            InputError: shapes, types, ids or values of the arrays are wrong.
         """
         archive, num_nodes = self.archive, self.num_nodes
         indptr, targets = integers(archive, "adj_indptr", 1), integers(archive, "adj_indices", 1)
@@ -241,7 +241,7 @@ def survey(config: NpzConfig) -> Survey:
     """Describes the archive from the headers of its arrays.
 
     Raises:
-        InputError: it is unreadable, or has no edges.
+        InputError: the archive is unreadable, or has no edges.
     """
     with Archive(config.path) as archive:
         headers = {name: archive.header(name) for name in archive.names if not archive.is_pickled(name)}

@@ -144,7 +144,7 @@ def read_arrays(config: OgbConfig, duck: Duck) -> TypedGraph:
 
 
 def _count_nodes(folder: Path, relations: list[Relation]) -> dict[str, int]:
-    """Returns the nodes of each type: the rows of its features or labels, else the largest id of an edge + 1."""
+    """Returns the number of nodes of each type: the rows of its features or labels, else the largest id of an edge + 1."""
     counts: dict[str, int] = {}
     for name in sorted({kind for relation in relations for kind in (relation.source, relation.target)}):
         arrays = [path for file in ("node_feat", "node_label") if (path := folder / name / f"{file}.npy").is_file()]

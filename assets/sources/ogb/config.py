@@ -22,7 +22,7 @@ class OgbConfig(SpooledConfig):
     source: str = field(default="ogb", metadata=FEATURES_TOO)
     # the unzipped folder, for example "ogbn_arxiv"; relative to the pipeline file
     path: Path
-    # folder in split/, where there are several, or a list of folders: one graph each; "random" draws a stratified split instead
+    # folder in split/, if there are several, or a list of folders: one graph each; "random" draws a stratified split instead
     split: str | tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -35,5 +35,5 @@ class OgbConfig(SpooledConfig):
             )
 
     def brings_split(self) -> bool:
-        """OGB's folders have splits; "random" draws one instead."""
+        """Tells whether the folder's split is used; "random" draws one instead."""
         return self.split != "random"

@@ -4,7 +4,7 @@
     raw/data.npz, node-label.npz                    binary: ogbn-papers100M
     raw/triplet-type-list.csv.gz, relations/...     text with node and edge types: ogbn-mag
     processed/<type>/node_feat.npy, ...             arrays with node and edge types: MAG240M
-    split/<scheme>/train.csv.gz, valid, test        node ids; one more folder, of the node type, where there are types
+    split/<scheme>/train.csv.gz, valid, test        node ids; one more folder, of the node type, if there are types
 
 Format: `ogb/io/read_graph_raw.py` and `ogb/lsc/mag240m.py` of github.com/snap-stanford/ogb. Node types are ranges of ids in
 alphabetical order, edge types are numbered by (source type, relation, destination type), as OGB sorts both. Labels of
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 
 FEATURE_FILES = ("node-feat.csv.gz", "node_feat.npy")
-"""Files with nothing but features."""
+"""Files that hold only features."""
 
 COUNT_FILES = ("num-node-list.csv.gz", "num-node-dict.csv.gz", "data.npz")
-"""Files that say how many nodes there are; the last holds the features as well."""
+"""Files that give the number of nodes; the last holds the features as well."""
 
 
 def form(path: Path) -> str:
     """Returns "text", "binary", "typed text" or "arrays".
 
     Raises:
-        InputError: the folder is missing, or is none of these.
+        InputError: the folder is missing, or has none of these forms.
     """
     if not path.is_dir():
         what = "is a file" if path.exists() else "does not exist"
@@ -73,9 +73,9 @@ def files(config: OgbConfig) -> dict[str, Path]:
 
 
 def raw(config: OgbConfig) -> dict[str, str]:
-    """Returns one digest of the names and contents of all files of the folder that may be read, but for those of features alone.
+    """Returns one digest of the names and contents of all files of the folder that may be read, except those of features alone.
 
-    Of a matrix of features only the number of its rows enters: it may be what says how many nodes a type has.
+    Of a matrix of features only the number of its rows enters: it may give the number of nodes of a type.
 
     Raises:
         InputError: the folder is missing, or a file cannot be read.
@@ -87,9 +87,9 @@ def raw(config: OgbConfig) -> dict[str, str]:
 
 
 def raw_features(config: OgbConfig, table: TableConfig) -> dict[str, str]:
-    """Returns one digest of the files with features, and of those that say how many nodes there are.
+    """Returns one digest of the files with features, and of those that give the number of nodes.
 
-    Where only the edges tell how many nodes a type has, they belong to the latter.
+    If only the edges give the number of nodes of a type, they belong to the latter.
 
     Raises:
         InputError: the folder is missing, or a file cannot be read.
@@ -108,7 +108,7 @@ def raw_features(config: OgbConfig, table: TableConfig) -> dict[str, str]:
 
 
 def _tells(path: Path, counted: set[str]) -> bool:
-    """Tells whether the edges in a file may decide how many nodes a type has."""
+    """Tells whether the edges in a file may decide the number of nodes of a type."""
     source, _, target = path.parent.name.split("___")
     return not {source, target} <= counted
 
@@ -125,7 +125,7 @@ def _digest(found: Mapping[str, Path], counts: Mapping[str, int] | None = None) 
 
 
 def read(config: OgbConfig, duck: Duck) -> TypedGraph:
-    """Reads everything but features and edges, which the result hands out in slices.
+    """Reads everything except features and edges, which the result yields in slices.
 
     Raises:
         InputError: a file is missing or does not fit the others.
@@ -141,10 +141,10 @@ def read(config: OgbConfig, duck: Duck) -> TypedGraph:
 def opened(
     config: OgbConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
 ) -> Iterator[TypedSource]:
-    """Reads the folder but for features and edges.
+    """Reads the folder except features and edges.
 
     Raises:
-        InputError: what is wrong with the files.
+        InputError: the files are not sound.
     """
     with Duck(folder, config.memory_bytes * 6 // 10, execution.threads) as duck:
         found = read(config, duck)

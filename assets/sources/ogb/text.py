@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PARTS = ("train", "valid", "test")
 ONLY = "node"
-"""Name of the node type of a graph that has one."""
+"""Name of the node type of a graph with a single one."""
 
 
 def read_text(config: OgbConfig, duck: Duck) -> TypedGraph:
@@ -75,7 +75,7 @@ def required(path: Path) -> Path:
     """Returns the path, after finding the file.
 
     Raises:
-        InputError: it is missing.
+        InputError: the file is missing.
     """
     if not path.is_file():
         raise InputError(f"{path} is missing", "unzip the dataset again, or restore the file")
@@ -105,7 +105,7 @@ def integer_column(table: TableFiles, column: int) -> Array:
     """Reads a column of whole numbers, i64[n].
 
     Raises:
-        InputError: a field is none, with its row.
+        InputError: a field is not a whole number, with its row.
     """
     found = []
     for rows in table.select([table.integer("path", f"c{column}")]):
@@ -115,7 +115,7 @@ def integer_column(table: TableFiles, column: int) -> Array:
 
 
 def refuse_nulls(table: TableFiles, first: int, nulls: Array | None, column: str) -> None:
-    """Raises InputError when a field of a batch that begins at row `first` is no whole number."""
+    """Raises InputError if a field of a batch that begins at row `first` is not a whole number."""
     if nulls is not None:
         row = first + int(np.flatnonzero(nulls)[0])
         held = table.value(0, row, column)
@@ -157,7 +157,7 @@ def text_labels(duck: Duck, path: Path, count: int) -> Array:
     """Reads the labels i32[count] of a CSV file with one column; empty and nan are unknown.
 
     Raises:
-        InputError: the file is missing, has several columns, another number of rows, or something else than class numbers.
+        InputError: the file is missing, has several columns, another number of rows, or values that are not class numbers.
     """
     table = TableFiles(duck, [required(path)], "path", header=False)
     if len(table.columns) != 1:
@@ -239,7 +239,7 @@ def in_range(ids: Array, count: int, path: Path) -> Array:
     """Returns node ids after checking that they are in [0, count).
 
     Raises:
-        InputError: some are not, with the first of them.
+        InputError: an id is outside the range; the error names the first ones.
     """
     bad = np.flatnonzero((ids < 0) | (ids >= count))
     if len(bad):

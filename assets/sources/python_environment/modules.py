@@ -1,8 +1,8 @@
-"""Reads one Python module: what it imports, and which identifiers it uses. Also the program of the parsing processes.
+"""Reads the imports and identifiers of one Python module. Also the program of the parsing processes.
 
-Run as a script, it answers one line of JSON for each line it is given, and ends at the end of its input: when its
-parent dies by whatever signal, the pipe closes and no process is left behind. It imports only the standard library,
-so it starts in milliseconds and never runs the caller's main module.
+Run as a script, it answers one line of JSON for each line of input, and ends at the end of its input: when its parent dies by any signal,
+the pipe closes and no process is left behind. It imports only the standard library, so it starts in milliseconds and never runs the
+caller's main module.
 
 Identifiers are names, attributes, parameters, keywords and definitions. Every name that stands in an import statement
 of the module is left out, as a module, as an imported name and as its alias: features and edges are then separate
@@ -30,7 +30,7 @@ FIELD_OF = {
     ast.arg: "arg",
     ast.keyword: "arg",
 }
-"""Kinds of syntax that carry an identifier, and where."""
+"""Kinds of syntax that carry an identifier -> its field."""
 
 
 def describe(path: str, name: str, is_package: bool, width: int) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _walk(tree: ast.AST, package: str) -> tuple[list[str], Counter[str]]:
 
 
 def _targets(node: Any, package: str) -> Iterator[str]:
-    """Yields the absolute dotted name of everything an import statement names."""
+    """Yields the absolute dotted names in an import statement."""
     if type(node) is ast.Import:
         yield from (alias.name for alias in node.names)
         return
@@ -119,7 +119,7 @@ def _mentioned(node: Any) -> Iterator[str]:
 
 
 def serve() -> None:
-    """Answers tasks from standard input until it ends: a JSON list of `describe` arguments a line."""
+    """Answers tasks from standard input until it ends: a JSON list of `describe` arguments per line."""
     for line in sys.stdin:
         answers = [describe(*task) for task in json.loads(line)]
         sys.stdout.write(json.dumps(answers, separators=(",", ":")) + "\n")
@@ -130,4 +130,4 @@ if __name__ == "__main__":
     try:
         serve()
     except BrokenPipeError:
-        os._exit(1)  # the parent is gone; an ordinary exit would flush into the broken pipe and complain once more
+        os._exit(1)  # the parent is gone; an ordinary exit would flush into the broken pipe and report another error

@@ -1,11 +1,11 @@
 """Parses many modules in several processes, each a plain child that reads tasks from a pipe.
 
 `multiprocessing` would import the caller's main module again in each worker (or fork a process with running threads),
-and its idle workers outlive a parent that was killed. These children run one file of the standard library's means,
-and end with their pipe.
+and its idle workers outlive a parent that was killed. These children run one file that needs only the standard library, and end with their
+pipe.
 
-A single worker is a child, too. How deeply nested a module may be for Python's parser depends on the recursion limit and
-on the depth of the call, which are the same in every child and not in every caller.
+A single worker is a child, too. Python's parser limits the nesting of a module by the recursion limit and the depth of the call, which are
+the same in every child but not in every caller.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from assets.building.stage import Progress
 
 CHUNK = 32
-"""Modules a task line; small, since one package's modules may be far larger than another's."""
+"""Modules per task line; few, since one package's modules may be far larger than another's."""
 
 
 def parse_modules(
@@ -38,8 +38,8 @@ def parse_modules(
 
     Args:
         tasks: arguments of `describe`.
-        workers: number of processes, at least 1; the result does not depend on it. Few tasks are given to fewer.
-        progress: listener, which is told of every module.
+        workers: number of processes, at least 1; the result does not depend on it. Few tasks use fewer.
+        progress: listener, which gets every module.
 
     Raises:
         InputError: a process ended early (killed, or out of memory).
@@ -112,7 +112,7 @@ def _ask(child: subprocess.Popen[str], tasks: Sequence[tuple[str, str, bool, int
 
 
 def _stop(children: Sequence[subprocess.Popen[str]]) -> None:
-    """Ends the children and reaps them."""
+    """Kills the children and waits for their ends."""
     for child in children:
         child.kill()
     for child in children:

@@ -55,9 +55,9 @@ class PythonEnvironmentConfig(GraphConfig):
     source: str = field(default="python-environment", metadata=FEATURES_TOO)
     # the folder of installed packages; without it, this interpreter's own
     path: Path = field(default_factory=installed_packages)
-    # feature columns: identifiers are hashed into so many
+    # number of feature columns, into which identifiers are hashed
     features: int = field(default=128, metadata=FEATURES_ONLY)
-    # a distribution with fewer modules is no class: its modules have label -1
+    # a distribution with fewer modules is not a class: its modules have label -1
     min_class: int = 20
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ def raw(config: PythonEnvironmentConfig) -> dict[str, str]:
 
 
 def raw_features(config: PythonEnvironmentConfig, table: TableConfig) -> dict[str, str]:
-    """Returns the same: a module's text decides its imports and its features."""
+    """Returns the same digest: a module's text decides its imports and its features."""
     return raw(config)
 
 
@@ -116,7 +116,7 @@ def opened(
     """Lists all modules; they are parsed in `execution.threads` processes when they are first needed.
 
     Raises:
-        InputError: there are no modules.
+        InputError: the folder holds no modules.
     """
     yield ModulesSource(config, execution.threads, progress)
 
@@ -140,7 +140,7 @@ class ModulesSource:
 
     @cached_property
     def parsed(self) -> Sequence[Mapping[str, Any]]:
-        """What parsing each module found: imports, feature columns, problems."""
+        """The result of parsing each module: imports, feature columns, problems."""
         config = self.config
         tasks = [(str(config.path / m.relative_path), m.name, m.is_package, config.features) for m in self.modules]
         return parse_modules(tasks, self.threads, self.progress)
@@ -163,7 +163,7 @@ class ModulesSource:
         """Returns the import graph.
 
         Raises:
-            InputError: there are no imports between the modules, or no distribution is large enough for a class.
+            InputError: no module imports another one, or no distribution is large enough for a class.
         """
         config, modules = self.config, self.modules
         ids = {module.name: node for node, module in enumerate(modules)}
@@ -193,8 +193,8 @@ class ModulesSource:
 def find_modules(folder: Path) -> list[Module]:
     """Lists the importable source modules of every installed distribution, in order of distribution and path.
 
-    A name that two distributions install belongs to the first. Files that no import can reach (scripts, templates),
-    and the path hooks of editable installs, which hold absolute paths of this machine, are no modules.
+    A name that two distributions install belongs to the first. Files that no import can reach (scripts, templates), and the path hooks of
+    editable installs, which hold absolute paths of this machine, do not count.
 
     Raises:
         InputError: the folder is missing or holds no modules.
@@ -203,7 +203,7 @@ def find_modules(folder: Path) -> list[Module]:
         raise InputError(f"{folder}: no such folder", "correct `path` in [graph], or leave it out")
     found: list[Module] = []
     for distribution in importlib.metadata.distributions(path=[str(folder)]):
-        metadata = distribution.metadata  # parsed anew at every access
+        metadata = distribution.metadata  # parsed again at every access
         name = re.sub(r"[-_.]+", "-", metadata["Name"] or "unknown").lower()
         version = metadata["Version"] or ""
         for file in distribution.files or ():

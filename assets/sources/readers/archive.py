@@ -1,9 +1,8 @@
 """Reads NumPy archives member by member, in slices, without ever unpickling.
 
-`np.load` reads a member whole; features may be larger than memory, so `Archive.rows` decompresses a stream and hands
-out slices of rows. A header is believed only after its shape and dtype were compared with the member's size, so a
-damaged or hostile file cannot make us allocate what it does not hold. The zip's CRC is checked at the end of each
-member that is read to its end.
+`np.load` reads a member whole; features may be larger than memory, so `Archive.rows` decompresses a stream and yields slices of rows. A
+header is trusted only after its shape and dtype were compared with the member's size, so a damaged or hostile file cannot make us allocate
+more than it holds. The zip's CRC is checked at the end of each member that is read to its end.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ SAVE_REMEDY = "save it again with np.savez(path, name=array, ...) from plain num
 
 @dataclass(frozen=True)
 class Header:
-    """Shape, dtype and order of a member as its own header says."""
+    """Shape, dtype and order of a member, from its own header."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -42,7 +41,7 @@ class Header:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the array's data."""
+        """Number of bytes of the array's data."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -50,7 +49,7 @@ class Archive:
     """An open `.npz` file. Use it as a context manager.
 
     Raises:
-        InputError: the file is missing, unreadable, or is no zip archive.
+        InputError: the file is missing, unreadable, or not a zip archive.
     """
 
     def __init__(self, path: Path):
@@ -94,18 +93,17 @@ class Archive:
             return self._header(name, stream)
 
     def holds_text(self, name: str) -> bool:
-        """Tells whether a member is plain text; a pickled one is not, and is not read to find out."""
+        """Tells whether a member is plain text; a pickled one is not, and is not read for it."""
         with self._stream(name) as stream:
             return self._bare_header(stream).dtype.kind in "US"
 
     def is_pickled(self, name: str) -> bool:
-        """Tells whether a member holds pickled objects; it is not read to find out."""
+        """Tells whether a member holds pickled objects, without reading it."""
         with self._stream(name) as stream:
             return self._bare_header(stream).dtype.hasobject
 
     def read(self, name: str) -> Array:
-        """Reads a member whole; a Fortran-ordered one comes back C-contiguous, so its bytes are held twice for a
-        moment.
+        """Reads a member whole; a Fortran-ordered one is returned C-contiguous, so its bytes are held twice for a moment.
 
         Raises:
             InputError: the member is missing, damaged, or holds pickled objects.
@@ -150,7 +148,7 @@ class Archive:
         with self._stream(name) as stream:
             self._header(name, stream)
             left = first * header.dtype.itemsize
-            while left:  # a zip member can only be read through
+            while left:  # a zip member can only be read from its beginning
                 got = len(stream.read(min(left, SLICE_BYTES)))
                 if not got:
                     raise ValueError("it ends early")
@@ -162,7 +160,7 @@ class Archive:
 
     @contextmanager
     def _stream(self, name: str) -> Iterator[IO[bytes]]:
-        """Opens a member; whatever is wrong with its bytes becomes one InputError."""
+        """Opens a member; any error of its bytes becomes one InputError."""
         if name not in self._members:
             raise InputError(
                 f"{self.path}: has no array '{name}'; it has {', '.join(self.names) or 'none'}", SAVE_REMEDY
@@ -179,7 +177,8 @@ class Archive:
             ValueError,
             OSError,
         ) as error:
-            # A damaged directory sends the reader to places before the file's beginning; other errors of the system are none of the bytes.
+            # A damaged directory sends the reader to places before the file's beginning; other errors of the system do not come from the
+            # bytes.
             if isinstance(error, InputError) or (isinstance(error, OSError) and error.errno != errno.EINVAL):
                 raise
             raise InputError(
@@ -206,7 +205,7 @@ class Archive:
         """Reads the header at the start of a member.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the bytes are not a header.
         """
         try:
             first = np.lib.format.read_magic(stream) == (1, 0)

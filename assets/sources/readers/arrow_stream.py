@@ -1,8 +1,8 @@
 """Reads the results of a DuckDB query batch by batch as NumPy arrays, through Arrow's C stream interface.
 
-DuckDB hands results out whole (`fetchnumpy`), as Python objects (`fetchmany`), or as an Arrow stream. The stream is the
-one that neither holds the result nor makes an object a value, and its C interface is three small structures, read here
-with ctypes: no Arrow library is needed. Source: "The Arrow C data interface" and "The Arrow C stream interface".
+DuckDB returns results whole (`fetchnumpy`), as Python objects (`fetchmany`), or as an Arrow stream. Only the stream neither holds the
+result nor makes an object per value, and its C interface is three small structures, read here with ctypes: no Arrow library is needed.
+Source: "The Arrow C data interface" and "The Arrow C stream interface".
 
 A batch has at most 122,880 rows (a DuckDB row group), or 131,072 from CSV.
 """
@@ -78,9 +78,9 @@ class Column:
     """One column of a batch; its arrays are views that die with the batch.
 
     Attributes:
-        values: dtype[n]; what stands at a null is arbitrary. For a column of lists, the values of all its lists.
-        nulls: bool[n], or None where no value is null. For a column of lists, of the lists themselves.
-        lengths: i64[n] lengths of the lists, or None where values are not lists.
+        values: dtype[n]; the value at a null is arbitrary. For a column of lists, the values of all its lists.
+        nulls: bool[n], or None if no value is null. For a column of lists, the nulls of the lists themselves.
+        lengths: i64[n] lengths of the lists, or None if values are not lists.
         value_nulls: bool[len(values)] nulls inside lists, or None.
     """
 
@@ -101,7 +101,7 @@ def arrow_batches(relation: Any) -> Iterator[list[Column]]:
     """
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    capsule = relation.__arrow_c_stream__()  # frees the stream when it goes
+    capsule = relation.__arrow_c_stream__()  # frees the stream when it is deleted
     pointer = get_pointer(capsule, b"arrow_array_stream")
     stream = _Stream.from_address(pointer)
     schema = _Schema()
@@ -153,7 +153,7 @@ def _buffer(array: Any, number: int, dtype: Any, start: int, length: int) -> Arr
 
 
 def _nulls(array: Any, offset: int, length: int) -> Array | None:
-    """Returns bool[length], or None without nulls; Arrow keeps one bit per value, 1 = valid, lowest bit first."""
+    """Returns bool[length], or None without nulls; Arrow stores one bit per value, 1 = valid, lowest bit first."""
     if array.null_count == 0 or not array.buffers[0] or length == 0:
         return None
     start = array.offset + offset

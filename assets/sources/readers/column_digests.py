@@ -1,8 +1,9 @@
-"""What the columns of a Parquet file hold, in one digest per column, so that a refreshed column leaves what others decide valid.
+"""Digests of the columns of a Parquet file, so that a changed column leaves artifacts that depend on other columns valid.
 
 A column's digest is the SHA-256 over its part of the schema and, row group by row group, over its pages as they lie in the file. No
-value is decoded: the digest costs one read of the column. So it is that of a column's stored form: the same values that were written with
-another compression, another size of row groups or by another program have another digest, and what they decide is built again.
+value is decoded: the digest costs one read of the column. So it covers a column's stored form: the same values that were written with
+another compression, another size of row groups or by another program have another digest, and artifacts that depend on them are built
+again.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ class _Chunk(NamedTuple):
 
 
 def column_digests(duck: Duck, path: Path, columns: Sequence[str]) -> Mapping[str, str]:
-    """Returns name -> digest of top-level columns of a Parquet file, 64 hex digits each, from the home's records where it did not change.
+    """Returns name -> digest of top-level columns of a Parquet file, 64 hex digits each, from the home's records if it did not change.
 
     Args:
-        duck: reads the footer.
+        duck: connection that reads the footer.
         path: the file.
         columns: names of the columns, which the file has.
 
@@ -76,7 +77,7 @@ def _chunks(duck: Duck, path: Path) -> dict[int, list[_Chunk]]:
     )
     found: dict[int, list[_Chunk]] = {}
     for leaf, dictionary, data, num_bytes, *facts in duck.rows(sql, str(path)):
-        # A chunk begins with its dictionary where it has one; some writers say 0 where it has none.
+        # A chunk begins with its dictionary if it has one; some writers give 0 if it has none.
         start = min(offset for offset in (dictionary, data) if offset)
         found.setdefault(leaf, []).append(_Chunk(start, num_bytes, tuple(facts)))
     return found

@@ -1,7 +1,7 @@
-"""DuckDB as the sources use it: under a memory limit, spilling into scratch space, and silent about what it is.
+"""DuckDB as the sources use it: under a memory limit, spilling into scratch space, with errors in words of this project.
 
-DuckDB holds itself to its limit but for small allocations; give it about 60 % of the memory that may be used. What it
-spills, and the database that holds staged tables, lie in the folder that the writer sweeps, so a kill leaves nothing.
+DuckDB keeps to its limit except for small allocations; give it about 60 % of the memory that may be used. Its spilled data, and the
+database that holds staged tables, lie in the folder that the writer sweeps, so a kill leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Duck:
     """One private database; a context manager.
 
     Args:
-        folder: scratch folder for the database and what is spilled, or None: all in memory, for small questions.
+        folder: scratch folder for the database and spilled data; None: all in memory, for small queries.
         memory_bytes: DuckDB's limit of memory, in bytes.
         threads: number of DuckDB's threads; results keep the order of the files at any number.
     """
@@ -44,7 +44,7 @@ class Duck:
             self._connection = duckdb.connect(
                 ":memory:" if folder is None else str(folder / "staged.duckdb"), config=config
             )
-        # Times become text by it, in the same way on every machine; GLOBAL, since cursors have settings of their own.
+        # It decides the text of times, the same on every machine; GLOBAL, since cursors have settings of their own.
         self._connection.execute("SET GLOBAL TimeZone = 'UTC'")
 
     def __enter__(self) -> Duck:
@@ -55,7 +55,7 @@ class Duck:
 
     def rows(self, sql: str, where: str = "") -> list[tuple[Any, ...]]:
         """Runs a statement and returns its whole result; `where` names the file in errors."""
-        with self._translated(where), self._connection.cursor() as cursor:  # batches may be under way
+        with self._translated(where), self._connection.cursor() as cursor:  # a batch query may be running
             return cursor.execute(sql).fetchall()
 
     def batches(self, sql: str, where: str = "") -> Iterator[list[Column]]:
@@ -90,7 +90,7 @@ class Duck:
 
 
 class _Stream:
-    """Hands a relation's Arrow stream to Polars, which keeps the type of what it was given until the process ends."""
+    """Passes a relation's Arrow stream to Polars, which keeps the type of its argument until the process ends."""
 
     def __init__(self, relation: Any):
         self._relation = relation
@@ -100,7 +100,7 @@ class _Stream:
 
 
 def explained(text: str, where: str) -> InputError:
-    """Returns DuckDB's report of a file that cannot be read as one short problem with line, column and value."""
+    """Returns DuckDB's error about an unreadable file as one short problem with line, column and value."""
     line, column = re.search(r"CSV Error on Line: (\d+)", text), re.search(r'converting column "([^"]+)"', text)
     value, counts = (
         re.search(r'convert string "(.*?)" to', text),

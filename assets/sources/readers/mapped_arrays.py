@@ -1,6 +1,6 @@
 """Features and edges in plain `.npy` files, and features in safetensors files, memory-mapped and read slice by slice.
 
-Peak memory: one slice of 8 MiB of features, or of 262,144 edges; pages that were read are let go.
+Peak memory: one slice of 8 MiB of features, or of 262,144 edges; read pages are released.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def matrix_block(
     slices: Callable[[], Iterator[tuple[int, Array]]],
     node_of_row: Array | None = None,
 ) -> FeatureBlock:
-    """Returns the rows of a matrix [n, F] as the features of the nodes first to first + n - 1; args as of `FeatureBlock`."""
+    """Returns the rows of a matrix [n, F] as the features of the nodes first to first + n - 1; arguments as in `FeatureBlock`."""
     return FeatureBlock(
         where=where,
         first=first,
@@ -57,7 +57,7 @@ def open_plain(path: Path) -> Array:
     """Maps a `.npy` file of plain numbers.
 
     Raises:
-        InputError: it is missing, cut short, or holds pickled objects.
+        InputError: the file is missing, cut short, or holds pickled objects.
     """
     try:
         with READING:
@@ -85,10 +85,10 @@ def file_block(
 
     Args:
         path: the file.
-        tensor: name of the tensor of a safetensors file; None where it holds one.
+        tensor: name of the tensor of a safetensors file; None if it holds only one.
         first: id of the first of the nodes.
         num_nodes: number of rows that the file must have.
-        node_of_row: i64[num_nodes] node ids of the rows, None where they are in order.
+        node_of_row: i64[num_nodes] node ids of the rows, None if they are in order.
 
     Raises:
         InputError: the file is unreadable, of another kind or shape, or lacks the tensor.
@@ -134,7 +134,7 @@ MOST_HEADER_BYTES = 100_000_000
 
 
 def open_tensor(path: Path, name: str | None) -> tuple[Array, np.dtype[Any] | str]:
-    """Maps a tensor of a safetensors file. The library that writes them copies what it reads, and NumPy lacks its bfloat16.
+    """Maps a tensor of a safetensors file. The library that writes them copies on reading, and NumPy lacks its bfloat16.
 
     Args:
         path: the file: 8 bytes with the length of a JSON header, the header, the tensors' bytes.
@@ -144,7 +144,7 @@ def open_tensor(path: Path, name: str | None) -> tuple[Array, np.dtype[Any] | st
         (the mapped tensor, its type; "bfloat16" for u16 with its bits).
 
     Raises:
-        InputError: the file is missing, damaged or no safetensors file, or has not this one tensor.
+        InputError: the file is missing, damaged or not a safetensors file, or lacks the tensor.
     """
     try:
         with open(path, "rb") as file:

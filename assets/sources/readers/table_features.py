@@ -1,4 +1,4 @@
-"""The features in the columns of a table: columns of numbers and of lists, side by side in the order in which they are named."""
+"""The features in the columns of a table: columns of numbers and of lists, side by side in the configured order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernels.errors import InputError
 from kernels.types import Array
 
 SQL_TYPES = {"TINYINT": np.int8, "UTINYINT": np.uint8, "FLOAT": np.float32, "DOUBLE": np.float64}
-"""Feature types that are kept; BOOLEAN becomes UTINYINT, other numbers and those of CSV files FLOAT."""
+"""Feature types that stay; BOOLEAN becomes UTINYINT, other numbers and those of CSV files FLOAT."""
 
 
 def feature_columns(table: TableFiles, features: str | Sequence[str]) -> list[str]:
@@ -42,10 +42,10 @@ def feature_columns(table: TableFiles, features: str | Sequence[str]) -> list[st
 
 
 def feature_type(table: TableFiles, names: Sequence[str]) -> str:
-    """Returns the SQL type of the values: that of all columns, or the narrowest floating type that is among them.
+    """Returns the SQL type of the values: that of all columns, or the narrowest floating type among them.
 
     Raises:
-        InputError: a column holds no numbers.
+        InputError: a column does not hold numbers.
     """
     kinds = []
     for name in names:
@@ -62,13 +62,13 @@ def feature_type(table: TableFiles, names: Sequence[str]) -> str:
 
 
 def lists_of(table: TableFiles, name: str) -> str:
-    """Returns how the type of a column of lists ends, "[]" or "[64]"; "" where the column holds numbers."""
+    """Returns the end of the type of a column of lists, "[]" or "[64]"; "" for a column of numbers."""
     lists = table.columns[name].partition("[")[2]
     return f"[{lists}" if lists else ""
 
 
 def column_widths(table: TableFiles, names: Sequence[str]) -> list[int]:
-    """Returns how many feature columns each column of the table makes: the length of its first list, or 1."""
+    """Returns the number of feature columns of each column of the table: the length of its first list, or 1."""
     return [list_width(table, name) if lists_of(table, name) else 1 for name in names]
 
 
@@ -78,7 +78,7 @@ def table_block(
     """Returns the features in the columns `names`, side by side, as a block; see `FeatureBlock` for the other arguments.
 
     Raises:
-        InputError: the columns hold no numbers. The slices raise it for values that are missing or not finite.
+        InputError: the columns do not hold numbers. The slices raise it for values that are missing or not finite.
     """
     value = feature_type(table, names)
     cast = "TRY_CAST" if table.is_csv else "CAST"
@@ -123,7 +123,7 @@ def table_block(
 
 
 def list_width(table: TableFiles, name: str) -> int:
-    """Returns the length of the first list of a column, 0 where the table has no rows."""
+    """Returns the length of the first list of a column, 0 if the table has no rows."""
     for number, path in enumerate(table.paths):  # a file may have no rows
         found = table.duck.rows(f"SELECT len({quoted(name)}) FROM {table.source(number)} LIMIT 1", str(path))
         if found:
@@ -145,7 +145,7 @@ def _refuse_ragged(table: TableFiles, rows: TableRows, number: int, name: str, w
 
 
 def _slice(rows: TableRows, low: int, high: int, widths: Sequence[int]) -> Array:
-    """Returns the rows [high - low, sum of widths] of a batch as a copy, with NaN for what is null."""
+    """Returns the rows [high - low, sum of widths] of a batch as a copy, with NaN for nulls."""
     if all(column.lengths is None for column in rows.columns):
         part = np.stack([column.values[low:high] for column in rows.columns], axis=1)
         nulls = [column.nulls for column in rows.columns]
@@ -160,7 +160,7 @@ def _slice(rows: TableRows, low: int, high: int, widths: Sequence[int]) -> Array
 
 
 def _columns(column: Column, count: int, low: int, high: int, width: int) -> Array:
-    """Returns the rows [high - low, width] of one column, of lists or of numbers, with NaN for what is null."""
+    """Returns the rows [high - low, width] of one column, of lists or of numbers, with NaN for nulls."""
     lists = column.lengths is not None
     part = column.values.reshape(count, width)[low:high]
     nulls = column.value_nulls if lists else column.nulls
@@ -170,7 +170,7 @@ def _columns(column: Column, count: int, low: int, high: int, width: int) -> Arr
 
 
 def _refuse_empty(table: TableFiles, rows: TableRows, low: int, part: Array, names: Sequence[str]) -> None:
-    """Tells what the file holds where a value is no number; a NaN that stands in the file is found later."""
+    """Raises InputError with the file's text for a value that is not a number; a NaN in the file is found later."""
     if any(column.lengths is not None for column in rows.columns):
         return
     if part.dtype.kind != "f" or not np.isnan(part).any():

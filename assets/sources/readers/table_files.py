@@ -1,12 +1,11 @@
-"""Tables in Parquet or CSV: which files a pattern names, what columns they have, and their rows as NumPy batches.
+"""Tables in Parquet or CSV: the files of a pattern, their columns, and their rows as NumPy batches.
 
-Files are read one after the other in the order of their names, so that a row's number is known without storing it and
-errors can say where they are. Rows are counted from 0 in each file, without the header.
+Files are read one after the other in the order of their names, so that a row's number is known without storing it and errors can name their
+place. Rows are counted from 0 in each file, without the header.
 
 CSV files have a header line (or none, and columns c0, c1, ...), `"` for quotes, and are read strictly: every row has
-the fields of the first. Nothing is
-guessed from a sample but the delimiter of `.tsv`. All columns are text to begin with; a column that has to hold numbers
-is converted as the graph needs it, and what is no number is an error. (DuckDB by itself rounds 1.5 to the id 2.)
+the fields of the first. Nothing is guessed from a sample; only the name `.tsv` implies a delimiter. All columns are text at first; a column
+that has to hold numbers is converted as the graph needs it, and any other value is an error. (DuckDB by itself rounds 1.5 to the id 2.)
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class TableFiles:
     Args:
         duck: the connection.
         patterns: files or glob patterns.
-        key: the key of [graph] that named them, for errors.
+        key: key of [graph] that names them, for errors.
         delimiter: separator of the fields of CSV files; None is a tab for `.tsv`, else a comma.
         header: whether CSV files begin with names; else columns are c0, c1, ...
 
@@ -80,7 +79,7 @@ class TableFiles:
         """Returns the SQL type of a column that plays a role, after finding it in every file with that type.
 
         Raises:
-            InputError: a file lacks it (with the nearest name), or has it with another type.
+            InputError: a file lacks the column (with the nearest name), or has it with another type.
         """
         for path, schema in zip(self.paths, self._schemas, strict=True):
             if name not in schema:
@@ -99,7 +98,7 @@ class TableFiles:
         return self.columns[name]
 
     def integer(self, role: str, name: str) -> str:
-        """Returns the expression of a column of whole numbers as BIGINT, null where a CSV field is none.
+        """Returns the expression of a column of whole numbers as BIGINT, null for a CSV field that is not one.
 
         Raises:
             InputError: the column is missing, or has another type.
@@ -116,14 +115,14 @@ class TableFiles:
         return f"CAST({column} AS BIGINT)"
 
     def field(self, name: str) -> str:
-        """Returns the expression of a column as it is stored; of a CSV field without blanks around it, null where nothing is left."""
+        """Returns the expression of a column as it is stored; a CSV field without blanks around it, null if nothing is left."""
         return f"nullif(trim({quoted(name)}, ' ' || chr(9)), '')" if self.is_csv else quoted(name)
 
     def number(self, role: str, name: str, sql_type: str) -> str:
-        """Returns the expression of a column of numbers as FLOAT or DOUBLE, null where a CSV field is none.
+        """Returns the expression of a column of numbers as FLOAT or DOUBLE, null for a CSV field that is not one.
 
         Raises:
-            InputError: the column is missing, or holds no numbers.
+            InputError: the column is missing, or does not hold numbers.
         """
         kind = self.require(role, name)
         if not self.is_csv and kind not in NUMBERS and not kind.startswith("DECIMAL"):
@@ -142,7 +141,7 @@ class TableFiles:
                 first += count
 
     def source(self, number: int) -> str:
-        """Returns what stands after FROM for one file."""
+        """Returns the text after FROM for one file."""
         path = self.paths[number]
         if not self.is_csv:
             return _parquet(path)
@@ -159,17 +158,17 @@ class TableFiles:
         return sum(int(count[0][0]) for count in counts)
 
     def place(self, file: int, row: int) -> str:
-        """Returns where a row is, for errors."""
+        """Returns the place of a row in words, for errors."""
         return f"{self.paths[file]}: row {row}" + (f" (line {row + 1 + self.header})" if self.is_csv else "")
 
     def value(self, file: int, row: int, name: str) -> object:
-        """Returns what stands in a row's column; for errors, since it reads up to there."""
+        """Returns the value of a row's column; for errors, since it reads up to there."""
         sql = f"SELECT {quoted(name)} FROM {self.source(file)} LIMIT 1 OFFSET {row}"
         return self.duck.rows(sql, str(self.paths[file]))[0][0]
 
     def begins_with_integer(self, name: str) -> bool:
-        """Tells whether the first value of a CSV column is a whole number; one that is not comes to light later."""
-        for path in self.paths:  # one without rows says nothing
+        """Tells whether the first value of a CSV column is a whole number; later values are checked when they are read."""
+        for path in self.paths:  # a file without rows does not tell
             with _reading_text(path) as file:
                 row = next(csv.DictReader(file, delimiter=self.delimiter(path)), None)
             if row is not None:
@@ -178,7 +177,7 @@ class TableFiles:
         return False
 
     def delimiter(self, path: Path) -> str:
-        """Returns what separates the fields of a CSV file."""
+        """Returns the separator of the fields of a CSV file."""
         return self._delimiter or ("\t" if ".tsv" in path.suffixes else ",")
 
     def _schema(self, path: Path) -> dict[str, str]:
@@ -188,7 +187,7 @@ class TableFiles:
             return {name: kind for name, kind, *_ in found}
         with _reading_text(path) as file:
             header = next(csv.reader(file, delimiter=self.delimiter(path)), [])
-        if not self.header and path.stat().st_size:  # a first line that is empty is one empty field
+        if not self.header and path.stat().st_size:  # an empty first line is one empty field
             header = [f"c{column}" for column in range(len(header) or 1)]
         repeated = sorted({name for name in header if header.count(name) > 1})
         if not header or repeated or "" in header:
@@ -205,10 +204,10 @@ def _parquet(path: Path) -> str:
 
 
 def _refuse_renamed(duck: Duck, path: Path, names: Sequence[str]) -> None:
-    """Refuses columns that DuckDB tells apart by another name, since they differ only in case.
+    """Refuses columns that DuckDB renames because they differ only in case.
 
     Raises:
-        InputError: there are such columns.
+        InputError: the table has such columns.
     """
     lower: dict[str, str] = {}
     if len({name.lower() for name in names}) == len(names) and not any("_" in name for name in names):
@@ -247,7 +246,7 @@ def file_kind(path: Path) -> str:
     """Returns "parquet" or "csv".
 
     Raises:
-        InputError: the name ends otherwise.
+        InputError: the name has another ending.
     """
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if suffix.lower() in CSV or (suffix.lower() in PARQUET and path.suffix != ".gz"):
@@ -257,7 +256,7 @@ def file_kind(path: Path) -> str:
 
 @contextmanager
 def _reading_text(path: Path) -> Iterator[TextIO]:
-    """Opens a CSV file, gzipped or not; what is wrong with its bytes becomes one InputError."""
+    """Opens a CSV file, gzipped or not; any error of its bytes becomes one InputError."""
     try:
         packed = gzip.GzipFile(path) if path.suffix == ".gz" else open(path, "rb")  # noqa: SIM115
         with packed, io.TextIOWrapper(packed, encoding="utf-8-sig", newline="") as file:
