@@ -44,7 +44,7 @@ def show(home: Path | None, name: str, as_json: bool) -> None:
     """Shows one artifact: recipe, inputs, checks, numbers, files.
 
     NAME is any unique beginning of a version, also as stage/beginning; or PIPELINE/STEP, and PIPELINE/STEP/SEED where a [[train]] table has
-    several seeds. Where the pipeline lists splits, the split stands before the seed.
+    several seeds. If the pipeline lists splits, the split stands before the seed.
 
     Example: graphmill show python-environment/sage
     """
