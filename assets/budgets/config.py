@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from assets.building.keys import Checked, KeyProblem, size_problem
 from assets.sizes import LONGEST_TEXT, parse_size
-from kernels.errors import InputError
 
 AUTO = "auto"
 AUTO_QUEUE = "1GiB"
@@ -18,7 +18,7 @@ LEVELS = ("device", "host", "disk")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryConfig:
+class MemoryConfig(Checked):
     """The `[memory]` table: feature bytes that each level may hold; a size, a share of all feature bytes, or "auto"."""
 
     # bytes of feature rows in the memory of the device, beside the model
@@ -28,25 +28,23 @@ class MemoryConfig:
     # bytes that stages may write to disk besides the graph's own features
     disk: int | str = AUTO
 
-    def __post_init__(self) -> None:
-        """Checks that each value is a size."""
+    remedy = ""
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields the values that are not sizes."""
         for name in LEVELS:
             value = getattr(self, name)
             if isinstance(value, str) and value.strip().isdecimal() and len(value) <= LONGEST_TEXT and int(value) > 0:
-                problem = f'{name} = "{value}" has no unit: as it stands it is {int(value):,} bytes'
-                raise InputError(
-                    problem, f'write "{value}GiB", "{value}%" of the features, or for bytes {value} without quotes'
-                )
-            if name != "disk" and (more := _more_than_all(value)):
-                problem = f"{name} = {value!r} is {more} of the features, and there are no more than all of them"
-                raise InputError(problem, 'write at most "100%", or a size such as "2GiB"')
-            if value != AUTO:
-                try:
-                    parse_size(value, 0)
-                except InputError as error:
-                    share = '"10%" or "5x"' if name == "disk" else '"10%"'
-                    remedy = f'write "auto", a size such as "2GiB", or a share of the features such as {share}'
-                    raise InputError(f"{name} = {value!r}: {error.problem}", remedy) from error
+                text = f'{name} = "{value}" has no unit: as it stands it is {int(value):,} bytes'
+                how = f'write "{value}GiB", "{value}%" of the features, or for bytes {value} without quotes'
+                yield KeyProblem(name, f"{text}; {how}")
+            elif name != "disk" and (more := _more_than_all(value)):
+                text = f"{name} = {value!r} is {more} of the features, and there are no more than all of them"
+                yield KeyProblem(name, f'{text}; write at most "100%", or a size such as "2GiB"')
+            elif value != AUTO:
+                share = '"10%" or "5x"' if name == "disk" else '"10%"'
+                how = f'write "auto", a size such as "2GiB", or a share of the features such as {share}'
+                yield from size_problem(name, value, how, whole=0)
 
 
 @dataclass(frozen=True, kw_only=True)

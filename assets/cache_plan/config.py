@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from assets.building.execution import Threads
-from kernels.errors import InputError
+from assets.building.keys import Checked, within
 
 
 @dataclass(frozen=True, kw_only=True)
-class CachePlanTable:
+class CachePlanTable(Checked):
     """The `[cache_plan]` table; all of it is hashed.
 
     Raises:
@@ -22,12 +22,7 @@ class CachePlanTable:
     # "auto" = "filled" or "copies", whichever moves fewer bytes
     order: Literal["auto", "filled", "gray", "minhash", "copies"] = "auto"
     # number of batches that share a disk cache; 0 = the fewest that the disk budget allows, for "copies" as many as memory allows
-    segment_size: int = 0
-
-    def __post_init__(self) -> None:
-        """Checks the range."""
-        if self.segment_size < 0:
-            raise InputError(f"segment_size = {self.segment_size} is negative", "give 0 for the search, or a count")
+    segment_size: int = field(default=0, metadata=within(0))
 
 
 @dataclass(frozen=True, kw_only=True)

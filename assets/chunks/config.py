@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from assets.building.execution import Threads
+from assets.building.keys import Checked, within
 from kernels.chunks.cut import MOST
-from kernels.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChunksTable:
+class ChunksTable(Checked):
     """The `[chunks]` table; all of it is hashed.
 
     Raises:
@@ -19,18 +19,13 @@ class ChunksTable:
     """
 
     # number of chunks that each part is cut into, which is the number of steps of a pass
-    chunks_per_part: int = 4
+    chunks_per_part: int = field(default=4, metadata=within(1, MOST))
     # order of the nodes inside a part before ranges are cut: "id", "metis" = by METIS sub-parts, "rcm" = reverse Cuthill-McKee
     order: Literal["id", "metis", "rcm"] = "id"
     # order of the chunks over the steps: "identity" = in order, "hongtu" = Algorithm 4, "best" = the least traffic that was found
     schedule: Literal["identity", "hongtu", "best"] = "best"
     # whether destinations are read with their neighbours, as models with a term of the node itself need it
     self_term: bool = True
-
-    def __post_init__(self) -> None:
-        """Checks the range."""
-        if not 1 <= self.chunks_per_part <= MOST:
-            raise InputError(f"chunks_per_part = {self.chunks_per_part}", f"give 1 to {MOST}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from assets.building.execution import Threads
+from assets.building.keys import Checked, KeyProblem, within
 from assets.sampling.config import SamplingConfig
 from kernels.errors import InputError
 from kernels.types import id_dtype
@@ -19,7 +21,7 @@ MOST_EPOCHS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class HotnessTable:
+class HotnessTable(Checked):
     """The `[hotness]` table; all of it is hashed.
 
     Raises:
@@ -30,28 +32,17 @@ class HotnessTable:
     # counts with a model of the sampler
     policy: Policy = "bayes"
     # K, the number of epochs that presampling counts
-    rounds: int = 1
+    rounds: int = field(default=1, metadata=within(1, MOST_EPOCHS))
     # "visits" also counts, per layer, how often a node is a destination; "inputs" adds the distinct inputs under it
     layers: Literal["none", "visits", "inputs"] = "none"
     # number of training epochs that the hit ratio of all policies is measured on; 0 = none
-    evaluate_epochs: int = 0
+    evaluate_epochs: int = field(default=0, metadata=within(0, MOST_EPOCHS))
 
-    def __post_init__(self) -> None:
-        """Checks the ranges."""
-        problems = []
-        if self.rounds < 1:
-            problems.append(f"rounds = {self.rounds} is less than 1")
-        for name in ("rounds", "evaluate_epochs"):
-            if getattr(self, name) > MOST_EPOCHS:
-                problems.append(f"{name} = {getattr(self, name)} is more than {MOST_EPOCHS:,}")
-        if self.evaluate_epochs < 0:
-            problems.append(f"evaluate_epochs = {self.evaluate_epochs} is negative")
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields a ranking by epochs that are not evaluated."""
         if self.policy == "optimal" and self.evaluate_epochs < 1:
-            problems.append(
-                f'policy = "optimal" ranks by the evaluated epochs, but evaluate_epochs = {self.evaluate_epochs}'
-            )
-        if problems:
-            raise InputError("; ".join(problems), "for example: rounds = 2, evaluate_epochs = 0 (10 with optimal)")
+            text = f'policy = "optimal" ranks by the evaluated epochs, but evaluate_epochs = {self.evaluate_epochs}'
+            yield KeyProblem("policy evaluate_epochs", text)
 
     @property
     def counted_layers(self) -> Literal["none", "visits", "inputs"]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from assets.building.execution import Workers
+from assets.building.keys import Checked, KeyProblem, within
 from assets.sizes import parse_size
-from kernels.errors import InputError
 
 GROUP_BYTES = 8 << 30
 """Bytes of the rows of a group of segments, if the table does not give the number of groups."""
@@ -17,7 +18,7 @@ PART_NAME = re.compile(r"segments-(\d+)-(\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackedConfig:
+class PackedConfig(Checked):
     """The `[packed]` table; the stage's hashed configuration.
 
     Raises:
@@ -25,12 +26,7 @@ class PackedConfig:
     """
 
     # number of groups of segments; each is a part of its own, packed by one pass over the features; 0 = one per 8 GiB of stored rows
-    groups: int = 0
-
-    def __post_init__(self) -> None:
-        """Checks the range."""
-        if self.groups < 0:
-            raise InputError(f"groups = {self.groups} is negative", "give 0 for one per 8 GiB, or more")
+    groups: int = field(default=0, metadata=within(0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +42,12 @@ class PackedExecution(Workers):
     # bytes of feature rows that all processes together hold: ranges of the table, and rows that are collected for writes of large pieces
     memory: str = "512MiB"
 
-    def __post_init__(self) -> None:
-        """Checks the ranges."""
-        super().__post_init__()
-        if self.process_bytes < 2 << 20:
-            problem = f"memory = {self.memory!r} is less than 2 MiB for each of {self.workers} workers"
-            raise InputError(problem, "a pass over the features reads and distributes 1 MiB at a time, or more")
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields too little memory for a pass over the features, which reads and distributes 1 MiB at a time, or more."""
+        if self.workers > 0 and self.process_bytes < 2 << 20:
+            yield KeyProblem(
+                "memory", f"memory = {self.memory!r} is less than 2 MiB for each of {self.workers} workers"
+            )
 
     @property
     def process_bytes(self) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from assets.building.execution import Threads
+from assets.building.keys import Checked, within
 from kernels.chunks.ldg import MOST_PARTS
-from kernels.errors import InputError
 
 Method = Literal["metis", "metis-balanced", "ldg", "range", "random"]
 DRAWING: tuple[Method, ...] = ("metis", "random")
@@ -15,7 +15,7 @@ DRAWING: tuple[Method, ...] = ("metis", "random")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionsTable:
+class PartitionsTable(Checked):
     """The `[partitions]` table; all of it is hashed.
 
     Raises:
@@ -26,16 +26,9 @@ class PartitionsTable:
     # ids; "metis-balanced" is METIS through DGL, "random" the baseline
     method: Method = "metis"
     # number of parts: one per device or rank, or a multiple
-    parts: int = 4
+    parts: int = field(default=4, metadata=within(1, MOST_PARTS))
     # seed of "metis" and "random"; not given = the pipeline's
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        """Checks the ranges."""
-        if not 1 <= self.parts <= MOST_PARTS:
-            raise InputError(f"parts = {self.parts}", f"give 1 to {MOST_PARTS}")
-        if self.seed is not None and self.seed < 0:
-            raise InputError(f"seed = {self.seed} is negative", "give 0 or more, or leave it out")
+    seed: int | None = field(default=None, metadata=within(0))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,13 +23,14 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assets.building.keys import Checked, KeyProblem, within
 from assets.features.config import MAIN, step_name
 from assets.pipeline.catalogue import stages
 from assets.pipeline.notes import Notes, parse_notes
@@ -56,23 +57,20 @@ class MissingDataError(InputError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
+class Head(Checked):
     """The keys above the first table."""
 
     # Names the recipe; letters, digits, - and _.
     name: str
     # Keys every random decision.
-    seed: int = 0
+    seed: int = field(default=0, metadata=within(0, 2**63 - 1))
 
-    def __post_init__(self) -> None:
-        """Checks the name and the range of the seed."""
-        problems = []
+    remedy = ""
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields a name with other characters."""
         if not NAME.fullmatch(self.name):
-            problems.append(f"name = {self.name!r} has other characters than letters, digits, - and _")
-        if not 0 <= self.seed < 2**63:
-            problems.append(f"seed = {self.seed} is not between 0 and 2^63 - 1")
-        if problems:
-            raise InputError("; ".join(problems))
+            yield KeyProblem("name", f"name = {self.name!r} has other characters than letters, digits, - and _")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,12 +17,12 @@ from __future__ import annotations
 import re
 import zoneinfo
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal
 
+from assets.building.keys import Checked, KeyProblem, within
 from assets.pipeline.schema import Problem, Tables
-from kernels.errors import InputError
 
 SCHEDULE = "schedule"
 PRIORITIES = range(-1000, 1001)
@@ -44,7 +44,7 @@ HOW = 'write five fields, minute hour day month weekday, such as "0 3 * * *" for
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScheduleTable:
+class ScheduleTable(Checked):
     """The times and events at which a pipeline runs by itself."""
 
     # Times: minute, hour, day of the month, month, day of the week; or @hourly, @daily, @weekly, @monthly. "" = at no set time.
@@ -58,29 +58,28 @@ class ScheduleTable:
     # Also whenever the data, the pipeline file or the store changed; the daemon looks once per minute.
     refresh: bool = False
     # Waiting runs of the highest priority start first; a run that a person starts has 0.
-    priority: int = 0
+    priority: int = field(default=0, metadata=within(PRIORITIES[0], PRIORITIES[-1]))
     # Program and arguments that run when a run of the pipeline failed.
     on_failure: tuple[str, ...] = ()
     # Name of an environment variable that holds the address that gets reports of failed runs; addresses of webhooks are secrets.
     webhook: str = ""
 
-    def __post_init__(self) -> None:
-        """Checks times, time zone, priority and the name of the variable."""
-        problems = [text for text in (_wrong_cron(self.cron), _wrong_timezone(self.timezone)) if text]
+    remedy = ""
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields the problems of times, time zone, programs and variable."""
+        for key, text in (("cron", _wrong_cron(self.cron)), ("timezone", _wrong_timezone(self.timezone))):
+            if text:
+                yield KeyProblem(key, text)
         if not self.cron and not self.refresh:
-            problems.append("it says neither cron nor refresh = true, so nothing would ever happen")
-        if self.priority not in PRIORITIES:
-            problems.append(f"priority = {self.priority} is not between {PRIORITIES[0]} and {PRIORITIES[-1]}")
+            yield KeyProblem("", "it says neither cron nor refresh = true, so nothing would ever happen")
         if self.on_failure and not self.on_failure[0].strip():
-            problems.append("on_failure names no program")
+            yield KeyProblem("on_failure", "on_failure names no program")
         if any("\0" in word for word in self.on_failure):
-            problems.append("on_failure has a NUL character")
+            yield KeyProblem("on_failure", "on_failure has a NUL character")
         if self.webhook and not VARIABLE.fullmatch(self.webhook):
-            problems.append(
-                "webhook is not the name of an environment variable: an address of a webhook is a secret and stands in none of these files"
-            )
-        if problems:
-            raise InputError("\n ".join(problems))
+            why = "an address of a webhook is a secret and stands in none of these files"
+            yield KeyProblem("webhook", f"webhook is not the name of an environment variable: {why}")
 
 
 def parse_schedule(raw: Mapping[str, Any], tables: Tables) -> tuple[ScheduleTable | None, list[Problem]]:
@@ -117,11 +116,11 @@ def _wrong_cron(cron: str) -> str:
     if len(words) != len(FIELDS):
         return f"cron = {cron!r} has {len(words)} fields; {HOW}"
     values: list[set[int]] = []
-    for word, (field, low, high, names) in zip(words, FIELDS, strict=True):
+    for word, (name, low, high, names) in zip(words, FIELDS, strict=True):
         try:
             values.append({number for item in word.lower().split(",") for number in _numbers(item, low, high, names)})
         except ValueError as error:
-            return f"cron = {cron!r}: {word!r} is no {field}: {error}; {HOW}"
+            return f"cron = {cron!r}: {word!r} is no {name}: {error}; {HOW}"
     _, _, days, months, _ = values
     if all(min(days) > LONGEST_MONTH[month - 1] for month in months):
         # Other programs would take the weekday alone; Dagster refuses some of these expressions, and finds no next time of the others.

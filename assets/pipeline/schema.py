@@ -22,6 +22,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from assets.building.keys import ConfigError
 from assets.pipeline.toml_lines import KeyPath, line_of
 from assets.storage.user_code import Reference, find_source, is_reference
 from kernels.errors import InputError
@@ -111,8 +112,10 @@ class Tables:
         sound = {name: value for name, value in values.items() if name not in wrong}
         try:
             made = cls(**sound)
+        except ConfigError as error:
+            return None, [*problems, *self._located(error, raw, where, wrong)]
         except InputError as error:
-            return None, problems + [each for each in self._located(error, raw, where) if not wrong & _words(each)]
+            return None, [*problems, self.problem(where, f"{error.problem}; {error.remedy}")]
         except TypeError:
             if not problems:
                 raise
@@ -228,15 +231,15 @@ class Tables:
         near = _nearest(key, keys) or f"; it has {_join(sorted(keys))}"
         return self.problem((*where, key), f"{_title(where)} has no key {key}{near}")
 
-    def _located(self, error: InputError, raw: Mapping[str, Any], where: KeyPath) -> Iterator[Problem]:
-        """Yields the problems that a `__post_init__` raised, each at the line of the key it is about."""
-        names = "|".join(map(re.escape, raw)) or "$^"
-        for statement in re.split(rf"\n\s*|; (?=(?:{names}) = )", error.problem):
-            mentioned = [key for key in re.findall(r"\w+", statement) if key in raw]
-            quoted = [key for key, value in raw.items() if isinstance(value, str) and repr(value) in statement]
-            key = next(iter([*mentioned, *quoted]), None)
-            path = where if key is None else (*where, key)
-            yield self.problem(path, f"{statement}; {error.remedy}" if error.remedy else statement)
+    def _located(
+        self, error: ConfigError, raw: Mapping[str, Any], where: KeyPath, wrong: Collection[str]
+    ) -> Iterator[Problem]:
+        """Yields the problems of a configuration, each at the line of its first key that the file has; those of wrong keys are left out."""
+        for keys, text in error.problems:
+            names = keys.split()
+            if not {*names} & {*wrong}:
+                path = next(((*where, name) for name in names if name in raw), where)
+                yield self.problem(path, f"{text}; {error.remedy}" if error.remedy else text)
 
 
 def parse_table(
@@ -256,11 +259,6 @@ def describe(wanted: Any) -> str:
     if origin in (tuple, list):
         return "a list, each " + describe(args[0])
     return TYPE_NAMES.get(wanted, "a table")
-
-
-def _words(problem: Problem) -> set[str]:
-    """Returns the words of a problem, the names of keys among them."""
-    return set(re.findall(r"\w+", problem.message))
 
 
 def _hint(key: dataclasses.Field[Any], hints: Mapping[str, Any]) -> Any:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from assets.building.execution import Workers
+from assets.building.keys import Checked, KeyProblem, within
 from assets.sampling.config import Neighbours, SamplingConfig
-from kernels.errors import InputError
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.types import Array
 
@@ -30,21 +31,18 @@ class SamplesConfig(Neighbours):
     # K, the number of sampling epochs that are stored
     epochs: int
     # largest number of bytes per part; a part of one batch may exceed it
-    part_bytes: int = PART_BYTES
+    part_bytes: int = field(default=PART_BYTES, metadata=within(1))
 
-    def __post_init__(self) -> None:
-        """Checks the ranges."""
-        super().__post_init__()
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields a number of epochs that stores nothing."""
+        yield from super().problems()
         if self.epochs < 1:
-            raise InputError(
-                f"samples of {self.epochs} epochs", "set `reuse` in [sampling] or `epochs` in [samples] to 1 or more"
-            )
-        if self.part_bytes < 1:
-            raise InputError(f"part_bytes = {self.part_bytes}", "give at least 1")
+            how = "set `reuse` in [sampling] or `epochs` in [samples] to 1 or more"
+            yield KeyProblem("epochs", f"samples of {self.epochs} epochs: {how}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplesTable:
+class SamplesTable(Checked):
     """The `[samples]` table of a pipeline file.
 
     Raises:
@@ -52,12 +50,7 @@ class SamplesTable:
     """
 
     # number of sampling epochs that are stored; 0 = as many as `reuse` of [sampling]
-    epochs: int = 0
-
-    def __post_init__(self) -> None:
-        """Checks the range."""
-        if self.epochs < 0:
-            raise InputError(f"epochs = {self.epochs} is negative", "give 0 for the `reuse` of [sampling], or more")
+    epochs: int = field(default=0, metadata=within(0))
 
     def problem(self, sampling: SamplingConfig) -> str:
         """Returns the conflict with `[sampling]` in words, "" if there is none."""

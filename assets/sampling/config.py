@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
+from assets.building.keys import Checked, KeyProblem, within
 from assets.storage.user_code import is_reference
-from kernels.errors import InputError
 from kernels.sampling.alias import EmptyRows
 from kernels.sampling.walk import MOST_VISITS, walk_problems
 
@@ -23,15 +24,14 @@ OF_NODES = re.compile(r"node:([A-Za-z0-9_-]+)")
 LATER: dict[str, Any] = {"hashed": "unless default"}
 
 
-def fanout_problems(fanouts: tuple[int, ...]) -> list[str]:
-    """Returns the problems of a list of fan-outs."""
-    if fanouts and all(fanout > 0 or fanout == -1 for fanout in fanouts):
-        return []
-    return [f"fanouts = {list(fanouts)} is not a list of positive numbers, or -1 for all neighbours"]
+def fanout_problems(fanouts: tuple[int, ...], key: str) -> Iterator[KeyProblem]:
+    """Yields the problem of a list of fan-outs, under the key that it stands in."""
+    if not fanouts or not all(fanout > 0 or fanout == -1 for fanout in fanouts):
+        yield KeyProblem(key, f"fanouts = {list(fanouts)} is not a list of positive numbers, or -1 for all neighbours")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Neighbours:
+class Neighbours(Checked):
     """How a node's neighbours are drawn; all of it is hashed.
 
     Raises:
@@ -57,45 +57,43 @@ class Neighbours:
     # random_walk: probability that a path returns to its start before a step, above 0 and up to 1
     restart: float = field(default=0.5, metadata=LATER)
 
-    def __post_init__(self) -> None:
-        """Checks the ranges."""
-        problems = self.problems()
-        if problems:
-            raise InputError("; ".join(problems), "for example: fanouts = [10, 5], batch_size = 1024, reuse = 0")
+    remedy = "for example: fanouts = [10, 5], batch_size = 1024, reuse = 0"
 
-    def problems(self) -> list[str]:
-        """Returns the problems: values outside their range, and keys that do not go with the method."""
-        found = []
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields the values outside their ranges, and keys that do not fit the method."""
         if self.method not in METHODS and not is_reference(self.method):
-            found.append(f"method = {self.method!r} is neither {', '.join(METHODS)} nor module:function")
-        found += fanout_problems(self.fanouts)
+            yield KeyProblem("method", f"method = {self.method!r} is neither {', '.join(METHODS)} nor module:function")
+        yield from fanout_problems(self.fanouts, "fanouts")
         if self.weights != "edge" and not OF_NODES.fullmatch(self.weights):
-            found.append(f'weights = {self.weights!r} is neither "edge" nor "node:COLUMN"')
-        return [*found, *self._walk_problems(), *self._unused()]
+            yield KeyProblem("weights", f'weights = {self.weights!r} is neither "edge" nor "node:COLUMN"')
+        yield from self._walk_problems()
+        yield from self._unused()
 
-    def _walk_problems(self) -> list[str]:
-        """Returns the problems of the walks, including those of an exact evaluation."""
+    def _walk_problems(self) -> Iterator[KeyProblem]:
+        """Yields the problems of the walks, those of an exact evaluation included."""
         found, most = walk_problems(self.paths, self.length, self.restart), MOST_VISITS // MORE_PATHS
+        yield from (KeyProblem(text.partition(" ")[0], text) for text in found)
         if not found and self.paths * self.length > most:
-            found.append(
+            yield KeyProblem(
+                "paths length",
                 f"paths * length = {self.paths * self.length} visits are more than {most:,}: an exact evaluation takes "
-                f"{MORE_PATHS} times as many, and at most {MOST_VISITS:,}"
+                f"{MORE_PATHS} times as many, and at most {MOST_VISITS:,}",
             )
-        return found
 
-    def _unused(self) -> list[str]:
-        """Returns keys that have no meaning for the method."""
+    def _unused(self) -> Iterator[KeyProblem]:
+        """Yields keys that have no meaning for the method."""
         of = {
             "replace": ("uniform", "weighted"),
             **dict.fromkeys(("weights", "empty_rows"), ("weighted",)),
             **dict.fromkeys(("paths", "length", "restart"), ("random_walk",)),
         }
-        defaults = {name: self.__dataclass_fields__[name].default for name in of}
-        return [
-            f"{name} = {getattr(self, name)!r} is for method = {' or '.join(map(repr, methods))}, not for {self.method!r}"
-            for name, methods in of.items()
-            if getattr(self, name) != defaults[name] and self.method not in methods
-        ]
+        for name, methods in of.items():
+            value, default = getattr(self, name), self.__dataclass_fields__[name].default
+            if value != default and self.method not in methods:
+                needed = " or ".join(map(repr, methods))
+                yield KeyProblem(
+                    f"{name} method", f"{name} = {value!r} is for method = {needed}, not for {self.method!r}"
+                )
 
     @property
     def column(self) -> str:
@@ -135,35 +133,26 @@ class SamplingConfig(Neighbours):
     """
 
     # largest number of seeds per mini-batch; n seeds are cut into ceil(n / batch_size) nearly equal batches
-    batch_size: int = 1024
+    batch_size: int = field(default=1024, metadata=within(1))
     # K: training epoch e uses the samples of sampling epoch e mod K; 0 = every epoch draws its own
-    reuse: int = 0
+    reuse: int = field(default=0, metadata=within(0))
     # other fan-outs from some epochs on, for trainers that sample while they train: a list of { epoch = E, fanouts = [...] }
     schedule: tuple[FanoutStep, ...] = field(default=(), metadata={"hashed": "unless default"})
 
-    def problems(self) -> list[str]:
-        """Returns every value outside its range."""
-        found = super().problems()
-        found += [problem for step in self.schedule for problem in fanout_problems(step.fanouts)]
-        found += self._schedule_problems()
-        if self.batch_size < 1:
-            found.append(f"batch_size = {self.batch_size} is less than 1")
-        if self.reuse < 0:
-            found.append(f"reuse = {self.reuse} is negative")
-        return found
-
-    def _schedule_problems(self) -> list[str]:
-        """Returns the problems of the schedule."""
-        found, epochs = [], [1, *(step.epoch for step in self.schedule)]
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields the values outside their ranges."""
+        yield from super().problems()
+        for step in self.schedule:
+            yield from fanout_problems(step.fanouts, "schedule")
+        epochs = [1, *(step.epoch for step in self.schedule)]
         if any(later <= earlier for earlier, later in pairwise(epochs)):
-            found.append(f"schedule has the epochs {epochs[1:]}, which do not ascend from 2")
+            yield KeyProblem("schedule", f"schedule has the epochs {epochs[1:]}, which do not ascend from 2")
         if any(len(step.fanouts) != len(self.fanouts) for step in self.schedule):
-            found.append(f"schedule has fanouts of other lengths than fanouts = {list(self.fanouts)}")
+            text = f"schedule has fanouts of other lengths than fanouts = {list(self.fanouts)}"
+            yield KeyProblem("schedule fanouts", text)
         if self.schedule and self.reuse:
-            found.append(
-                f"schedule changes fan-outs, but reuse = {self.reuse} takes the samples of earlier epochs again"
-            )
-        return found
+            text = f"schedule changes fan-outs, but reuse = {self.reuse} takes the samples of earlier epochs again"
+            yield KeyProblem("schedule reuse", text)
 
     def cpu_alone(self) -> str:
         """Returns the reason why a device with memory of its own cannot draw these batches, "" if it can."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from assets.building.keys import Checked, KeyProblem, within
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -58,7 +59,7 @@ FEATURES_TOO: Mapping[str, Any] = {"features": True}
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphConfig:
+class GraphConfig(Checked):
     """The keys of `[graph]` that every source has; a source's own `Config` adds its keys.
 
     A `Path` names a place, not its content: it stays out of the artifact's version, which the content digests of `raw` enter instead. A
@@ -72,7 +73,7 @@ class GraphConfig:
     # names the kind of source, see assets.sources.registry.SOURCES
     source: str = field(metadata=FEATURES_TOO)
     # the seed of the pipeline, for splits and generators; not a key of [graph]
-    seed: int = field(default=0, metadata={"key": False})
+    seed: int = field(default=0, metadata=within(0, 2**64 - 1, key=False))
     # adds the reverse of every edge
     undirected: bool = True
     # "merge" stores an edge that occurs several times once
@@ -85,18 +86,15 @@ class GraphConfig:
     train_ratio: float = 0.6
     valid_ratio: float = 0.2
 
-    def __post_init__(self) -> None:
-        """Checks the shared keys."""
-        if self.seed < 0 or self.seed >= 2**64:
-            raise InputError(f"seed = {self.seed} is outside [0, 2^64)", "give a non-negative integer")
-        require_choice("duplicates", self.duplicates, ("merge", "keep"))
-        require_choice("self_loops", self.self_loops, ("drop", "keep"))
-        require_choice("normalize", self.normalize, ("none", "row"))
+    remedy = ""
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields shares that do not split the nodes."""
         train, valid = self.train_ratio, self.valid_ratio
         if not (train > 0 and valid >= 0 and train + valid <= 1):
-            raise InputError(
-                f"train_ratio = {train} and valid_ratio = {valid} do not split the nodes",
-                "give train_ratio > 0, valid_ratio >= 0 and a sum of at most 1",
+            text = f"train_ratio = {train} and valid_ratio = {valid} do not split the nodes"
+            yield KeyProblem(
+                "train_ratio valid_ratio", f"{text}: give train_ratio > 0, valid_ratio >= 0 and a sum of at most 1"
             )
 
     @property
@@ -150,7 +148,7 @@ class GraphConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableConfig:
+class TableConfig(Checked):
     """The keys of `[features]` and of each `[features.NAME]`: one feature table of the graph's nodes.
 
     Raises:
@@ -168,15 +166,16 @@ class TableConfig:
     # the node type whose rows the file has; the nodes of other types have no features
     node_type: str | None = None
 
-    def __post_init__(self) -> None:
-        """Checks the choices, and keys that need a file."""
-        require_choice("dtype", self.dtype, ("as stored", "float16", "bfloat16", "float32"))
+    remedy = ""
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields keys that need a file, or exclude one."""
         if self.file is None:
             for key in ("tensor", "node_type"):
                 if getattr(self, key) is not None:
-                    raise InputError(f"{key} = {getattr(self, key)!r} needs a file", "give `file`, or leave it out")
+                    yield KeyProblem(key, f"{key} = {getattr(self, key)!r} needs a file: give `file`, or leave it out")
         elif self.columns is not None:
-            raise InputError(f"columns = {self.columns!r} beside a file", "give one of them")
+            yield KeyProblem("columns file", f"columns = {self.columns!r} beside a file: give one of them")
 
 
 class OpenSource(Protocol):
@@ -252,16 +251,16 @@ def require_choice(key: str, value: Any, choices: Sequence[str]) -> None:
         raise InputError(f"{key} = '{value}' is not known{hint}", f"give one of: {', '.join(choices)}")
 
 
-def require_splits(split: int | str | tuple[int | str, ...] | None) -> None:
-    """Raises InputError unless the key `split` is one split or a list of distinct ones; numbers of splits count from 0."""
+def split_list_problems(split: int | str | tuple[int | str, ...] | None) -> Iterator[KeyProblem]:
+    """Yields the problems of the key `split`, which is one split or a list of distinct ones; numbers of splits count from 0."""
     chosen = split if isinstance(split, tuple) else (split,)
     if not chosen:
-        raise InputError("split = [] names no split", "give a list such as [0, 1, 2], or leave the key out")
+        yield KeyProblem("split", "split = [] names no split: give a list such as [0, 1, 2], or leave the key out")
     negative = [each for each in chosen if isinstance(each, int) and each < 0]
     if negative:
-        raise InputError(f"split = {negative[0]} is negative", "count from 0")
+        yield KeyProblem("split", f"split = {negative[0]} is negative: count from 0")
     if len(set(chosen)) != len(chosen):
-        raise InputError(f"split = {list(chosen)} names a split twice", "name each split once")
+        yield KeyProblem("split", f"split = {list(chosen)} names a split twice: name each split once")
 
 
 def one_split(split: Split | tuple[Split, ...] | None) -> Split | None:

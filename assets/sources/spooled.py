@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
+from assets.building.keys import KeyProblem, size_problem
 from assets.sizes import format_bytes, parse_size
-from assets.sources.registry import GraphConfig, require_choice
+from assets.sources.registry import GraphConfig
 from assets.sources.splits import split_problems
 from assets.sources.spool import EdgeColumns
 from assets.sources.survey import BASE_BYTES
@@ -38,15 +39,15 @@ class SpooledConfig(GraphConfig):
     # working memory while building; docs/own-data.md has the peak
     memory_limit: int | str = field(default="2GiB", metadata={"hashed": False})
 
-    def __post_init__(self) -> None:
-        """Checks the shared keys."""
-        super().__post_init__()
-        require_choice("merge_weights", self.merge_weights, ("first", "sum"))
-        require_choice("reverse_types", self.reverse_types, ("same", "own"))
-        if self.memory_bytes < LEAST_MEMORY:
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields a limit that is not a size, or too small."""
+        yield from super().problems()
+        if wrong := [*size_problem("memory_limit", self.memory_limit)]:
+            yield from wrong
+        elif self.memory_bytes < LEAST_MEMORY:
             least = format_bytes(LEAST_MEMORY)
-            raise InputError(
-                f"memory_limit = {self.memory_limit} is less than {least}", 'give more, for example "2GiB"'
+            yield KeyProblem(
+                "memory_limit", f'memory_limit = {self.memory_limit} is less than {least}: give for example "2GiB"'
             )
 
     @property

@@ -48,8 +48,8 @@ def test_counting_and_threads_are_bounded() -> None:
     from assets.building.execution import Workers
     from assets.hotness.config import HotnessTable
 
-    with pytest.raises(InputError, match="rounds = 1000000 is more than 10,000"):
+    with pytest.raises(InputError, match="rounds = 1000000 is above 10,000"):
         HotnessTable(rounds=10**6)
     for name in ("threads", "workers"):
-        with pytest.raises(InputError, match=f"{name} = 100000 is more than 4,096"):
+        with pytest.raises(InputError, match=f"{name} = 100000 is above 4,096"):
             Workers(**{name: 10**5})

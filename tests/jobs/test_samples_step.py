@@ -34,7 +34,7 @@ def reused(folder, samples="[samples]\n", train='samples = "stored"\n', reuse=2,
             {"samples": "[samples]\nepochs = 1\n"},
             "epochs = 1, but [sampling] has reuse = 2: training would ask for more",
         ),
-        ({"samples": "[samples]\nepochs = -1\n"}, "epochs = -1 is negative"),
+        ({"samples": "[samples]\nepochs = -1\n"}, "epochs = -1 is below 0"),
         ({"samples": ""}, 'samples = "stored" needs a table [samples]'),
         ({"train": 'samples = "stored"\nseeds = [0, 1]\n'}, "drawn by the pipeline's seed = 0, not by seeds = [0, 1]"),
         (

@@ -205,7 +205,7 @@ def test_columns_and_folders_are_splits_too(tmp_path: Path) -> None:
     assert [each.split for each in by_column] == [0, 2]  # pyright: ignore[reportAttributeAccessIssue]
     by_folder = config_class("ogb")(path=tmp_path, split=("time", "degree")).by_split()  # pyright: ignore[reportCallIssue]
     assert [each.split for each in by_folder] == ["time", "degree"]  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(InputError, match="is drawn and no folder"):
+    with pytest.raises(InputError, match="is drawn and not a folder"):
         config_class("ogb")(path=tmp_path, split=("time", "random"))  # pyright: ignore[reportCallIssue]
 
 

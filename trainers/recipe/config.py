@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
+from assets.building.keys import Checked, KeyProblem, size_problem, within
 from assets.sampling.config import SamplingConfig
 from assets.sizes import parse_size
 from assets.storage.user_code import is_reference
@@ -28,15 +29,15 @@ PACKED_STAGES = ("samples", "cache_plan", "packed_chunks")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Architecture:
+class Architecture(Checked):
     """The architecture of a model: kind, depth, width, its two ends, and the end of each layer."""
 
     # One of `MODELS`, see trainers/models; or "module:name" of your own model, see trainers/models/own.py.
     model: Literal["sage", "gcn", "gat", "gin", "pinsage"] | str = "sage"
     # Number of message-passing layers, equal to the number of fanouts.
-    layers: int = 2
+    layers: int = field(default=2, metadata=within(1, 1_000))
     # Width of the hidden layers.
-    hidden: int = 256
+    hidden: int = field(default=256, metadata=within(1, 1_000_000))
     # Projection of the features: linear = a linear map to `hidden` columns, and dropout, before the first convolution.
     input: Literal["none", "linear"] = field(default="none", metadata={"hashed": "unless default"})
     # Head of the model: convolution = the last layer gives the logits; linear = all layers are hidden, and one linear map gives the logits.
@@ -44,52 +45,43 @@ class Architecture:
     # Input of a linear head (jumping knowledge): none = the last layer's output; or the sum, maximum or all layers side by side.
     jk: Literal["none", "sum", "max", "cat"] = field(default="none", metadata={"hashed": "unless default"})
     # Attention heads of `gat`: side by side in hidden layers (each hidden / heads wide), averaged in a layer that gives logits.
-    heads: int = 1
+    heads: int = field(default=1, metadata=within(1, 10_000))
     # Normalisation between a hidden layer's convolution and its activation; batch = by the mini-batch's own statistics.
     norm: Literal["none", "layer", "batch"] = "none"
     # Every layer adds its own input rows, through a linear map if the widths differ.
     residual: bool = False
     # Probability that a hidden activation is dropped, in [0, 1).
-    dropout: float = 0.5
+    dropout: float = field(default=0.5, metadata=within(0, below=1))
     # Probability that an input feature is dropped.
-    input_dropout: float = 0.0
+    input_dropout: float = field(default=0.0, metadata=within(0, below=1))
     # Probability that an attention weight of `gat` is dropped.
-    attention_dropout: float = 0.0
+    attention_dropout: float = field(default=0.0, metadata=within(0, below=1))
 
-    def problems(self) -> list[str]:
-        """Returns the errors of the values, one sentence each."""
-        found = _below(self, {"layers": 1, "hidden": 1, "heads": 1})
-        found += _above(self, {"layers": 1_000, "hidden": 1_000_000, "heads": 10_000})
-        found += [
-            f"{name} = {getattr(self, name)!r} is not a probability in [0, 1)"
-            for name in ("dropout", "input_dropout", "attention_dropout")
-            if not 0 <= getattr(self, name) < 1
-        ]
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields keys that do not fit the model."""
+        yield from super().problems()
         if self.jk != "none" and self.head != "linear":
-            found.append(
-                f'jk = {self.jk!r} is read by a linear head, and head = {self.head!r}: write head = "linear" too'
-            )
+            text = f'jk = {self.jk!r} is read by a linear head, and head = {self.head!r}: write head = "linear" too'
+            yield KeyProblem("jk head", text)
         if is_reference(self.model):
             ends = {"input": "none", "head": "convolution"}
-            given = [f"{name} = {getattr(self, name)!r}" for name, none in ends.items() if getattr(self, name) != none]
+            given = [name for name, none in ends.items() if getattr(self, name) != none]
             if given:
-                found.append(
-                    f"{' and '.join(given)}: for the models of graphmill, not for {self.model}, which brings its own: leave it out and "
-                    "return LayeredModel(layers, projection=..., readout=...) (docs/own-models.md)"
+                words = " and ".join(f"{name} = {getattr(self, name)!r}" for name in given)
+                yield KeyProblem(
+                    f"{' '.join(given)} model",
+                    f"{words}: for the models of graphmill, not for {self.model}, which brings its own: leave it out and "
+                    "return LayeredModel(layers, projection=..., readout=...) (docs/own-models.md)",
                 )
-            return found
-        if self.model not in MODELS:
-            found.append(f"model = {self.model!r} is not one of {', '.join(MODELS)}, nor a reference module:name")
+        elif self.model not in MODELS:
+            text = f"model = {self.model!r} is not one of {', '.join(MODELS)}, nor a reference module:name"
+            yield KeyProblem("model", text)
         elif self.model != "gat":
-            unused = {"heads": 1, "attention_dropout": 0.0}
-            found += [
-                f"{name} = {getattr(self, name)!r} is for gat, not for {self.model}"
-                for name, default in unused.items()
-                if getattr(self, name) != default
-            ]
+            for name, default in {"heads": 1, "attention_dropout": 0.0}.items():
+                if (value := getattr(self, name)) != default:
+                    yield KeyProblem(f"{name} model", f"{name} = {value!r} is for gat, not for {self.model}")
         elif (self.layers > 1 or self.head == "linear") and self.hidden % max(1, self.heads):
-            found.append(f"hidden = {self.hidden} is not a multiple of heads = {self.heads}")
-        return found
+            yield KeyProblem("hidden heads", f"hidden = {self.hidden} is not a multiple of heads = {self.heads}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,34 +91,34 @@ class TrainConfig(Architecture):
     # Technique that trains; trainers/recipe/techniques.py has one row for each.
     trainer: str = field(default=DEFAULT, metadata={"choices": technique_names})
     # Passes over the training nodes.
-    epochs: int = 10
+    epochs: int = field(default=10, metadata=within(1, 10**9))
     # Type of the parameters and of all values computed from them; features keep their stored type until they are gathered. bf16 computes
     # matrix products from bfloat16 and keeps the rest in float32.
     dtype: Literal["float32", "float64", "bf16"] = field(default="float32", metadata={"hashed": "unless default"})
     # Device that computes: cpu, cuda = a GPU, auto = a GPU if there is one. Results of the two kinds differ in the last bits.
     device: Literal["cpu", "cuda", "auto"] = field(default="cpu", metadata={"hashed": "unless default"})
     # Learning rate of Adam.
-    lr: float = 0.003
+    lr: float = field(default=0.003, metadata=within(most=1e6, above=0))
     # Learning rate after the warm-up: constant, or down to 0 at the last step by a half cosine or a line.
     lr_schedule: Literal["constant", "cosine", "linear"] = "constant"
     # Epochs in which the rate grows from 0 to `lr`, by the same amount at each step.
-    warmup: int = 0
+    warmup: int = field(default=0, metadata=within(0, 10**9))
     # L2 penalty inside Adam.
-    weight_decay: float = 0.0
+    weight_decay: float = field(default=0.0, metadata=within(0, 1e6))
     # Weight of each class in the loss, in label order; balanced = n / (classes x n of the class) over the training split.
     class_weights: Literal["none", "balanced"] | tuple[float, ...] = "none"
     # Evaluations without a better validation score before training stops; 0 = never stop early.
-    patience: int = 0
+    patience: int = field(default=0, metadata=within(0, 10**9))
     # Metric that validation maximises and the leaderboard shows; roc_auc is the mean over classes if there are more than two.
     metric: Literal["accuracy", "roc_auc"] = "accuracy"
     # Consecutive mini-batches whose gradients form one optimiser step.
-    accumulate: int = 1
+    accumulate: int = field(default=1, metadata=within(1, 10**9))
     # Threads of the training step itself; torch's reductions differ in the last bits from one count to another.
-    threads: int = 2
+    threads: int = field(default=2, metadata=within(1, 4096))
     # Evaluation: exact = all neighbours of every node, layer by layer; sampled = the training fanouts, on the evaluation stream.
     eval: Literal["exact", "sampled"] = "exact"
     # Epochs from one evaluation to the next; the last epoch is always evaluated.
-    eval_every: int = 1
+    eval_every: int = field(default=1, metadata=within(1, 10**9))
     # Memory of an exact evaluation, in bytes; layers that do not fit go to a file. It decides the ranges, and so how matrix products round.
     eval_workspace: str = "512MiB"
     # A word of your choice that makes this model a separate one: trained and measured apart from equal recipes, with equal weights.
@@ -135,58 +127,48 @@ class TrainConfig(Architecture):
     settings: Any = field(default=None, metadata={"key": False, "hashed": "unless default"})
 
     def __post_init__(self):
-        """Checks every value against its range and reports all errors at once; missing settings get their defaults."""
         settings = find_technique(self.trainer).settings_type()
         if self.settings is None and settings is not None:
             object.__setattr__(self, "settings", settings())
-        problems = self.problems()
-        least = {"epochs": 1, "accumulate": 1, "threads": 1, "eval_every": 1, "patience": 0, "weight_decay": 0}
-        problems += _below(self, least | {"warmup": 0})
-        problems += _above(self, dict.fromkeys(("epochs", "accumulate", "eval_every", "patience", "warmup"), 10**9))
-        problems += _above(self, {"threads": 4096, "lr": 1e6, "weight_decay": 1e6})
-        if not self.lr > 0:
-            problems.append(f"lr = {self.lr!r} is not above 0")
-        weights = self.class_weights
+        super().__post_init__()
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields keys that do not fit the technique or the device."""
+        yield from super().problems()
+        weights, technique = self.class_weights, find_technique(self.trainer)
         if isinstance(weights, tuple) and not (weights and min(weights) >= 0 < max(weights)):
-            problems.append(f"class_weights = {list(weights)!r} has negative weights or only zeros")
+            yield KeyProblem("class_weights", f"class_weights = {list(weights)!r} has negative weights or only zeros")
         if self.device != "cpu" and is_reference(self.model):
-            problems.append(
-                f"device = {self.device!r} runs the models of graphmill, not {self.model}: its blocks are DGL's, on the CPU"
+            why = f"runs the models of graphmill, not {self.model}: its blocks are DGL's, on the CPU"
+            yield KeyProblem("device model", f"device = {self.device!r} {why}")
+        if self.device != "cpu" and not technique.on_device:
+            text = f"device = {self.device!r}, but trainer = {self.trainer!r} runs on the CPU alone"
+            yield KeyProblem("device trainer", text)
+        yield from size_problem("eval_workspace", self.eval_workspace)
+        if technique.whole_graph and self.norm == "batch":
+            yield KeyProblem(
+                "norm trainer",
+                f"norm = 'batch' needs the statistics of all nodes at once, but trainer = {self.trainer!r} sees one chunk at a time: "
+                "'layer' has no such need",
             )
-        if self.device != "cpu" and not find_technique(self.trainer).on_device:
-            problems.append(f"device = {self.device!r}, but trainer = {self.trainer!r} runs on the CPU alone")
-        parse_size(self.eval_workspace)
-        if find_technique(self.trainer).whole_graph:
-            problems += self._uncut_problems()
-        if problems:
-            raise InputError("; ".join(problems), "give values in these ranges")
+        if technique.whole_graph and self.accumulate != 1:
+            text = (
+                f"accumulate = {self.accumulate}, but trainer = {self.trainer!r} has one step per epoch, over all seeds"
+            )
+            yield KeyProblem("accumulate trainer", text)
 
     @property
     def own_settings(self) -> Settings:
         """The technique's own settings, or those of a technique without any."""
         return self.settings or Settings()
 
-    def _uncut_problems(self) -> list[str]:
-        """Returns the errors of keys that do not fit passes over the whole graph, which are computed in chunks."""
-        found = []
-        if self.norm == "batch":
-            found.append(
-                f"norm = 'batch' needs the statistics of all nodes at once, but trainer = {self.trainer!r} sees one chunk at a time: "
-                "'layer' has no such need"
-            )
-        if self.accumulate != 1:
-            found.append(
-                f"accumulate = {self.accumulate}, but trainer = {self.trainer!r} has one step per epoch, over all seeds"
-            )
-        return found
-
 
 @dataclass(frozen=True, kw_only=True)
-class TrainExecution:
+class TrainExecution(Checked):
     """How a run is carried out; changing it changes no result."""
 
     # Threads that sample and gather ahead of the step; 0 = one less than the machine's cores, at least 1.
-    samplers: int = 0
+    samplers: int = field(default=0, metadata=within(0, 4096))
     # Cache of feature rows: auto = rows are cached if the pipeline has [memory] and [hotness]; none = every row comes from the table.
     cache: Literal["auto", "none"] = "auto"
     # Sampled mini-batches that may wait for the step, in bytes of their blocks and input rows; auto = 1GiB, or two batches if these are
@@ -200,7 +182,7 @@ class TrainExecution:
     # samples over the bus. The batches are the same. On the CPU, if devices sample: device = the graph's bytes are booked on each of them.
     topology: Literal["host", "uva", "device"] = "host"
     # GB/s (10^9 bytes per second) of the link between host and device, modelled by waiting; None = the machine's own speed.
-    link_gbps: float | None = None
+    link_gbps: float | None = field(default=None, metadata=within(above=0))
     # Origin of the mini-batches: online = sampled while training; stored = read from the `samples` stage, the same batches to the byte.
     samples: Literal["online", "stored"] = "online"
     # Method by which packed rows are read: io_uring and pread bypass the page cache, buffered goes through it.
@@ -208,34 +190,29 @@ class TrainExecution:
     # Fallback if `io` is unavailable. "error" refuses to run. The choice is logged once.
     io_fallback: Literal["pread", "buffered", "error"] = "pread"
     # Number of reads that each loader has in flight with io_uring.
-    io_depth: int = 32
+    io_depth: int = field(default=32, metadata=within(1, 4096))
+    # Largest number of bytes of these reads together.
     io_window: str = "1MiB"
     # Optimiser steps from one checkpoint to the next inside an epoch; 0 = at epoch ends only.
-    checkpoint_steps: int = 0
+    checkpoint_steps: int = field(default=0, metadata=within(0, 10**9))
     # Programs that receive the numbers of each epoch during the training: "tensorboard", "mlflow".
     metrics_to: tuple[str, ...] = ()
 
-    def __post_init__(self):
-        """Checks counts and sizes."""
-        if not 1 <= self.io_depth <= 4096:
-            raise InputError(f"io_depth = {self.io_depth} is not between 1 and 4096", "give a number of reads")
-        for name in ("samplers", "checkpoint_steps"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name} = {getattr(self, name)!r} is negative", "give 0 or a count")
-        problems = _above(self, {"samplers": 4096, "checkpoint_steps": 10**9})
-        if problems:
-            raise InputError("; ".join(problems), "give 0 or a count")
-        if self.link_gbps is not None and not self.link_gbps > 0:
-            raise InputError(f"link_gbps = {self.link_gbps!r} is not above 0", "give GB/s, or leave the key out")
-        if not 8192 <= parse_size(self.io_window) <= 1 << 30:
-            raise InputError(
-                f"io_window = {self.io_window!r} is not between 8 KiB and 1 GiB", 'give a size, like "1MiB"'
-            )
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields the problems of sizes and programs."""
+        yield from super().problems()
+        sizes = {"io_window": self.io_window, "queue": self.queue, "workspace": self.workspace}
+        wrong = [
+            problem
+            for name, size in sizes.items()
+            if size is not None and (name, size) != ("queue", "auto")
+            for problem in size_problem(name, size)
+        ]
+        yield from wrong
+        if not wrong and not 8192 <= parse_size(self.io_window) <= 1 << 30:
+            yield KeyProblem("io_window", f"io_window = {self.io_window!r} is not between 8 KiB and 1 GiB")
         if unknown := [name for name in self.metrics_to if name not in PROGRAMS]:
-            raise InputError(f"metrics_to names {unknown}", f"the programs are: {', '.join(PROGRAMS)}")
-        for size in (None if self.queue == "auto" else self.queue, self.workspace):
-            if size is not None:
-                parse_size(size)
+            yield KeyProblem("metrics_to", f"metrics_to names {unknown}; the programs are: {', '.join(PROGRAMS)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,22 +226,22 @@ class TrainTable(TrainConfig, TrainExecution):
     # Name of the feature table that it trains on, from [features.NAME]; empty = the main one.
     feature_table: str = ""
 
-    def __post_init__(self):
-        """Checks both halves and the seeds."""
-        TrainConfig.__post_init__(self)
-        TrainExecution.__post_init__(self)
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields the problems of both halves, of the seeds, and keys that do not fit the technique."""
+        yield from super().problems()
         if len(set(self.seeds)) != len(self.seeds) or any(seed < 0 for seed in self.seeds):
-            raise InputError(
-                f"seeds = {list(self.seeds)} repeats a seed or has a negative one", "give distinct seeds >= 0"
-            )
+            text = f"seeds = {list(self.seeds)} repeats a seed or has a negative one: give distinct seeds >= 0"
+            yield KeyProblem("seeds", text)
         if self.samples == "stored" and (self.technique.whole_graph or self.technique.by_parts):
             why = "has no mini-batches" if self.technique.whole_graph else "samples the batches of each part"
-            raise InputError(f'samples = "stored", but trainer = {self.trainer!r} {why}', "remove the key")
+            text = f'samples = "stored", but trainer = {self.trainer!r} {why}: remove the key'
+            yield KeyProblem("samples trainer", text)
         if self.topology != "host" and (why := self._samples_on_the_host()):
-            raise InputError(f"topology = {self.topology!r} samples on the device, but {why}", "remove the key")
+            text = f"topology = {self.topology!r} samples on the device, but {why}: remove the key"
+            yield KeyProblem("topology", text)
         if self.cache == "none" and not {*CACHE_STAGES} <= {*self.technique.inputs, *self.technique.reads}:
-            problem = f'cache = "none", but trainer = "{self.trainer}" has no cache that could be left out'
-            raise InputError(problem, "remove the key")
+            text = f'cache = "none", but trainer = "{self.trainer}" has no cache that could be left out: remove the key'
+            yield KeyProblem("cache trainer", text)
 
     @classmethod
     def sub_table(cls, entry: Mapping[str, Any]) -> tuple[str, type] | None:
@@ -366,16 +343,3 @@ def model_configs(table: TrainTable, sampling: SamplingConfig | None, seed: int)
 
 def _part(cls: type[Part], table: Any) -> Part:
     return cls(**{field.name: getattr(table, field.name) for field in fields(cls)})  # pyright: ignore[reportArgumentType]
-
-
-def _above(config: Any, most: Mapping[str, float]) -> list[str]:
-    """Returns the errors of values that are too large for any machine."""
-    return [
-        f"{name} = {getattr(config, name)!r} is above {n:,}" for name, n in most.items() if getattr(config, name) > n
-    ]
-
-
-def _below(config: Any, least: Mapping[str, float]) -> list[str]:
-    return [
-        f"{name} = {getattr(config, name)!r} is below {n}" for name, n in least.items() if getattr(config, name) < n
-    ]

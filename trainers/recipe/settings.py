@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from assets.building.keys import Checked
 
-class Settings:
+
+class Settings(Checked):
     """Settings of a technique: a dataclass that inherits from this adds its keys. These are the values of techniques without the key.
 
     Attributes:

@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assets.building.child import child_environment, run_child
+from assets.building.keys import KeyProblem, within
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.mapped_arrays import mapped_block, mapped_relation, open_plain
-from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig, one_split, require_splits
+from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig, one_split, split_list_problems
 from assets.sources.spooled import SpooledConfig, known_labels
 from assets.sources.typed_graph import TypedGraph, TypedSource, first_ids
 from kernels.errors import InputError
@@ -56,7 +57,7 @@ class DglConfig(SpooledConfig):
     # the file; relative to the pipeline file
     path: Path
     # number of the graph in the file, from 0
-    index: int = field(default=0, metadata=FEATURES_TOO)
+    index: int = field(default=0, metadata=within(0, **FEATURES_TOO))
     # names in ndata; None takes "feat" and "label" if they exist
     feature: str | None = field(default=None, metadata=FEATURES_ONLY)
     label: str | None = None
@@ -70,12 +71,10 @@ class DglConfig(SpooledConfig):
         """Whether edges get weights."""
         return self.weight is not None
 
-    def __post_init__(self) -> None:
-        """Checks the ranges."""
-        super().__post_init__()
-        require_splits(self.split)
-        if self.index < 0:
-            raise InputError(f"index = {self.index} is negative", "count from 0")
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields the problems of a list of splits."""
+        yield from super().problems()
+        yield from split_list_problems(self.split)
 
     def for_table(self, table: TableConfig) -> DglConfig:
         """Returns the configuration that reads a feature table: `columns` is its name in ndata."""

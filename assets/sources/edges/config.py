@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig, require_choice
+from assets.building.keys import KeyProblem, within
+from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig
 from assets.sources.spooled import SpooledConfig
-from kernels.errors import InputError
 
 MOST_FEATURES = 1 << 24
 """Features are columns of dense rows. Larger numbers are hashes or ids, which have to be numbered first."""
@@ -48,7 +48,7 @@ class EdgesConfig(SpooledConfig):
     # their columns: node, feature and, if there are values, value; None takes these names, and `value` if it exists
     entry_columns: tuple[str, ...] | None = field(default=None, metadata=FEATURES_ONLY)
     # number of features, if features are numbers; None = the largest + 1
-    num_features: int | None = field(default=None, metadata=FEATURES_ONLY)
+    num_features: int | None = field(default=None, metadata=within(1, MOST_FEATURES, **FEATURES_ONLY))
     label_column: str | None = None
     # labels are class numbers from 0, empty or -1 unknown; or class names, numbered in ascending order
     labels: Literal["numbers", "names"] = "numbers"
@@ -66,46 +66,39 @@ class EdgesConfig(SpooledConfig):
         """Whether edges get weights."""
         return self.weight_column is not None
 
-    def __post_init__(self) -> None:
-        """Checks ranges and keys that need node tables."""
-        super().__post_init__()
-        require_choice("id_type", self.id_type, ("auto", "integer", "text"))
-        require_choice("labels", self.labels, ("numbers", "names"))
-        self._check_entries()
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields keys that need node tables or tables of entries, and those that exclude each other."""
+        yield from super().problems()
+        yield from self._entry_problems()
         if self.nodes is None:
             for key in ("features", "label_column", "split_column", "name_column"):
                 if getattr(self, key) is not None:
-                    raise InputError(
-                        f"{key} = {getattr(self, key)!r} needs node tables", "give `nodes`, or leave it out"
-                    )
+                    text = f"{key} = {getattr(self, key)!r} needs node tables: give `nodes`, or leave it out"
+                    yield KeyProblem(f"{key} nodes", text)
         elif self.num_nodes is not None:
-            raise InputError(
-                f"num_nodes = {self.num_nodes} beside node tables", "leave it out: node tables have all nodes"
-            )
+            text = f"num_nodes = {self.num_nodes} beside node tables: leave it out, node tables have all nodes"
+            yield KeyProblem("num_nodes nodes", text)
         if self.num_nodes is not None and (self.num_nodes < 1 or self.id_type == "text"):
-            raise InputError(f"num_nodes = {self.num_nodes} with {self.id_type} ids", "give a count of integer ids")
+            text = f"num_nodes = {self.num_nodes} with {self.id_type} ids: give a count of integer ids"
+            yield KeyProblem("num_nodes id_type", text)
         if self.delimiter is not None and len(self.delimiter) != 1:
-            raise InputError(f"delimiter = {self.delimiter!r} is not one character", 'give one, for example ";"')
+            yield KeyProblem(
+                "delimiter", f'delimiter = {self.delimiter!r} is not one character: give one, for example ";"'
+            )
 
-    def _check_entries(self) -> None:
+    def _entry_problems(self) -> Iterator[KeyProblem]:
         if self.feature_entries is None:
             for key in ("entry_columns", "num_features"):
                 if getattr(self, key) is not None:
-                    raise InputError(
-                        f"{key} = {getattr(self, key)!r} needs feature_entries", "give the tables of entries"
-                    )
+                    text = f"{key} = {getattr(self, key)!r} needs feature_entries: give the tables of entries"
+                    yield KeyProblem(f"{key} feature_entries", text)
             return
         if self.features is not None:
-            raise InputError(f"features = {self.features!r} beside feature_entries", "give one of them")
-        if self.entry_columns is not None and (
-            len(self.entry_columns) not in (2, 3) or len(set(self.entry_columns)) != len(self.entry_columns)
-        ):
-            remedy = 'name node, feature and, where there are values, value: ["node", "feature"]'
-            raise InputError(f"entry_columns = {list(self.entry_columns)}", remedy)
-        if self.num_features is not None and not 1 <= self.num_features <= MOST_FEATURES:
-            raise InputError(
-                f"num_features = {self.num_features} is not in [1, {MOST_FEATURES:,}]", "count the features"
-            )
+            yield KeyProblem("features", f"features = {self.features!r} beside feature_entries: give one of them")
+        columns = self.entry_columns
+        if columns is not None and (len(columns) not in (2, 3) or len(set(columns)) != len(columns)):
+            how = 'name node, feature and, if there are values, value: ["node", "feature"]'
+            yield KeyProblem("entry_columns", f"entry_columns = {list(columns)}: {how}")
 
     def brings_split(self) -> bool:
         """Tells whether there is a column of splits."""

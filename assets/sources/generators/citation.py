@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from assets.building.keys import within
 from assets.sources.generators.shared import (
     GeneratedConfig,
     opened_generated,
@@ -19,7 +20,6 @@ from assets.sources.generators.shared import (
     survey_generated,
 )
 from assets.sources.registry import FEATURES_TOO
-from kernels.errors import InputError
 from kernels.graph.generate import citation_edges, citation_labels
 from kernels.types import Array
 
@@ -35,16 +35,9 @@ class CitationConfig(GeneratedConfig):
     # names this kind of source
     source: str = field(default="citation", metadata=FEATURES_TOO)
     # probability that a node looks for a paper to cite in its own class
-    p_in: float = 0.8
+    p_in: float = field(default=0.8, metadata=within(0, 1))
     # probability that it copies a citation of the paper it found: the preference for papers that are cited often
-    p_copy: float = 0.3
-
-    def __post_init__(self) -> None:
-        """Checks the ranges."""
-        super().__post_init__()
-        for key in ("p_in", "p_copy"):
-            if not 0 <= getattr(self, key) <= 1:
-                raise InputError(f"{key} = {getattr(self, key)} is no probability", "give a value from 0 to 1")
+    p_copy: float = field(default=0.3, metadata=within(0, 1))
 
 
 def _labels(config: CitationConfig, threads: int) -> Array:

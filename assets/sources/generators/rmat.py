@@ -15,8 +15,10 @@ features.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from assets.building.keys import KeyProblem
 from assets.sources.generators.shared import (
     GeneratedConfig,
     opened_generated,
@@ -25,7 +27,6 @@ from assets.sources.generators.shared import (
     survey_generated,
 )
 from assets.sources.registry import FEATURES_TOO
-from kernels.errors import InputError
 from kernels.graph.generate import rmat_edges, rmat_labels
 from kernels.types import Array
 
@@ -45,14 +46,12 @@ class RmatConfig(GeneratedConfig):
     b: float = 0.1
     c: float = 0.1
 
-    def __post_init__(self) -> None:
-        """Checks the ranges."""
-        super().__post_init__()
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields shares that are not probabilities."""
+        yield from super().problems()
         if min(self.a, self.b, self.c) < 0 or self.a + self.b + self.c > 1:
-            raise InputError(
-                f"a = {self.a}, b = {self.b}, c = {self.c} are no probabilities",
-                "give values of 0 or more with a sum of at most 1",
-            )
+            text = f"a = {self.a}, b = {self.b}, c = {self.c} are not probabilities: give values of 0 or more with a sum of at most 1"
+            yield KeyProblem("a b c", text)
 
 
 def _labels(config: RmatConfig, threads: int) -> Array:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from assets.building.keys import within
 from assets.sources.generators.shared import (
     GeneratedConfig,
     opened_generated,
@@ -19,7 +20,6 @@ from assets.sources.generators.shared import (
     survey_generated,
 )
 from assets.sources.registry import FEATURES_TOO
-from kernels.errors import InputError
 from kernels.graph.generate import sbm_edges, sbm_labels
 from kernels.types import Array
 
@@ -35,13 +35,7 @@ class SbmConfig(GeneratedConfig):
     # names this kind of source
     source: str = field(default="sbm", metadata=FEATURES_TOO)
     # probability that an edge stays inside its class
-    p_in: float = 0.6
-
-    def __post_init__(self) -> None:
-        """Checks the ranges."""
-        super().__post_init__()
-        if not 0 <= self.p_in <= 1:
-            raise InputError(f"p_in = {self.p_in} is no probability", "give a value from 0 to 1")
+    p_in: float = field(default=0.6, metadata=within(0, 1))
 
 
 def _labels(config: SbmConfig, threads: int) -> Array:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from assets.building.keys import KeyProblem, within
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.archive import SLICE_BYTES
 from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, RawGraph, TableConfig
 from assets.sources.survey import Survey, in_memory_bytes
 from assets.storage.machine import require_memory
-from kernels.errors import InputError
 from kernels.graph.generate import LARGEST_NOISE, class_features
 from kernels.types import Array, id_dtype
 
@@ -33,28 +33,22 @@ class GeneratedConfig(GraphConfig):
     """
 
     # number of nodes
-    nodes: int = field(metadata=FEATURES_TOO)
+    nodes: int = field(metadata=within(1, **FEATURES_TOO))
     # number of drawn edges, before reverse edges are added and duplicates merged
-    edges: int
+    edges: int = field(metadata=within(1))
     # feature columns
-    features: int = field(default=32, metadata=FEATURES_ONLY)
+    features: int = field(default=32, metadata=within(1, **FEATURES_ONLY))
     # number of classes, of nearly equal size
     classes: int = field(default=8, metadata=FEATURES_TOO)
     # deviation of the feature noise, relative to that between the class centroids
-    noise: float = field(default=4.0, metadata=FEATURES_ONLY)
+    noise: float = field(default=4.0, metadata=within(0, LARGEST_NOISE, **FEATURES_ONLY))
 
-    def __post_init__(self) -> None:
-        """Checks the ranges."""
-        super().__post_init__()
-        for key in ("nodes", "edges", "features"):
-            if getattr(self, key) < 1:
-                raise InputError(f"{key} = {getattr(self, key)} is less than 1", "give a positive count")
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields more classes than nodes."""
+        yield from super().problems()
         if not 1 <= self.classes <= self.nodes:
-            raise InputError(
-                f"classes = {self.classes} is outside [1, nodes = {self.nodes}]", "give at most one class per node"
-            )
-        if not 0 <= self.noise <= LARGEST_NOISE:
-            raise InputError(f"noise = {self.noise} is outside [0, {LARGEST_NOISE}]", "give a ratio, for example 4.0")
+            text = f"classes = {self.classes} is outside [1, nodes = {self.nodes}]: give at most one class per node"
+            yield KeyProblem("classes nodes", text)
 
     def feature_keys(self, table: TableConfig) -> dict[str, Any]:
         """Returns the values that decide the rows, with the pipeline's seed, which draws labels and noise."""

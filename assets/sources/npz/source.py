@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from assets.building.keys import KeyProblem
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.features import stored_type
 from assets.sources.npz.arrays import (
@@ -46,7 +47,7 @@ from assets.sources.npz.arrays import (
 from assets.sources.npz.features import feature_blocks, feature_rows
 from assets.sources.npz.shown import classes_line, splits_line, unread_lines
 from assets.sources.readers.archive import Archive, Header
-from assets.sources.registry import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split, require_splits
+from assets.sources.registry import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split, split_list_problems
 from assets.sources.survey import Survey, in_memory_bytes
 from kernels.errors import InputError
 from kernels.types import Array, id_dtype
@@ -70,10 +71,10 @@ class NpzConfig(GraphConfig):
     # row of train_masks, val_masks, test_masks, or a list of rows: one graph each; None takes the ids `train`, `val`, `test`, or row 0
     split: int | tuple[int, ...] | None = None
 
-    def __post_init__(self) -> None:
-        """Checks the ranges."""
-        super().__post_init__()
-        require_splits(self.split)
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields the problems of a list of splits."""
+        yield from super().problems()
+        yield from split_list_problems(self.split)
 
     def brings_split(self) -> bool:
         """Tells it by the names of the arrays; the build reports an archive that cannot be read."""

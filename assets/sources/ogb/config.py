@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from assets.sources.registry import FEATURES_TOO, require_splits
+from assets.building.keys import KeyProblem
+from assets.sources.registry import FEATURES_TOO, split_list_problems
 from assets.sources.spooled import SpooledConfig
-from kernels.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,14 +26,13 @@ class OgbConfig(SpooledConfig):
     # folder in split/, if there are several, or a list of folders: one graph each; "random" draws a stratified split instead
     split: str | tuple[str, ...] | None = None
 
-    def __post_init__(self) -> None:
-        """Checks a list of splits."""
-        super().__post_init__()
-        require_splits(self.split)
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields the problems of a list of splits."""
+        yield from super().problems()
+        yield from split_list_problems(self.split)
         if isinstance(self.split, tuple) and "random" in self.split:
-            raise InputError(
-                'split = [...] names "random", which is drawn and no folder', "name folders, or random alone"
-            )
+            text = 'split = [...] names "random", which is drawn and not a folder: name folders, or random alone'
+            yield KeyProblem("split", text)
 
     def brings_split(self) -> bool:
         """Tells whether the folder's split is used; "random" draws one instead."""

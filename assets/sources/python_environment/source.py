@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from assets.building.keys import within
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.python_environment.parsing import parse_modules
 from assets.sources.readers.archive import SLICE_BYTES
@@ -56,19 +57,9 @@ class PythonEnvironmentConfig(GraphConfig):
     # the folder of installed packages; without it, this interpreter's own
     path: Path = field(default_factory=installed_packages)
     # number of feature columns, into which identifiers are hashed
-    features: int = field(default=128, metadata=FEATURES_ONLY)
+    features: int = field(default=128, metadata=within(1, 2**20, **FEATURES_ONLY))
     # a distribution with fewer modules is not a class: its modules have label -1
-    min_class: int = 20
-
-    def __post_init__(self) -> None:
-        """Checks the ranges."""
-        super().__post_init__()
-        if self.features < 1 or self.features > 2**20:
-            raise InputError(
-                f"features = {self.features} is outside [1, 2^20]", "give a number of columns, for example 128"
-            )
-        if self.min_class < 1:
-            raise InputError(f"min_class = {self.min_class} is less than 1", "give the modules that make a class")
+    min_class: int = field(default=20, metadata=within(1))
 
 
 USUAL_IMPORTS = 8

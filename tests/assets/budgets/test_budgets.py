@@ -174,7 +174,7 @@ def test_damaged_measurements_are_named(tmp_path, text):
 
 @pytest.mark.parametrize("value", ["ten percent", "-1", -1, "5 q", "²", "9" * 5000, 2**63])
 def test_sizes_are_checked(value):
-    with pytest.raises(InputError, match=rf"host = {value!r}: (.|\n)*remedy: write .auto."):
+    with pytest.raises(InputError, match=rf"host = {value!r}: (.|\n)*; write .auto."):
         MemoryConfig(host=value)
 
 

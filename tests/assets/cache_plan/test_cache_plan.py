@@ -161,7 +161,7 @@ def test_a_given_size_is_taken_or_refused(made):
     assert plan(made, 3, segment_size=50).summary["numbers"]["segment_size"] == 21
     with pytest.raises(InputError, match="segment_size = 1 needs"):
         plan(made, 3, disk="2x", segment_size=1)
-    with pytest.raises(InputError, match="segment_size = -1 is negative"):
+    with pytest.raises(InputError, match="segment_size = -1 is below 0"):
         CachePlanTable(segment_size=-1)
 
 

@@ -1,7 +1,7 @@
 """A stage is one folder and one line in the catalogue; every stage makes the checks that it declares."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 
 from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
 from assets.budgets.stage import BUDGETS
+from assets.building.keys import Checked, within
 from assets.building.materialize import materialize
 from assets.building.stage import Check, Stage, Summary
 from assets.chunks.stage import CHUNKS
@@ -45,13 +46,9 @@ RECIPE = '[graph]\nsource = "sbm"\nnodes = 60\nedges = 240\n[degrees]\nleast = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class DegreesTable:
+class DegreesTable(Checked):
     # Nodes below this in-degree are not counted.
-    least: int = 1
-
-    def __post_init__(self) -> None:
-        if self.least < 0:
-            raise InputError(f"least = {self.least} is negative", "give 0 or more")
+    least: int = field(default=1, metadata=within(0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +119,7 @@ def test_a_stage_from_outside_is_parsed_built_and_an_asset(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("least = 2", "least = -1", r"toy\.toml:6: least = -1 is negative"),
+        ("least = 2", "least = -1", r"toy\.toml:6: least = -1 is below 0"),
         ("least = 2", "leest = 2", r"toy\.toml:6: \[degrees\] has no key leest .did you mean least"),
         ("least = 2", "least = 61", r"toy\.toml:6: least = 61 is more than the 60 nodes"),
         ("[degrees]", "[degreees]", r"toy\.toml:5: a pipeline has no degreees .did you mean degrees"),

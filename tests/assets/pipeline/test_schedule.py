@@ -59,7 +59,7 @@ def test_all_keys():
         ('cron = "0 3 * * *"\njob = "alll"', 7, "did you mean all?"),
         ('cron = "0 3 * * *"\njob = "train"', 7, "the file has no [[train]] table"),
         ('cron = "0 3 * * *"\nenabled = "yes"', 7, "is not true or false"),
-        ('cron = "0 3 * * *"\npriority = 5000', 7, "is not between -1000 and 1000"),
+        ('cron = "0 3 * * *"\npriority = 5000', 7, "priority = 5000 is above 1,000"),
         ('cron = "0 3 * * *"\nwebhook = "https://hooks.example.org/T0/secret"', 7, "is a secret"),
         ('cron = "0 3 * * *"\non_failure = [""]', 7, "names no program"),
         ("enabled = true", 5, "neither cron nor refresh"),

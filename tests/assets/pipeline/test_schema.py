@@ -1,12 +1,12 @@
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
+from assets.building.keys import Checked, KeyProblem, within
 from assets.pipeline.schema import Problem, Tables, parse_table
-from kernels.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,9 +15,11 @@ class Inner:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schema:
-    count: int
-    ratio: float = 0.5
+class Schema(Checked):
+    remedy = "raise it"
+
+    count: int = field(metadata=within(0))
+    ratio: float = field(default=0.5, metadata=within(0))
     flag: bool = False
     name: str = "x"
     fanouts: tuple[int, ...] = ()
@@ -31,12 +33,9 @@ class Schema:
     anything: Any = None
     seed: int = field(default=0, metadata={"key": False})
 
-    def __post_init__(self):
-        problems = [f"{key} = {getattr(self, key)} is below 0" for key in ("count", "ratio") if getattr(self, key) < 0]
+    def problems(self) -> Iterator[KeyProblem]:
         if self.name == "12Q":
-            problems.append(f"{self.name!r} is not a size")
-        if problems:
-            raise InputError("; ".join(problems), "raise it")
+            yield KeyProblem("name", f"{self.name!r} is not a size")
 
 
 def test_all_types_are_converted():
@@ -132,7 +131,8 @@ def test_what_the_dataclass_says_stands_at_its_key():
     raw = {"count": -1, "ratio": -2, "name": "12Q"}
     assert parse_table(Schema, raw, lines, ("t",))[1] == [
         Problem(2, "count = -1 is below 0; raise it"),
-        Problem(3, "ratio = -2.0 is below 0; '12Q' is not a size; raise it"),
+        Problem(3, "ratio = -2.0 is below 0; raise it"),
+        Problem(4, "'12Q' is not a size; raise it"),
     ]
     raw = {"count": 1, "name": "12Q"}
     assert parse_table(Schema, raw, lines, ("t",))[1] == [Problem(4, "'12Q' is not a size; raise it")]

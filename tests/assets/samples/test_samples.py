@@ -112,7 +112,7 @@ def test_records_start_on_pages(made):
 
 
 def test_epochs_without_batches_are_refused(tmp_path, by_epochs):
-    with pytest.raises(InputError, match=r"samples of 0 epochs\n  remedy: set `reuse`"):
+    with pytest.raises(InputError, match=r"samples of 0 epochs: set `reuse`"):
         SamplesConfig(**(CONFIG | {"epochs": 0}))
     graph = random_graph_artifacts(tmp_path, num_train=0).graph
     with pytest.raises(InputError, match="has no training nodes, so an epoch of samples would be empty"):

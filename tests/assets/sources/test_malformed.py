@@ -131,9 +131,9 @@ def test_a_safetensors_header_that_no_program_writes_is_one_clear_error(tmp_path
         ("edges", {"memory_limit": "much"}, "'much' is not a size"),
         ("edges", {"memory_limit": "99999999999PB"}, "'99999999999PB' is more than"),
         ("edges", {"delimiter": "||"}, "is not one character"),
-        ("edges", {"labels": "text"}, "labels = 'text' is not known"),
+        ("edges", {"labels": "text"}, "labels = 'text' is not one of"),
         ("edges", {"merge_weights": "max"}, "merge_weights = 'max'"),
-        ("dgl", {"index": -1}, "index = -1 is negative"),
+        ("dgl", {"index": -1}, "index = -1 is below 0"),
     ],
 )
 def test_impossible_keys(source, keys, message):

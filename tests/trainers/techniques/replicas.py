@@ -2,9 +2,9 @@
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from kernels.errors import InputError
+from assets.building.keys import within
 from trainers.batches.batch import MiniBatch
 from trainers.loop.executor import BatchGradient, Done, Executor, Run, add_in_order, taken_gradients
 from trainers.recipe.settings import Settings
@@ -14,11 +14,7 @@ from trainers.techniques import minibatch
 @dataclass(frozen=True, kw_only=True)
 class ReplicaSettings(Settings):
     # Number of replicas.
-    count: int = 2
-
-    def __post_init__(self) -> None:
-        if self.count < 1:
-            raise InputError(f"count = {self.count} is below 1", "give a number of replicas")
+    count: int = field(default=2, metadata=within(1))
 
 
 class Replicas(Executor):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from assets.sizes import parse_size
-from kernels.errors import InputError
+from assets.building.keys import KeyProblem, size_problem, within
 from trainers.recipe.settings import Settings
 
 SHARE_OF_EPOCH = re.compile(r"epoch\s*/\s*([1-9]\d*)")
@@ -25,7 +25,7 @@ class FreshSettings(Settings):
     """How embeddings of earlier steps take the place of computed ones."""
 
     # Share of each layer's nodes, those of the smallest gradients, whose embeddings count as stable; 0 caches none.
-    p_grad: float = 0.9
+    p_grad: float = field(default=0.9, metadata=within(0, 1))
     # Age in optimiser steps from which on an embedding is not used: a number; "epoch/K" = a K-th of an epoch, at most 200; "forever" = no
     # bound.
     t_stale: int | str = "epoch/6"
@@ -36,38 +36,31 @@ class FreshSettings(Settings):
     policy: Policy = "performance+features"
     # Bytes of the arena, or a share of the bytes of all features. They decide which embeddings are reused, so "auto" is not allowed.
     arena: str = "10%"
-    # Batches whose pruning may begin before the update of the step before them. Only 0 is implemented.
-    lookahead: int = 0
+    # Not a key any more. It enters the hash, so that models keep the versions that they had.
+    lookahead: int = field(default=0, init=False, repr=False)
     # Source of feature rows: table = the feature table or a cache in front of it; packed = packed chunks, of stored samples.
     rows: Literal["table", "packed"] = field(default="table", metadata={"hashed": False})
     # Cached embeddings that are compared with authentic ones at the end of every epoch; 0 compares none.
-    probe: int = field(default=0, metadata={"hashed": "unless default"})
+    probe: int = field(default=0, metadata=within(0, hashed="unless default"))
 
-    def __post_init__(self):
-        """Checks every value and reports all errors at once."""
-        found = []
-        if not 0 <= self.p_grad <= 1:
-            found.append(f"p_grad = {self.p_grad!r} is not a share in [0, 1]")
+    remedy = 'for example: p_grad = 0.9, t_stale = "epoch/6", arena = "10%"'
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields the problems of steps and of the arena's size."""
+        yield from super().problems()
         for name, words in (("t_stale", ("forever",)), ("stabilise", ())):
             value = getattr(self, name)
             text = isinstance(value, str) and not (SHARE_OF_EPOCH.fullmatch(value) or value in words)
             if text or (not isinstance(value, str) and value < 0):
                 more = ' or "forever"' if words else ""
-                found.append(f'{name} = {value!r} is not a number of steps, nor "epoch/K"{more}')
+                yield KeyProblem(name, f'{name} = {value!r} is not a number of steps, nor "epoch/K"{more}')
             elif not isinstance(value, str) and value > MOST_STEPS:
-                found.append(f"{name} = {value!r} is above {MOST_STEPS:,}")
+                yield KeyProblem(name, f"{name} = {value!r} is above {MOST_STEPS:,}")
         if self.arena == "auto":
-            found.append(
-                "arena = 'auto' would let the machine decide which embeddings are reused, and so the weights: give a size or a share"
-            )
+            why = "would let the machine decide which embeddings are reused, and so the weights: give a size or a share"
+            yield KeyProblem("arena", f"arena = 'auto' {why}")
         else:
-            parse_size(self.arena, 1 << 40)
-        if self.lookahead:
-            found.append(f"lookahead = {self.lookahead!r} is not built: pruning follows the update of the step before")
-        if self.probe < 0:
-            found.append(f"probe = {self.probe!r} is negative")
-        if found:
-            raise InputError("; ".join(found), 'for example: p_grad = 0.9, t_stale = "epoch/6", arena = "10%"')
+            yield from size_problem("arena", self.arena, whole=1 << 40)
 
     @property
     def features(self) -> bool:

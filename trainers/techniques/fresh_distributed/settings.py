@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernels.errors import InputError
+from assets.building.keys import KeyProblem
 from trainers.techniques.distributed.settings import DistributedSettings
 from trainers.techniques.fresh.settings import FreshSettings
 
@@ -13,14 +14,14 @@ from trainers.techniques.fresh.settings import FreshSettings
 class FreshDistributedSettings(DistributedSettings, FreshSettings):
     """How ranks share a training whose batches are pruned by the histories of their parts: the keys of both techniques."""
 
-    def __post_init__(self):
-        """Checks the keys of both, and that they fit together."""
-        DistributedSettings.__post_init__(self)
-        FreshSettings.__post_init__(self)
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields the problems of both techniques, and keys that do not fit together."""
+        yield from super().problems()
         if self.scheme == "vanilla":
-            problem = 'scheme = "vanilla" samples with the other ranks, in the thread that waits for the history'
-            raise InputError(problem, 'remove the key, or set it to "unfused"')
+            why = "samples with the other ranks, in the thread that waits for the history"
+            yield KeyProblem("scheme", f'scheme = "vanilla" {why}: remove the key, or set it to "unfused"')
         if self.rows != "table":
-            raise InputError(f"rows = {self.rows!r}, but the rows of parts come from their shards", "remove the key")
+            text = f"rows = {self.rows!r}, but the rows of parts come from their shards: remove the key"
+            yield KeyProblem("rows", text)
         if self.probe:
-            raise InputError(f"probe = {self.probe}, but no rank has all rows", "remove the key")
+            yield KeyProblem("probe", f"probe = {self.probe}, but no rank has all rows: remove the key")

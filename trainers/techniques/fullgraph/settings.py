@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kernels.errors import InputError
+from assets.building.keys import within
 from trainers.recipe.settings import Settings
 
 
@@ -18,18 +18,11 @@ class FullGraphSettings(Settings):
     # the device.
     mode: Literal["vanilla", "p2p", "p2p+reuse", "device"] = "p2p+reuse"
     # Devices that share the parts, a divisor of [partitions] parts; 0 = one for each part. The sums do not depend on it.
-    devices: int = field(default=0, metadata={"hashed": False})
+    devices: int = field(default=0, metadata=within(0, hashed=False))
     # Aggregates are kept on the host between the two passes of a layer, if the layer allows it, instead of computed again.
     hybrid: bool = field(default=True, metadata={"hashed": False})
     # Inputs of a step are loaded while the step before it is computed, and its results leave while the next one is, if a device has a link
     # to the host. It takes memory for two steps' rows.
     overlap: bool = field(default=True, metadata={"hashed": False})
     # GB/s at which each device receives rows of the others, modelled by waiting; None = the machine's own speed.
-    peer_gbps: float | None = field(default=None, metadata={"hashed": False})
-
-    def __post_init__(self):
-        """Checks counts and speeds."""
-        if self.devices < 0:
-            raise InputError(f"devices = {self.devices} is negative", "give 0 or a count")
-        if self.peer_gbps is not None and not self.peer_gbps > 0:
-            raise InputError(f"peer_gbps = {self.peer_gbps!r} is not above 0", "give GB/s, or leave the key out")
+    peer_gbps: float | None = field(default=None, metadata=within(above=0, hashed=False))

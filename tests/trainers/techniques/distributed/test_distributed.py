@@ -237,9 +237,9 @@ def test_mistakes_are_told(tmp_path):
         trained(tmp_path, 2, 1, settings={"ranks": 0})
     for wrong, problem in (
         ({"ranks": 4097}, "ranks = 4097 is above 4,096"),
-        ({"latency_us": -1}, "latency_us = -1 is not between 0"),
-        ({"latency_us": 1e20}, r"latency_us = 1e\+20 is not between 0"),
-        ({"latency_us": float("nan")}, "latency_us = nan is not between 0"),
+        ({"latency_us": -1}, "latency_us = -1 is below 0"),
+        ({"latency_us": 1e20}, r"latency_us = 1e\+20 is above 1,000,000,000"),
+        ({"latency_us": float("nan")}, "latency_us = nan is below 0"),
     ):
         with pytest.raises(InputError, match=problem):
             DistributedSettings(**wrong)

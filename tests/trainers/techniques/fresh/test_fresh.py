@@ -329,15 +329,14 @@ def test_a_probe_compares_cached_rows_with_authentic_ones(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"p_grad": 1.5}, "p_grad = 1.5 is not a share"),
+        ({"p_grad": 1.5}, "p_grad = 1.5 is above 1"),
         ({"t_stale": "epoch"}, "t_stale = 'epoch' is not a number of steps"),
         ({"t_stale": -1}, "t_stale = -1 is not a number of steps"),
         ({"t_stale": 10**20}, "t_stale = 100000000000000000000 is above 1,000,000,000,000,000,000"),
         ({"stabilise": "forever"}, "stabilise = 'forever' is not a number of steps"),
         ({"arena": "auto"}, "arena = 'auto' would let the machine decide"),
         ({"arena": "12 apples"}, "'apples'"),
-        ({"lookahead": 1}, "lookahead = 1 is not built"),
-        ({"probe": -1}, "probe = -1 is negative"),
+        ({"probe": -1}, "probe = -1 is below 0"),
     ],
 )
 def test_values_out_of_range_are_refused(settings: dict[str, Any], problem: str) -> None:

@@ -43,12 +43,6 @@ class Allocation:
         """Seconds with the formula's allocation, with switching, relative to the best."""
         return self.seconds[self.formula] / self.seconds[self.best]
 
-    @property
-    def static_formula_ratio(self) -> float | None:
-        """The same without switching, relative to the best with it; None if the formula leaves no trainer."""
-        static = self.static_seconds.get(self.formula)
-        return None if static is None else static / self.seconds[self.best]
-
 
 def search(workload: Workload, devices: int) -> Allocation:
     """Simulates every allocation of devices.

@@ -1,0 +1,118 @@
+"""Values that the keys of a configuration may have: ranges stand at the fields, and each problem names the keys that it is about."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+from assets.sizes import parse_size
+from kernels.errors import InputError
+
+
+class KeyProblem(NamedTuple):
+    """A mistake in the values of a configuration.
+
+    Attributes:
+        keys: the keys that it is about, separated by blanks; it is reported at the line of the first.
+        text: a sentence.
+    """
+
+    keys: str
+    text: str
+
+
+class ConfigError(InputError):
+    """Values of a configuration are out of their ranges, or contradict one another.
+
+    Attributes:
+        problems: all of them.
+    """
+
+    def __init__(self, problems: Iterable[KeyProblem], remedy: str = ""):
+        self.problems = tuple(problems)
+        super().__init__("; ".join(each.text for each in self.problems), remedy)
+
+
+def within(
+    least: float | None = None,
+    most: float | None = None,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """Returns the metadata of a field with a range.
+
+    Args:
+        least, most: bounds that the value may have.
+        above, below: bounds that it may not have.
+        more: further metadata.
+    """
+    return {"least": least, "most": most, "above": above, "below": below} | more
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """A configuration that checks itself: choices (`Literal`), ranges (`within`), and `problems`.
+
+    Attributes:
+        remedy: what to do about any of its problems.
+    """
+
+    remedy = "give values in these ranges"
+
+    def __post_init__(self):
+        if found := [*_field_problems(self), *self.problems()]:
+            raise ConfigError(found, self.remedy)
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields the problems besides choices and ranges; a subclass yields those of its base as well."""
+        yield from ()
+
+
+def size_problem(name: str, value: Any, remedy: str = "", whole: int | None = None) -> Iterator[KeyProblem]:
+    """Yields the problem of a key that names a size.
+
+    Args:
+        name, value: the key.
+        remedy: what to write instead; "" for that of `parse_size`.
+        whole: number of bytes that a share refers to; None if it has no meaning.
+    """
+    try:
+        parse_size(value, whole)
+    except InputError as error:
+        yield KeyProblem(name, f"{name} = {value!r}: {error.problem}; {remedy or error.remedy}")
+
+
+def _field_problems(config: Any) -> Iterator[KeyProblem]:
+    """Yields the fields of a configuration whose values are not among their choices, or not in their ranges."""
+    for name, choices in _choices(type(config)).items():
+        if (value := getattr(config, name)) not in choices:
+            yield KeyProblem(name, f"{name} = {value!r} is not one of {', '.join(map(str, choices))}")
+    for each in fields(config):
+        value, bounds = getattr(config, each.name), each.metadata
+        if not isinstance(value, int | float) or "least" not in bounds:
+            continue
+        for bound, holds, words in (
+            ("above", lambda bound, value=value: value > bound, "not above"),
+            ("least", lambda bound, value=value: value >= bound, "below"),
+            ("below", lambda bound, value=value: value < bound, "not below"),
+            ("most", lambda bound, value=value: value <= bound, "above"),
+        ):
+            if bounds[bound] is not None and not holds(bounds[bound]):
+                yield KeyProblem(each.name, f"{each.name} = {value!r} is {words} {bounds[bound]:,}")
+                break
+
+
+@cache
+def _choices(kind: type) -> dict[str, tuple[Any, ...]]:
+    """Returns field -> its choices, of the fields that are a `Literal` and nothing else."""
+    hints = typing.get_type_hints(kind)
+    return {
+        each.name: typing.get_args(hints[each.name])
+        for each in fields(kind)
+        if typing.get_origin(hints[each.name]) is Literal
+    }
