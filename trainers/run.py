@@ -41,22 +41,16 @@ def train_table(
 
     Args:
         store: the store of models; checkpoints are in `checkpoints/` beside it.
-        inputs, reads: stage -> artifact: those that decide weights, `graph` and `features` among them, and those that only change how the
-            training runs.
+        inputs, reads: stage -> artifact: those that decide weights, and those that only change how the training runs.
         table, sampling, seed: the recipe.
-        resume, retrain, epoch_lines: as in `Order` (trainers/recipe/order.py).
-        asked_by: PIPELINE/TABLE, for the record of the run.
-        progress: shows epochs.
-        report: receives a line about each model.
+        resume, retrain, epoch_lines, asked_by: as in `Order` (trainers/recipe/order.py), and PIPELINE/TABLE for the record of the run.
+        progress, report: show epochs, and a line about each model.
         ranks: this process among those that share the training; the first one writes the models and returns them.
 
     Raises:
         InputError: a value of the recipe does not fit the graph, a budget is too small, or the disk is full.
     """
-    # A writer sweeps as well, but if everything is reused, no writer is opened.
-    store.sweep()
-    if table.device == "auto":
-        report(f'{table.name}: device = "auto" is {table.config.device} on this machine')
+    _begin(store, table, report)
     stage, folder, models, reads = ModelStage(ranks), store.home / "checkpoints", [], reads or {}
     run = {"resume": resume, "checkpoints": folder, "epoch_lines": epoch_lines, "asked_by": asked_by}
     execution, configs = RunExecution(**asdict(table.execution), **run), model_configs(table, sampling, seed)
@@ -64,21 +58,33 @@ def train_table(
         _follow(stage, inputs, reads, configs, execution)
         return []
     versions = {stage_version(stage, config, inputs): config for config in configs}
-    read = [*inputs.values(), *reads.values()]
+    read = [(each.stage, each.version) for each in (*inputs.values(), *reads.values())]
     # Held for the whole table: between two seeds nothing else protects its inputs and the finished models from collection.
-    with store.lease(*((each.stage, each.version) for each in read), *((stage.name, version) for version in versions)):
+    with store.lease(*read, *((stage.name, version) for version in versions)):
         for version, config in versions.items():
-            path, before = checkpoint_path(folder, version), store.find(stage.name, version)
-            if path.exists() and not resume and (before is None or retrain):
+            path, old = checkpoint_path(folder, version), _stored_weights(store, version)
+            if path.exists() and not resume and (old is None or retrain):
                 report(f"{table.name}: starts over; --resume would go on from {path}")
-            # Read before the new model takes its place.
-            old = None if before is None else before.files["weights.safetensors"]["digest"]
             model = materialize(store, stage, config, execution, inputs, progress, reads=reads, anew=retrain)
             _finish(model, path, ranks)
             for line in _said(model, old, config.seed, inputs["graph"]):
                 report(f"{table.name}: {line}")
             models.append(model)
     return models
+
+
+def _begin(store: Store, table: TrainTable, report: Callable[[str], None]) -> None:
+    """Removes the rests of killed writers, and reports the device that "auto" is."""
+    # A writer sweeps as well, but if everything is reused, no writer is opened.
+    store.sweep()
+    if table.device == "auto":
+        report(f'{table.name}: device = "auto" is {table.config.device} on this machine')
+
+
+def _stored_weights(store: Store, version: str) -> str | None:
+    """Returns the digest of the weights that the store has for a version, None if it has none."""
+    model = store.find(ModelStage.name, version)
+    return None if model is None else model.files["weights.safetensors"]["digest"]
 
 
 def _finish(model: Artifact, checkpoint: Path, ranks: Ranks) -> None:

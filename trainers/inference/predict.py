@@ -133,7 +133,7 @@ def predict_table(
     by_ranks: ByRanks | None = None,
     progress: Progress | None = None,
 ) -> tuple[Artifact, int]:
-    """Predicts with the trained model of a `[[train]]` table.
+    """Predicts with the trained model of a `[[train]]` table; returns the model, and the number of rows written.
 
     Args:
         store: the store of the graph and the model.
@@ -146,18 +146,13 @@ def predict_table(
         probabilities: whether the probabilities of all classes are written, beside the largest.
         progress: shows the finished nodes.
 
-    Returns:
-        The model, and the number of rows written.
-
     Raises:
         InputError: the table, seed, folder, graph or model does not exist; and the errors of `predict`.
     """
     pipeline.require_one_split()
     table, semantic = find_recipe(pipeline, name, seed)
     _require_place(out)
-    if by_ranks is not None and not table.technique.by_parts:
-        why = f"trainer = {table.trainer!r} trains in one process"
-        raise InputError(f"--ranks is for models that ranks have trained, and {why}", "leave --ranks out")
+    _require_parts(table, by_ranks)
     threads, workspace_bytes = threads or semantic.train.threads, parse_size(workspace)
     inputs = find_model_inputs(pipeline, table, store, {})
     read = [(each.stage, each.version) for each in inputs.values()]
@@ -169,17 +164,19 @@ def predict_table(
             return model, by_ranks(store, pipeline, table, inputs, given, out)
         # Opened again under the lease, since a collector may have been faster.
         graph, features = (store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features"))
-        bounds = Bounds(
-            workspace_bytes=workspace_bytes,
-            threads=threads,
-            folder=store.home / "spill",
-            device=open_device(semantic.train.device),
-            dtype=semantic.train.dtype,
-            drawing=open_drawing(semantic.sampling, inputs),
-        )
+        bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, folder=store.home / "spill")
+        read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, inputs)}
+        bounds = replace(bounds, dtype=semantic.train.dtype, **read_as)
         shown = {"bounds": bounds, "probabilities": probabilities}
         prediction = Prediction(graph=graph, features=features, model=model, semantic=semantic, **shown)
         return model, predict(prediction, out, progress)
+
+
+def _require_parts(table: TrainTable, by_ranks: ByRanks | None) -> None:
+    """Refuses ranks for a model that one process has trained."""
+    if by_ranks is not None and not table.technique.by_parts:
+        why = f"trainer = {table.trainer!r} trains in one process"
+        raise InputError(f"--ranks is for models that ranks have trained, and {why}", "leave --ranks out")
 
 
 def _require_place(out: Path) -> None:
