@@ -50,6 +50,7 @@ def test_dagster_job_launch_does_the_same(server):
 
 @pytest.mark.slow("`dagster asset materialize` of one asset")
 def test_dagster_asset_materialize_does_the_same(server):
+    server.wait_for_run(server.launch("tiny__all"))
     before = server.assets("tiny")
     command = [sys.executable, "-m", "dagster", "asset", "materialize", "-f", "jobs/definitions.py"]
     done = subprocess.run(

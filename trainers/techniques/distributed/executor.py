@@ -34,6 +34,7 @@ from trainers.batches.source import BatchSource
 from trainers.loop.executor import BatchGradient, Done, Executor, Run, add_in_order, taken_gradients
 from trainers.models.layer import Between
 from trainers.ranks.group import Lane, PeerError
+from trainers.record.checks import TIER_ROWS
 from trainers.record.ledger import Line
 from trainers.record.timeline import STEP
 from trainers.techniques.distributed.batches import RankSource
@@ -128,6 +129,12 @@ class Distributed(Executor):
         super().__init__(run)
         self.source, self.num_parts, self.lane, self.ordered = source, num_parts, lane, ordered
         self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
+
+    def planned(self, epochs: int) -> dict[str, int]:
+        """Returns the numbers of mini-batches, without tiers: own rows, cached and fetched ones are counted apart."""
+        planned = super().planned(epochs)
+        planned.pop(TIER_ROWS, None)
+        return planned
 
     def steps(self, epoch: int, start: int) -> Iterator[Done]:
         """Yields one `Done` per batch of all ranks; an error ends this process if there are others (trainers/ranks/leave.py)."""

@@ -163,7 +163,7 @@ def test_mistakes_are_told(tmp_path):
         ({"scheme": "vanilla"}, "samples with the other ranks"),
         ({"rows": "packed"}, "come from their shards"),
         ({"probe": 5}, "no rank has all rows"),
-        ({"p_grad": 2.0}, "not a share"),
+        ({"p_grad": 2.0}, "above 1"),
         ({"ranks": 0}, "below 1"),
     ):
         with pytest.raises(InputError, match=message):
