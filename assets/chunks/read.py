@@ -5,17 +5,14 @@ It needs only NumPy and xxhash.
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import xxhash
 
 from assets.chunks.record import decode
 from assets.storage.artifact import Artifact
+from assets.storage.records import damaged_record, read_record
 from assets.storage.require import require
-from assets.storage.verified import repair_remedy
 from kernels.chunks.counts import COLUMNS, StepCounts
 from kernels.errors import InputError
 from kernels.sampling.transpose import transpose as with_transpose
@@ -99,12 +96,8 @@ class StoredChunks:
         """
         place = self._place(part, step)
         low, high = (int(bound) for bound in self.bounds[place : place + 2])
-        data = _read(self._path, low, high - low)
-        if len(data) < high - low:
-            raise self._damaged(part, step, f"{self._path} ends {high - low - len(data)} bytes too early")
-        if self.verify and xxhash.xxh3_64_intdigest(data.data) != int(self.digests[place]):
-            raise self._damaged(part, step, f"bytes {low} to {high - 1} of {self._path} do not match their digest")
-        return data
+        digest = int(self.digests[place]) if self.verify else None
+        return read_record(self._path, low, high - low, digest, self._name(part, step))
 
     def record_bytes(self, part: int, step: int) -> int:
         """Returns the number of bytes of a step's record.
@@ -122,28 +115,13 @@ class StoredChunks:
             raise InputError(problem, "set `parts` in [partitions] or `chunks_per_part` in [chunks], and build again")
         return step * self.num_parts + part
 
-    def _damaged(self, part: int, step: int, what: str) -> InputError:
-        return InputError(
-            f"step {step} of part {part} of {self.artifact.label} is damaged: {what}",
-            repair_remedy(self._path.parent),
-        )
+    def _name(self, part: int, step: int) -> str:
+        return f"step {step} of part {part} of {self.artifact.label}"
+
+    def _damaged(self, part: int, step: int, problem: str) -> InputError:
+        return damaged_record(self._path, self._name(part, step), problem)
 
 
 def open_chunks(artifact: Artifact, *, verify: bool = True) -> StoredChunks:
     """Opens a chunks artifact; see `StoredChunks`."""
     return StoredChunks(artifact, verify=verify)
-
-
-def _read(path: Path, offset: int, length: int) -> Array:
-    """Reads a range of a file; the result is shorter if the file ends inside, empty if the file does not exist."""
-    data, filled = np.empty(length, np.uint8), 0
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return data[:0]
-    try:
-        while filled < length and (count := os.preadv(descriptor, [data.data[filled:]], offset + filled)):
-            filled += count
-    finally:
-        os.close(descriptor)
-    return data[:filled]

@@ -10,13 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xxhash
 
 from assets.building.stage import Check, Progress, Summary
 from assets.graph.read import open_graph
 from assets.samples.record import decode
-from assets.storage.verified import repair_remedy
-from kernels.errors import InputError
+from assets.storage.records import read_record
 from kernels.hotness.visits import VisitCounter
 from kernels.types import Array
 
@@ -105,12 +103,9 @@ def _count(
     paths = [part.file("batches.npy", verified=False) for part in parts]
 
     def count(number: int) -> Array:
-        path, length = paths[index["part_of"][number]], int(index["num_bytes"][number])
-        data = np.fromfile(path, np.uint8, length, offset=int(index["offsets"][number]))
-        if xxhash.xxh3_64_intdigest(data.data) != int(index["digests"][number]):
-            problem = f"batch {number} of {parts[index['part_of'][number]].label} does not match its digest"
-            raise InputError(problem, repair_remedy(path.parent))
-        record = decode(data)
+        part = index["part_of"][number]
+        offset, length, digest = (int(index[name][number]) for name in ("offsets", "num_bytes", "digests"))
+        record = decode(read_record(paths[part], offset, length, digest, f"batch {number} of {parts[part].label}"))
         counter.add(record.blocks)
         return record.seeds.copy()
 

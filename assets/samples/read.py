@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
-import xxhash
 
 from assets.samples.record import Record, decode
 from assets.storage.artifact import Artifact
+from assets.storage.records import damaged_record, read_record
 from assets.storage.require import require
-from assets.storage.verified import repair_remedy
 from kernels.errors import InputError
 from kernels.types import Array, Block
 
@@ -27,17 +25,16 @@ class Samples:
     Args:
         artifact: an artifact of the `samples` stage.
         verify: whether each batch is compared with its digest when it is read.
-        mapped: whether batches are views of the mapped file instead of copies; a page that cannot be read then ends the process.
 
     Raises:
         InputError: the artifact is of another stage, or a part is missing or damaged.
     """
 
-    def __init__(self, artifact: Artifact, *, verify: bool = True, mapped: bool = False):
+    def __init__(self, artifact: Artifact, *, verify: bool = True):
         index = {name: {"dtype": "int64", "ndim": 1} for name in ("offsets", "num_bytes", "num_inputs")}
         index |= {"part_of": {"dtype": "int32", "ndim": 1}, "digests": {"dtype": "uint64", "ndim": 1}}
         require(artifact, {"stage": "samples", "arrays": index | {"num_edges": {"ndim": 2}, "visits": {"ndim": 1}}})
-        self.artifact, self.verify, self.mapped = artifact, verify, mapped
+        self.artifact, self.verify = artifact, verify
         self.num_epochs: int = artifact.config["epochs"]
         self.part_of, self.offsets = np.array(artifact.array("part_of")), np.array(artifact.array("offsets"))
         self.num_bytes, self.digests = np.array(artifact.array("num_bytes")), np.array(artifact.array("digests"))
@@ -72,15 +69,9 @@ class Samples:
             InputError: the batch does not exist, its file is cut short, or its bytes do not match their digest.
         """
         place = self._place(epoch, step)
-        path, offset, length = self.files[self.part_of[place]], int(self.offsets[place]), int(self.num_bytes[place])
-        data = (_map if self.mapped else _read)(path, offset, length)
-        if len(data) < length:
-            raise self._damaged(epoch, step, f"{path} ends {length - len(data)} bytes too early")
-        if self.verify and xxhash.xxh3_64_intdigest(data.data) != int(self.digests[place]):
-            raise self._damaged(
-                epoch, step, f"bytes {offset} to {offset + length - 1} of {path} do not match their digest"
-            )
-        return data
+        path, span = self.files[self.part_of[place]], (int(self.offsets[place]), int(self.num_bytes[place]))
+        digest = int(self.digests[place]) if self.verify else None
+        return read_record(path, *span, digest, self._name(epoch, step))
 
     def will_read(self, epoch: int, step: int) -> None:
         """Asks the system to read a batch into its page cache, without waiting; does nothing if the system cannot.
@@ -145,37 +136,13 @@ class Samples:
             )
         return epoch * self.num_batches + step
 
-    def _damaged(self, epoch: int, step: int, what: str) -> InputError:
-        place = self._place(epoch, step)
-        folder = self.files[self.part_of[place]].parent
-        return InputError(
-            f"batch {step} of epoch {epoch} of {self.artifact.label} is damaged: {what}",
-            repair_remedy(folder),
-        )
+    def _name(self, epoch: int, step: int) -> str:
+        return f"batch {step} of epoch {epoch} of {self.artifact.label}"
+
+    def _damaged(self, epoch: int, step: int, problem: str) -> InputError:
+        return damaged_record(self.files[self.part_of[self._place(epoch, step)]], self._name(epoch, step), problem)
 
 
-def open_samples(artifact: Artifact, *, verify: bool = True, mapped: bool = False) -> Samples:
+def open_samples(artifact: Artifact, *, verify: bool = True) -> Samples:
     """Opens a samples artifact; see `Samples`."""
-    return Samples(artifact, verify=verify, mapped=mapped)
-
-
-def _read(path: Path, offset: int, length: int) -> Array:
-    """Reads a range of a file; the result is shorter if the file ends inside, empty if the file does not exist."""
-    data, filled = np.empty(length, np.uint8), 0
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return data[:0]
-    try:
-        while filled < length and (count := os.preadv(descriptor, [data.data[filled:]], offset + filled)):
-            filled += count
-    finally:
-        os.close(descriptor)
-    return data[:filled]
-
-
-def _map(path: Path, offset: int, length: int) -> Array:
-    """Maps a range of a file; empty if the file lacks a part of it."""
-    if not path.is_file() or path.stat().st_size < offset + length:
-        return np.empty(0, np.uint8)
-    return np.memmap(path, np.uint8, "r", offset, (length,))
+    return Samples(artifact, verify=verify)

@@ -8,18 +8,17 @@ moment leaves the checkpoint before it. A run depends on nothing else: random de
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from assets.storage.filesystem import beside, sync_path
 from assets.storage.refused import refusal
 from kernels.errors import InputError
 
@@ -96,13 +95,10 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     tensors = {f"{part}/{name}": tensor for part, named in checkpoint.parts.items() for name, tensor in named.items()}
     data = save(apart(tensors), metadata={"graphmill": text})
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Two writers of one version have separate files; process ids would not be unique, since containers may share a home.
-    part = path.with_name(f"{path.name}.{uuid4().hex}.part")
+    part = beside(path, "part")  # two writers of one version have separate files
     try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        part.write_bytes(data)
+        sync_path(part)
         part.replace(path)
     except OSError as error:
         said = refusal(error)
@@ -110,11 +106,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         raise InputError(problem, f"{said.remedy if said else 'free space'}; then use --resume") from error
     finally:
         part.unlink(missing_ok=True)  # an interrupt may have come before the file took its name
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_path(path.parent)
 
 
 def read_checkpoint(path: Path, version: str) -> Checkpoint | None:

@@ -1,0 +1,49 @@
+"""Records: ranges of a file that are read alone, each compared with its own digest."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from assets.storage.verified import repair_remedy
+from kernels.errors import InputError
+from kernels.types import Array
+
+
+def read_record(path: Path, offset: int, length: int, digest: int | None, owner: str) -> Array:
+    """Returns u8[length], a range of a file.
+
+    Args:
+        path: the file, in the folder of its artifact.
+        offset, length: the range in bytes.
+        digest: xxh3-64 of its bytes; None compares nothing.
+        owner: name of the record in words, with its artifact.
+
+    Raises:
+        InputError: the file is missing or ends inside the range, or the bytes do not match the digest.
+    """
+    data, filled = np.empty(length, np.uint8), 0
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        raise damaged_record(path, owner, f"{path} ends {length} bytes too early") from None
+    try:
+        while filled < length and (count := os.preadv(descriptor, [data.data[filled:]], offset + filled)):
+            filled += count
+    finally:
+        os.close(descriptor)
+    if filled < length:
+        raise damaged_record(path, owner, f"{path} ends {length - filled} bytes too early")
+    if digest is not None and xxhash.xxh3_64_intdigest(data.data) != digest:
+        raise damaged_record(
+            path, owner, f"bytes {offset} to {offset + length - 1} of {path} do not match their digest"
+        )
+    return data
+
+
+def damaged_record(path: Path, owner: str, problem: str) -> InputError:
+    """Returns the error about a damaged record of a file."""
+    return InputError(f"{owner} is damaged: {problem}", repair_remedy(path.parent))
