@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from assets.building.execution import Workers
+from assets.building.execution import MOST_THREADS, Workers
 from assets.building.keys import Checked, KeyProblem, within
 from assets.sizes import parse_size
 
@@ -38,7 +38,7 @@ class PackedExecution(Workers):
     """
 
     # largest number of processes that pack groups at the same time; each reads the features once per group
-    workers: int = 1
+    workers: int = field(default=1, metadata=within(1, MOST_THREADS))
     # bytes of feature rows that all processes together hold: ranges of the table, and rows that are collected for writes of large pieces
     memory: str = "512MiB"
 

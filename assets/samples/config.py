@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.building.execution import Workers
+from assets.building.execution import MOST_THREADS, Workers
 from assets.building.keys import Checked, KeyProblem, within
 from assets.sampling.config import Neighbours, SamplingConfig
 from kernels.sampling.epoch_plan import EpochPlan
@@ -86,7 +86,7 @@ class SamplesExecution(Workers):
     """
 
     # largest number of processes that build parts at the same time: while one writes, another samples. No more than threads.
-    workers: int = 2
+    workers: int = field(default=2, metadata=within(1, MOST_THREADS))
 
     def __post_init__(self) -> None:
         """Checks the ranges."""

@@ -202,7 +202,7 @@ def test_a_file_may_be_about_one_node_type(tmp_path):
     [
         ({"tensor": "x"}, "tensor = 'x' needs a file"),
         ({"node_type": "paper"}, "node_type = 'paper' needs a file"),
-        ({"dtype": "int4"}, "dtype = 'int4' is not known"),
+        ({"dtype": "int4"}, "dtype = 'int4' is not one of"),
     ],
 )
 def test_impossible_keys(keys, message):

@@ -49,9 +49,8 @@ def graph(made):
     return open_graph(read_artifact(made.path.parent.parent / "graph" / made.inputs["graph"]["version"]))
 
 
-@pytest.mark.parametrize("mapped", [False, True])
-def test_stored_batches_are_the_samplers(made, graph, mapped):
-    samples, sampler = open_samples(made, mapped=mapped), Sampler(graph.topology, CONFIG["fanouts"], seed=5)
+def test_stored_batches_are_the_samplers(made, graph):
+    samples, sampler = open_samples(made), Sampler(graph.topology, CONFIG["fanouts"], seed=5)
     plan = epoch_plan(SamplesConfig(**CONFIG), graph.train_ids)
     assert (samples.num_epochs, samples.num_batches) == (3, 7) and len(made.parts) > 6
     for epoch in range(3):
@@ -128,10 +127,9 @@ def test_parts_cover_every_batch_once(made, graph):
     assert steps == [(epoch, step) for epoch in range(3) for step in range(7)]
 
 
-@pytest.mark.parametrize("mapped", [False, True])
-def test_a_flipped_bit_and_a_cut_are_found_by_the_reader_and_by_verify(tmp_path, by_epochs, mapped):
+def test_a_flipped_bit_and_a_cut_are_found_by_the_reader_and_by_verify(tmp_path, by_epochs):
     made = copy_of(by_epochs[2], tmp_path / "home")
-    samples = open_samples(made, mapped=mapped)
+    samples = open_samples(made)
     draw = np.random.default_rng(3)
     for _ in range(12):
         epoch, step = int(draw.integers(2)), int(draw.integers(7))
