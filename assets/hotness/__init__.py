@@ -9,9 +9,9 @@
 
 Policies: `presample` counts K whole epochs on a random stream of their own, so no batch of theirs is a training batch (PreSC#K). `bayes`
 blends these counts, layer by layer, with the expectation of a model without noise (kernels/hotness/bayes.py): it ranks better at the same
-rounds. The model knows uniform sampling; for any other method `bayes` ranks by the counts alone. `degree` takes the out-degree (PaGraph),
-`pagerank` weighted reverse PageRank, `random` a permutation. `optimal` is the oracle: the counts of the evaluated training epochs
-themselves, for comparison only.
+rounds. The model knows uniform and weighted sampling and walks; for your own sampling function `bayes` ranks by the counts alone. `degree`
+takes the out-degree (PaGraph), `pagerank` weighted reverse PageRank, `random` a permutation. `optimal` is the oracle: the counts of the
+evaluated training epochs themselves, for comparison only.
 
 `evaluate_epochs` = E samples the first E epochs of training as well, and measures on them the hit ratio of caches of each ratio, by policy.
 Without it, a policy that counts estimates the hit ratio of its caches: from the rates of `bayes`, or with each trial batch left out of the
