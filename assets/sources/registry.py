@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from assets.sources.spool import EdgeSpool
 
 SOURCES: Mapping[str, str] = {
-    "citation": "assets.sources.generators.citation:CitationConfig",
+    "citation": "assets.sources.generators:CitationConfig",
     "dgl": "assets.sources.dgl.source:DglConfig",
     "edges": "assets.sources.edges.source:EdgesConfig",
     "npz": "assets.sources.npz.source:NpzConfig",
     "ogb": "assets.sources.ogb.source:OgbConfig",
     "python-environment": "assets.sources.python_environment.source:PythonEnvironmentConfig",
-    "rmat": "assets.sources.generators.rmat:RmatConfig",
-    "sbm": "assets.sources.generators.sbm:SbmConfig",
+    "rmat": "assets.sources.generators:RmatConfig",
+    "sbm": "assets.sources.generators:SbmConfig",
 }
 """Source name -> the module that reads it, and its class of `[graph]`."""
 

@@ -16,7 +16,7 @@ import click
 
 from assets.pipeline.file import Pipeline
 from assets.sizes import format_bytes
-from assets.sources.generators.shared import GeneratedConfig, survey_generated
+from assets.sources import generators
 from assets.storage.machine import memory_bytes
 from jobs.operations.size import raw_bytes
 from kernels.errors import InputError
@@ -81,15 +81,19 @@ def expected_work(pipeline: Pipeline, *, trains: bool) -> WorkEstimate:
         trains: whether models are trained, too.
     """
     config = pipeline.graph
-    stored = survey_generated(config).stored_bytes if isinstance(config, GeneratedConfig) else raw_bytes(pipeline)
+    stored = (
+        generators.survey(config).stored_bytes
+        if isinstance(config, generators.GeneratedConfig)
+        else raw_bytes(pipeline)
+    )
     return WorkEstimate(stored_bytes=stored, seconds=_training_seconds(pipeline) if trains else 0.0)
 
 
 def _training_seconds(pipeline: Pipeline) -> float:
     config, sampling, total = pipeline.graph, pipeline.sampling, 0.0
-    generated = isinstance(config, GeneratedConfig)
-    edges = config.edges * (2 if config.undirected else 1) if isinstance(config, GeneratedConfig) else 0
-    seeds = max(1, int(config.nodes * config.train_ratio)) if isinstance(config, GeneratedConfig) else 1
+    generated = isinstance(config, generators.GeneratedConfig)
+    edges = config.edges * (2 if config.undirected else 1) if isinstance(config, generators.GeneratedConfig) else 0
+    seeds = max(1, int(config.nodes * config.train_ratio)) if isinstance(config, generators.GeneratedConfig) else 1
     for table in pipeline.train:
         models = max(1, len(table.seeds)) * max(1, len(pipeline.splits))
         if table.technique.whole_graph or sampling is None:

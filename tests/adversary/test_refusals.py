@@ -22,7 +22,7 @@ from assets.building.materialize import materialize
 from assets.graph.stage import GRAPH
 from assets.pipeline.file import load_pipeline
 from assets.sizes import format_bytes
-from assets.sources.generators.shared import survey_generated
+from assets.sources import generators
 from assets.sources.registry import config_class
 from assets.storage.collect import collect, find_garbage
 from assets.storage.refused import refusal
@@ -149,7 +149,7 @@ def test_a_graph_that_takes_more_memory_than_there_is_says_how_much(
 
     config: Any = config_class("sbm")(nodes=1000, edges=4000)
     monkeypatch.setattr(type(GRAPH), "build_from", refuse)
-    need = format_bytes(survey_generated(config).memory_bytes)
+    need = format_bytes(generators.survey(config).memory_bytes)
     with pytest.raises(
         InputError, match=rf"graph: there is not enough memory .*building from this source takes about {need}"
     ):

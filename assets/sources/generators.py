@@ -1,0 +1,267 @@
+"""Graphs of any size that are generated: stochastic block model, R-MAT, and a citation-like model.
+
+Features are the centroid of the node's class plus noise. The default noise leaves one row ambiguous, while the mean over a
+neighbourhood is not. `kernels/graph/generate.py` draws all of it, and names the models' sources.
+
+Peak memory: 8 bytes per edge and 4 bytes per node (twice that for edges from 2^31 nodes on), and one slice of 8 MiB of
+features.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.building.keys import KeyProblem, within
+from assets.sources.feature_blocks import FeatureBlock
+from assets.sources.readers.archive import SLICE_BYTES
+from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, RawGraph, TableConfig
+from assets.sources.survey import Survey, in_memory_bytes
+from assets.storage.machine import require_memory
+from kernels.graph.generate import (
+    LARGEST_NOISE,
+    citation_edges,
+    citation_labels,
+    class_features,
+    rmat_edges,
+    rmat_labels,
+    sbm_edges,
+    sbm_labels,
+)
+from kernels.types import Array, id_dtype
+
+if TYPE_CHECKING:
+    from assets.building.stage import Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratedConfig(GraphConfig):
+    """Keys of `[graph]` that all generators have.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    # number of nodes
+    nodes: int = field(metadata=within(1, **FEATURES_TOO))
+    # number of drawn edges, before reverse edges are added and duplicates merged
+    edges: int = field(metadata=within(1))
+    # feature columns
+    features: int = field(default=32, metadata=within(1, **FEATURES_ONLY))
+    # number of classes, of nearly equal size
+    classes: int = field(default=8, metadata=FEATURES_TOO)
+    # deviation of the feature noise, relative to that between the class centroids
+    noise: float = field(default=4.0, metadata=within(0, LARGEST_NOISE, **FEATURES_ONLY))
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields more classes than nodes."""
+        yield from super().problems()
+        if not 1 <= self.classes <= self.nodes:
+            text = f"classes = {self.classes} is outside [1, nodes = {self.nodes}]: give at most one class per node"
+            yield KeyProblem("classes nodes", text)
+
+    def feature_keys(self, table: TableConfig) -> dict[str, Any]:
+        """Returns the values that decide the rows, with the pipeline's seed, which draws labels and noise."""
+        return super().feature_keys(table) | {"seed": self.seed}
+
+    @abstractmethod
+    def draw_labels(self, threads: int) -> Array:
+        """Returns the classes i32[N]; no byte depends on the number of native threads."""
+
+    @abstractmethod
+    def draw_edges(self, threads: int) -> tuple[Array, Array]:
+        """Returns src, dst, ids[edges] each; no byte depends on the number of native threads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SbmConfig(GeneratedConfig):
+    """`[graph]` with `source = "sbm"`: equal classes, and edges that prefer their own class.
+
+    Holland, Laskey, Leinhardt, "Stochastic blockmodels: first steps", Social Networks 1983, with a fixed number of edges.
+    An edge stays inside its class with probability `p_in`; otherwise it joins two classes at random.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    # names this kind of source
+    source: str = field(default="sbm", metadata=FEATURES_TOO)
+    # probability that an edge stays inside its class
+    p_in: float = field(default=0.6, metadata=within(0, 1))
+
+    def draw_labels(self, threads: int) -> Array:
+        """Returns the classes i32[N]."""
+        return sbm_labels(self.nodes, self.classes, self.seed, threads=threads)
+
+    def draw_edges(self, threads: int) -> tuple[Array, Array]:
+        """Returns src, dst, ids[edges] each."""
+        return sbm_edges(self.nodes, self.edges, self.classes, self.p_in, self.seed, threads=threads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RmatConfig(GeneratedConfig):
+    """`[graph]` with `source = "rmat"`: skewed degrees, nested communities, labels that neighbours predict.
+
+    R-MAT (Chakrabarti, Zhan, Faloutsos, "R-MAT: A recursive model for graph mining", SDM 2004) drops each edge into the
+    adjacency matrix by choosing one quadrant at each of log2(N) levels. A class is a range of the unscrambled ids, the
+    leading levels, so an edge joins equal classes more often than chance exactly when a*d > b*c. Graph500's corner (0.57,
+    0.19, 0.19, 0.05) has a*d < b*c: there the neighbours do not predict the class. The default here keeps the skew
+    and has communities: a = 0.5, b = c = 0.1, d = 0.3.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    # names this kind of source
+    source: str = field(default="rmat", metadata=FEATURES_TOO)
+    # probabilities of the upper left, upper right and lower left quadrant; the lower right one takes the rest
+    a: float = 0.5
+    b: float = 0.1
+    c: float = 0.1
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields shares that are not probabilities."""
+        yield from super().problems()
+        if min(self.a, self.b, self.c) < 0 or self.a + self.b + self.c > 1:
+            text = f"a = {self.a}, b = {self.b}, c = {self.c} are not probabilities: give values of 0 or more with a sum of at most 1"
+            yield KeyProblem("a b c", text)
+
+    def draw_labels(self, threads: int) -> Array:
+        """Returns the classes i32[N]."""
+        return rmat_labels(self.nodes, self.classes, self.seed, threads=threads)
+
+    def draw_edges(self, threads: int) -> tuple[Array, Array]:
+        """Returns src, dst, ids[edges] each."""
+        quadrants = (self.a, self.b, self.c, max(0.0, 1 - self.a - self.b - self.c))
+        return rmat_edges(self.nodes, self.edges, self.seed, quadrants, threads=threads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CitationConfig(GeneratedConfig):
+    """`[graph]` with `source = "citation"`: communities, and a preference for papers that are cited often already.
+
+    Nodes come one after the other and cite earlier ones, mostly of their own class; some citations are copied from the
+    cited papers. In-degrees have a heavy tail whose weight `p_copy` sets.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    # names this kind of source
+    source: str = field(default="citation", metadata=FEATURES_TOO)
+    # probability that a node looks for a paper to cite in its own class
+    p_in: float = field(default=0.8, metadata=within(0, 1))
+    # probability that it copies a citation of the paper it found: the preference for papers that are cited often
+    p_copy: float = field(default=0.3, metadata=within(0, 1))
+
+    def draw_labels(self, threads: int) -> Array:
+        """Returns the classes i32[N]."""
+        return citation_labels(self.nodes, self.classes, self.seed, threads=threads)
+
+    def draw_edges(self, threads: int) -> tuple[Array, Array]:
+        """Returns src, dst, ids[edges] each."""
+        shares = self.p_in, self.p_copy
+        return citation_edges(self.nodes, self.edges, self.classes, *shares, self.seed, threads=threads)
+
+
+class GeneratedSource:
+    """A graph that is generated; see `OpenSource`.
+
+    Args:
+        config: configuration of the source: sizes, noise, normalisation and seed.
+        threads: number of native threads; no byte depends on it.
+    """
+
+    node_of_row = None
+
+    def __init__(self, config: GeneratedConfig, threads: int):
+        self.config, self.threads = config, threads
+        self.num_nodes = config.nodes
+        self.node_types: Mapping[str, int] = {}
+
+    @cached_property
+    def labels(self) -> Array:
+        """The classes i32[N]: edges and features follow them."""
+        return self.config.draw_labels(self.threads)
+
+    def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
+        """Returns the rows f32[N, F]: the centroid of the node's class plus noise, made in ranges of 8 MiB."""
+        config = self.config
+
+        def slices() -> Iterator[tuple[int, Array]]:
+            step = min(config.nodes, max(1, SLICE_BYTES // (4 * config.features)))
+            rows = np.empty((step, config.features), np.float32)
+            for low in range(0, config.nodes, step):
+                high = min(low + step, config.nodes)
+                part = rows[: high - low]
+                class_features(
+                    self.labels, config.features, config.seed, config.noise, part, low, high, threads=self.threads
+                )
+                yield low, part
+
+        block = FeatureBlock(
+            where=config.source,
+            first=0,
+            num_rows=config.nodes,
+            width=config.features,
+            dtype=np.dtype(np.float32),
+            slices=slices,
+            place=lambda row, column: f"{config.source}: row {row} column {column}",
+        )
+        return [block]
+
+    def graph(self, progress: Progress) -> RawGraph:
+        """Draws the edges."""
+        config = self.config
+        progress.start("generate edges", config.edges, "edges")
+        src, dst = config.draw_edges(self.threads)
+        progress.advance(config.edges)
+        progress.done()
+        class_names = tuple(str(label) for label in range(config.classes))
+        return RawGraph(num_nodes=config.nodes, src=src, dst=dst, labels=self.labels, class_names=class_names)
+
+
+def raw(config: GeneratedConfig) -> dict[str, str]:
+    """Returns no digests: everything comes from the configuration."""
+    return {}
+
+
+def raw_features(config: GeneratedConfig, table: TableConfig) -> dict[str, str]:
+    """Returns no digests, either."""
+    return {}
+
+
+@contextmanager
+def opened(
+    config: GeneratedConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+) -> Iterator[GeneratedSource]:
+    """Generates with `execution.threads` threads; reads nothing.
+
+    Raises:
+        InputError: the edges do not fit in memory.
+    """
+    require_memory(
+        2 * id_dtype(config.nodes).itemsize * config.edges, f"drawing {config.edges:,} edges", "ask for fewer edges"
+    )
+    yield GeneratedSource(config, execution.threads)
+
+
+def survey(config: GeneratedConfig) -> Survey:
+    """Describes the graph that a generator would make."""
+    stored = config.edges * (2 if config.undirected else 1)
+    return Survey(
+        title=f"{config.source}: generated from seed {config.seed}",
+        contents=[f"{config.nodes:,} nodes, {config.edges:,} edges, {config.classes} classes, noise {config.noise}"],
+        num_nodes=config.nodes,
+        num_edges=stored,
+        num_features=config.features,
+        dtype="float32",
+        memory_bytes=in_memory_bytes(config.edges, config.nodes, stored),
+    )

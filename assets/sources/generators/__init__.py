@@ -1,1 +1,0 @@
-"""Sources that generate a graph: R-MAT, stochastic block model, citation graph."""
