@@ -242,13 +242,6 @@ class Tables:
                 yield self.problem(path, f"{text}; {error.remedy}" if error.remedy else text)
 
 
-def parse_table(
-    cls: type, raw: Mapping[str, Any], lines: dict[KeyPath, int], where: KeyPath
-) -> tuple[Any, list[Problem]]:
-    """Builds a dataclass from one TOML table and reports all mistakes; see `Tables.parse`."""
-    return Tables(lines=lines).parse(cls, raw, where)
-
-
 def describe(wanted: Any) -> str:
     """Returns a type in the words of an error message."""
     origin, args = typing.get_origin(wanted), [a for a in typing.get_args(wanted) if a is not types.NoneType]

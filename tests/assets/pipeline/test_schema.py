@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 
 from assets.building.keys import Checked, KeyProblem, within
-from assets.pipeline.schema import Problem, Tables, parse_table
+from assets.pipeline.schema import Problem, Tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,19 +123,19 @@ def test_each_mistake_has_its_sentence(raw, message, monkeypatch):
 def test_all_mistakes_are_found_with_their_lines():
     lines = {("t",): 1, ("t", "count"): 2, ("t", "ratio"): 3, ("t", "extra"): 4, ("t", "inner", "depth"): 5}
     raw = {"count": "a", "ratio": "b", "extra": 1, "inner": {"depth": "c"}}
-    assert sorted(problem.line for problem in parse_table(Schema, raw, lines, ("t",))[1]) == [2, 3, 4, 5]
+    assert sorted(problem.line for problem in Tables(lines=lines).parse(Schema, raw, ("t",))[1]) == [2, 3, 4, 5]
 
 
 def test_what_the_dataclass_says_stands_at_its_key():
     lines = {("t",): 1, ("t", "count"): 2, ("t", "ratio"): 3, ("t", "name"): 4}
     raw = {"count": -1, "ratio": -2, "name": "12Q"}
-    assert parse_table(Schema, raw, lines, ("t",))[1] == [
+    assert Tables(lines=lines).parse(Schema, raw, ("t",))[1] == [
         Problem(2, "count = -1 is below 0; raise it"),
         Problem(3, "ratio = -2.0 is below 0; raise it"),
         Problem(4, "'12Q' is not a size; raise it"),
     ]
     raw = {"count": 1, "name": "12Q"}
-    assert parse_table(Schema, raw, lines, ("t",))[1] == [Problem(4, "'12Q' is not a size; raise it")]
+    assert Tables(lines=lines).parse(Schema, raw, ("t",))[1] == [Problem(4, "'12Q' is not a size; raise it")]
 
 
 def test_paths_expand_variables(monkeypatch):
@@ -147,12 +147,12 @@ def test_paths_expand_variables(monkeypatch):
 
 def test_ranges_are_checked_beside_a_type_error():
     """A mistake of one kind does not hide those of another; what is said of a key with a wrong value is left out."""
-    value, problems = parse_table(Schema, {"count": -1, "ratio": "x", "flag": 3}, {}, ("t",))
+    value, problems = Tables(lines={}).parse(Schema, {"count": -1, "ratio": "x", "flag": 3}, ("t",))
     texts = sorted(problem.message for problem in problems)
     assert value is None and len(texts) == 3
     assert texts[0] == "count = -1 is below 0; raise it" and texts[1].startswith("flag = 3 is not true or false")
     assert texts[2].startswith('ratio = "x" is not a number')
-    value, problems = parse_table(Schema, {"count": "x", "ratio": -1}, {}, ("t",))
+    value, problems = Tables(lines={}).parse(Schema, {"count": "x", "ratio": -1}, ("t",))
     assert value is None and [problem.message for problem in problems] == ['count = "x" is not a whole number']
 
 
