@@ -29,7 +29,7 @@ def read_record(path: Path, offset: int, length: int, digest: int | None, owner:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
-        raise damaged_record(path, owner, f"{path} ends {length} bytes too early") from None
+        raise damaged_record(path, owner, f"{path} is missing") from None
     try:
         while filled < length and (count := os.preadv(descriptor, [data.data[filled:]], offset + filled)):
             filled += count

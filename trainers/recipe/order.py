@@ -40,11 +40,13 @@ class Order:
         """Returns the order as values of JSON, for the process that carries it out; `tell` stays here."""
         values = {name: value for name, value in vars(self).items() if name not in ("pipeline", "tell")}
         text = {"path": str(self.pipeline.path), "text": self.pipeline.text}
-        return values | text | {"home": str(self.home), "inputs": dict(self.inputs)}
+        home = None if self.home is None else str(self.home)
+        return values | text | {"home": home, "inputs": dict(self.inputs)}
 
 
 def plain_order(values: Mapping[str, Any]) -> Order:
     """Returns the order that `Order.plain` wrote; other values are ignored."""
     names = ("table", "inputs", "resume", "retrain", "epoch_lines", "ranks")
     pipeline = parse_pipeline(Path(values["path"]), values["text"].encode(), TrainTable)
-    return Order(pipeline=pipeline, home=Path(values["home"]), **{name: values[name] for name in names})
+    home = None if values["home"] is None else Path(values["home"])
+    return Order(pipeline=pipeline, home=home, **{name: values[name] for name in names})
