@@ -5,6 +5,9 @@ The command line prints an `InputError` as it stands and exits with 1; everythin
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 UNPRINTABLE = {
     code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
     for code in (*range(9), *range(11, 32), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -27,3 +30,9 @@ class InputError(ValueError):
         super().__init__(f"{problem}\n  remedy: {remedy}" if remedy else problem)
         self.problem = problem
         self.remedy = remedy
+
+
+def did_you_mean(given: object, known: Iterable[object], quote: str = "") -> str:
+    """Returns " (did you mean NAME?)" with the known name that is nearest to a wrong one, in quotes if wanted; "" if none is near."""
+    near = get_close_matches(str(given), [str(each) for each in known], 1)
+    return f" (did you mean {quote}{near[0]}{quote}?)" if near else ""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from assets.sizes import parse_size
-from kernels.errors import InputError
+from kernels.errors import InputError, did_you_mean
 
 
 class KeyProblem(NamedTuple):
@@ -92,8 +91,7 @@ def _field_problems(config: Any) -> Iterator[KeyProblem]:
     """Yields the fields of a configuration whose values are not among their choices, or not in their ranges."""
     for name, choices in _choices(type(config)).items():
         if (value := getattr(config, name)) not in choices:
-            near = get_close_matches(str(value), list(map(str, choices)), 1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            hint = did_you_mean(value, choices, "'")
             yield KeyProblem(name, f"{name} = {value!r} is not one of {', '.join(map(str, choices))}{hint}")
     for each in fields(config):
         value, bounds = getattr(config, each.name), each.metadata

@@ -25,7 +25,6 @@ import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +39,7 @@ from assets.pipeline.schema import Problem, Tables
 from assets.pipeline.toml_lines import key_lines
 from assets.sampling.config import SamplingConfig
 from assets.storage.home import ROOT
-from kernels.errors import InputError
+from kernels.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from assets.sources.registry import GraphConfig
@@ -311,8 +310,7 @@ def find_pipeline(path_or_name: str | os.PathLike[str]) -> Path:
         return files[given]
     if Path(given).is_file():
         return Path(given).absolute()
-    near = get_close_matches(Path(given).stem, files, 1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
+    hint = did_you_mean(Path(given).stem, files)
     place = f"{SHIPPED} and ${FOLDER_VARIABLE} or ./pipelines"
     raise InputError(
         f"no pipeline {given}{hint}: no such file, and no such name in {place}",
@@ -345,9 +343,8 @@ def _unknown_sections(raw: Mapping[str, Any], tables: Tables) -> list[Problem]:
     sections = ("name", "seed", "description", "owners", "tags", *table_names(), "train", SCHEDULE)
     for key in raw:
         if key not in sections:
-            near = get_close_matches(key, sections, 1)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sections)}"
-            problems.append(tables.problem((key,), f"a pipeline has no {key} ({hint})"))
+            hint = did_you_mean(key, sections) or f" (it has {', '.join(sections)})"
+            problems.append(tables.problem((key,), f"a pipeline has no {key}{hint}"))
     return problems
 
 

@@ -18,11 +18,11 @@ import re
 import zoneinfo
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Literal
 
 from assets.building.keys import Checked, KeyProblem, within
 from assets.pipeline.schema import Problem, Tables
+from kernels.errors import did_you_mean
 
 SCHEDULE = "schedule"
 PRIORITIES = range(-1000, 1001)
@@ -102,8 +102,7 @@ def _wrong_timezone(name: str) -> str:
     known = zoneinfo.available_timezones()
     if name in known or not known:
         return ""
-    near = get_close_matches(name, known, 1)
-    return f"timezone = {name!r} is no time zone{f' (did you mean {near[0]}?)' if near else ''}; write for example UTC"
+    return f"timezone = {name!r} is no time zone{did_you_mean(name, known)}; write for example UTC"
 
 
 def _wrong_cron(cron: str) -> str:

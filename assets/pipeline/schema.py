@@ -18,14 +18,13 @@ import types
 import typing
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from assets.building.keys import ConfigError
 from assets.pipeline.toml_lines import KeyPath, line_of
 from assets.storage.user_code import Reference, find_source, is_reference
-from kernels.errors import InputError
+from kernels.errors import InputError, did_you_mean
 
 TYPE_NAMES = {
     bool: "true or false",
@@ -191,7 +190,7 @@ class Tables:
         if value in self.later.get(name, ()):
             text = f"{name} = {_show(value)} {NOT_BUILT}; it has {_join(choices)}"
         else:
-            text = f"{name} = {_show(value)} is not one of {_join(choices)}{_nearest(value, choices)}"
+            text = f"{name} = {_show(value)} is not one of {_join(choices)}{did_you_mean(value, choices)}"
         return None, [self.problem(where, text)]
 
     def _convert_list(self, args: tuple[Any, ...], values: list[Any], where: KeyPath) -> tuple[Any, list[Problem]]:
@@ -228,7 +227,7 @@ class Tables:
     def _unknown(self, key: str, keys: Collection[str], where: KeyPath) -> Problem:
         if key in self.later_keys:
             return self.problem((*where, key), f"{key} in {_title(where)} {NOT_BUILT}; remove it")
-        near = _nearest(key, keys) or f"; it has {_join(sorted(keys))}"
+        near = did_you_mean(key, keys) or f"; it has {_join(sorted(keys))}"
         return self.problem((*where, key), f"{_title(where)} has no key {key}{near}")
 
     def _located(
@@ -270,11 +269,6 @@ def _title(where: KeyPath) -> str:
 def _name(where: KeyPath) -> str:
     name = next((str(part) for part in reversed(where) if isinstance(part, str)), "")
     return f"{name}[{where[-1]}]" if where and isinstance(where[-1], int) else name
-
-
-def _nearest(given: Any, known: Collection[Any]) -> str:
-    near = get_close_matches(str(given), [str(name) for name in known], 1)
-    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _join(names: Collection[Any]) -> str:

@@ -14,7 +14,6 @@ The modules are imported when their source is first needed, so reading a pipelin
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import numpy as np
 
 from assets.building.keys import Checked, KeyProblem, within
-from kernels.errors import InputError
+from kernels.errors import InputError, did_you_mean
 from kernels.types import Array
 
 if TYPE_CHECKING:
@@ -243,14 +242,6 @@ class RawGraph:
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
 
-def require_choice(key: str, value: Any, choices: Sequence[str]) -> None:
-    """Raises InputError, with the nearest choice, unless `value` is one of `choices`."""
-    if value not in choices:
-        near = difflib.get_close_matches(str(value), choices, n=1)
-        hint = f" (did you mean '{near[0]}'?)" if near else ""
-        raise InputError(f"{key} = '{value}' is not known{hint}", f"give one of: {', '.join(choices)}")
-
-
 def split_list_problems(split: int | str | tuple[int | str, ...] | None) -> Iterator[KeyProblem]:
     """Yields the problems of the key `split`, which is one split or a list of distinct ones; numbers of splits count from 0."""
     chosen = split if isinstance(split, tuple) else (split,)
@@ -275,7 +266,9 @@ def source_module(source: str) -> ModuleType:
     Raises:
         InputError: the source is unknown.
     """
-    require_choice("source", source, tuple(SOURCES))
+    if source not in tuple(SOURCES):  # a file may give a list, which no mapping looks up
+        hint = did_you_mean(source, SOURCES, "'")
+        raise InputError(f"source = '{source}' is not known{hint}", f"give one of: {', '.join(SOURCES)}")
     return importlib.import_module(SOURCES[source].partition(":")[0])
 
 

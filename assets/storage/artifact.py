@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from assets.storage.sealed_json import unseal
 from assets.storage.table import FeatureTable
 from assets.storage.verified import repair_remedy, verify_again, verify_once
 from assets.storage.version import short
-from kernels.errors import InputError
+from kernels.errors import InputError, did_you_mean
 from kernels.types import Array
 
 FORMAT = 1
@@ -246,8 +245,7 @@ class Artifact:
     def _entry(self, file_name: str) -> Mapping[str, Any]:
         entry = self.files.get(file_name)
         if entry is None:
-            near = get_close_matches(file_name, self.files, 1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
+            hint = did_you_mean(file_name, self.files)
             raise InputError(f"{self.label} has no file {file_name}{hint}", f"it has {', '.join(sorted(self.files))}")
         return entry
 

@@ -11,7 +11,6 @@ that has to hold numbers is converted as the graph needs it, and any other value
 from __future__ import annotations
 
 import csv
-import difflib
 import glob
 import gzip
 import io
@@ -25,7 +24,7 @@ from typing import TextIO
 
 from assets.sources.readers.arrow_stream import Column
 from assets.sources.readers.duck import FIX_FILE, Duck, literal, path_literal, quoted
-from kernels.errors import InputError
+from kernels.errors import InputError, did_you_mean
 
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 NUMBERS = (*INTEGERS, "UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE", "BOOLEAN")
@@ -83,9 +82,7 @@ class TableFiles:
         """
         for path, schema in zip(self.paths, self._schemas, strict=True):
             if name not in schema:
-                near = difflib.get_close_matches(name, schema, n=1)
-                hint = f" (did you mean '{near[0]}'?)" if near else ""
-                has = ", ".join(list(schema)[:20])
+                hint, has = did_you_mean(name, schema, "'"), ", ".join(list(schema)[:20])
                 raise InputError(
                     f"{path}: has no column '{name}'{hint}; it has {has}",
                     f"set {role} in [graph], or rename the column",
