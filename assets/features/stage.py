@@ -90,7 +90,7 @@ class FeaturesStage(SourceStage):
         from assets.storage.digests import sha256_file
 
         file = {} if semantic.table.file is None else {"file": sha256_file(semantic.table.file)}
-        return file | source_module(semantic.graph.source).raw_features(semantic.graph, semantic.table)
+        return file | source_module(semantic.graph.source).raw(semantic.graph, semantic.table)
 
     def build_from(
         self,

@@ -102,7 +102,7 @@ class GraphStage(SourceStage):
         Raises:
             InputError: the content is missing or unreadable.
         """
-        return source_module(semantic.source).raw(semantic)
+        return source_module(semantic.source).raw(semantic, None)
 
     def build_from(
         self,

@@ -228,13 +228,8 @@ class GeneratedSource:
         return RawGraph(num_nodes=config.nodes, src=src, dst=dst, labels=self.labels, class_names=class_names)
 
 
-def raw(config: GeneratedConfig) -> dict[str, str]:
+def raw(config: GeneratedConfig, table: TableConfig | None) -> dict[str, str]:
     """Returns no digests: everything comes from the configuration."""
-    return {}
-
-
-def raw_features(config: GeneratedConfig, table: TableConfig) -> dict[str, str]:
-    """Returns no digests, either."""
     return {}
 
 

@@ -1,10 +1,10 @@
 """The interface of graph sources: their configuration, their results, and the list of sources.
 
-A source is a module with five names:
+A source is a module with four names:
 
 - `Config`: a frozen dataclass, a subclass of `GraphConfig`, whose fields are the keys of the flat `[graph]` table;
-- `raw(config)`: digests of the external content that the graph is made from, `{name: sha256}`; a generator has none;
-- `raw_features(config, table)`: the same for one feature table;
+- `raw(config, table)`: digests of the external content that the graph is made from, or a feature table if one is given, `{name: sha256}`;
+  a generator has none;
 - `opened(config, tables, folder, execution, progress)`: a context manager that opens the external content, once for the graph and the
   wanted feature tables, and yields an `OpenSource`;
 - `survey(config)`: the `Survey` that `graphmill inspect` prints, from headers and counts; nothing is built.
@@ -88,13 +88,14 @@ class GraphConfig(Checked):
     remedy = ""
 
     def problems(self) -> Iterator[KeyProblem]:
-        """Yields shares that do not split the nodes."""
+        """Yields shares that do not split the nodes, and the problems of the key `split`, see `by_split`."""
         train, valid = self.train_ratio, self.valid_ratio
         if not (train > 0 and valid >= 0 and train + valid <= 1):
             text = f"train_ratio = {train} and valid_ratio = {valid} do not split the nodes"
             yield KeyProblem(
                 "train_ratio valid_ratio", f"{text}: give train_ratio > 0, valid_ratio >= 0 and a sum of at most 1"
             )
+        yield from _split_problems(getattr(self, "split", None))
 
     @property
     def weighted(self) -> bool:
@@ -242,8 +243,8 @@ class RawGraph:
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
 
-def split_list_problems(split: int | str | tuple[int | str, ...] | None) -> Iterator[KeyProblem]:
-    """Yields the problems of the key `split`, which is one split or a list of distinct ones; numbers of splits count from 0."""
+def _split_problems(split: int | str | tuple[int | str, ...] | None) -> Iterator[KeyProblem]:
+    """Yields the problems of one split or a list of distinct ones; numbers of splits count from 0."""
     chosen = split if isinstance(split, tuple) else (split,)
     if not chosen:
         yield KeyProblem("split", "split = [] names no split: give a list such as [0, 1, 2], or leave the key out")

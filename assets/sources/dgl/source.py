@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assets.building.child import child_environment, run_child
-from assets.building.keys import KeyProblem, within
+from assets.building.keys import within
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.mapped_arrays import mapped_block, mapped_relation, open_plain
-from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig, one_split, split_list_problems
+from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig, one_split
 from assets.sources.spooled import SpooledConfig, known_labels
 from assets.sources.typed_graph import TypedGraph, TypedSource, first_ids
 from kernels.errors import InputError
@@ -71,11 +71,6 @@ class DglConfig(SpooledConfig):
         """Whether edges get weights."""
         return self.weight is not None
 
-    def problems(self) -> Iterator[KeyProblem]:
-        """Yields the problems of a list of splits."""
-        yield from super().problems()
-        yield from split_list_problems(self.split)
-
     def for_table(self, table: TableConfig) -> DglConfig:
         """Returns the configuration that reads a feature table: `columns` is its name in ndata."""
         if table.columns is None:
@@ -85,8 +80,8 @@ class DglConfig(SpooledConfig):
         return replace(self, feature=table.columns)
 
 
-def raw(config: DglConfig) -> dict[str, str]:
-    """Returns the content digest of the file.
+def raw(config: DglConfig, table: TableConfig | None) -> dict[str, str]:
+    """Returns the content digest of the whole file, which both the graph and its features have.
 
     Raises:
         InputError: the file is missing or unreadable.
@@ -94,11 +89,6 @@ def raw(config: DglConfig) -> dict[str, str]:
     from assets.storage.digests import sha256_file
 
     return {"dgl": sha256_file(config.path)}
-
-
-def raw_features(config: DglConfig, table: TableConfig) -> dict[str, str]:
-    """Returns the same digest: the file is digested as a whole."""
-    return raw(config)
 
 
 @contextmanager

@@ -55,39 +55,36 @@ if TYPE_CHECKING:
     from assets.sources.survey import Survey
 
 
-def raw(config: EdgesConfig) -> dict[str, str]:
-    """Returns a digest of each table file's data of the graph: of its columns if it is Parquet, else of the whole file.
+def raw(config: EdgesConfig, table: TableConfig | None) -> dict[str, str]:
+    """Returns a digest of each table file's data: of the columns that are read if it is Parquet, else of the whole file.
+
+    A feature table reads its columns and the ids of the nodes.
 
     Raises:
         InputError: a pattern names no file, a file cannot be read, or lacks a column.
     """
-    with small_duck(config) as duck:
+    with Duck(None, config.memory_bytes * 6 // 10, 1) as duck:
+        if table is not None:
+            return _raw_features(config.for_table(table), table, duck)
         edges = _digests(config, duck, "edges", ("source_column", "target_column", "weight_column", "type_column"))
         return edges | _digests(
             config, duck, "nodes", ("id_column", "label_column", "split_column", "name_column"), apart=True
         )
 
 
-def raw_features(config: EdgesConfig, table: TableConfig) -> dict[str, str]:
-    """Returns a digest of each table file's data of a feature table: its columns and the ids of the nodes.
-
-    Raises:
-        InputError: a pattern names no file, a file cannot be read, or lacks a column.
-    """
-    config = config.for_table(table)
-    with small_duck(config) as duck:
-        edges, nodes = _tables(config, duck)
-        # The type of the ids decides their order.
-        found = {"ids": hashlib.sha256(agree_on_ids(config, edges, nodes).encode()).hexdigest()}
-        if config.feature_entries is not None and table.file is None:
-            entries = TableFiles(duck, config.files(KEY), KEY, config.delimiter)
-            found |= _digests(config, duck, KEY, (), entry_columns(entries, config))
-        if nodes is None:
-            ends = ("source_column", "target_column")
-            return found | ({} if config.num_nodes else _digests(config, duck, "edges", ends))
-        read = config.features if table.file is None else None
-        names = () if read is None else feature_columns(nodes, read)
-        return found | _digests(config, duck, "nodes", ("id_column",), names)
+def _raw_features(config: EdgesConfig, table: TableConfig, duck: Duck) -> dict[str, str]:
+    edges, nodes = _tables(config, duck)
+    # The type of the ids decides their order.
+    found = {"ids": hashlib.sha256(agree_on_ids(config, edges, nodes).encode()).hexdigest()}
+    if config.feature_entries is not None and table.file is None:
+        entries = TableFiles(duck, config.files(KEY), KEY, config.delimiter)
+        found |= _digests(config, duck, KEY, (), entry_columns(entries, config))
+    if nodes is None:
+        ends = ("source_column", "target_column")
+        return found | ({} if config.num_nodes else _digests(config, duck, "edges", ends))
+    read = config.features if table.file is None else None
+    names = () if read is None else feature_columns(nodes, read)
+    return found | _digests(config, duck, "nodes", ("id_column",), names)
 
 
 def _tables(config: EdgesConfig, duck: Duck) -> tuple[TableFiles, TableFiles | None]:
@@ -129,11 +126,6 @@ def _digests(
             whole = "".join(f"{column}\0{digests[column]}\n" for column in columns)
             found[place] = hashlib.sha256(whole.encode()).hexdigest()
     return found
-
-
-def small_duck(config: EdgesConfig) -> Duck:
-    """Returns a connection for headers and footers, which spills nothing."""
-    return Duck(None, config.memory_bytes * 6 // 10, 1)
 
 
 @contextmanager

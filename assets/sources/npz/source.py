@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.building.keys import KeyProblem
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.features import stored_type
 from assets.sources.npz.arrays import (
@@ -47,7 +46,7 @@ from assets.sources.npz.arrays import (
 from assets.sources.npz.features import feature_blocks, feature_rows
 from assets.sources.npz.shown import classes_line, splits_line, unread_lines
 from assets.sources.readers.archive import Archive, Header
-from assets.sources.registry import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split, split_list_problems
+from assets.sources.registry import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split
 from assets.sources.survey import Survey, in_memory_bytes
 from kernels.errors import InputError
 from kernels.types import Array, id_dtype
@@ -71,11 +70,6 @@ class NpzConfig(GraphConfig):
     # row of train_masks, val_masks, test_masks, or a list of rows: one graph each; None takes the ids `train`, `val`, `test`, or row 0
     split: int | tuple[int, ...] | None = None
 
-    def problems(self) -> Iterator[KeyProblem]:
-        """Yields the problems of a list of splits."""
-        yield from super().problems()
-        yield from split_list_problems(self.split)
-
     def brings_split(self) -> bool:
         """Tells it by the names of the arrays; the build reports an archive that cannot be read."""
         try:
@@ -85,8 +79,8 @@ class NpzConfig(GraphConfig):
             return False
 
 
-def raw(config: NpzConfig) -> dict[str, str]:
-    """Returns the content digest of the archive.
+def raw(config: NpzConfig, table: TableConfig | None) -> dict[str, str]:
+    """Returns the content digest of the whole archive, which both the graph and its features have.
 
     Raises:
         InputError: the file is missing or unreadable, or is not an archive.
@@ -95,11 +89,6 @@ def raw(config: NpzConfig) -> dict[str, str]:
 
     with Archive(config.path):
         return {"npz": sha256_file(config.path)}
-
-
-def raw_features(config: NpzConfig, table: TableConfig) -> dict[str, str]:
-    """Returns the same digest: the archive is digested as a whole."""
-    return raw(config)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from assets.building.keys import KeyProblem
-from assets.sources.registry import FEATURES_TOO, split_list_problems
+from assets.sources.registry import FEATURES_TOO
 from assets.sources.spooled import SpooledConfig
 
 
@@ -27,9 +27,8 @@ class OgbConfig(SpooledConfig):
     split: str | tuple[str, ...] | None = None
 
     def problems(self) -> Iterator[KeyProblem]:
-        """Yields the problems of a list of splits."""
+        """Yields a list of splits that names the drawn one."""
         yield from super().problems()
-        yield from split_list_problems(self.split)
         if isinstance(self.split, tuple) and "random" in self.split:
             text = 'split = [...] names "random", which is drawn and not a folder: name folders, or random alone'
             yield KeyProblem("split", text)

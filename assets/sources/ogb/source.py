@@ -72,29 +72,25 @@ def files(config: OgbConfig) -> dict[str, Path]:
     return {path.relative_to(config.path).as_posix(): path for path in sorted(paths)}
 
 
-def raw(config: OgbConfig) -> dict[str, str]:
-    """Returns one digest of the names and contents of all files of the folder that may be read, except those of features alone.
+def raw(config: OgbConfig, table: TableConfig | None) -> dict[str, str]:
+    """Returns one digest of the names and contents of files of the folder.
 
-    Of a matrix of features only the number of its rows enters: it may give the number of nodes of a type.
+    Those of the graph are all that may be read except those of features alone. Of a matrix of features only the number of its rows
+    enters: it may give the number of nodes of a type. Those of a feature table are the files with features and those that give the number
+    of nodes, edges included if only they give the number of a type.
 
     Raises:
         InputError: the folder is missing, or a file cannot be read.
     """
     found = files(config)
+    if table is not None:
+        return {"ogb": _digest({name: path for name, path in found.items() if name in _of_features(config, found)})}
     rows = {name: len(open_plain(path)) for name, path in found.items() if path.name == "node_feat.npy"}
     other = {name: path for name, path in found.items() if path.name not in FEATURE_FILES}
     return {"ogb": _digest(other, rows)}
 
 
-def raw_features(config: OgbConfig, table: TableConfig) -> dict[str, str]:
-    """Returns one digest of the files with features, and of those that give the number of nodes.
-
-    If only the edges give the number of nodes of a type, they belong to the latter.
-
-    Raises:
-        InputError: the folder is missing, or a file cannot be read.
-    """
-    found = files(config)
+def _of_features(config: OgbConfig, found: Mapping[str, Path]) -> set[str]:
     with_features = {name for name, path in found.items() if path.name in FEATURE_FILES}
     if form(config.path) == "arrays":
         counted = {Path(name).parent.name for name in with_features}
@@ -104,7 +100,7 @@ def raw_features(config: OgbConfig, table: TableConfig) -> dict[str, str]:
         }
     else:
         counting = {name for name, path in found.items() if path.name in COUNT_FILES}
-    return {"ogb": _digest({name: path for name, path in found.items() if name in with_features | counting})}
+    return with_features | counting
 
 
 def _tells(path: Path, counted: set[str]) -> bool:

@@ -76,9 +76,9 @@ class Module(NamedTuple):
     is_package: bool
 
 
-def raw(config: PythonEnvironmentConfig) -> dict[str, str]:
-    """Returns one digest over the grammar's version and (distribution, version, relative path, file digest) of every
-    module.
+def raw(config: PythonEnvironmentConfig, table: TableConfig | None) -> dict[str, str]:
+    """Returns one digest over the grammar's version and (distribution, version, relative path, file digest) of every module, whose text
+    decides both its imports and its features.
 
     Raises:
         InputError: the folder is missing or holds no modules.
@@ -93,11 +93,6 @@ def raw(config: PythonEnvironmentConfig) -> dict[str, str]:
         line = "\0".join((module.distribution, module.version, module.relative_path, file_digest))
         digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
     return {"modules": digest.hexdigest()}
-
-
-def raw_features(config: PythonEnvironmentConfig, table: TableConfig) -> dict[str, str]:
-    """Returns the same digest: a module's text decides its imports and its features."""
-    return raw(config)
 
 
 @contextmanager
