@@ -31,20 +31,21 @@ class FeatureBlock:
 
     Attributes:
         where: name of the features, for errors: file, and array or column.
-        first, num_rows: the node ids first to first + num_rows - 1.
+        num_rows: number of rows, of the nodes first to first + num_rows - 1.
         width, dtype: number of columns and type of the source; "bfloat16" if it has that type.
         slices: function that yields (first row, rows[n, F]) that cover all rows once, in order; bfloat16 as float32.
-        place: function (row, column) -> place of that value in words, for errors.
+        first: id of the first node.
+        place: function (row, column) -> place of that value in words, for errors; None for "WHERE row ROW column COLUMN".
         node_of_row: i64[num_rows] node ids of the rows; None if they are in order.
     """
 
     where: str
-    first: int
     num_rows: int
     width: int
     dtype: np.dtype[Any] | str
     slices: Callable[[], Iterator[tuple[int, Array]]]
-    place: Callable[[int, int], str]
+    first: int = 0
+    place: Callable[[int, int], str] | None = None
     node_of_row: Array | None = None
 
 
@@ -146,5 +147,6 @@ def _refuse_non_finite(found: Array, rows: Array, low: int, block: FeatureBlock,
     if found.dtype.kind != "f" or np.isfinite(found).all():
         return
     row, column = (int(i) for i in np.argwhere(~np.isfinite(found))[0])
+    place = block.place(low + row, column) if block.place else f"{block.where} row {low + row} column {column}"
     remedy = "give every node finite features, and run again" if not why else "scale the features, or ask for float32"
-    raise InputError(f"{block.place(low + row, column)} is {rows[row, column]}{why}", remedy)
+    raise InputError(f"{place} is {rows[row, column]}{why}", remedy)

@@ -21,7 +21,7 @@ import numpy as np
 
 from assets.building.keys import KeyProblem, within
 from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.readers.archive import SLICE_BYTES
+from assets.sources.readers.archive import row_ranges
 from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, RawGraph, TableConfig
 from assets.sources.survey import Survey, in_memory_bytes
 from assets.storage.machine import require_memory
@@ -196,11 +196,8 @@ class GeneratedSource:
         config = self.config
 
         def slices() -> Iterator[tuple[int, Array]]:
-            step = min(config.nodes, max(1, SLICE_BYTES // (4 * config.features)))
-            rows = np.empty((step, config.features), np.float32)
-            for low in range(0, config.nodes, step):
-                high = min(low + step, config.nodes)
-                part = rows[: high - low]
+            for low, high in row_ranges(config.nodes, 4 * config.features):
+                part = np.empty((high - low, config.features), np.float32)
                 class_features(
                     self.labels, config.features, config.seed, config.noise, part, low, high, threads=self.threads
                 )
@@ -208,7 +205,6 @@ class GeneratedSource:
 
         block = FeatureBlock(
             where=config.source,
-            first=0,
             num_rows=config.nodes,
             width=config.features,
             dtype=np.dtype(np.float32),

@@ -29,7 +29,7 @@ import numpy as np
 from assets.building.child import child_environment, run_child
 from assets.building.keys import within
 from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.readers.mapped_arrays import mapped_block, mapped_relation, open_plain
+from assets.sources.readers.mapped_arrays import array_block, mapped_relation, open_plain
 from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig, one_split
 from assets.sources.spooled import SpooledConfig, known_labels
 from assets.sources.typed_graph import TypedGraph, TypedSource, first_ids
@@ -133,7 +133,7 @@ def read(
         for place, (asked, read_name) in enumerate(zip(features, entry["features"], strict=True)):
             if read_name:
                 path = folder / f"node.{number}.feature.{place}.npy"
-                blocks[asked].append(mapped_block(path, starts[name], count, f"{where}: '{read_name}'"))
+                blocks[asked].append(array_block(open_plain(path), starts[name], count, f"{where}: '{read_name}'"))
         if entry["label"]:
             values = _one_column(open_plain(folder / f"node.{number}.label.npy"), count, f"{where}: '{entry['label']}'")
             labels[starts[name] : starts[name] + count] = known_labels(values, count, f"{where}: '{entry['label']}'")

@@ -22,7 +22,7 @@ import numpy as np
 from assets.sources.edges.config import MOST_FEATURES, EdgesConfig
 from assets.sources.edges.numbering import Numbering, id_kind, locate, no_id, require_one_sort, stage
 from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.readers.archive import SLICE_BYTES
+from assets.sources.readers.archive import row_ranges
 from assets.sources.readers.duck import FIX_FILE, Duck
 from assets.sources.readers.table_files import NUMBERS, TableFiles
 from kernels.errors import InputError
@@ -216,49 +216,41 @@ class _Entries:
                 first = least if first is None else min(first, least)
         return count, first or 0
 
-    def _sorted(self) -> Iterator[tuple[Array, Array, Array | int]]:
-        """Yields node ids, columns and values in ascending order of both."""
+    def _sorted(self) -> Iterator[tuple[Array, Array, Array]]:
+        """Yields node ids, columns and values in ascending order of both; refuses a feature to which a node gives two values."""
         node, feature = ("i.node_id" if self.numbering.staged else "e.node"), ("f.place" if self.named else "e.feature")
         chosen = [node, feature, *(["e.value"] if len(self.names) == 3 else [])]
         joins = " JOIN ids i ON e.node = i.id" if self.numbering.staged else ""
         joins += " JOIN feature_names f ON e.feature = f.name" if self.named else ""
+        before = np.full((2, 1), -1)
         for nodes, columns, *values in self.duck.batches(
             f"SELECT {', '.join(chosen)} FROM entries e{joins} ORDER BY 1, 2", str(self.table.paths[0])
         ):
             node_ids = nodes.values if self.numbering.staged else self.numbering.look_up(nodes.values)[0]
-            yield node_ids, columns.values, values[0].values if values else 1
+            if values:
+                pairs = np.concatenate([before, [node_ids, columns.values]], axis=1)
+                if (same := (pairs[:, 1:] == pairs[:, :-1]).all(axis=0)).any():
+                    where = self.place(*pairs[:, 1:][:, np.argmax(same)].tolist())
+                    remedy = "give every node one value per feature, for example their sum"
+                    raise InputError(f"{where} occurs twice", remedy)
+                before = pairs[:, -1:]
+            yield node_ids, columns.values, values[0].values if values else np.ones(len(node_ids), np.uint8)
 
     def slices(self) -> Iterator[tuple[int, Array]]:
         """Yields (first node, rows of it and the next nodes), for all nodes in order."""
-        num_nodes, dtype = self.numbering.num_nodes, np.dtype(entry_type(self.names))
-        step = max(1, SLICE_BYTES // (self.width * dtype.itemsize))
-        low, rows = 0, np.zeros((min(step, num_nodes), self.width), dtype)
-        before = (-1, -1)
-        for nodes, columns, values in self._sorted():
-            if len(self.names) == 3:
-                before = self._refuse_repeated(nodes, columns, before)
-            at = 0
-            while at < len(nodes):
-                end = int(np.searchsorted(nodes, low + len(rows)))
-                rows[nodes[at:end] - low, columns[at:end]] = values if isinstance(values, int) else values[at:end]
-                at = end
-                if at < len(nodes):
-                    yield low, rows
-                    low += len(rows)
-                    rows = np.zeros((min(step, num_nodes - low), self.width), dtype)
-        while low < num_nodes:
+        dtype, batches = np.dtype(entry_type(self.names)), self._sorted()
+        nodes, columns, values = batch = next(batches)
+        for low, high in row_ranges(self.numbering.num_nodes, self.width * dtype.itemsize):
+            rows = np.zeros((high - low, self.width), dtype)
+            while batch:
+                end = int(np.searchsorted(nodes, high))
+                rows[nodes[:end] - low, columns[:end]] = values[:end]
+                nodes, columns, values = nodes[end:], columns[end:], values[end:]
+                if len(nodes):
+                    break  # the rest belongs to later slices
+                if batch := next(batches, None):
+                    nodes, columns, values = batch
             yield low, rows
-            low += len(rows)
-            rows = np.zeros((min(step, num_nodes - low), self.width), dtype)
-
-    def _refuse_repeated(self, nodes: Array, columns: Array, before: tuple[int, int]) -> tuple[int, int]:
-        """Refuses a feature that a node has twice; returns the last pair, for the next batch."""
-        first = np.concatenate([[before[0]], nodes[:-1]]), np.concatenate([[before[1]], columns[:-1]])
-        twice = np.flatnonzero((nodes == first[0]) & (columns == first[1]))
-        if len(twice):
-            where = self.place(int(nodes[twice[0]]), int(columns[twice[0]]))
-            raise InputError(f"{where} occurs twice", "give every node one value per feature, for example their sum")
-        return int(nodes[-1]), int(columns[-1])
 
     def place(self, row: int, column: int) -> str:
         """Returns the entry of a value in words, for errors."""

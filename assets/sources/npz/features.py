@@ -8,7 +8,7 @@ import numpy as np
 
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.npz.arrays import FIX_FILE, check_indptr, integers
-from assets.sources.readers.archive import SLICE_BYTES, Archive
+from assets.sources.readers.archive import Archive, row_ranges
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -53,18 +53,7 @@ def feature_blocks(archive: Archive, form: str | None, num_nodes: int) -> Sequen
     def slices() -> Iterator[tuple[int, Array]]:
         return archive.rows(form) if form in archive else _dense_slices(archive, form, (num_nodes, width))
 
-    where = f"{archive.path}: {form}"
-    return (
-        FeatureBlock(
-            where=where,
-            first=0,
-            num_rows=num_nodes,
-            width=width,
-            dtype=dtype,
-            slices=slices,
-            place=lambda row, column: f"{where} row {row} column {column}",
-        ),
-    )
+    return (FeatureBlock(where=f"{archive.path}: {form}", num_rows=num_nodes, width=width, dtype=dtype, slices=slices),)
 
 
 def _parts(form: str) -> tuple[str, ...]:
@@ -91,9 +80,7 @@ def _dense_slices(archive: Archive, form: str, shape: tuple[int, int]) -> Iterat
         entry = int(np.flatnonzero((columns < 0) | (columns >= width))[0])
         row = int(np.searchsorted(indptr, entry, side="right")) - 1
         raise InputError(f"{archive.path}: {form} row {row} has column {columns[entry]} of {width}", FIX_FILE)
-    step = max(1, SLICE_BYTES // max(1, width * data.dtype.itemsize))
-    for low in range(0, num_rows, step):
-        high = min(low + step, num_rows)
+    for low, high in row_ranges(num_rows, width * data.dtype.itemsize):
         first, last = int(indptr[low]), int(indptr[high])
         row = np.repeat(np.arange(high - low), np.diff(indptr[low : high + 1]))
         out = np.zeros((high - low, width), data.dtype)

@@ -15,10 +15,9 @@ from assets.sources.readers.archive import Archive
 from assets.sources.readers.duck import FIX_FILE, Duck
 from assets.sources.readers.mapped_arrays import (
     STEP_EDGES,
+    array_block,
     check_matrix,
-    mapped_block,
     mapped_relation,
-    matrix_block,
     open_plain,
 )
 from assets.sources.spooled import known_labels
@@ -103,14 +102,14 @@ def _archive_relation(archive: Archive, num_edges: int) -> Relation:
 
 def _archive_features(archive: Archive, num_nodes: int) -> FeatureBlock:
     path, name = archive.path, "node_feat"
-    header = archive.header(name)
-    check_matrix(header.shape, header.dtype, num_nodes, f"{path}: node_feat")
+    header, where = archive.header(name), f"{path}: {name}"
+    check_matrix(header.shape, header.dtype, num_nodes, where)
 
     def slices() -> Iterator[tuple[int, Array]]:
         with Archive(path) as opened:
             yield from opened.rows(name)
 
-    return matrix_block(f"{path}: node_feat", 0, header.shape, header.dtype, slices)
+    return FeatureBlock(where=where, num_rows=num_nodes, width=header.shape[1], dtype=header.dtype, slices=slices)
 
 
 def read_arrays(config: OgbConfig, duck: Duck) -> TypedGraph:
@@ -128,7 +127,7 @@ def read_arrays(config: OgbConfig, duck: Duck) -> TypedGraph:
     labels = np.full(sum(node_types.values()), -1, np.int32)
     for name, count in node_types.items():
         if (path := folder / name / "node_feat.npy").is_file():
-            blocks.append(mapped_block(path, starts[name], count, str(path)))
+            blocks.append(array_block(open_plain(path), starts[name], count, str(path)))
         if (path := folder / name / "node_label.npy").is_file():
             labels[starts[name] : starts[name] + count] = _column(open_plain(path), count, str(path))
     splits, numbers = _array_split(config, duck, node_types, labels)

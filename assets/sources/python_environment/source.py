@@ -29,7 +29,7 @@ import numpy as np
 from assets.building.keys import within
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.python_environment.parsing import parse_modules
-from assets.sources.readers.archive import SLICE_BYTES
+from assets.sources.readers.archive import row_ranges
 from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, RawGraph, TableConfig
 from assets.sources.survey import Survey, in_memory_bytes
 from kernels.errors import InputError
@@ -136,7 +136,6 @@ class ModulesSource:
         config = self.config
         block = FeatureBlock(
             where=str(config.path),
-            first=0,
             num_rows=self.num_nodes,
             width=config.features,
             dtype=np.dtype(np.uint8),
@@ -255,11 +254,9 @@ def _labels(modules: Sequence[Module], config: PythonEnvironmentConfig) -> tuple
 
 def _feature_slices(parsed: Sequence[Mapping[str, Any]], width: int) -> Iterator[tuple[int, Array]]:
     """Yields (first row, u8[n, width]) of the parsed modules."""
-    step = max(1, SLICE_BYTES // width)
-    for low in range(0, len(parsed), step):
-        rows = parsed[low : low + step]
-        out = np.zeros((len(rows), width), np.uint8)
-        for place, row in enumerate(rows):
+    for low, high in row_ranges(len(parsed), width):
+        out = np.zeros((high - low, width), np.uint8)
+        for place, row in enumerate(parsed[low:high]):
             out[place, row["columns"]] = row["values"]
         yield low, out
 

@@ -28,6 +28,13 @@ from kernels.types import Array
 SLICE_BYTES = 8 << 20
 """Bytes of one slice of rows."""
 
+
+def row_ranges(num_rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yields (first row, end) of consecutive slices of a table, of about 8 MiB each."""
+    step = max(1, SLICE_BYTES // max(1, row_bytes))
+    yield from ((low, min(low + step, num_rows)) for low in range(0, num_rows, step))
+
+
 SAVE_REMEDY = "save it again with np.savez(path, name=array, ...) from plain numeric arrays"
 
 
@@ -125,15 +132,15 @@ class Archive:
         """
         header = self.header(name)
         num_rows, width = header.shape
-        step = max(1, SLICE_BYTES // max(1, width * header.dtype.itemsize))
+        ranges = row_ranges(num_rows, width * header.dtype.itemsize)
         if header.fortran:
             whole = self.read(name)
-            yield from ((low, whole[low : low + step]) for low in range(0, num_rows, step))
+            yield from ((low, whole[low:high]) for low, high in ranges)
             return
         with self._stream(name) as stream:
             self._header(name, stream)
-            for low in range(0, num_rows, step):
-                part = np.empty((min(step, num_rows - low), width), header.dtype)
+            for low, high in ranges:
+                part = np.empty((high - low, width), header.dtype)
                 self._fill(name, stream, part.reshape(-1))
                 yield low, part
             self._check_end(name, stream)

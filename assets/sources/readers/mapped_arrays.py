@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.features import BFLOAT16, widened
-from assets.sources.readers.archive import SLICE_BYTES
+from assets.sources.readers.archive import row_ranges
 from assets.sources.readers.duck import FIX_FILE
 from assets.sources.typed_graph import Relation
 from assets.storage.arrays import BAD_HEADER, READING, forget_pages
@@ -32,27 +32,6 @@ def check_matrix(shape: tuple[int, ...], dtype: np.dtype[Any], count: int, where
         raise InputError(f"{where} is {dtype}{list(shape)}, not numbers [{count}, F]", FIX_FILE)
 
 
-def matrix_block(
-    where: str,
-    first: int,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any] | str,
-    slices: Callable[[], Iterator[tuple[int, Array]]],
-    node_of_row: Array | None = None,
-) -> FeatureBlock:
-    """Returns the rows of a matrix [n, F] as the features of the nodes first to first + n - 1; arguments as in `FeatureBlock`."""
-    return FeatureBlock(
-        where=where,
-        first=first,
-        num_rows=shape[0],
-        width=shape[1],
-        dtype=dtype,
-        slices=slices,
-        place=lambda row, column: f"{where} row {row} column {column}",
-        node_of_row=node_of_row,
-    )
-
-
 def open_plain(path: Path) -> Array:
     """Maps a `.npy` file of plain numbers.
 
@@ -66,16 +45,6 @@ def open_plain(path: Path) -> Array:
         raise InputError(f"{path} is missing", "unzip the dataset again, or restore the file") from error
     except (OSError, *BAD_HEADER) as error:
         raise InputError(f"{path}: is no array of plain numbers: {error}", "copy it again") from error
-
-
-def mapped_block(path: Path, first: int, num_nodes: int, where: str) -> FeatureBlock:
-    """Returns the features in a `.npy` file [num_nodes, F] as a block.
-
-    Raises:
-        InputError: the file is unreadable or has another shape.
-    """
-    table = open_plain(path)
-    return _table_block(table, table.dtype, first, num_nodes, where)
 
 
 def file_block(
@@ -94,32 +63,43 @@ def file_block(
         InputError: the file is unreadable, of another kind or shape, or lacks the tensor.
     """
     if path.suffix == ".npy":
-        table = open_plain(path)
-        return _table_block(table, table.dtype, first, num_nodes, str(path), node_of_row)
+        return array_block(open_plain(path), first, num_nodes, str(path), node_of_row)
     if path.suffix != ".safetensors":
         raise InputError(f"{path}: the name ends with neither .npy nor .safetensors", "save the rows as one of these")
     table, dtype = open_tensor(path, tensor)
-    return _table_block(table, dtype, first, num_nodes, f"{path}: {tensor or 'its tensor'}", node_of_row)
+    return array_block(table, first, num_nodes, f"{path}: {tensor or 'its tensor'}", node_of_row, dtype)
 
 
-def _table_block(
+def array_block(
     table: Array,
-    dtype: np.dtype[Any] | str,
     first: int,
     num_nodes: int,
     where: str,
     node_of_row: Array | None = None,
+    dtype: np.dtype[Any] | str | None = None,
 ) -> FeatureBlock:
+    """Returns a mapped array [num_nodes, F] as a block; "bfloat16" is the type of u16 with such bits. See `FeatureBlock` for the rest.
+
+    Raises:
+        InputError: the array has another shape, or does not hold numbers.
+    """
     check_matrix(table.shape, table.dtype, num_nodes, where)
 
     def slices() -> Iterator[tuple[int, Array]]:
-        step = max(1, SLICE_BYTES // max(1, table.shape[1] * table.dtype.itemsize))
-        for low in range(0, num_nodes, step):
-            rows = np.asarray(table[low : low + step])
+        for low, high in row_ranges(num_nodes, table.shape[1] * table.dtype.itemsize):
+            rows = np.asarray(table[low:high])
             yield low, widened(rows) if dtype == BFLOAT16 else rows
             forget_pages(table)
 
-    return matrix_block(where, first, table.shape, dtype, slices, node_of_row)
+    return FeatureBlock(
+        where=where,
+        first=first,
+        num_rows=num_nodes,
+        width=table.shape[1],
+        dtype=table.dtype if dtype is None else dtype,
+        slices=slices,
+        node_of_row=node_of_row,
+    )
 
 
 TENSOR_TYPES = {
