@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from assets.building.keys import KeyProblem, size_problem
 from assets.sizes import format_bytes, parse_size
+from assets.sources.features import array_type
 from assets.sources.registry import GraphConfig
 from assets.sources.splits import split_problems
-from assets.sources.spool import EdgeColumns
-from assets.sources.survey import BASE_BYTES
+from assets.sources.spool import EdgeColumns, record_dtype
+from assets.sources.survey import BASE_BYTES, Survey
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -55,10 +56,10 @@ class SpooledConfig(GraphConfig):
         """The limit in bytes."""
         return parse_size(self.memory_limit)
 
-    def columns(self, relations: Sequence[str], *, weights: bool) -> EdgeColumns:
-        """Returns the attributes that edges carry."""
+    def columns(self, relations: Sequence[str]) -> EdgeColumns:
+        """Returns the attributes that edges of some types carry."""
         return EdgeColumns(
-            weights=weights,
+            weights=self.weighted,
             num_types=len(relations),
             edge_ids=self.edge_ids,
             merge_weights=self.merge_weights,
@@ -82,9 +83,29 @@ def peak_bytes(memory_limit: int | str, num_nodes: int, row_bytes: int) -> int:
     return parse_size(memory_limit) + BASE_BYTES + NODE_BYTES * num_nodes + 2 * BATCH_ROWS * (row_bytes + 64)
 
 
-def attribute_bytes(columns: EdgeColumns) -> int:
-    """Returns the bytes of the attributes of one stored edge, beside its source."""
-    return 4 * columns.weights + (1 if columns.num_types else 0) + 8 * columns.edge_ids
+def spooled_survey(
+    config: SpooledConfig, relations: Sequence[str], num_nodes: int, num_edges: int, width: int, dtype: str, **more: Any
+) -> Survey:
+    """Returns the survey of a graph and of its artifacts.
+
+    Args:
+        config: configuration of the source.
+        relations: names of the edge types.
+        num_nodes, num_edges: number of nodes N, and of edges of the source.
+        width, dtype: number of feature columns, and type of the stored values.
+        more: other fields of the survey.
+    """
+    columns, stored = config.columns(relations), num_edges * (2 if config.undirected else 1)
+    return Survey(
+        num_nodes=num_nodes,
+        num_edges=stored,
+        num_features=width,
+        dtype=dtype,
+        edge_bytes=4 * columns.weights + (1 if relations else 0) + 8 * columns.edge_ids,
+        memory_bytes=peak_bytes(config.memory_limit, num_nodes, width * array_type(dtype).itemsize),
+        scratch_bytes=(num_edges + stored) * record_dtype(num_nodes, columns).itemsize,
+        **more,
+    )
 
 
 def known_labels(values: Array, num_nodes: int, where: str) -> Array:

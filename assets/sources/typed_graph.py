@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assets.sources.feature_blocks import FeatureBlock
+from assets.sizes import format_bytes
+from assets.sources.feature_blocks import FeatureBlock, blocks_type
 from assets.sources.registry import RawGraph, TableConfig
 from assets.sources.spool import EdgeSpool
-from assets.sources.spooled import SpooledConfig, check_split
+from assets.sources.spooled import SpooledConfig, check_split, spooled_survey
+from assets.sources.survey import Survey
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -28,16 +30,14 @@ class Relation:
     """The edges of one relation.
 
     Attributes:
-        source, name, target: node type, relation, node type.
-        num_edges: number of edges, None if it is not known before they are read.
+        kind: node type, relation, node type.
+        num_edges: number of edges.
         batches: function that yields (src integers[n], dst integers[n], weight f32[n] or None), ids within the node types.
         place: function row -> place of that edge in words, for errors.
     """
 
-    source: str
-    name: str
-    target: str
-    num_edges: int | None
+    kind: tuple[str, str, str]
+    num_edges: int
     batches: Callable[[], Iterator[tuple[Array, Array, Array | None]]]
     place: Callable[[int], str]
 
@@ -52,7 +52,7 @@ class TypedGraph:
         relations: relations in the order of their edge types.
         blocks: blocks of the source's own feature table, whose ids are global.
         labels: i32[N]; splits: global ids, or None.
-        weights: whether the relations have weights.
+        numbers: numbers that the reader puts into the summary.
     """
 
     where: str
@@ -61,13 +61,18 @@ class TypedGraph:
     blocks: Sequence[FeatureBlock]
     labels: Array
     splits: tuple[Array, Array, Array] | None
-    weights: bool = False
     numbers: dict[str, int] = field(default_factory=dict)
 
     @property
-    def starts(self) -> dict[str, int]:
-        """Node type -> its first id."""
-        return first_ids(self.node_types)
+    def num_nodes(self) -> int:
+        """Number of nodes N."""
+        return sum(self.node_types.values())
+
+    @property
+    def edge_types(self) -> list[str]:
+        """Names of the edge types; empty if the graph has one type of nodes and one of edges."""
+        typed = len(self.node_types) > 1 or len(self.relations) > 1
+        return ["/".join(relation.kind) for relation in self.relations] if typed else []
 
 
 def first_ids(node_types: dict[str, int]) -> dict[str, int]:
@@ -96,13 +101,7 @@ class TypedSource:
         blocks_of: Callable[[TableConfig], Sequence[FeatureBlock]],
     ):
         self.found, self.config, self.folder, self.blocks = found, config, folder, blocks_of
-        self.num_nodes = sum(found.node_types.values())
-        self.typed = len(found.node_types) > 1 or len(found.relations) > 1
-
-    @property
-    def node_types(self) -> Mapping[str, int]:
-        """Name -> number of nodes."""
-        return self.found.node_types
+        self.num_nodes, self.node_types = found.num_nodes, found.node_types
 
     def graph(self, progress: Progress) -> RawGraph:
         """Spools the edges and returns the rest.
@@ -110,22 +109,18 @@ class TypedSource:
         Raises:
             InputError: an edge names a node outside its type, or the split is not valid.
         """
-        graph, config = self.found, self.config
+        graph, config, names = self.found, self.config, self.found.edge_types
         if graph.splits is not None:
             check_split(graph.splits, graph.labels, graph.where)
-        names = ["/".join((r.source, r.name, r.target)) for r in graph.relations] if self.typed else []
-        columns = config.columns(names, weights=graph.weights)
-        spool = EdgeSpool(self.folder, self.num_nodes, columns, undirected=config.undirected)
-        counts = [relation.num_edges for relation in graph.relations]
-        total = None if None in counts else sum(count or 0 for count in counts)
-        progress.start("read edges", total, "edges")
+        spool = EdgeSpool(self.folder, self.num_nodes, config.columns(names), undirected=config.undirected)
+        progress.start("read edges", sum(relation.num_edges for relation in graph.relations), "edges")
         for number, relation in enumerate(graph.relations):
             _spool_relation(graph, relation, number, spool, progress)
         progress.done()
         if spool.num_edges == 0:
             raise InputError(f"{graph.where}: has no edges", "give a graph with at least one edge")
         pointers = np.cumsum([0, *graph.node_types.values()], dtype=np.int64)
-        types = {"edge_types": config.stored_types(names), "node_types": list(graph.node_types)} if self.typed else {}
+        types = {"edge_types": config.stored_types(names), "node_types": list(graph.node_types)} if names else {}
         return RawGraph(
             num_nodes=self.num_nodes,
             spool=spool,
@@ -133,16 +128,16 @@ class TypedSource:
             labels=graph.labels,
             class_names=[str(label) for label in range(int(graph.labels.max(initial=-1)) + 1)],
             splits=graph.splits,
-            node_type_ptr=pointers if self.typed else None,
+            node_type_ptr=pointers if names else None,
             numbers=types | graph.numbers,
         )
 
 
 def _spool_relation(graph: TypedGraph, relation: Relation, number: int, spool: EdgeSpool, progress: Progress) -> None:
-    first, counts, done = spool.num_edges, graph.node_types, 0
-    ends = ((relation.source, "source"), (relation.target, "destination"))
+    first, counts, starts, done = spool.num_edges, graph.node_types, first_ids(graph.node_types), 0
+    source, _, target = relation.kind
     for src, dst, weight in relation.batches():
-        for values, (kind, role) in zip((src, dst), ends, strict=True):
+        for values, kind, role in ((src, source, "source"), (dst, target, "destination")):
             bad = np.flatnonzero((values < 0) | (values >= counts[kind]))
             if len(bad):
                 shown = "; ".join(f"{relation.place(done + row)}: {src[row]} -> {dst[row]}" for row in bad[:3].tolist())
@@ -153,18 +148,50 @@ def _spool_relation(graph: TypedGraph, relation: Relation, number: int, spool: E
         if weight is not None and not np.isfinite(weight).all():
             row = int(np.flatnonzero(~np.isfinite(weight))[0])
             raise InputError(f"{relation.place(done + row)}: the weight is {weight[row]}", "give finite weights")
-        starts = graph.starts
         spool.append(
-            np.asarray(src, np.int64) + starts[relation.source],
-            np.asarray(dst, np.int64) + starts[relation.target],
+            np.asarray(src, np.int64) + starts[source],
+            np.asarray(dst, np.int64) + starts[target],
             tie=np.arange(first + done, first + done + len(src)),
             weight=weight,
             type=number,
         )
         done += len(src)
         progress.advance(len(src))
-    if relation.num_edges is not None and done != relation.num_edges:
+    if done != relation.num_edges:
         raise InputError(
             f"{relation.place(done)}: the edges end here, but {relation.num_edges} are announced",
             "the file is incomplete: copy it again",
         )
+
+
+def survey_typed(graph: TypedGraph, config: SpooledConfig, files: Mapping[str, Path]) -> Survey:
+    """Returns the survey of a reader's graph and of its artifacts."""
+    return spooled_survey(
+        config,
+        graph.edge_types,
+        graph.num_nodes,
+        sum(relation.num_edges for relation in graph.relations),
+        graph.blocks[0].width if graph.blocks else 1,
+        blocks_type(graph.blocks, "as stored", config.normalize),
+        title=f"{config.source}: {graph.where}",
+        contents=_contents(graph, files),
+        num_without_features=graph.num_nodes - sum(block.num_rows for block in graph.blocks) if graph.blocks else 0,
+    )
+
+
+def _contents(graph: TypedGraph, files: Mapping[str, Path]) -> list[str]:
+    lines = [f"{len(files)} files, {format_bytes(sum(path.stat().st_size for path in files.values()))}"]
+    for name, count in graph.node_types.items():
+        lines.append(f"nodes of type '{name}': {count:,}")
+    for relation in graph.relations:
+        lines.append(f"edges {'/'.join(relation.kind)}: {relation.num_edges:,}")
+    for block in graph.blocks:
+        lines.append(f"features: {block.num_rows:,} x {block.width} {block.dtype}")
+    known = int(np.count_nonzero(graph.labels >= 0))
+    lines.append(f"labels: {known:,} of {len(graph.labels):,} nodes, {int(graph.labels.max(initial=-1)) + 1} classes")
+    if graph.splits is None:
+        lines.append("split: none; a stratified one would be drawn from the pipeline's seed")
+    else:
+        train, valid, test = (f"{len(part):,}" for part in graph.splits)
+        lines.append(f"split: {train} train, {valid} valid, {test} test")
+    return lines

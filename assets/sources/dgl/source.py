@@ -32,7 +32,7 @@ from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.mapped_arrays import array_block, mapped_relation, open_plain
 from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig, one_split
 from assets.sources.spooled import SpooledConfig, known_labels
-from assets.sources.typed_graph import TypedGraph, TypedSource, first_ids
+from assets.sources.typed_graph import TypedGraph, TypedSource, first_ids, survey_typed
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -152,7 +152,6 @@ def read(
         blocks=blocks[features[0]] if features else [],
         labels=labels,
         splits=_splits(config, folder, masks, node_types),
-        weights=config.weight is not None,
     )
     return graph, blocks
 
@@ -221,8 +220,6 @@ def _chosen(config: DglConfig, mask: Array, where: str) -> Array:
 def survey(config: DglConfig) -> Survey:
     """Describes the graph; DGL reads the whole file for that, in a child process."""
     import tempfile
-
-    from assets.sources.typed_survey import survey_typed
 
     with tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as name:
         graph, _ = read(config, Path(name), [config.feature])

@@ -207,7 +207,7 @@ class TablesSource:
         table = read_nodes(self.nodes, config, numbering)
         if table.splits is not None and self.nodes is not None:
             check_split(table.splits, table.labels, f"{self.nodes.paths[0]}: column '{config.split_column}'")
-        columns = config.columns(self._relations, weights=config.weight_column is not None)
+        columns = config.columns(self._relations)
         spool = EdgeSpool(self.folder, numbering.num_nodes, columns, undirected=config.undirected)
         spool_edges(self.duck, self.edges, config, self._relations, numbering, staged, spool, progress)
         if spool.num_edges == 0:

@@ -11,12 +11,11 @@ import numpy as np
 
 from assets.sizes import format_bytes
 from assets.sources.edges.entries import KEY, survey_entries
-from assets.sources.features import array_type, stored_type
+from assets.sources.features import stored_type
 from assets.sources.readers.duck import Duck, quoted
 from assets.sources.readers.table_features import SQL_TYPES, column_widths, feature_columns, feature_type
 from assets.sources.readers.table_files import TableFiles
-from assets.sources.spool import EdgeColumns, record_dtype
-from assets.sources.spooled import attribute_bytes, peak_bytes
+from assets.sources.spooled import spooled_survey
 from assets.sources.survey import Survey
 
 if TYPE_CHECKING:
@@ -49,23 +48,10 @@ def survey_tables(config: EdgesConfig) -> Survey:
             dtype = stored_type(np.dtype(dtype), "as stored", config.normalize, str(entries.paths[0]))
             contents += describe_table("feature entries", entries)
         num_edges, num_nodes = edges.count(), _count_nodes(config, duck, edges, nodes)
-    columns = EdgeColumns(
-        weights=config.weight_column is not None,
-        num_types=int(config.type_column is not None),
-        edge_ids=config.edge_ids,
-    )
-    stored = num_edges * (2 if config.undirected else 1)
-    return Survey(
-        title=f"edges: {', '.join(map(str, config.files('edges')))}",
-        contents=contents,
-        num_nodes=num_nodes,
-        num_edges=stored,
-        num_features=width,
-        dtype=dtype,
-        edge_bytes=attribute_bytes(columns),
-        memory_bytes=peak_bytes(config.memory_limit, num_nodes, width * array_type(dtype).itemsize),
-        scratch_bytes=(num_edges + stored) * record_dtype(num_nodes, columns).itemsize,
-        notes=notes,
+    types = [] if config.type_column is None else [config.type_column]
+    title = f"edges: {', '.join(map(str, config.files('edges')))}"
+    return spooled_survey(
+        config, types, num_nodes, num_edges, width, dtype, title=title, contents=contents, notes=notes
     )
 
 

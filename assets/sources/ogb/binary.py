@@ -91,9 +91,7 @@ def _archive_relation(archive: Archive, num_edges: int) -> Relation:
                 yield src, dst, None
 
     return Relation(
-        source=ONLY,
-        name="edge",
-        target=ONLY,
+        kind=(ONLY, "edge", ONLY),
         num_edges=num_edges,
         batches=batches,
         place=lambda row: f"{path}: edge_index column {row}",
@@ -145,7 +143,7 @@ def read_arrays(config: OgbConfig, duck: Duck) -> TypedGraph:
 def _count_nodes(folder: Path, relations: list[Relation]) -> dict[str, int]:
     """Returns the number of nodes of each type: the rows of its features or labels, else the largest id of an edge + 1."""
     counts: dict[str, int] = {}
-    for name in sorted({kind for relation in relations for kind in (relation.source, relation.target)}):
+    for name in sorted({kind for relation in relations for kind in relation.kind[::2]}):
         arrays = [path for file in ("node_feat", "node_label") if (path := folder / name / f"{file}.npy").is_file()]
         if arrays:
             counts[name] = len(open_plain(arrays[0]))
@@ -153,7 +151,7 @@ def _count_nodes(folder: Path, relations: list[Relation]) -> dict[str, int]:
         largest = -1
         for relation in relations:
             for src, dst, _ in relation.batches():
-                ends = [src] * (relation.source == name) + [dst] * (relation.target == name)
+                ends = [src] * (relation.kind[0] == name) + [dst] * (relation.kind[2] == name)
                 largest = max([largest, *[int(end.max(initial=-1)) for end in ends]])
         counts[name] = largest + 1
     return counts

@@ -26,7 +26,7 @@ from assets.sources.ogb.config import OgbConfig
 from assets.sources.readers.duck import Duck
 from assets.sources.readers.mapped_arrays import open_plain
 from assets.sources.registry import TableConfig
-from assets.sources.typed_graph import TypedGraph, TypedSource
+from assets.sources.typed_graph import TypedGraph, TypedSource, survey_typed
 from kernels.errors import InputError
 
 if TYPE_CHECKING:
@@ -149,7 +149,5 @@ def opened(
 
 def survey(config: OgbConfig) -> Survey:
     """Describes the folder from its counts and headers; features and edges are not read."""
-    from assets.sources.typed_survey import survey_typed
-
     with Duck(None, config.memory_bytes * 6 // 10, 2) as duck:
         return survey_typed(read(config, duck), config, files(config))

@@ -135,11 +135,8 @@ def _relation(duck: Duck, folder: Path, names: tuple[str, str, str]) -> Relation
                 refuse_nulls(table, rows.first, column.nulls, f"c{number}")
             yield rows.columns[0].values, rows.columns[1].values, None
 
-    source, name, target = names
     return Relation(
-        source=source,
-        name=name,
-        target=target,
+        kind=names,
         num_edges=_one_number(duck, announced),
         batches=batches,
         place=lambda row: table.place(0, row),

@@ -165,11 +165,8 @@ def mapped_relation(path: Path, names: tuple[str, str, str], where: str, weight:
             yield part[0], part[1], None if weight is None else np.asarray(weight[low : low + STEP_EDGES], np.float32)
             forget_pages(edges)
 
-    source, name, target = names
     return Relation(
-        source=source,
-        name=name,
-        target=target,
+        kind=names,
         num_edges=edges.shape[1],
         batches=batches,
         place=lambda row: f"{where} column {row}",
