@@ -108,12 +108,24 @@ def spooled_survey(
     )
 
 
-def known_labels(values: Array, num_nodes: int, where: str) -> Array:
-    """Returns labels i32[n] from class numbers of any type; NaN and -1 are unknown.
+def known_labels(
+    values: Array, num_nodes: int, where: str, shape: str = "", remedy: str = "keep one label per node"
+) -> Array:
+    """Returns labels i32[N] from class numbers [N] or [N, 1] of any type; NaN and -1 are unknown.
+
+    Args:
+        values: the class numbers.
+        num_nodes: number of nodes N.
+        where: name of the values, for errors.
+        shape, remedy: the wanted shape in words, "" for [N], and the remedy for another one.
 
     Raises:
-        InputError: a value is not a class number in [-1, num_nodes), with its row.
+        InputError: the values have another shape, or one is not a class number in [-1, N), with its row.
     """
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.shape != (num_nodes,):
+        raise InputError(f"{where} has shape {list(values.shape)}, not {shape or [num_nodes]}", remedy)
     if values.dtype.kind not in "iufb":
         raise InputError(f"{where} is {values.dtype}, not class numbers", "number the classes from 0, unknown is -1")
     known = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), bool)

@@ -135,7 +135,7 @@ def read(
                 path = folder / f"node.{number}.feature.{place}.npy"
                 blocks[asked].append(array_block(open_plain(path), starts[name], count, f"{where}: '{read_name}'"))
         if entry["label"]:
-            values = _one_column(open_plain(folder / f"node.{number}.label.npy"), count, f"{where}: '{entry['label']}'")
+            values = open_plain(folder / f"node.{number}.label.npy")
             labels[starts[name] : starts[name] + count] = known_labels(values, count, f"{where}: '{entry['label']}'")
         if entry["masks"]:
             masks[name] = (number, entry["masks"], where)
@@ -174,14 +174,6 @@ def _run_reader(path: Path, folder: Path, request: dict[str, Any]) -> dict[str, 
     if "problem" in found:
         raise InputError(found["problem"], found["remedy"])
     return found
-
-
-def _one_column(values: Array, count: int, where: str) -> Array:
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.shape != (count,):
-        raise InputError(f"{where} has shape {list(values.shape)}, not [{count}]", "keep one label per node")
-    return values
 
 
 def _splits(

@@ -10,7 +10,7 @@ import numpy as np
 
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.npz.arrays import integers
-from assets.sources.ogb.text import ONLY, in_range, read_split, required
+from assets.sources.ogb.text import ONLY, Parts, in_range, read_split, required
 from assets.sources.readers.archive import Archive
 from assets.sources.readers.duck import FIX_FILE, Duck
 from assets.sources.readers.mapped_arrays import (
@@ -20,8 +20,9 @@ from assets.sources.readers.mapped_arrays import (
     mapped_relation,
     open_plain,
 )
+from assets.sources.splits import PARTS
 from assets.sources.spooled import known_labels
-from assets.sources.typed_graph import Relation, TypedGraph, first_ids
+from assets.sources.typed_graph import Relation, first_ids
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -29,23 +30,15 @@ if TYPE_CHECKING:
     from assets.sources.ogb.config import OgbConfig
 
 
-def read_binary(config: OgbConfig, duck: Duck) -> TypedGraph:
+def read_binary(path: Path, duck: Duck) -> Parts:
     """Reads raw/data.npz and raw/node-label.npz; see `assets.sources.ogb.source.read`."""
-    path = config.path / "raw" / "data.npz"
-    with Archive(path) as archive:
+    with Archive(path / "raw" / "data.npz") as archive:
         num_nodes, num_edges = (_one_count(archive, name) for name in ("num_nodes_list", "num_edges_list"))
         relation = _archive_relation(archive, num_edges)
         blocks = [_archive_features(archive, num_nodes)] if "node_feat" in archive else []
-    with Archive(required(config.path / "raw" / "node-label.npz")) as archive:
-        labels = _column(archive.read("node_label"), num_nodes, f"{archive.path}: node_label")
-    return TypedGraph(
-        where=str(config.path),
-        node_types={ONLY: num_nodes},
-        relations=[relation],
-        blocks=blocks,
-        labels=labels,
-        splits=read_split(config, duck, {ONLY: num_nodes}, typed=False),
-    )
+    with Archive(required(path / "raw" / "node-label.npz")) as archive:
+        labels = _labels(archive.read("node_label"), num_nodes, f"{archive.path}: node_label")
+    return {ONLY: num_nodes}, [relation], blocks, labels
 
 
 def _one_count(archive: Archive, name: str) -> int:
@@ -57,16 +50,8 @@ def _one_count(archive: Archive, name: str) -> int:
     return int(counts[0])
 
 
-def _column(values: Array, count: int, where: str) -> Array:
-    """Returns labels i32[count] from values [count] or [count, 1]."""
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.ndim != 1 or len(values) != count:
-        raise InputError(
-            f"{where} has shape {list(values.shape)}, not [{count}, 1]",
-            "labels of several tasks are not read; keep one column",
-        )
-    return known_labels(values, count, where)
+def _labels(values: Array, count: int, where: str) -> Array:
+    return known_labels(values, count, where, f"[{count}, 1]", "labels of several tasks are not read; keep one column")
 
 
 def _archive_relation(archive: Archive, num_edges: int) -> Relation:
@@ -110,34 +95,24 @@ def _archive_features(archive: Archive, num_nodes: int) -> FeatureBlock:
     return FeatureBlock(where=where, num_rows=num_nodes, width=header.shape[1], dtype=header.dtype, slices=slices)
 
 
-def read_arrays(config: OgbConfig, duck: Duck) -> TypedGraph:
+def read_arrays(path: Path, duck: Duck) -> Parts:
     """Reads processed/<type> and processed/<source>___<relation>___<destination> (MAG240M); see `assets.sources.ogb.source.read`."""
-    folder = config.path / "processed"
+    folder, relations = path / "processed", []
     triplets = sorted(tuple(path.name.split("___")) for path in folder.iterdir() if path.name.count("___") == 2)
     if not triplets:
         raise InputError(f"{folder} holds no folder SOURCE___RELATION___DESTINATION", "restore the folder")
-    relations = []
     for source, name, target in triplets:
-        path = folder / "___".join((source, name, target)) / "edge_index.npy"
-        relations.append(mapped_relation(path, (source, name, target), str(path)))
+        file = folder / "___".join((source, name, target)) / "edge_index.npy"
+        relations.append(mapped_relation(file, (source, name, target), str(file)))
     node_types = _count_nodes(folder, relations)
     starts, blocks = first_ids(node_types), []
     labels = np.full(sum(node_types.values()), -1, np.int32)
     for name, count in node_types.items():
-        if (path := folder / name / "node_feat.npy").is_file():
-            blocks.append(array_block(open_plain(path), starts[name], count, str(path)))
-        if (path := folder / name / "node_label.npy").is_file():
-            labels[starts[name] : starts[name] + count] = _column(open_plain(path), count, str(path))
-    splits, numbers = _array_split(config, duck, node_types, labels)
-    return TypedGraph(
-        where=str(config.path),
-        node_types=node_types,
-        relations=relations,
-        blocks=blocks,
-        labels=labels,
-        splits=splits,
-        numbers=numbers,
-    )
+        if (file := folder / name / "node_feat.npy").is_file():
+            blocks.append(array_block(open_plain(file), starts[name], count, str(file)))
+        if (file := folder / name / "node_label.npy").is_file():
+            labels[starts[name] : starts[name] + count] = _labels(open_plain(file), count, str(file))
+    return node_types, relations, blocks, labels
 
 
 def _count_nodes(folder: Path, relations: list[Relation]) -> dict[str, int]:
@@ -157,7 +132,7 @@ def _count_nodes(folder: Path, relations: list[Relation]) -> dict[str, int]:
     return counts
 
 
-def _array_split(
+def array_split(
     config: OgbConfig, duck: Duck, node_types: dict[str, int], labels: Array
 ) -> tuple[tuple[Array, Array, Array] | None, dict[str, int]]:
     """Reads split/ or split_dict.pt. Test nodes whose labels are withheld are left out and counted."""
@@ -171,7 +146,7 @@ def _array_split(
     found, first = _load_split(path), first_ids(node_types)["paper"]
     found.setdefault("test", found.get("test-whole", np.zeros(0, np.int64)))
     parts = []
-    for part in ("train", "valid", "test"):
+    for part in PARTS:
         if part not in found or found[part].ndim != 1 or found[part].dtype.kind not in "iu":
             raise InputError(
                 f"{path}: has no ids '{part}'", "copy it again, or write split/<scheme>/paper/train.csv.gz, ..."

@@ -126,11 +126,25 @@ def read(config: OgbConfig, duck: Duck) -> TypedGraph:
     Raises:
         InputError: a file is missing or does not fit the others.
     """
-    from assets.sources.ogb.binary import read_arrays, read_binary
-    from assets.sources.ogb.text import read_text, read_typed_text
+    from assets.sources.ogb.binary import array_split, read_arrays, read_binary
+    from assets.sources.ogb.text import read_split, read_text, read_typed_text
 
+    kind, numbers = form(config.path), {}
     readers = {"text": read_text, "binary": read_binary, "typed text": read_typed_text, "arrays": read_arrays}
-    return readers[form(config.path)](config, duck)
+    node_types, relations, blocks, labels = readers[kind](config.path, duck)
+    if kind == "arrays":
+        splits, numbers = array_split(config, duck, node_types, labels)
+    else:
+        splits = read_split(config, duck, node_types, typed=kind == "typed text")
+    return TypedGraph(
+        where=str(config.path),
+        node_types=node_types,
+        relations=relations,
+        blocks=blocks,
+        labels=labels,
+        splits=splits,
+        numbers=numbers,
+    )
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,38 +14,34 @@ from assets.sources.readers.duck import FIX_FILE, Duck
 from assets.sources.readers.table_features import table_block
 from assets.sources.readers.table_files import TableFiles
 from assets.sources.registry import one_split
+from assets.sources.splits import PARTS
 from assets.sources.spooled import known_labels
-from assets.sources.typed_graph import Relation, TypedGraph, first_ids
+from assets.sources.typed_graph import Relation, first_ids
 from kernels.errors import InputError
 from kernels.types import Array
 
 if TYPE_CHECKING:
     from assets.sources.ogb.config import OgbConfig
 
-PARTS = ("train", "valid", "test")
 ONLY = "node"
 """Name of the node type of a graph with a single one."""
 
+Parts = tuple[dict[str, int], list[Relation], list[FeatureBlock], Array]
+"""Node types, relations, features and labels of a folder; see `TypedGraph`."""
 
-def read_text(config: OgbConfig, duck: Duck) -> TypedGraph:
+
+def read_text(path: Path, duck: Duck) -> Parts:
     """Reads raw/edge.csv.gz and the files beside it; see `assets.sources.ogb.source.read`."""
-    folder = config.path / "raw"
+    folder = path / "raw"
     num_nodes = _one_number(duck, folder / "num-node-list.csv.gz")
     blocks = _features(duck, folder / "node-feat.csv.gz", 0, num_nodes)
-    labels = text_labels(duck, folder / "node-label.csv.gz", num_nodes)
-    return TypedGraph(
-        where=str(config.path),
-        node_types={ONLY: num_nodes},
-        relations=[_relation(duck, folder, (ONLY, "edge", ONLY))],
-        blocks=blocks,
-        labels=labels,
-        splits=read_split(config, duck, {ONLY: num_nodes}, typed=False),
-    )
+    labels = _labels(duck, folder / "node-label.csv.gz", num_nodes)
+    return {ONLY: num_nodes}, [_relation(duck, folder, (ONLY, "edge", ONLY))], blocks, labels
 
 
-def read_typed_text(config: OgbConfig, duck: Duck) -> TypedGraph:
+def read_typed_text(path: Path, duck: Duck) -> Parts:
     """Reads raw/relations and the files beside it (ogbn-mag); see `assets.sources.ogb.source.read`."""
-    folder = config.path / "raw"
+    folder = path / "raw"
     counts = TableFiles(duck, [required(folder / "num-node-dict.csv.gz")], "path")
     found = duck.rows(f"SELECT * FROM {counts.source(0)}", str(counts.paths[0]))
     if len(found) != 1 or not all(str(value).isdigit() for value in found[0]):
@@ -56,19 +52,10 @@ def read_typed_text(config: OgbConfig, duck: Duck) -> TypedGraph:
     relations = [_relation(duck, folder / "relations" / "___".join(t), t) for t in _triplets(duck, folder, node_types)]
     blocks, labels = [], np.full(sum(node_types.values()), -1, np.int32)
     for name, count in node_types.items():
-        path = folder / "node-feat" / name / "node-feat.csv.gz"
-        blocks += _features(duck, path, starts[name], count)
-        path = folder / "node-label" / name / "node-label.csv.gz"
-        if path.is_file():
-            labels[starts[name] : starts[name] + count] = text_labels(duck, path, count)
-    return TypedGraph(
-        where=str(config.path),
-        node_types=node_types,
-        relations=relations,
-        blocks=blocks,
-        labels=labels,
-        splits=read_split(config, duck, node_types, typed=True),
-    )
+        blocks += _features(duck, folder / "node-feat" / name / "node-feat.csv.gz", starts[name], count)
+        if (file := folder / "node-label" / name / "node-label.csv.gz").is_file():
+            labels[starts[name] : starts[name] + count] = _labels(duck, file, count)
+    return node_types, relations, blocks, labels
 
 
 def required(path: Path) -> Path:
@@ -94,51 +81,39 @@ def _triplets(duck: Duck, folder: Path, node_types: dict[str, int]) -> list[tupl
 
 
 def _one_number(duck: Duck, path: Path) -> int:
-    table = TableFiles(duck, [required(path)], "path", header=False)
-    values = integer_column(table, 0)
+    values = _integers(duck, required(path))
     if len(values) != 1 or values[0] < 0:
         raise InputError(f"{path}: has {len(values)} counts, not one", "give a folder with one graph (ogbn-*)")
     return int(values[0])
 
 
-def integer_column(table: TableFiles, column: int) -> Array:
-    """Reads a column of whole numbers, i64[n].
-
-    Raises:
-        InputError: a field is not a whole number, with its row.
-    """
-    found = []
-    for rows in table.select([table.integer("path", f"c{column}")]):
-        refuse_nulls(table, rows.first, rows.columns[0].nulls, f"c{column}")
-        found.append(rows.columns[0].values.copy())
+def _integers(duck: Duck, path: Path) -> Array:
+    """Reads a file's first column of whole numbers, i64[n]."""
+    found = [columns[0].copy() for columns in _whole_numbers(TableFiles(duck, [path], "path", header=False), 1)]
     return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
-def refuse_nulls(table: TableFiles, first: int, nulls: Array | None, column: str) -> None:
-    """Raises InputError if a field of a batch that begins at row `first` is not a whole number."""
-    if nulls is not None:
-        row = first + int(np.flatnonzero(nulls)[0])
-        held = table.value(0, row, column)
-        raise InputError(f"{table.place(0, row)}: column {column[1:]} holds '{held}', not a whole number", FIX_FILE)
+def _whole_numbers(table: TableFiles, width: int) -> Iterator[list[Array]]:
+    """Yields the first `width` columns, i64[n] each, batch by batch."""
+    for rows in table.select([table.integer("path", f"c{number}") for number in range(width)]):
+        for number, column in enumerate(rows.columns):
+            if column.nulls is not None:
+                row = rows.first + int(np.flatnonzero(column.nulls)[0])
+                problem = f"column {number} holds '{table.value(0, row, f'c{number}')}', not a whole number"
+                raise InputError(f"{table.place(0, row)}: {problem}", FIX_FILE)
+        yield [column.values for column in rows.columns]
 
 
 def _relation(duck: Duck, folder: Path, names: tuple[str, str, str]) -> Relation:
     path = required(folder / "edge.csv.gz")
-    announced = folder / "num-edge-list.csv.gz"
     table = TableFiles(duck, [path], "path", header=False)
     if len(table.columns) != 2:
         raise InputError(f"{path}: has {len(table.columns)} columns, not source and destination", FIX_FILE)
 
-    def batches() -> Iterator[tuple[Array, Array, None]]:
-        for rows in table.select([table.integer("path", "c0"), table.integer("path", "c1")]):
-            for number, column in enumerate(rows.columns):
-                refuse_nulls(table, rows.first, column.nulls, f"c{number}")
-            yield rows.columns[0].values, rows.columns[1].values, None
-
     return Relation(
         kind=names,
-        num_edges=_one_number(duck, announced),
-        batches=batches,
+        num_edges=_one_number(duck, folder / "num-edge-list.csv.gz"),
+        batches=lambda: ((src, dst, None) for src, dst in _whole_numbers(table, 2)),
         place=lambda row: table.place(0, row),
     )
 
@@ -150,12 +125,8 @@ def _features(duck: Duck, path: Path, first: int, count: int) -> list[FeatureBlo
     return [table_block(table, list(table.columns), first, count)]
 
 
-def text_labels(duck: Duck, path: Path, count: int) -> Array:
-    """Reads the labels i32[count] of a CSV file with one column; empty and nan are unknown.
-
-    Raises:
-        InputError: the file is missing, has several columns, another number of rows, or values that are not class numbers.
-    """
+def _labels(duck: Duck, path: Path, count: int) -> Array:
+    """Reads the labels i32[count] of a CSV file with one column; empty and nan are unknown."""
     table = TableFiles(duck, [required(path)], "path", header=False)
     if len(table.columns) != 1:
         raise InputError(
@@ -220,16 +191,11 @@ def read_split(
 
 def _split_ids(duck: Duck, path: Path) -> Array:
     with gzip.open(path, "rb") as file:
-        if not _first_byte(file, path):
-            return np.zeros(0, np.int64)
-    return integer_column(TableFiles(duck, [path], "path", header=False), 0)
-
-
-def _first_byte(file: Any, path: Path) -> bytes:
-    try:
-        return file.read(1)
-    except (OSError, EOFError) as error:
-        raise InputError(f"{path}: the gzip file is damaged or cut short: {error}", "copy it again") from error
+        try:
+            empty = not file.read(1)
+        except (OSError, EOFError) as error:
+            raise InputError(f"{path}: the gzip file is damaged or cut short: {error}", "copy it again") from error
+    return np.zeros(0, np.int64) if empty else _integers(duck, path)
 
 
 def in_range(ids: Array, count: int, path: Path) -> Array:
