@@ -9,7 +9,7 @@ import numpy as np
 
 from assets.sources.edges.numbering import Numbering, locate, no_id
 from assets.sources.readers.arrow_stream import Column
-from assets.sources.readers.duck import FIX_FILE, Duck, literal
+from assets.sources.readers.duck import Duck, literal
 from assets.sources.readers.table_files import WHOLE_NUMBER, TableFiles
 from assets.sources.spool import EdgeSpool
 from kernels.errors import InputError
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 EXAMPLES = 3
 
-Batches = Iterator[tuple[dict[str, Any], Array]]
-"""Name -> column, and the rows of the whole table."""
-
 Where = Callable[[int], tuple[int, int]]
 """Row of a batch -> (file, row in it)."""
+
+Batches = Iterator[tuple[dict[str, Any], Array, Where]]
+"""Name -> column, the rows of the whole table, and their places."""
 
 
 def type_names(edges: TableFiles, column: str) -> list[str]:
@@ -35,11 +35,7 @@ def type_names(edges: TableFiles, column: str) -> list[str]:
         InputError: the column is missing, or has more than 256 values.
     """
     edges.require("type_column", column)
-    parts = [
-        f"SELECT DISTINCT CAST({edges.field(column)} AS VARCHAR) AS t FROM {edges.source(n)}"
-        for n in range(len(edges.paths))
-    ]
-    sql = f"SELECT DISTINCT t FROM ({' UNION '.join(parts)}) WHERE t IS NOT NULL ORDER BY t LIMIT 258"
+    sql = f"{edges.union(f'CAST({edges.field(column)} AS VARCHAR)')} WHERE v IS NOT NULL ORDER BY v LIMIT 258"
     found = [str(row[0]) for row in edges.duck.rows(sql, str(edges.paths[0]))]
     if len(found) > 256:
         shown = ", ".join(f"'{name}'" for name in found[:5])
@@ -63,7 +59,6 @@ def attribute_expressions(edges: TableFiles, config: EdgesConfig, relations: lis
 
 
 def spool_edges(
-    duck: Duck,
     edges: TableFiles,
     config: EdgesConfig,
     relations: list[str],
@@ -75,8 +70,7 @@ def spool_edges(
     """Appends every edge to the spool.
 
     Args:
-        duck: the connection, which holds `staged` and `ids` if ids are not integers.
-        edges: files of the edge tables.
+        edges: files of the edge tables, whose connection holds `staged` and `ids` if ids are not integers.
         config: configuration of the source, which names the columns.
         relations: names of the edge types.
         numbering: map from ids of the tables to node ids.
@@ -91,8 +85,9 @@ def spool_edges(
     sink = _Sink(edges, config, numbering, staged, spool)
     total = sum(staged) if staged is not None else None if edges.is_csv else edges.count()
     progress.start("read edges", total, "edges")
-    for columns, tie in _joined(duck, config) if staged is not None else _from_files(edges, config, relations):
-        sink.take(columns, tie)
+    batches = _from_files(edges, config, relations) if staged is None else _joined(edges.duck, config, staged)
+    for columns, tie, where in batches:
+        sink.take(columns, tie, where)
         progress.advance(len(tie))
     progress.done()
     sink.refuse_dangling()
@@ -104,17 +99,12 @@ def _from_files(edges: TableFiles, config: EdgesConfig, relations: list[str]) ->
         edges.integer("target_column", config.target_column),
     ]
     extra = attribute_expressions(edges, config, relations)
-    offset, file = 0, 0
-    done = 0
     for rows in edges.select(ends + [expression for expression, _ in extra.values()]):
-        if rows.file != file:
-            offset, file = done, rows.file
-        done = offset + rows.first + rows.count
-        tie = np.arange(offset + rows.first, done)
-        yield dict(zip(("src", "dst", *extra), rows.columns, strict=True)) | {"_place": (rows.file, rows.first)}, tie
+        tie = np.arange(rows.start, rows.start + rows.count)
+        yield dict(zip(("src", "dst", *extra), rows.columns, strict=True)), tie, rows.locate
 
 
-def _joined(duck: Duck, config: EdgesConfig) -> Batches:
+def _joined(duck: Duck, config: EdgesConfig, staged: list[int]) -> Batches:
     extra = [name for name, key in (("weight", config.weight_column), ("type", config.type_column)) if key is not None]
     chosen = ", ".join(f"e.{name}" for name in extra)
     sql = (
@@ -123,7 +113,8 @@ def _joined(duck: Duck, config: EdgesConfig) -> Batches:
     )
     for columns in duck.batches(sql):
         named = dict(zip(("src", "dst", "rowid", *extra), columns, strict=True))
-        yield named, named["rowid"].values
+        tie = named["rowid"].values
+        yield named, tie, lambda index, tie=tie: locate(staged, int(tie[index]))
 
 
 class _Sink:
@@ -136,12 +127,7 @@ class _Sink:
         self.num_rows, self.num_dangling = 0, 0
         self.examples: list[tuple[int, int]] = []
 
-    def take(self, columns: dict[str, Any], tie: Array) -> None:
-        place = columns.pop("_place", None)
-
-        def where(index: int) -> tuple[int, int]:
-            return locate(self.staged or [], int(tie[index])) if place is None else (place[0], place[1] + index)
-
+    def take(self, columns: dict[str, Any], tie: Array, where: Where) -> None:
         self.num_rows += len(tie)
         bad = np.zeros(len(tie), bool)
         ends = [self._end(columns[key], bad, where, role) for key, role in (("src", "source"), ("dst", "target"))]
@@ -158,19 +144,16 @@ class _Sink:
     def _end(self, column: Column, bad: Array, where: Where, role: str) -> Array:
         """Returns node ids; marks rows whose node does not exist."""
         name = getattr(self.config, f"{role}_column")
-        if self.staged is None:
-            if column.nulls is not None:
-                file, row = where(int(np.flatnonzero(column.nulls)[0]))
-                raise no_id(self.edges, file, row, name)
-            node_ids, unknown = self.numbering.look_up(column.values)
-            bad |= unknown
-            return node_ids
         if column.nulls is not None:
             file, row = where(int(np.flatnonzero(column.nulls)[0]))
-            if self.edges.value(file, row, name) is None:
+            if self.staged is None or self.edges.value(file, row, name) is None:
                 raise no_id(self.edges, file, row, name)
             bad |= column.nulls
-        return column.values
+        if self.staged is not None:
+            return column.values
+        node_ids, unknown = self.numbering.look_up(column.values)
+        bad |= unknown
+        return node_ids
 
     def _weights(self, column: Column, where: Where) -> Array:
         values = self._present(column, where, "weight")
@@ -187,10 +170,7 @@ class _Sink:
         if column.nulls is None:
             return column.values
         file, row = where(int(np.flatnonzero(column.nulls)[0]))
-        name = getattr(self.config, f"{key}_column")
-        value = self.edges.value(file, row, name)
-        what = "is empty" if value is None else f"holds '{value}', which is no number"
-        raise InputError(f"{self.edges.place(file, row)}: column '{name}' {what}", FIX_FILE)
+        raise self.edges.refusal(file, row, getattr(self.config, f"{key}_column"), "which is no number")
 
     def _remember(self, rows: Array, where: Where) -> None:
         self.num_dangling += len(rows)

@@ -23,7 +23,7 @@ from assets.sources.edges.config import MOST_FEATURES, EdgesConfig
 from assets.sources.edges.numbering import Numbering, id_kind, locate, no_id, require_one_sort, stage
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.archive import row_ranges
-from assets.sources.readers.duck import FIX_FILE, Duck
+from assets.sources.readers.duck import FIX_FILE
 from assets.sources.readers.table_files import NUMBERS, TableFiles
 from kernels.errors import InputError
 from kernels.types import Array
@@ -67,12 +67,11 @@ def has_names(table: TableFiles, config: EdgesConfig) -> bool:
     return kind != "integer"
 
 
-def entries_block(duck: Duck, table: TableFiles, config: EdgesConfig, numbering: Numbering, kind: str) -> FeatureBlock:
+def entries_block(table: TableFiles, config: EdgesConfig, numbering: Numbering, kind: str) -> FeatureBlock:
     """Returns the rows that the entries make, in the order of the node ids; see `FeatureBlock`.
 
     Args:
-        duck: the connection, which holds `ids` if ids are not integers; the entries are staged in it.
-        table: files of the entries.
+        table: files of the entries, whose connection holds `ids` if ids are not integers; the entries are staged in it.
         config: configuration of the source, which names their columns.
         numbering: map from ids of the tables to node ids.
         kind: "integer" or the SQL type of the ids of the graph.
@@ -80,7 +79,7 @@ def entries_block(duck: Duck, table: TableFiles, config: EdgesConfig, numbering:
     Raises:
         InputError: a node, feature or value is missing or not valid, with the first such row.
     """
-    entries = _Entries(duck, table, config, numbering, kind)
+    entries = _Entries(table, config, numbering, kind)
     return FeatureBlock(
         where=f"{table.paths[0]}: entries",
         first=0,
@@ -95,10 +94,10 @@ def entries_block(duck: Duck, table: TableFiles, config: EdgesConfig, numbering:
 class _Entries:
     """The staged entries, which are checked once and then read in the order of the nodes."""
 
-    def __init__(self, duck: Duck, table: TableFiles, config: EdgesConfig, numbering: Numbering, kind: str):
-        self.duck, self.table, self.numbering = duck, table, numbering
+    def __init__(self, table: TableFiles, config: EdgesConfig, numbering: Numbering, kind: str):
+        self.duck, self.table, self.numbering = table.duck, table, numbering
         self.names = entry_columns(table, config)
-        if not any(duck.rows(f"SELECT 1 FROM {table.source(n)} LIMIT 1") for n in range(len(table.paths))):
+        if not any(table.duck.rows(f"SELECT 1 FROM {table.source(n)} LIMIT 1") for n in range(len(table.paths))):
             raise InputError(f"{table.paths[0]}: has no entries", "give one, or leave feature_entries out")
         self.named = has_names(table, config)
         found = id_kind(table, "entry_columns", self.names[0], config.id_type)
@@ -107,7 +106,7 @@ class _Entries:
             raise InputError(f"ids have different types: {shown}", 'write them with one type, or set id_type = "text"')
         self.files = self._staged(kind)
         if config.id_type == "auto":
-            require_one_sort(duck, table, self.files, "entries", {"node": self.names[0]}, kind)
+            require_one_sort(table, self.files, "entries", {"node": self.names[0]}, kind)
         self._refuse_missing()
         self.width = self._named_width(config) if self.named else self._width(config)
         self._refuse_strangers()
@@ -127,7 +126,7 @@ class _Entries:
             types["value"] = "FLOAT"
             expressions.append(self.table.number("entry_columns", value[0], "FLOAT"))
         self.duck.rows("DROP TABLE IF EXISTS entries")
-        return stage(self.duck, self.table, "entries", types, expressions)
+        return stage(self.table, "entries", types, expressions)
 
     def _first(self, condition: str) -> int | None:
         """Returns the first row for which a condition holds."""
@@ -146,10 +145,7 @@ class _Entries:
             self._refuse(row, self.names[2], "a finite number")
 
     def _refuse(self, row: int, name: str, wanted: str, remedy: str = FIX_FILE) -> None:
-        file, place = locate(self.files, row)
-        held = self.table.value(file, place, name)
-        what = "is empty" if held is None else f"holds '{held}', not {wanted}"
-        raise InputError(f"{self.table.place(file, place)}: column '{name}' {what}", remedy)
+        raise self.table.refusal(*locate(self.files, row), name, f"not {wanted}", remedy)
 
     def _named_width(self, config: EdgesConfig) -> int:
         """Numbers the names of the features in ascending order; returns their number."""
@@ -268,13 +264,13 @@ def _clipped(number: str) -> str:
     return f"CAST(CASE WHEN {number} < 0 THEN -1 WHEN {number} > {MOST_FEATURES} THEN {MOST_FEATURES} ELSE {number} END AS INTEGER)"
 
 
-def survey_entries(duck: Duck, table: TableFiles, config: EdgesConfig) -> tuple[int, str]:
+def survey_entries(table: TableFiles, config: EdgesConfig) -> tuple[int, str]:
     """Returns (number of features, type of their values); counts the features if the configuration does not give their number."""
     names = entry_columns(table, config)
     if config.num_features is not None:
         return config.num_features, entry_type(names)
     named = has_names(table, config)
     column = table.field(names[1]) if named else table.integer("entry_columns", names[1])
-    parts = " UNION ALL ".join(f"SELECT {column} AS f FROM {table.source(n)}" for n in range(len(table.paths)))
-    wanted = "count(DISTINCT f)" if named else "coalesce(max(f) + 1, 0)"
-    return int(duck.rows(f"SELECT {wanted} FROM ({parts})", str(table.paths[0]))[0][0]), entry_type(names)
+    wanted = "count(DISTINCT v)" if named else "coalesce(max(v) + 1, 0)"
+    sql = f"SELECT {wanted} FROM ({table.union(column, distinct=False)})"
+    return int(table.duck.rows(sql, str(table.paths[0]))[0][0]), entry_type(names)

@@ -65,26 +65,20 @@ def id_kind(table: TableFiles, role: str, name: str, id_type: str) -> str:
     return "integer" if kind in INTEGERS and id_type != "text" else "VARCHAR" if id_type == "text" else kind
 
 
-def number_by_nodes(
-    duck: Duck, nodes: TableFiles, column: str, kind: str, id_type: str = "auto"
-) -> tuple[Numbering, Any]:
+def number_by_nodes(nodes: TableFiles, column: str, kind: str, id_type: str) -> Numbering:
     """Numbers the rows of the node tables.
 
     Args:
-        duck: the connection.
         nodes: the node tables.
         column: name of the column of ids.
         kind: "integer", or the SQL type of the ids.
         id_type: the key of the configuration; with "auto", text that looks like a number is refused.
 
-    Returns:
-        (the numbering, the N original ids in node order, or None if they are 0 to N-1).
-
     Raises:
         InputError: an id is missing or occurs twice, or ids are text and numbers.
     """
     if kind != "integer":
-        return _number_in_duck(duck, nodes, column, kind, id_type)
+        return _number_in_duck(nodes, column, kind, id_type)
     ids, files = _integer_ids(nodes, column)
     order = np.argsort(ids, kind="stable")
     ranked = ids[order]
@@ -98,29 +92,24 @@ def number_by_nodes(
     if not in_order:
         node_of_row = np.empty(len(ids), np.int64)
         node_of_row[order] = np.arange(len(ids))
-    return Numbering(
-        num_nodes=len(ids), ids=None if dense else ranked, node_of_row=node_of_row
-    ), None if dense else ranked
+    return Numbering(num_nodes=len(ids), ids=None if dense else ranked, node_of_row=node_of_row)
 
 
-def number_by_edges(duck: Duck, edges: TableFiles, ends: tuple[str, str], kind: str) -> tuple[Numbering, Any]:
-    """Numbers the ids that edges name, without node tables; returns as `number_by_nodes`.
-
-    Ids other than integers are read from DuckDB's table `staged`.
-    """
+def number_by_edges(edges: TableFiles, ends: tuple[str, str], kind: str) -> Numbering:
+    """Numbers the ids that edges name, without node tables; ids other than integers are read from DuckDB's table `staged`."""
+    duck = edges.duck
     if kind != "integer":
         duck.rows("CREATE TABLE named AS SELECT src AS id FROM staged UNION SELECT dst FROM staged")
         duck.rows("CREATE TABLE ids AS SELECT id, row_number() OVER (ORDER BY id) - 1 AS node_id FROM named")
         duck.rows("DROP TABLE named")
         count = int(duck.rows("SELECT count(*) FROM ids")[0][0])
-        return Numbering(num_nodes=count, staged=True), _originals(duck, kind)
+        return Numbering(num_nodes=count, staged=True)
     columns = [edges.integer(role, name) for role, name in zip(("source_column", "target_column"), ends, strict=True)]
-    parts = [f"SELECT {column} AS id FROM {edges.source(n)}" for n in range(len(edges.paths)) for column in columns]
-    sql = f"SELECT id FROM ({' UNION '.join(parts)}) WHERE id IS NOT NULL ORDER BY id"
+    sql = f"{edges.union(*columns)} WHERE v IS NOT NULL ORDER BY v"
     found = [batch[0].values.copy() for batch in duck.batches(sql, str(edges.paths[0]))]
     ids = np.concatenate(found) if found else np.zeros(0, np.int64)
     dense = len(ids) == 0 or (ids[0] == 0 and ids[-1] == len(ids) - 1)
-    return Numbering(num_nodes=len(ids), ids=None if dense else ids), None if dense else ids
+    return Numbering(num_nodes=len(ids), ids=None if dense else ids)
 
 
 def _integer_ids(nodes: TableFiles, column: str) -> tuple[Array, list[int]]:
@@ -146,10 +135,11 @@ def no_id(table: TableFiles, file: int, row: int, column: str) -> InputError:
     return InputError(what, 'correct the file, or set id_type = "text" in [graph]')
 
 
-def _number_in_duck(duck: Duck, nodes: TableFiles, column: str, kind: str, id_type: str) -> tuple[Numbering, Any]:
-    files = stage(duck, nodes, "node_rows", {"id": kind}, [f"CAST({nodes.field(column)} AS {kind})"])
+def _number_in_duck(nodes: TableFiles, column: str, kind: str, id_type: str) -> Numbering:
+    duck = nodes.duck
+    files = stage(nodes, "node_rows", {"id": kind}, [f"CAST({nodes.field(column)} AS {kind})"])
     if id_type == "auto":
-        require_one_sort(duck, nodes, files, "node_rows", {"id": column}, kind)
+        require_one_sort(nodes, files, "node_rows", {"id": column}, kind)
     empty = duck.rows("SELECT rowid FROM node_rows WHERE id IS NULL ORDER BY rowid LIMIT 1")
     if empty:
         raise no_id(nodes, *locate(files, empty[0][0]), column)
@@ -165,26 +155,23 @@ def _number_in_duck(duck: Duck, nodes: TableFiles, column: str, kind: str, id_ty
     if not parts:
         raise InputError(f"{nodes.paths[0]}: the node tables have no rows", "give a table with a row for each node")
     node_of_row = np.concatenate(parts)
-    return Numbering(num_nodes=len(node_of_row), staged=True, node_of_row=node_of_row), _originals(duck, kind)
+    return Numbering(num_nodes=len(node_of_row), staged=True, node_of_row=node_of_row)
 
 
-def stage(duck: Duck, table: TableFiles, name: str, types: dict[str, str], expressions: list[str]) -> list[int]:
+def stage(table: TableFiles, name: str, types: dict[str, str], expressions: list[str]) -> list[int]:
     """Copies columns of all files into a DuckDB table whose rowid is the row's number; returns the number of rows of each file."""
-    duck.rows(f"CREATE TABLE {name} ({', '.join(f'{column} {kind}' for column, kind in types.items())})")
+    table.duck.rows(f"CREATE TABLE {name} ({', '.join(f'{column} {kind}' for column, kind in types.items())})")
     files = []
     for number, path in enumerate(table.paths):
         sql = f"INSERT INTO {name} SELECT {', '.join(expressions)} FROM {table.source(number)}"
-        files.append(int(duck.rows(sql, str(path))[0][0]))
+        files.append(int(table.duck.rows(sql, str(path))[0][0]))
     return files
 
 
-def require_one_sort(
-    duck: Duck, table: TableFiles, files: list[int], staged: str, columns: dict[str, str], kind: str
-) -> None:
+def require_one_sort(table: TableFiles, files: list[int], staged: str, columns: dict[str, str], kind: str) -> None:
     """Refuses ids of a CSV file that look like numbers if ids are text: 1 and 01, or 1 and 1.0, would be two nodes.
 
     Args:
-        duck: the connection.
         table: the files.
         files: number of rows of each file.
         staged: table of DuckDB that holds the rows.
@@ -198,7 +185,7 @@ def require_one_sort(
         return
     for name, column in columns.items():
         sql = f"SELECT rowid, {name} FROM {staged} WHERE regexp_full_match({name}, '{LIKE_A_NUMBER}') ORDER BY rowid LIMIT 1"
-        for row, value in duck.rows(sql):
+        for row, value in table.duck.rows(sql):
             problem = f"{table.place(*locate(files, row))}: column '{column}' holds '{value}', and its ids are not all whole numbers"
             raise InputError(
                 problem,
@@ -213,7 +200,10 @@ def locate(files: list[int], row: int) -> tuple[int, int]:
     return file, int(row - (ends[file] - files[file]))
 
 
-def _originals(duck: Duck, kind: str) -> Any:
+def original_ids(duck: Duck, numbering: Numbering, kind: str) -> Any:
+    """Returns the N ids of the tables in node order, an array or a Polars series; None if they are 0 to N-1."""
+    if not numbering.staged:
+        return numbering.ids
     text = "id" if kind == "VARCHAR" else "CAST(id AS VARCHAR)"
     return duck.series(f"SELECT {text} FROM ids ORDER BY node_id")
 

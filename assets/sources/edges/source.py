@@ -24,6 +24,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ from assets.sources.edges.numbering import (
     id_kind,
     number_by_edges,
     number_by_nodes,
+    original_ids,
     require_one_sort,
     stage,
 )
@@ -156,28 +158,28 @@ class TablesSource:
         self.edges, self.nodes = _tables(config, duck)
 
     @cached_property
-    def numbered(self) -> tuple[Numbering, Any]:
-        """The numbering, and the N original ids, or None if they are 0 to N-1."""
+    def numbering(self) -> Numbering:
+        """The map from ids of the tables to node ids."""
         config, kind = self.config, self._kind
         if self.nodes is not None:
-            return number_by_nodes(self.duck, self.nodes, config.id_column, kind, config.id_type)
+            return number_by_nodes(self.nodes, config.id_column, kind, config.id_type)
         if config.num_nodes is not None:
             if kind != "integer":
                 raise InputError(f"num_nodes = {config.num_nodes}, but ids are {kind}", "leave num_nodes out")
-            return Numbering(num_nodes=config.num_nodes), None
+            return Numbering(num_nodes=config.num_nodes)
         if kind != "integer":
             _ = self._staged
-        return number_by_edges(self.duck, self.edges, (config.source_column, config.target_column), kind)
+        return number_by_edges(self.edges, (config.source_column, config.target_column), kind)
 
     @property
     def num_nodes(self) -> int:
         """Number of nodes N."""
-        return self.numbered[0].num_nodes
+        return self.numbering.num_nodes
 
     @property
     def node_of_row(self) -> Array | None:
         """Node ids of the rows of the node tables."""
-        return self.numbered[0].node_of_row
+        return self.numbering.node_of_row
 
     def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
         """Returns the feature columns of the node tables, or the entries.
@@ -203,33 +205,29 @@ class TablesSource:
         config, staged = self.config, None
         if self._kind != "integer":
             staged = self._staged
-        numbering, originals = self.numbered
-        table = read_nodes(self.nodes, config, numbering)
-        if table.splits is not None and self.nodes is not None:
-            check_split(table.splits, table.labels, f"{self.nodes.paths[0]}: column '{config.split_column}'")
+        numbering = self.numbering
+        raw = read_nodes(self.nodes, config, numbering)
+        if raw.splits is not None and self.nodes is not None:
+            check_split(raw.splits, raw.labels, f"{self.nodes.paths[0]}: column '{config.split_column}'")
         columns = config.columns(self._relations)
         spool = EdgeSpool(self.folder, numbering.num_nodes, columns, undirected=config.undirected)
-        spool_edges(self.duck, self.edges, config, self._relations, numbering, staged, spool, progress)
+        spool_edges(self.edges, config, self._relations, numbering, staged, spool, progress)
         if spool.num_edges == 0:
             raise InputError(
                 f"{self.edges.paths[0]}: the edge tables have no rows", "give a graph with at least one edge"
             )
-        return RawGraph(
-            num_nodes=numbering.num_nodes,
+        return replace(
+            raw,
             spool=spool,
             memory_bytes=config.memory_bytes // 2,
-            labels=table.labels,
-            class_names=table.class_names,
-            splits=table.splits,
-            node_names=table.names,
-            original_ids=originals,
+            original_ids=original_ids(self.duck, numbering, self._kind),
             numbers={"edge_types": config.stored_types(self._relations)} if self._relations else {},
         )
 
     @cached_property
     def _entries(self) -> FeatureBlock:
         table = TableFiles(self.duck, self.config.files(KEY), KEY, self.config.delimiter)
-        return entries_block(self.duck, table, self.config, self.numbered[0], self._kind)
+        return entries_block(table, self.config, self.numbering, self._kind)
 
     @cached_property
     def _kind(self) -> str:
@@ -242,7 +240,7 @@ class TablesSource:
     @cached_property
     def _staged(self) -> list[int]:
         """Number of rows of each file of DuckDB's table `staged`, which holds the edges if ids are not integers."""
-        return stage_edges(self.duck, self.edges, self.config, self._relations, self._kind)
+        return stage_edges(self.edges, self.config, self._relations, self._kind)
 
 
 def agree_on_ids(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | None) -> str:
@@ -266,7 +264,7 @@ def agree_on_ids(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | Non
     return "integer" if set(found.values()) == {"integer"} else "VARCHAR"
 
 
-def stage_edges(duck: Duck, edges: TableFiles, config: EdgesConfig, relations: list[str], kind: str) -> list[int]:
+def stage_edges(edges: TableFiles, config: EdgesConfig, relations: list[str], kind: str) -> list[int]:
     """Copies the edges into DuckDB's table `staged`, to be joined with the ids; returns the number of rows of each file.
 
     Raises:
@@ -276,9 +274,9 @@ def stage_edges(duck: Duck, edges: TableFiles, config: EdgesConfig, relations: l
     ends = [f"CAST({edges.field(name)} AS {kind})" for name in names.values()]
     extra = attribute_expressions(edges, config, relations)
     types = {"src": kind, "dst": kind} | {name: sql_type for name, (_, sql_type) in extra.items()}
-    files = stage(duck, edges, "staged", types, ends + [expression for expression, _ in extra.values()])
+    files = stage(edges, "staged", types, ends + [expression for expression, _ in extra.values()])
     if config.id_type == "auto":
-        require_one_sort(duck, edges, files, "staged", names, kind)
+        require_one_sort(edges, files, "staged", names, kind)
     return files
 
 

@@ -44,10 +44,10 @@ def survey_tables(config: EdgesConfig) -> Survey:
             width, dtype, notes = _features(config, nodes)
         else:
             entries, notes = TableFiles(duck, config.files(KEY), KEY, config.delimiter), []
-            width, dtype = survey_entries(duck, entries, config)
+            width, dtype = survey_entries(entries, config)
             dtype = stored_type(np.dtype(dtype), "as stored", config.normalize, str(entries.paths[0]))
             contents += describe_table("feature entries", entries)
-        num_edges, num_nodes = edges.count(), _count_nodes(config, duck, edges, nodes)
+        num_edges, num_nodes = edges.count(), _count_nodes(config, edges, nodes)
     types = [] if config.type_column is None else [config.type_column]
     title = f"edges: {', '.join(map(str, config.files('edges')))}"
     return spooled_survey(
@@ -55,14 +55,13 @@ def survey_tables(config: EdgesConfig) -> Survey:
     )
 
 
-def _count_nodes(config: EdgesConfig, duck: Duck, edges: TableFiles, nodes: TableFiles | None) -> int:
+def _count_nodes(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | None) -> int:
     if nodes is not None:
         return nodes.count()
     if config.num_nodes is not None:
         return config.num_nodes
-    columns = (quoted(config.source_column), quoted(config.target_column))
-    parts = [f"SELECT {column} AS id FROM {edges.source(n)}" for n in range(len(edges.paths)) for column in columns]
-    return int(duck.rows(f"SELECT count(*) FROM ({' UNION '.join(parts)})", str(edges.paths[0]))[0][0])
+    ids = edges.union(quoted(config.source_column), quoted(config.target_column))
+    return int(edges.duck.rows(f"SELECT count(*) FROM ({ids})", str(edges.paths[0]))[0][0])
 
 
 def describe_table(key: str, table: TableFiles) -> list[str]:

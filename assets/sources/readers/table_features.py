@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.readers.archive import SLICE_BYTES
+from assets.sources.readers.archive import row_ranges
 from assets.sources.readers.arrow_stream import Column
 from assets.sources.readers.duck import FIX_FILE, quoted
 from assets.sources.readers.table_files import NUMBERS, TableFiles, TableRows
@@ -88,18 +88,16 @@ def table_block(
     starts: list[tuple[int, int]] = []  # (first row of the table, file)
 
     def slices() -> Iterator[tuple[int, Array]]:
-        step, done = max(1, SLICE_BYTES // max(1, width * 8)), 0
         for rows in table.select(expressions):
             if not starts or starts[-1][1] != rows.file:
-                starts.append((done - rows.first, rows.file))
+                starts.append((rows.start - rows.first, rows.file))
             for number, name in enumerate(names):
                 if lists_of(table, name):
                     _refuse_ragged(table, rows, number, name, widths[number])
-            for low in range(0, rows.count, step):
-                part = _slice(rows, low, min(low + step, rows.count), widths)
+            for low, high in row_ranges(rows.count, width * 8):
+                part = _slice(rows, low, high, widths)
                 _refuse_empty(table, rows, low, part, names)
-                yield done + low, part
-            done += rows.count
+                yield rows.start + low, part
 
     def place(row: int, column: int) -> str:
         start, file = max(pair for pair in starts if pair[0] <= row)
@@ -179,6 +177,4 @@ def _refuse_empty(table: TableFiles, rows: TableRows, low: int, part: Array, nam
     nulls, row = rows.columns[place].nulls, rows.first + low + index
     if nulls is None or not nulls[low + index]:
         return
-    held = table.value(rows.file, row, names[place])
-    what = "is empty" if held is None else f"holds '{held}', which is no number"
-    raise InputError(f"{table.place(rows.file, row)}: column '{names[place]}' {what}", FIX_FILE)
+    raise table.refusal(rows.file, row, names[place], "which is no number")

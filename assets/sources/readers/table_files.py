@@ -35,12 +35,17 @@ WHOLE_NUMBER = re.compile(r"0|-?[1-9]\d{0,17}")
 
 @dataclass(frozen=True)
 class TableRows:
-    """A batch: rows `first` to `first + count - 1` of one file."""
+    """A batch: rows `first` to `first + count - 1` of one file, which begin at row `start` of the whole table."""
 
     file: int
     first: int
+    start: int
     count: int
     columns: list[Column]
+
+    def locate(self, index: int) -> tuple[int, int]:
+        """Returns (file, row in it) of a row of the batch."""
+        return self.file, self.first + index
 
 
 class TableFiles:
@@ -128,14 +133,15 @@ class TableFiles:
 
     def select(self, expressions: Sequence[str]) -> Iterator[TableRows]:
         """Yields the batches of all files in order."""
+        start = 0
         for number, path in enumerate(self.paths):
             first = 0
             sql = f"SELECT {', '.join(expressions)} FROM {self.source(number)}"
             for columns in self.duck.batches(sql, str(path)):
                 column = columns[0]
                 count = len(column.values) if column.lengths is None else len(column.lengths)
-                yield TableRows(number, first, count, columns)
-                first += count
+                yield TableRows(number, first, start, count, columns)
+                first, start = first + count, start + count
 
     def source(self, number: int) -> str:
         """Returns the text after FROM for one file."""
@@ -148,6 +154,12 @@ class TableFiles:
             f"read_csv({path_literal(path)}, columns={{{columns}}}, auto_detect=false, header={str(self.header).lower()}, "
             f"strict_mode=true, null_padding=false, delim={literal(self.delimiter(path))}, quote='\"', escape='\"', compression='{packed}')"
         )
+
+    def union(self, *expressions: str, distinct: bool = True) -> str:
+        """Returns the query for the values of expressions in all files, as a column `v`: each value once, or all in order."""
+        parts = [f"SELECT {each} AS v FROM {self.source(n)}" for n in range(len(self.paths)) for each in expressions]
+        everything = " UNION ALL ".join(parts)
+        return f"SELECT DISTINCT v FROM ({everything})" if distinct else everything
 
     def count(self) -> int:
         """Returns the number of rows; a CSV file has to be read for it."""
@@ -162,6 +174,12 @@ class TableFiles:
         """Returns the value of a row's column; for errors, since it reads up to there."""
         sql = f"SELECT {quoted(name)} FROM {self.source(file)} LIMIT 1 OFFSET {row}"
         return self.duck.rows(sql, str(self.paths[file]))[0][0]
+
+    def refusal(self, file: int, row: int, name: str, wanted: str, remedy: str = FIX_FILE) -> InputError:
+        """Returns the error of a field that is empty or holds a wrong value; `wanted` tells, behind the value, why it is wrong."""
+        held = self.value(file, row, name)
+        what = "is empty" if held is None else f"holds '{held}', {wanted}"
+        return InputError(f"{self.place(file, row)}: column '{name}' {what}", remedy)
 
     def begins_with_integer(self, name: str) -> bool:
         """Tells whether the first value of a CSV column is a whole number; later values are checked when they are read."""
