@@ -43,12 +43,13 @@ def stratified(labels: Array, seed: int, train_ratio: float, valid_ratio: float)
     return train, valid, test
 
 
-def checked(parts: tuple[Array, Array, Array], labels: Array) -> tuple[Array, Array, Array]:
+def checked(parts: tuple[Array, Array, Array], labels: Array, where: str = "") -> tuple[Array, Array, Array]:
     """Returns a source's split as ids[n] in ascending order, after checking it.
 
     Args:
         parts: train, valid and test ids of any integer type, in any order.
         labels: i32[N].
+        where: name of the file that the split comes from, for the error.
 
     Raises:
         InputError: lists all problems: ids outside the graph, ids twice in a part or in two parts, nodes without a label.
@@ -56,10 +57,9 @@ def checked(parts: tuple[Array, Array, Array], labels: Array) -> tuple[Array, Ar
     problems = list(split_problems(parts, labels))
     if problems:
         listed = "".join(f"\n  {problem}" for problem in problems)
-        raise InputError(
-            f"the split of the source does not work:{listed}",
-            "correct the split, or leave it out: a stratified one is then drawn from the pipeline's seed",
-        )
+        subject = f"{where}: the split" if where else "the split of the source"
+        then = "" if where else ": a stratified one is then drawn from the pipeline's seed"
+        raise InputError(f"{subject} does not work:{listed}", f"correct the split, or leave it out{then}")
     ids = id_dtype(len(labels))
     train, valid, test = (np.sort(part).astype(ids) for part in parts)
     return train, valid, test

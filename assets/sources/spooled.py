@@ -12,7 +12,6 @@ from assets.building.keys import KeyProblem, size_problem
 from assets.sizes import format_bytes, parse_size
 from assets.sources.features import array_type
 from assets.sources.registry import GraphConfig
-from assets.sources.splits import split_problems
 from assets.sources.spool import EdgeColumns, record_dtype
 from assets.sources.survey import BASE_BYTES, Survey
 from kernels.errors import InputError
@@ -139,11 +138,3 @@ def known_labels(
     labels = np.full(len(values), -1, np.int32)
     labels[known] = values[known].astype(np.int32)
     return labels
-
-
-def check_split(parts: tuple[Array, Array, Array], labels: Array, where: str) -> None:
-    """Raises InputError with all problems of a split, and the file that it comes from."""
-    problems = list(split_problems(parts, labels))
-    if problems:
-        listed = "".join(f"\n  {problem}" for problem in problems)
-        raise InputError(f"{where}: the split does not work:{listed}", "correct the split, or leave it out")

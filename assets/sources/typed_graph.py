@@ -15,8 +15,9 @@ import numpy as np
 from assets.sizes import format_bytes
 from assets.sources.feature_blocks import FeatureBlock, blocks_type
 from assets.sources.registry import RawGraph, TableConfig
+from assets.sources.splits import checked
 from assets.sources.spool import EdgeSpool
-from assets.sources.spooled import SpooledConfig, check_split, spooled_survey
+from assets.sources.spooled import SpooledConfig, spooled_survey
 from assets.sources.survey import Survey
 from kernels.errors import InputError
 from kernels.types import Array
@@ -111,7 +112,7 @@ class TypedSource:
         """
         graph, config, names = self.found, self.config, self.found.edge_types
         if graph.splits is not None:
-            check_split(graph.splits, graph.labels, graph.where)
+            checked(graph.splits, graph.labels, graph.where)
         spool = EdgeSpool(self.folder, self.num_nodes, config.columns(names), undirected=config.undirected)
         progress.start("read edges", sum(relation.num_edges for relation in graph.relations), "edges")
         for number, relation in enumerate(graph.relations):

@@ -47,8 +47,8 @@ from assets.sources.readers.duck import Duck
 from assets.sources.readers.table_features import feature_columns, table_block
 from assets.sources.readers.table_files import TableFiles, expand, file_kind
 from assets.sources.registry import RawGraph, TableConfig
+from assets.sources.splits import checked
 from assets.sources.spool import EdgeSpool
-from assets.sources.spooled import check_split
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -208,7 +208,7 @@ class TablesSource:
         numbering = self.numbering
         raw = read_nodes(self.nodes, config, numbering)
         if raw.splits is not None and self.nodes is not None:
-            check_split(raw.splits, raw.labels, f"{self.nodes.paths[0]}: column '{config.split_column}'")
+            checked(raw.splits, raw.labels, f"{self.nodes.paths[0]}: column '{config.split_column}'")
         columns = config.columns(self._relations)
         spool = EdgeSpool(self.folder, numbering.num_nodes, columns, undirected=config.undirected)
         spool_edges(self.edges, config, self._relations, numbering, staged, spool, progress)

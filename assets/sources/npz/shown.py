@@ -53,7 +53,7 @@ def unread_lines(archive: Archive) -> list[str]:
     known = GNN_BENCHMARK if adjacency else KNOWN
     found = []
     for name in archive.names:
-        if name not in known and not archive.is_pickled(name):
+        if name not in known and not archive.dtype(name).hasobject:
             meant = None if adjacency else meant_by(name, archive)
             found.append(f"{name} is not read" + (f"; rename it to {meant}" if meant else ""))
     return found

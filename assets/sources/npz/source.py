@@ -37,13 +37,14 @@ from assets.sources.npz.arrays import (
     check_indptr,
     class_names,
     endpoints,
+    feature_blocks,
+    feature_rows,
     integers,
     refuse_strangers,
     splits,
     texts,
     to_labels,
 )
-from assets.sources.npz.features import feature_blocks, feature_rows
 from assets.sources.npz.shown import classes_line, splits_line, unread_lines
 from assets.sources.readers.archive import Archive, Header
 from assets.sources.registry import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split
@@ -105,41 +106,57 @@ def opened(
         yield AdjacencySource(config, archive) if adjacency else EdgeListSource(config, archive)
 
 
-class EdgeListSource:
-    """An archive of the `edge_index` form; see `OpenSource`.
+class ArchiveSource:
+    """An open archive of either form; see `OpenSource`.
 
     Args:
         config: configuration of the source.
         archive: the open archive.
+        form: name of dense features, prefix of the arrays of CSR ones, or None without features.
     """
 
     node_of_row = None
 
-    def __init__(self, config: NpzConfig, archive: Archive):
-        self.config, self.archive = config, archive
+    def __init__(self, config: NpzConfig, archive: Archive, form: str | None):
+        self.config, self.archive, self._form = config, archive, form
         self.node_types: Mapping[str, int] = {}
-        refuse_strangers(archive)
-        self._form = "x" if "x" in archive or "x_indptr" in archive else None
+
+    def counts(self) -> dict[str, int | tuple[int, ...]]:
+        """Returns array -> number of nodes, or rows and columns of a square matrix, of the arrays beside the features that give it."""
+        raise NotImplementedError
 
     @cached_property
     def num_nodes(self) -> int:
         """Number of nodes N, from the arrays that give it; arrays that disagree are refused."""
+        said, rows = self.counts(), feature_rows(self.archive, self._form)
+        if rows is not None:
+            said[rows[0]] = rows[1]
+        shapes = {name: (count, count) if isinstance(count, int) else count for name, count in said.items()}
+        if len(set(shapes.values())) > 1:
+            listed = ", ".join(f"{name} {shape[0]}" for name, shape in shapes.items())
+            raise InputError(f"{self.archive.path}: the arrays disagree about the number of nodes: {listed}", FIX_FILE)
+        return next(iter(shapes.values()))[0]
+
+    def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
+        """Returns the features, dense or CSR."""
+        return feature_blocks(self.archive, self._form, self.num_nodes)
+
+
+class EdgeListSource(ArchiveSource):
+    """An archive of the `edge_index` form."""
+
+    def __init__(self, config: NpzConfig, archive: Archive):
+        refuse_strangers(archive)
+        super().__init__(config, archive, "x" if "x" in archive or "x_indptr" in archive else None)
+
+    def counts(self) -> dict[str, int | tuple[int, ...]]:
+        """Returns the number in `num_nodes` and the length of `y`; without both and without features, the largest id + 1."""
         said, archive = {}, self.archive
         if "num_nodes" in archive:
             said["num_nodes"] = int(integers(archive, "num_nodes", 0))
         if "y" in archive:
             said["y"] = len(integers(archive, "y", 1))
-        rows = feature_rows(archive, self._form)
-        if rows is not None:
-            said[rows[0]] = rows[1]
-        if len(set(said.values())) > 1:
-            listed = ", ".join(f"{name} {count}" for name, count in said.items())
-            raise InputError(f"{archive.path}: the arrays disagree about the number of nodes: {listed}", FIX_FILE)
-        return next(iter(said.values())) if said else int(self._edges().max()) + 1
-
-    def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
-        """Returns the rows of `x`, dense or CSR."""
-        return feature_blocks(self.archive, self._form, self.num_nodes)
+        return said if said or self._form else {"edge_index": int(self._edges().max()) + 1}
 
     def graph(self, progress: Progress) -> RawGraph:
         """Reads edges, labels, split and names.
@@ -148,10 +165,8 @@ class EdgeListSource:
             InputError: shapes, types, ids or values of the arrays are wrong.
         """
         archive, num_nodes = self.archive, self.num_nodes
-        edges = self._edges()
-        src, dst = endpoints(archive, edges, num_nodes)
-        del edges
-        labels = to_labels(archive, integers(archive, "y", 1) if "y" in archive else None, num_nodes)
+        src, dst = endpoints(archive, self._edges(), num_nodes)
+        labels = to_labels(archive, "y", num_nodes)
         return RawGraph(
             num_nodes=num_nodes,
             src=src,
@@ -173,41 +188,22 @@ class EdgeListSource:
         return edges
 
 
-class AdjacencySource:
-    """An archive of the gnn-benchmark form, whose row u of the adjacency lists the targets of u; see `OpenSource`.
-
-    Args:
-        config: configuration of the source.
-        archive: the open archive.
-    """
-
-    node_of_row = None
+class AdjacencySource(ArchiveSource):
+    """An archive of the gnn-benchmark form, whose row u of the adjacency lists the targets of u."""
 
     def __init__(self, config: NpzConfig, archive: Archive):
-        self.config, self.archive = config, archive
-        self.node_types: Mapping[str, int] = {}
-        self._form = "attr" if "attr_indptr" in archive else "attr_matrix" if "attr_matrix" in archive else None
+        form = "attr" if "attr_indptr" in archive else "attr_matrix" if "attr_matrix" in archive else None
+        super().__init__(config, archive, form)
 
-    @cached_property
-    def num_nodes(self) -> int:
-        """Number of nodes N; arrays that disagree about it are refused."""
+    def counts(self) -> dict[str, int | tuple[int, ...]]:
+        """Returns the rows of the adjacency, its shape, and the number of labels."""
         archive = self.archive
-        num_nodes, rows = len(integers(archive, "adj_indptr", 1)) - 1, feature_rows(archive, self._form)
-        said = {"adj_indptr": (num_nodes, num_nodes)}
+        said: dict[str, int | tuple[int, ...]] = {"adj_indptr": len(integers(archive, "adj_indptr", 1)) - 1}
         if "adj_shape" in archive:
             said["adj_shape"] = tuple(integers(archive, "adj_shape", 1).tolist())
         if "labels" in archive:
-            said["labels"] = (len(integers(archive, "labels", 1)), num_nodes)
-        if rows is not None:
-            said[rows[0]] = (rows[1], num_nodes)
-        if len(set(said.values())) > 1:
-            listed = ", ".join(f"{name} {shape[0]}" for name, shape in said.items())
-            raise InputError(f"{archive.path}: the arrays disagree about the number of nodes: {listed}", FIX_FILE)
-        return num_nodes
-
-    def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
-        """Returns the rows of the attributes, dense or CSR."""
-        return feature_blocks(self.archive, self._form, self.num_nodes)
+            said["labels"] = len(integers(archive, "labels", 1))
+        return said
 
     def graph(self, progress: Progress) -> RawGraph:
         """Reads edges and labels.
@@ -222,8 +218,7 @@ class AdjacencySource:
             raise InputError(f"{archive.path}: adj_indices has no edges", "give a graph with at least one edge")
         sources = np.repeat(np.arange(num_nodes, dtype=id_dtype(num_nodes)), np.diff(indptr))
         src, dst = endpoints(archive, (sources, targets), num_nodes)
-        y = integers(archive, "labels", 1) if "labels" in archive else None
-        labels = to_labels(archive, y, num_nodes, "labels")
+        labels = to_labels(archive, "labels", num_nodes)
         return RawGraph(num_nodes=num_nodes, src=src, dst=dst, labels=labels, class_names=class_names(archive, labels))
 
 
@@ -234,15 +229,14 @@ def survey(config: NpzConfig) -> Survey:
         InputError: the archive is unreadable, or has no edges.
     """
     with Archive(config.path) as archive:
-        headers = {name: archive.header(name) for name in archive.names if not archive.is_pickled(name)}
-    contents = [f"{name} {header.dtype}{list(header.shape)}" for name, header in headers.items()]
-    edges = headers.get("edge_index", headers.get("adj_indices"))
-    if edges is None:
-        raise InputError(f"{config.path}: has no edge_index; it holds {', '.join(headers)}", FIX_FILE)
-    if len(edges.shape) not in (1, 2):
-        raise InputError(f"{config.path}: the edges have the shape {list(edges.shape)}", FIX_FILE)
-    num_nodes, width, value = _survey_nodes(config, headers)
-    with Archive(config.path) as archive:
+        headers = {name: archive.header(name) for name in archive.names if not archive.dtype(name).hasobject}
+        contents = [f"{name} {header.dtype}{list(header.shape)}" for name, header in headers.items()]
+        edges = headers.get("edge_index", headers.get("adj_indices"))
+        if edges is None:
+            raise InputError(f"{config.path}: has no edge_index; it holds {', '.join(headers)}", FIX_FILE)
+        if len(edges.shape) not in (1, 2):
+            raise InputError(f"{config.path}: the edges have the shape {list(edges.shape)}", FIX_FILE)
+        num_nodes, width, value = _survey_nodes(archive, headers)
         contents += [*classes_line(archive), *splits_line(archive, one_split(config.split))]
         notes = unread_lines(archive)
     turned = len(edges.shape) == 2 and edges.shape[1] == 2 and edges.shape[0] != 2
@@ -260,7 +254,7 @@ def survey(config: NpzConfig) -> Survey:
     )
 
 
-def _survey_nodes(config: NpzConfig, headers: dict[str, Header]) -> tuple[int, int, np.dtype[Any]]:
+def _survey_nodes(archive: Archive, headers: dict[str, Header]) -> tuple[int, int, np.dtype[Any]]:
     """Returns (N, F, feature type)."""
     form = next((name for name in ("x", "attr_matrix", "x_data", "attr_data") if name in headers), None)
     value = headers[form].dtype if form else np.dtype(np.uint8)
@@ -268,21 +262,20 @@ def _survey_nodes(config: NpzConfig, headers: dict[str, Header]) -> tuple[int, i
     def shape(name: str, ndim: int) -> tuple[int, ...]:
         found = tuple(headers[name].shape)
         if len(found) != ndim:
-            raise InputError(f"{config.path}: {name} has the shape {list(found)}, not {ndim} dimensions", FIX_FILE)
+            raise InputError(f"{archive.path}: {name} has the shape {list(found)}, not {ndim} dimensions", FIX_FILE)
         return found
 
-    with Archive(config.path) as archive:
-        if form in ("x_data", "attr_data"):
-            sizes = integers(archive, form.replace("data", "shape"), 1).tolist()
-            if len(sizes) != 2:
-                problem = f"{config.path}: {form.replace('data', 'shape')} holds {sizes}, not rows and columns"
-                raise InputError(problem, FIX_FILE)
-            return sizes[0], sizes[1], value
-        if form is not None:
-            return (*shape(form, 2), value)  # pyright: ignore[reportReturnType]
-        if "num_nodes" in headers:
-            return int(integers(archive, "num_nodes", 0)), 1, value
-        for name, extra in (("y", 0), ("labels", 0), ("adj_indptr", 1)):
-            if name in headers:
-                return shape(name, 1)[0] - extra, 1, value
-        return int(integers(archive, "edge_index", 2).max(initial=-1)) + 1, 1, value
+    if form in ("x_data", "attr_data"):
+        sizes = integers(archive, form.replace("data", "shape"), 1).tolist()
+        if len(sizes) != 2:
+            problem = f"{archive.path}: {form.replace('data', 'shape')} holds {sizes}, not rows and columns"
+            raise InputError(problem, FIX_FILE)
+        return sizes[0], sizes[1], value
+    if form is not None:
+        return (*shape(form, 2), value)  # pyright: ignore[reportReturnType]
+    if "num_nodes" in headers:
+        return int(integers(archive, "num_nodes", 0)), 1, value
+    for name, extra in (("y", 0), ("labels", 0), ("adj_indptr", 1)):
+        if name in headers:
+            return shape(name, 1)[0] - extra, 1, value
+    return int(integers(archive, "edge_index", 2).max(initial=-1)) + 1, 1, value

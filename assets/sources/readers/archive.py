@@ -99,15 +99,10 @@ class Archive:
         with self._stream(name) as stream:
             return self._header(name, stream)
 
-    def holds_text(self, name: str) -> bool:
-        """Tells whether a member is plain text; a pickled one is not, and is not read for it."""
+    def dtype(self, name: str) -> np.dtype[Any]:
+        """Reads the type that a member's header declares; a pickled member has the type of objects, and is not read for it."""
         with self._stream(name) as stream:
-            return self._bare_header(stream).dtype.kind in "US"
-
-    def is_pickled(self, name: str) -> bool:
-        """Tells whether a member holds pickled objects, without reading it."""
-        with self._stream(name) as stream:
-            return self._bare_header(stream).dtype.hasobject
+            return self._bare_header(stream).dtype
 
     def read(self, name: str) -> Array:
         """Reads a member whole; a Fortran-ordered one is returned C-contiguous, so its bytes are held twice for a moment.
