@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.building.materialize import stage_version
+from assets.building.page import Page
 from assets.building.stage import OnePass, Progress, Stage
 from assets.sizes import format_bytes
-from assets.sources.page import RAW_PAGE
 from assets.sources.registry import GENERATORS, GraphConfig, OpenSource, TableConfig, source_module
 from assets.storage.machine import require_memory
 from assets.storage.refused import is_memory, out_of_memory
@@ -29,7 +29,13 @@ MANY_NODES = 1 << 24
 class SourceStage(OnePass):
     """A stage that is built from a raw source: the graph, and its feature tables."""
 
-    external_page = RAW_PAGE
+    external_page = Page(
+        about="The files outside the store that the source reads, which nothing here builds. "
+        "They stand on the map of assets so that one sees which artifacts depend on them. "
+        "Observe this asset after the files changed: it digests them, and what was built from other content is marked as stale.",
+        docs="docs/own-data.md",
+        kinds=frozenset({"file"}),
+    )
 
     def source(self, semantic: Any) -> GraphConfig:
         """Returns the keys of `[graph]`."""

@@ -14,10 +14,10 @@ import contextlib
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from assets.building.child import start_child
@@ -46,46 +46,34 @@ def parse_modules(
     """
     workers = max(1, min(workers, len(tasks) // CHUNK))
     progress.start("parse modules", len(tasks), "modules")
-    found = _parse_in_processes(tasks, workers, progress)
-    progress.done()
-    return found
-
-
-def _parse_in_processes(
-    tasks: Sequence[tuple[str, str, bool, int]], workers: int, progress: Progress
-) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [{}] * len(tasks)
-    starts, lock = iter(range(0, len(tasks), CHUNK)), threading.Lock()
+    found: list[dict[str, Any]] = []
     children: list[subprocess.Popen[str]] = []
+    idle: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
 
-    def drive(child: subprocess.Popen[str]) -> None:
-        for low in _shared(starts, lock):
-            found[low : low + CHUNK] = _ask(child, tasks[low : low + CHUNK])
-            with lock:
-                progress.advance(len(tasks[low : low + CHUNK]))
+    def ask_any(low: int) -> list[dict[str, Any]]:
+        child = idle.get()
+        try:
+            return _ask(child, tasks[low : low + CHUNK])
+        finally:
+            idle.put(child)
 
     try:
-        children.extend(_start_child() for _ in range(workers))
+        for _ in range(workers):
+            children.append(_start_child())
+            idle.put(children[-1])
         with ThreadPoolExecutor(workers) as pool:
             try:
-                for future in [pool.submit(drive, child) for child in children]:
-                    future.result()
+                for answers in pool.map(ask_any, range(0, len(tasks), CHUNK)):
+                    found += answers
+                    progress.advance(len(answers))
             except BaseException:
                 _stop(children)  # the other threads wait for answers: end their children before the pool waits for them
+                pool.shutdown(wait=False, cancel_futures=True)
                 raise
     finally:
         _stop(children)
+    progress.done()
     return found
-
-
-def _shared(starts: Iterator[int], lock: threading.Lock) -> Iterator[int]:
-    """Yields the next start that no other thread has taken."""
-    while True:
-        with lock:
-            low = next(starts, None)
-        if low is None:
-            return
-        yield low
 
 
 def _start_child() -> subprocess.Popen[str]:

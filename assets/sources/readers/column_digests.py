@@ -40,15 +40,18 @@ def column_digests(duck: Duck, path: Path, columns: Sequence[str]) -> Mapping[st
     """
 
     def digest(file: BufferedReader, names: Sequence[str]) -> dict[str, str]:
-        leaves = _leaves(duck, path)
+        leaves = top_columns(duck, path)
         chunks = _chunks(duck, path)
         return {name: _digest(file, path, leaves[name], chunks) for name in names}
 
     return remembered_digests(path, columns, digest)
 
 
-def _leaves(duck: Duck, path: Path) -> dict[str, tuple[list[tuple[Any, ...]], list[int]]]:
-    """Returns column -> (rows of the schema below it, numbers of its leaf columns), by the schema, which lists a tree from the root."""
+def top_columns(duck: Duck, path: Path) -> dict[str, tuple[list[tuple[Any, ...]], list[int]]]:
+    """Returns column -> (rows of the schema from it on downwards, numbers of its leaf columns), by the names that the file itself has.
+
+    The schema lists a tree from the root.
+    """
     sql = (
         "SELECT name, num_children, type, type_length, repetition_type, converted_type, scale, precision, logical_type "
         f"FROM parquet_schema({path_literal(path)})"

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TextIO
 
 from assets.sources.readers.arrow_stream import Column
+from assets.sources.readers.column_digests import top_columns
 from assets.sources.readers.duck import FIX_FILE, Duck, literal, path_literal, quoted
 from kernels.errors import InputError, did_you_mean
 
@@ -227,15 +228,9 @@ def _refuse_renamed(duck: Duck, path: Path, names: Sequence[str]) -> None:
     lower: dict[str, str] = {}
     if len({name.lower() for name in names}) == len(names) and not any("_" in name for name in names):
         return
-    sql = f"SELECT name, num_children FROM parquet_schema({path_literal(path)})"
-    (_, *nodes), place = duck.rows(sql, str(path)), 0
-    while place < len(nodes):
-        name, below = str(nodes[place][0]), 1
+    for name in top_columns(duck, path):
         if (other := lower.setdefault(name.lower(), name)) != name:
             raise InputError(f"{path}: columns '{other}' and '{name}' differ only in case", "rename one of them")
-        while below:
-            below += (nodes[place][1] or 0) - 1
-            place += 1
 
 
 def expand(patterns: Sequence[Path], key: str) -> list[Path]:
