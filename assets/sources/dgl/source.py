@@ -28,6 +28,7 @@ import numpy as np
 
 from assets.building.child import child_environment, run_child
 from assets.building.keys import within
+from assets.sources.dgl.reader import MASKS
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.mapped_arrays import array_block, mapped_relation, open_plain
 from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig, one_split
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from assets.building.stage import Progress
     from assets.sources.survey import Survey
 
-MASKS = ("train_mask", "val_mask", "test_mask")
 SAVE_AGAIN = "save the graph again with dgl.save_graphs"
 
 

@@ -137,7 +137,9 @@ class _Sink:
         if "type" in columns:
             extra["type"] = self._present(columns["type"], where, "type")
         if bad.any():
-            self._remember(np.flatnonzero(bad), where)
+            rows = np.flatnonzero(bad)
+            self.num_dangling += len(rows)
+            self.examples += [where(index) for index in rows[: EXAMPLES - len(self.examples)].tolist()]
         elif not self.num_dangling:
             self.spool.append(*ends, tie=tie, **extra)
 
@@ -171,11 +173,6 @@ class _Sink:
             return column.values
         file, row = where(int(np.flatnonzero(column.nulls)[0]))
         raise self.edges.refusal(file, row, getattr(self.config, f"{key}_column"), "which is no number")
-
-    def _remember(self, rows: Array, where: Where) -> None:
-        self.num_dangling += len(rows)
-        for index in rows[: EXAMPLES - len(self.examples)].tolist():
-            self.examples.append(where(index))
 
     def refuse_dangling(self) -> None:
         """Raises InputError when edges named nodes that do not exist."""

@@ -67,11 +67,11 @@ def has_names(table: TableFiles, config: EdgesConfig) -> bool:
     return kind != "integer"
 
 
-def entries_block(table: TableFiles, config: EdgesConfig, numbering: Numbering, kind: str) -> FeatureBlock:
-    """Returns the rows that the entries make, in the order of the node ids; see `FeatureBlock`.
+class Entries:
+    """The entries of a table, staged in its connection, checked once, and then read in the order of the nodes.
 
     Args:
-        table: files of the entries, whose connection holds `ids` if ids are not integers; the entries are staged in it.
+        table: files of the entries, whose connection holds `ids` if ids are not integers.
         config: configuration of the source, which names their columns.
         numbering: map from ids of the tables to node ids.
         kind: "integer" or the SQL type of the ids of the graph.
@@ -79,20 +79,6 @@ def entries_block(table: TableFiles, config: EdgesConfig, numbering: Numbering, 
     Raises:
         InputError: a node, feature or value is missing or not valid, with the first such row.
     """
-    entries = _Entries(table, config, numbering, kind)
-    return FeatureBlock(
-        where=f"{table.paths[0]}: entries",
-        first=0,
-        num_rows=numbering.num_nodes,
-        width=entries.width,
-        dtype=np.dtype(entry_type(entries.names)),
-        slices=entries.slices,
-        place=entries.place,
-    )
-
-
-class _Entries:
-    """The staged entries, which are checked once and then read in the order of the nodes."""
 
     def __init__(self, table: TableFiles, config: EdgesConfig, numbering: Numbering, kind: str):
         self.duck, self.table, self.numbering = table.duck, table, numbering
@@ -110,6 +96,17 @@ class _Entries:
         self._refuse_missing()
         self.width = self._named_width(config) if self.named else self._width(config)
         self._refuse_strangers()
+
+    def block(self) -> FeatureBlock:
+        """Returns the rows that the entries make, in the order of the node ids."""
+        return FeatureBlock(
+            where=f"{self.table.paths[0]}: entries",
+            num_rows=self.numbering.num_nodes,
+            width=self.width,
+            dtype=np.dtype(entry_type(self.names)),
+            slices=self.slices,
+            place=self.place,
+        )
 
     def _staged(self, kind: str) -> list[int]:
         """Copies the entries into DuckDB's table `entries`, whose rowid is the number of the row."""

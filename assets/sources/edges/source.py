@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from assets.sources.edges.config import EdgesConfig
 from assets.sources.edges.edge_tables import attribute_expressions, spool_edges, type_names
-from assets.sources.edges.entries import KEY, entries_block, entry_columns
+from assets.sources.edges.entries import KEY, Entries, entry_columns
 from assets.sources.edges.node_tables import read_nodes
 from assets.sources.edges.numbering import (
     Numbering,
@@ -202,10 +202,8 @@ class TablesSource:
         Raises:
             InputError: a value in the tables is wrong, with file, row or column.
         """
-        config, staged = self.config, None
-        if self._kind != "integer":
-            staged = self._staged
-        numbering = self.numbering
+        config, numbering = self.config, self.numbering
+        staged = None if self._kind == "integer" else self._staged
         raw = read_nodes(self.nodes, config, numbering)
         if raw.splits is not None and self.nodes is not None:
             checked(raw.splits, raw.labels, f"{self.nodes.paths[0]}: column '{config.split_column}'")
@@ -227,7 +225,7 @@ class TablesSource:
     @cached_property
     def _entries(self) -> FeatureBlock:
         table = TableFiles(self.duck, self.config.files(KEY), KEY, self.config.delimiter)
-        return entries_block(table, self.config, self.numbering, self._kind)
+        return Entries(table, self.config, self.numbering, self._kind).block()
 
     @cached_property
     def _kind(self) -> str:
@@ -239,8 +237,16 @@ class TablesSource:
 
     @cached_property
     def _staged(self) -> list[int]:
-        """Number of rows of each file of DuckDB's table `staged`, which holds the edges if ids are not integers."""
-        return stage_edges(self.edges, self.config, self._relations, self._kind)
+        """Number of rows of each file of DuckDB's table `staged`, which holds the edges to be joined with ids that are not integers."""
+        edges, config, kind = self.edges, self.config, self._kind
+        names = {"src": config.source_column, "dst": config.target_column}
+        ends = [f"CAST({edges.field(name)} AS {kind})" for name in names.values()]
+        extra = attribute_expressions(edges, config, self._relations)
+        types = {"src": kind, "dst": kind} | {name: sql_type for name, (_, sql_type) in extra.items()}
+        files = stage(edges, "staged", types, ends + [expression for expression, _ in extra.values()])
+        if config.id_type == "auto":
+            require_one_sort(edges, files, "staged", names, kind)
+        return files
 
 
 def agree_on_ids(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | None) -> str:
@@ -262,22 +268,6 @@ def agree_on_ids(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | Non
     if typed:
         return next(iter(typed))  # a CSV file has no types of its own
     return "integer" if set(found.values()) == {"integer"} else "VARCHAR"
-
-
-def stage_edges(edges: TableFiles, config: EdgesConfig, relations: list[str], kind: str) -> list[int]:
-    """Copies the edges into DuckDB's table `staged`, to be joined with the ids; returns the number of rows of each file.
-
-    Raises:
-        InputError: some ids are text and others look like numbers.
-    """
-    names = {"src": config.source_column, "dst": config.target_column}
-    ends = [f"CAST({edges.field(name)} AS {kind})" for name in names.values()]
-    extra = attribute_expressions(edges, config, relations)
-    types = {"src": kind, "dst": kind} | {name: sql_type for name, (_, sql_type) in extra.items()}
-    files = stage(edges, "staged", types, ends + [expression for expression, _ in extra.values()])
-    if config.id_type == "auto":
-        require_one_sort(edges, files, "staged", names, kind)
-    return files
 
 
 def survey(config: EdgesConfig) -> Survey:

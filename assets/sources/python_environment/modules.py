@@ -12,7 +12,6 @@ information.
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 import os
 import sys
@@ -43,27 +42,25 @@ def describe(path: str, name: str, is_package: bool, width: int) -> dict[str, An
         width: number of feature columns.
 
     Returns:
-        "digest": SHA-256 of the file, "" when unreadable; "problem": "", "unreadable" or "syntax"; "imports": dotted
-        names, the longest known prefix of each is a module; "columns" ascending and "values": the non-zero features,
-        1 to 64.
+        "problem": "", "unreadable" or "syntax"; "imports": dotted names, the longest known prefix of each is a module; "columns"
+        ascending and "values": the non-zero features, 1 to 64.
     """
-    blank = {"digest": "", "problem": "unreadable", "imports": [], "columns": [], "values": []}
+    blank = {"problem": "unreadable", "imports": [], "columns": [], "values": []}
     try:
         with open(path, "rb") as file:
             source = file.read()
     except OSError:
         return blank
-    digest = hashlib.sha256(source).hexdigest()
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         # old or templated code, unknown encodings, null bytes: the module exists and can be imported by others
-        return blank | {"digest": digest, "problem": "syntax"}
+        return blank | {"problem": "syntax"}
     imports, words = _walk(tree, name if is_package else name.rpartition(".")[0])
     buckets = hash_words(words, width)
     columns = sorted(buckets)
     values = [buckets[column].bit_length() for column in columns]
-    return {"digest": digest, "problem": "", "imports": imports, "columns": columns, "values": values}
+    return {"problem": "", "imports": imports, "columns": columns, "values": values}
 
 
 def hash_words(words: Counter[str], width: int) -> dict[int, int]:

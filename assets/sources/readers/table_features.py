@@ -69,7 +69,7 @@ def lists_of(table: TableFiles, name: str) -> str:
 
 def column_widths(table: TableFiles, names: Sequence[str]) -> list[int]:
     """Returns the number of feature columns of each column of the table: the length of its first list, or 1."""
-    return [list_width(table, name) if lists_of(table, name) else 1 for name in names]
+    return [_list_width(table, name) if lists_of(table, name) else 1 for name in names]
 
 
 def table_block(
@@ -120,7 +120,7 @@ def table_block(
     )
 
 
-def list_width(table: TableFiles, name: str) -> int:
+def _list_width(table: TableFiles, name: str) -> int:
     """Returns the length of the first list of a column, 0 if the table has no rows."""
     for number, path in enumerate(table.paths):  # a file may have no rows
         found = table.duck.rows(f"SELECT len({quoted(name)}) FROM {table.source(number)} LIMIT 1", str(path))
