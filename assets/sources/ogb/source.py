@@ -91,22 +91,19 @@ def raw(config: OgbConfig, table: TableConfig | None) -> dict[str, str]:
 
 
 def _of_features(config: OgbConfig, found: Mapping[str, Path]) -> set[str]:
+    """Returns the names of the files with features, and of those that may give the number of nodes of a type without features."""
     with_features = {name for name, path in found.items() if path.name in FEATURE_FILES}
     if form(config.path) == "arrays":
         counted = {Path(name).parent.name for name in with_features}
-        counting = {name for name, path in found.items() if path.name == "edge_index.npy" and _tells(path, counted)}
-        counting |= {
-            name for name, path in found.items() if path.name == "node_label.npy" and path.parent.name not in counted
+        counting = {
+            name
+            for name, path in found.items()
+            if path.name in ("edge_index.npy", "node_label.npy")
+            and not counted.issuperset(path.parent.name.split("___")[::2])
         }
     else:
         counting = {name for name, path in found.items() if path.name in COUNT_FILES}
     return with_features | counting
-
-
-def _tells(path: Path, counted: set[str]) -> bool:
-    """Tells whether the edges in a file may decide the number of nodes of a type."""
-    source, _, target = path.parent.name.split("___")
-    return not {source, target} <= counted
 
 
 def _digest(found: Mapping[str, Path], counts: Mapping[str, int] | None = None) -> str:

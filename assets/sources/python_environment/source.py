@@ -192,10 +192,8 @@ def find_modules(folder: Path) -> list[Module]:
         name = re.sub(r"[-_.]+", "-", metadata["Name"] or "unknown").lower()
         version = metadata["Version"] or ""
         for file in distribution.files or ():
-            dotted = _dotted(str(file))
-            if dotted is not None:
-                module, is_package = dotted
-                found.append(Module(name, version, str(file), module, is_package))
+            if dotted := _dotted(str(file)):
+                found.append(Module(name, version, str(file), *dotted))
     first: dict[str, Module] = {}
     for module in sorted(found):
         first.setdefault(module.name, module)

@@ -112,8 +112,8 @@ class Archive:
         """
         with self._stream(name) as stream:
             header = self._header(name, stream)
-            flat = self._fill(name, stream, np.empty(math.prod(header.shape), header.dtype))
-            self._check_end(name, stream)
+            flat = _fill(stream, np.empty(math.prod(header.shape), header.dtype))
+            _check_end(stream)
         if header.fortran:
             return np.ascontiguousarray(flat.reshape(header.shape[::-1]).T)
         return flat.reshape(header.shape)
@@ -136,9 +136,9 @@ class Archive:
             self._header(name, stream)
             for low, high in ranges:
                 part = np.empty((high - low, width), header.dtype)
-                self._fill(name, stream, part.reshape(-1))
+                _fill(stream, part.reshape(-1))
                 yield low, part
-            self._check_end(name, stream)
+            _check_end(stream)
 
     def elements(self, name: str, first: int, end: int, step: int) -> Iterator[Array]:
         """Yields the elements first to end - 1 of a member, counted as they lie in the file, `step` at a time.
@@ -156,9 +156,9 @@ class Archive:
                     raise ValueError("it ends early")
                 left -= got
             for low in range(first, end, step):
-                yield self._fill(name, stream, np.empty(min(step, end - low), header.dtype))
+                yield _fill(stream, np.empty(min(step, end - low), header.dtype))
             if end == math.prod(header.shape):
-                self._check_end(name, stream)
+                _check_end(stream)
 
     @contextmanager
     def _stream(self, name: str) -> Iterator[IO[bytes]]:
@@ -218,18 +218,20 @@ class Archive:
             raise ValueError(f"its header cannot be read: {error}") from error
         return Header(shape, dtype, fortran)
 
-    def _fill(self, name: str, stream: IO[bytes], out: Array) -> Array:
-        """Fills a contiguous 1-D array from the stream."""
-        view = out.view(np.uint8).data if out.nbytes else memoryview(b"")
-        filled = 0
-        while filled < len(view):
-            count = stream.readinto(view[filled : filled + SLICE_BYTES])  # pyright: ignore[reportAttributeAccessIssue]
-            if not count:
-                raise EOFError(f"it ends after {filled} of {len(view)} bytes")
-            filled += count
-        return out
 
-    def _check_end(self, name: str, stream: IO[bytes]) -> None:
-        """Reads past the end, which makes zipfile compare the CRC."""
-        if stream.read(1):
-            raise ValueError("it is longer than its header says")
+def _fill(stream: IO[bytes], out: Array) -> Array:
+    """Fills a contiguous 1-D array from the stream."""
+    view = out.view(np.uint8).data if out.nbytes else memoryview(b"")
+    filled = 0
+    while filled < len(view):
+        count = stream.readinto(view[filled : filled + SLICE_BYTES])  # pyright: ignore[reportAttributeAccessIssue]
+        if not count:
+            raise EOFError(f"it ends after {filled} of {len(view)} bytes")
+        filled += count
+    return out
+
+
+def _check_end(stream: IO[bytes]) -> None:
+    """Reads past the end, which makes zipfile compare the CRC."""
+    if stream.read(1):
+        raise ValueError("it is longer than its header says")
