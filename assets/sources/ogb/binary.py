@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from assets.sources.spooled import known_labels
 from assets.sources.typed_graph import Relation, first_ids
 from kernels.errors import InputError
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.sources.ogb.config import OgbConfig
 
 
 def read_binary(path: Path, duck: Duck) -> Parts:
@@ -133,12 +130,12 @@ def _count_nodes(folder: Path, relations: list[Relation]) -> dict[str, int]:
 
 
 def array_split(
-    config: OgbConfig, duck: Duck, node_types: dict[str, int], labels: Array
+    root: Path, scheme: str | None, duck: Duck, node_types: dict[str, int], labels: Array
 ) -> tuple[tuple[Array, Array, Array] | None, dict[str, int]]:
     """Reads split/ or split_dict.pt. Test nodes whose labels are withheld are left out and counted."""
-    path = config.path / "split_dict.pt"
-    if config.split == "random" or (config.path / "split").is_dir() or not path.is_file():
-        return read_split(config, duck, node_types, typed=True), {}
+    path = root / "split_dict.pt"
+    if scheme == "random" or (root / "split").is_dir() or not path.is_file():
+        return read_split(root, scheme, duck, node_types, typed=True), {}
     if "paper" not in node_types:
         raise InputError(
             f"{path}: splits nodes of type 'paper', which the graph lacks", 'set split = "random" in [graph]'

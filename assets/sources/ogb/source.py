@@ -19,19 +19,48 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.sources.ogb.config import OgbConfig
+from assets.building.keys import KeyProblem
 from assets.sources.readers.duck import Duck
 from assets.sources.readers.mapped_arrays import open_plain
-from assets.sources.registry import TableConfig
+from assets.sources.registry import FEATURES_TOO, TableConfig, one_split
+from assets.sources.spooled import SpooledConfig
 from assets.sources.typed_graph import TypedGraph, TypedSource, survey_typed
 from kernels.errors import InputError
 
 if TYPE_CHECKING:
     from assets.building.stage import Progress
     from assets.sources.survey import Survey
+
+
+@dataclass(frozen=True, kw_only=True)
+class OgbConfig(SpooledConfig):
+    """`[graph]` with `source = "ogb"`.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    # names this kind of source
+    source: str = field(default="ogb", metadata=FEATURES_TOO)
+    # the unzipped folder, for example "ogbn_arxiv"; relative to the pipeline file
+    path: Path
+    # folder in split/, if there are several, or a list of folders: one graph each; "random" draws a stratified split instead
+    split: str | tuple[str, ...] | None = None
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields a list of splits that names the drawn one."""
+        yield from super().problems()
+        if isinstance(self.split, tuple) and "random" in self.split:
+            text = 'split = [...] names "random", which is drawn and not a folder: name folders, or random alone'
+            yield KeyProblem("split", text)
+
+    def brings_split(self) -> bool:
+        """Tells whether the folder's split is used; "random" draws one instead."""
+        return self.split != "random"
 
 
 FEATURE_FILES = ("node-feat.csv.gz", "node_feat.npy")
@@ -126,15 +155,15 @@ def read(config: OgbConfig, duck: Duck) -> TypedGraph:
     from assets.sources.ogb.binary import array_split, read_arrays, read_binary
     from assets.sources.ogb.text import read_split, read_text, read_typed_text
 
-    kind, numbers = form(config.path), {}
+    path, kind, split, numbers = config.path, form(config.path), one_split(config.split), {}
     readers = {"text": read_text, "binary": read_binary, "typed text": read_typed_text, "arrays": read_arrays}
-    node_types, relations, blocks, labels = readers[kind](config.path, duck)
+    node_types, relations, blocks, labels = readers[kind](path, duck)
     if kind == "arrays":
-        splits, numbers = array_split(config, duck, node_types, labels)
+        splits, numbers = array_split(path, split, duck, node_types, labels)
     else:
-        splits = read_split(config, duck, node_types, typed=kind == "typed text")
+        splits = read_split(path, split, duck, node_types, typed=kind == "typed text")
     return TypedGraph(
-        where=str(config.path),
+        where=str(path),
         node_types=node_types,
         relations=relations,
         blocks=blocks,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,15 +12,11 @@ from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.duck import FIX_FILE, Duck
 from assets.sources.readers.table_features import table_block
 from assets.sources.readers.table_files import TableFiles
-from assets.sources.registry import one_split
 from assets.sources.splits import PARTS
 from assets.sources.spooled import known_labels
 from assets.sources.typed_graph import Relation, first_ids
 from kernels.errors import InputError
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.sources.ogb.config import OgbConfig
 
 ONLY = "node"
 """Name of the node type of a graph with a single one."""
@@ -155,23 +150,22 @@ def _labels(duck: Duck, path: Path, count: int) -> Array:
 
 
 def read_split(
-    config: OgbConfig, duck: Duck, node_types: dict[str, int], *, typed: bool
+    root: Path, scheme: str | None, duck: Duck, node_types: dict[str, int], *, typed: bool
 ) -> tuple[Array, Array, Array] | None:
-    """Reads split/<scheme>/[<type>/]{train,valid,test}.csv.gz as global ids, or None for `split = "random"`.
+    """Reads split/<scheme>/[<type>/]{train,valid,test}.csv.gz as global ids, or None for the scheme "random".
 
     Raises:
         InputError: a file is missing, there are several schemes and none was chosen, or an id is outside its type.
     """
-    if config.split == "random":
+    if scheme == "random":
         return None
-    top = config.path / "split"
+    top = root / "split"
     schemes = sorted(path.name for path in top.iterdir() if path.is_dir()) if top.is_dir() else []
     if not schemes:
         raise InputError(f"{top} holds no split", 'restore the folder, or set split = "random" in [graph]')
-    scheme = one_split(config.split)
     if (scheme is None and len(schemes) > 1) or (scheme is not None and scheme not in schemes):
         raise InputError(
-            f"split = {config.split}: {top} holds {', '.join(schemes)}", "name one of these as `split` in [graph]"
+            f"split = {scheme}: {top} holds {', '.join(schemes)}", "name one of these as `split` in [graph]"
         )
     folder = top / (scheme or schemes[0])
     starts = first_ids(node_types)
