@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.sources.spool import EdgeSpool, write_records
-from assets.storage.arrays import ArrayAppender, open_array
+from assets.sources.spool import EdgeSpool
+from assets.storage.arrays import ArrayAppender, open_array, write_whole
 from kernels.errors import InputError
 from kernels.graph.edge_order import edge_order
 from kernels.types import Array, Topology, id_dtype
@@ -137,7 +137,7 @@ def _reversed(records: Array, spool: EdgeSpool) -> Array:
 
 def _deal_records(records: Array, bounds: Array, files: list[Path], open_files: list[Any]) -> None:
     if len(files) == 1:
-        write_records(open_files[0], files[0], records)
+        write_whole(open_files[0], files[0], records)
         return
     place = (np.searchsorted(bounds, records["dst"], side="right") - 1).astype(np.uint16)
     records = records[np.argsort(place, kind="stable")]
@@ -145,7 +145,7 @@ def _deal_records(records: Array, bounds: Array, files: list[Path], open_files: 
     for number, end in enumerate(ends.tolist()):
         begin = int(ends[number - 1]) if number else 0
         if end > begin:
-            write_records(open_files[number], files[number], records[begin:end])
+            write_whole(open_files[number], files[number], records[begin:end])
 
 
 def _sort_ranges(

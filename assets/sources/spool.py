@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from assets.storage.filesystem import reporting_full_disk
+from assets.storage.arrays import write_whole
 from kernels.errors import InputError
 from kernels.types import Array, id_dtype
 
@@ -93,7 +93,7 @@ class EdgeSpool:
                 records[name] = values
         for ends in (dst, src) if self.undirected else (dst,):
             self.histogram += np.bincount(ends >> self.shift, minlength=len(self.histogram))
-        write_records(self._file, self.path, records)
+        write_whole(self._file, self.path, records)
         self.num_edges += len(records)
 
     def batches(self) -> Iterator[Array]:
@@ -123,15 +123,3 @@ def record_dtype(num_nodes: int, columns: EdgeColumns) -> np.dtype[Any]:
     if columns.num_types:
         fields.append(("type", np.uint8))
     return np.dtype(fields)
-
-
-def write_records(file: Any, path: Path, records: Array) -> None:
-    """Appends records to an open unbuffered file.
-
-    Raises:
-        InputError: the disk has no space for them.
-    """
-    left = records.view(np.uint8).data if len(records) else memoryview(b"")
-    with reporting_full_disk(path, len(left)):
-        while len(left):
-            left = left[file.write(left) :]

@@ -9,6 +9,7 @@ space is an ordinary error. (File systems that copy on write can still run full 
 from __future__ import annotations
 
 import errno
+import io
 import math
 import mmap
 import os
@@ -99,10 +100,7 @@ class ArrayAppender:
             InputError: the disk has no space for it.
         """
         values = np.ascontiguousarray(values, self.dtype)
-        left = values.view(np.uint8).data if len(values) else memoryview(b"")
-        with reporting_full_disk(self.path, len(left)):
-            while len(left):
-                left = left[self._file.write(left) :]
+        write_whole(self._file, self.path, values)
         self.length += len(values)
 
     def __enter__(self) -> ArrayAppender:
@@ -112,6 +110,18 @@ class ArrayAppender:
         with self._file:
             self._file.seek(0)
             self._file.write(_header((self.length,), self.dtype))
+
+
+def write_whole(file: io.FileIO, path: Path, values: Array) -> None:
+    """Writes all bytes of an array to an open unbuffered file.
+
+    Raises:
+        InputError: the disk has no space for them.
+    """
+    left = values.view(np.uint8).data if len(values) else memoryview(b"")
+    with reporting_full_disk(path, len(left)):
+        while len(left):
+            left = left[file.write(left) :]
 
 
 def forget_pages(array: Array) -> None:
