@@ -90,7 +90,7 @@ def test_a_header_with_wrong_bits_is_one_clear_error_in_each_form(tmp_path, head
     with pytest.raises(InputError, match=r"e\.npy: is no array of plain numbers"):
         open_plain(plain)
     with Archive(packed) as archive:
-        for read in (archive.read, archive.header, archive.holds_text, archive.is_pickled):
+        for read in (archive.read, archive.header, archive.dtype):
             if read in (archive.read, archive.header) or b"9" * 30 not in header:
                 with pytest.raises(InputError, match=r"e\.npz: array 'edge_index' is damaged"):
                     read("edge_index")
