@@ -176,10 +176,10 @@ class TableFiles:
         sql = f"SELECT {quoted(name)} FROM {self.source(file)} LIMIT 1 OFFSET {row}"
         return self.duck.rows(sql, str(self.paths[file]))[0][0]
 
-    def refusal(self, file: int, row: int, name: str, wanted: str, remedy: str = FIX_FILE) -> InputError:
-        """Returns the error of a field that is empty or holds a wrong value; `wanted` tells, behind the value, why it is wrong."""
+    def refusal(self, file: int, row: int, name: str, why: str, remedy: str = FIX_FILE) -> InputError:
+        """Returns the error of a field that is empty, or holds a wrong value; the text of `why` follows the value."""
         held = self.value(file, row, name)
-        what = "is empty" if held is None else f"holds '{held}', {wanted}"
+        what = "is empty" if held is None else f"holds '{held}', {why}"
         return InputError(f"{self.place(file, row)}: column '{name}' {what}", remedy)
 
     def begins_with_integer(self, name: str) -> bool:
