@@ -37,9 +37,7 @@ def open_executor(run: Run) -> BatchExecutor:
     """
     if run.execution.topology != "host" and run.features.device.remote:
         return BatchExecutor(run, _on_device(run))
-    stored = run.execution.samples == "stored"
-    samplers = stored_samplers(run) if stored else drawing_samplers(run)
-    return BatchExecutor(run, OnlineSource(run.batching, run.features.source, samplers))
+    return BatchExecutor(run, OnlineSource(run.batching, run.features.source, open_samplers(run)))
 
 
 def _on_device(run: Run) -> OnDeviceSource:
@@ -81,45 +79,33 @@ def _device_sampler(run: Run, topology: Topology, where: str, kernels: KernelDev
     return CudaWeightedSampler(topology, tables, sampling.fanouts, longest=longest, replace=sampling.replace, **how)
 
 
-def drawing_samplers(run: Run) -> list[AnySampler]:
-    """Returns one sampler per thread."""
-    return scheduled(run.semantic.sampling, lambda fanouts: _sampler(run, fanouts), num_threads(run))
-
-
-def open_sampler(run: Run) -> AnySampler:
-    """Returns a sampler for one thread."""
-    (sampler,) = scheduled(run.semantic.sampling, lambda fanouts: _sampler(run, fanouts), 1)
-    return sampler
-
-
-def _sampler(run: Run, fanouts: tuple[int, ...]) -> AnySampler:
-    assert run.drawing is not None
-    return run.drawing.with_fanouts(fanouts).sampler(run.graph.topology, seed=run.semantic.seed)
-
-
-def scheduled(
-    sampling: SamplingConfig | None, make: Callable[[tuple[int, ...]], AnySampler], count: int
-) -> list[AnySampler]:
-    """Returns samplers that follow the schedule of `[sampling]`, if it has one.
-
-    Args:
-        sampling: the table `[sampling]`.
-        make: fan-outs -> sampler.
-        count: number of samplers.
-    """
-    assert sampling is not None
-    if sampling.schedule:
-        return [ScheduledSampler(sampling.fanouts_at, make) for _ in range(count)]
-    return [make(sampling.fanouts) for _ in range(count)]
-
-
-def stored_samplers(run: Run) -> list[AnySampler]:
-    """Returns the reader of the run's stored batches, once per thread.
+def open_samplers(run: Run) -> list[AnySampler]:
+    """Returns one sampler per thread, which draws batches or reads stored ones.
 
     Raises:
         InputError: samples are missing, or they are of another graph, drawn otherwise or too few.
     """
-    return [open_stored(run)] * num_threads(run)
+    count = num_threads(run)
+    if run.execution.samples == "stored":
+        return [open_stored(run)] * count
+    return [open_sampler(run) for _ in range(count)]
+
+
+def open_sampler(run: Run) -> AnySampler:
+    """Returns a sampler for one thread, which draws batches."""
+    assert run.semantic.sampling is not None and run.drawing is not None
+    drawing, topology, seed = run.drawing, run.graph.topology, run.semantic.seed
+    return scheduled(run.semantic.sampling, lambda fanouts: drawing.with_fanouts(fanouts).sampler(topology, seed=seed))
+
+
+def scheduled(sampling: SamplingConfig, make: Callable[[tuple[int, ...]], AnySampler]) -> AnySampler:
+    """Returns a sampler that follows the schedule of `[sampling]`, if it has one.
+
+    Args:
+        sampling: the table `[sampling]`.
+        make: fan-outs -> sampler.
+    """
+    return ScheduledSampler(sampling.fanouts_at, make) if sampling.schedule else make(sampling.fanouts)
 
 
 def open_stored(run: Run) -> StoredSampler:

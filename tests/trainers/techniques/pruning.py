@@ -36,7 +36,7 @@ def prune(block: Block, computed: Array) -> tuple[Block, Array]:
 
 class PruningSource:
     def __init__(self, run: Run):
-        self.run, self.samplers = run, minibatch.drawing_samplers(run)
+        self.run, self.samplers = run, minibatch.open_samplers(run)
         self.computed = torch.zeros(run.graph.topology.num_nodes, dtype=torch.uint8)
 
     def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:

@@ -41,7 +41,7 @@ from trainers.techniques.distributed.batches import RankSource
 from trainers.techniques.distributed.settings import DistributedSettings
 from trainers.techniques.distributed.sharded import ShardedSource
 from trainers.techniques.distributed.vanilla import Owners, VanillaSampler
-from trainers.techniques.minibatch import drawing_samplers, num_threads, scheduled
+from trainers.techniques.minibatch import num_threads, open_sampler, scheduled
 
 GRADIENTS, LOSS = Line("rank", "gradient", "backward"), Line("d2h", "loss")
 TO_HOST, TO_DEVICE_AGAIN = Line("d2h", "gradient", "backward"), Line("h2d", "gradient", "backward")
@@ -83,7 +83,7 @@ def open_samplers(
     sampling = run.semantic.sampling
     assert sampling is not None
     if settings.scheme == "hybrid":
-        return drawing_samplers(run)
+        return [open_sampler(run) for _ in range(num_threads(run))]
     if sampling.method != "uniform":
         problem = f'scheme = "{settings.scheme}" is for method = "uniform", not {sampling.method!r}'
         raise InputError(problem, "remove the key")
@@ -97,7 +97,7 @@ def open_samplers(
     def make(fanouts: tuple[int, ...]) -> AnySampler:
         return TwoStepSampler(run.graph.topology, fanouts, seed=run.semantic.seed, replace=sampling.replace)
 
-    return scheduled(sampling, make, num_threads(run))
+    return [scheduled(sampling, make) for _ in range(num_threads(run))]
 
 
 class Member(NamedTuple):

@@ -36,7 +36,7 @@ from trainers.techniques.fresh.arena_rows import ArenaRows
 from trainers.techniques.fresh.batches import Kept, PrunedSource
 from trainers.techniques.fresh.history import BatchCounts, SteppedHistory, TableFill, epoch_numbers
 from trainers.techniques.fresh.probe import Probe
-from trainers.techniques.minibatch import drawing_samplers, stored_samplers
+from trainers.techniques.minibatch import open_samplers
 
 
 def open_executor(run: Run) -> FreshExecutor:
@@ -51,8 +51,7 @@ def open_executor(run: Run) -> FreshExecutor:
     fill = TableFill(run.features.stored, run.graph.topology.num_nodes, run.semantic.train.threads)
     counts = BatchCounts(per_step=run.plan.batches_per_step, presampled=run.plan.num_batches)
     history = SteppedHistory(run, settings, fill, counts)
-    stored = run.execution.samples == "stored"
-    samplers = stored_samplers(run) if stored else drawing_samplers(run)
+    samplers = open_samplers(run)
     packed = _packed(run) if settings.rows == "packed" else None
     rows: FeatureSource = run.features.source if packed is None else packed
     link = run.features.device.link("h2d")
