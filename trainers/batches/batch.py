@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -111,17 +111,11 @@ def block_bytes(blocks: tuple[Block, ...]) -> int:
 
 def count_batch(batch: MiniBatch, ledger: Ledger) -> None:
     """Counts a batch, its seeds, and its inputs and edges by layer."""
-    blocks = batch.blocks
-    count_inputs(len(batch.seeds), [block.num_src for block in blocks], [block.num_edges for block in blocks], ledger)
-
-
-def count_inputs(seeds: int, inputs: Sequence[int], edges: Sequence[int], ledger: Ledger) -> None:
-    """Counts a batch of `seeds` seeds, and its inputs and edges by layer."""
     ledger.count("batches", 0, 1)
-    ledger.count("seeds", 0, seeds)
-    for layer, numbers in enumerate(zip(inputs, edges, strict=True)):
-        for name, number in zip(("inputs", "edges"), numbers, strict=True):
-            ledger.count(name, layer, number)
+    ledger.count("seeds", 0, len(batch.seeds))
+    for layer, block in enumerate(batch.blocks):
+        ledger.count("inputs", layer, block.num_src)
+        ledger.count("edges", layer, len(block.indices))
 
 
 def tensors_of(batch: MiniBatch) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,15 +24,15 @@ from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.sample_cuda import SIZES as NUM_SIZES
 from kernels.sampling.sample_cuda import WAIT_BYTES, CudaSampler
 from kernels.types import Array, Block, Topology
-from trainers.batches.batch import MiniBatch, batch_bytes, count_inputs, tensors_of
+from trainers.batches.batch import MiniBatch, batch_bytes, count_batch, tensors_of
 from trainers.batches.flow import Task, Work
+from trainers.batches.online import SAMPLER
 from trainers.batches.send import LABELS
 from trainers.batches.source import Batching, PreparedSource
 from trainers.devices.protocol import Device
 from trainers.record.ledger import Ledger, Line
 from trainers.rows.source import FeatureSource, FindsRows, RowIds
 
-SAMPLER = "sampler"
 TOPOLOGY, SEEDS, SIZES = Line("h2d", "topology"), Line("h2d", "ids"), Line("d2h", "ids")
 SIZE_BYTES = 8 * NUM_SIZES
 """Bytes downloaded per layer."""
@@ -46,15 +46,10 @@ def place_topology(topology: Topology, where: str, device: Device) -> Topology:
         where: "device" copies it, "uva" puts it into pinned host memory.
         device: the device that samples; degrees and weights go there either way.
     """
-    names = [name for name in ("indptr", "indices", "weights", "edge_types") if getattr(topology, name) is not None]
-    pinned = {"indptr", "indices"} if where == "uva" else set()
-    placed = {}
-    for name in (*names, "in_degree", "out_degree"):
-        array = np.asarray(getattr(topology, name))
-        if name in pinned:
-            placed[name] = _host_copy(array, device)
-        else:
-            (placed[name],) = device.send([array], TOPOLOGY, device.traffic)
+    places = {"indptr": where, "indices": where}
+    names = ("indptr", "indices", "weights", "edge_types", "in_degree", "out_degree")
+    arrays = {name: array for name in names if (array := getattr(topology, name)) is not None}
+    placed = {name: _placed(array, places.get(name, "device"), device) for name, array in arrays.items()}
     return replace(topology, edge_ids=None, **placed)
 
 
@@ -66,22 +61,19 @@ def place_tables(tables: AliasTables, where: str, device: Device) -> AliasTables
         where: "device" copies the table, "uva" puts it into pinned host memory.
         device: the device that samples; the counts of neighbours with weight go there either way.
     """
-    support = None
-    if tables.support is not None:
-        (support,) = device.send([np.asarray(tables.support)], TOPOLOGY, device.traffic)
+    support = None if tables.support is None else _placed(tables.support, "device", device)
     table = np.asarray(tables.table).view(np.int32)  # kernels read words, and some devices lack unsigned numbers
+    return AliasTables(table=_placed(table, where, device), support=support)
+
+
+def _placed(array: Array, where: str, device: Device) -> Any:
+    """Returns an array in the device's memory, or for "uva" a copy in host memory that the device reads in place."""
     if where == "uva":
-        table = _host_copy(table, device)
-    else:
-        (table,) = device.send([table], TOPOLOGY, device.traffic)
-    return AliasTables(table=table, support=support)  # pyright: ignore[reportArgumentType]
-
-
-def _host_copy(array: Array, device: Device) -> Array:
-    """Returns a copy in host memory that a device reads in place."""
-    copied = device.host_array(array.shape, array.dtype)
-    copied[...] = array
-    return copied
+        copied = device.host_array(array.shape, array.dtype)
+        copied[...] = array
+        return copied
+    (sent,) = device.send([np.asarray(array)], TOPOLOGY, device.traffic)
+    return sent
 
 
 class OnDeviceSource(PreparedSource):
@@ -142,7 +134,6 @@ class OnDeviceSource(PreparedSource):
             else:
                 self.features.gather(RowIds(device.fetch(node_ids, SIZES, moved).numpy()), batch.x, moved)
             (batch.labels,) = device.send([batch.labels.astype(np.int64)], LABELS, moved)
-            edges = [len(block.indices) for block in batch.blocks]
-            count_inputs(len(batch.seeds), [block.num_src for block in batch.blocks], edges, moved)
+            count_batch(batch, moved)
             device.hand_over(tensors_of(batch))
         return batch, moved

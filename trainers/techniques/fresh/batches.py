@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -30,10 +29,11 @@ from trainers.batches.batch import (
     MiniBatch,
     batch_bytes,
     block_bytes,
-    count_inputs,
+    count_batch,
     tensors_of,
 )
 from trainers.batches.flow import Task, Work
+from trainers.batches.online import SAMPLER
 from trainers.batches.send import LABELS, send_blocks
 from trainers.batches.source import Batching, PreparedSource
 from trainers.devices.malloc import input_space
@@ -41,7 +41,7 @@ from trainers.record.ledger import Ledger, Line
 from trainers.rows.packed import PackedRows
 from trainers.techniques.fresh.arena_rows import ArenaRows
 
-SAMPLER, PRUNER = "sampler", "pruner"
+PRUNER = "pruner"
 SIZES = Line("d2h", "ids")
 
 
@@ -63,27 +63,6 @@ class Kept(NamedTuple):
 
     features: ArenaRows
     history: Lookup
-
-
-@dataclass(kw_only=True)
-class PruneCounts:
-    """Counts of the rows, nodes and edges that pruning removed from a batch, by layer.
-
-    Attributes:
-        hits: rows of each layer's input that come from the history; the features' layer has none.
-        nodes, edges: removed sources and edges of each block.
-    """
-
-    hits: list[int]
-    nodes: list[int]
-    edges: list[int]
-
-    def book(self, ledger: Ledger) -> None:
-        """Adds the counts to a ledger."""
-        for name, numbers in (("history_hits", self.hits), ("pruned_nodes", self.nodes), ("pruned_edges", self.edges)):
-            for layer, number in enumerate(numbers):
-                if name != "history_hits" or layer:
-                    ledger.count(name, layer, number)
 
 
 class PrunedSource(PreparedSource):
@@ -157,7 +136,7 @@ class PrunedSource(PreparedSource):
         if device.remote:
             sizes = SIZE_BYTES * len(blocks)
             moved.crossed(SIZES, sizes)
-        _counts(blocks, pruned.blocks).book(moved)
+        _count_pruned(blocks, pruned.blocks, moved)
         return self.batching.batch(item, epoch, pruned.blocks, origin=pruned.origin), moved
 
     def _gathered(self, batch: MiniBatch, moved: Ledger) -> tuple[MiniBatch, Ledger]:
@@ -165,17 +144,17 @@ class PrunedSource(PreparedSource):
         with device.preparing():
             batch.x = input_space(device, self.inputs, rows, features.width, self.batching.dtype)
             features.gather(batch.key, batch.input_ids, batch.origin, batch.x, moved)
-            edges = [len(block.indices) for block in batch.blocks]
-            count_inputs(len(batch.seeds), [block.num_src for block in batch.blocks], edges, moved)
+            count_batch(batch, moved)
             if device.remote:
                 (batch.labels,) = device.send([batch.labels.astype(np.int64)], LABELS, moved)
                 device.hand_over(tensors_of(batch))
         return batch, moved
 
 
-def _counts(before: Sequence[Block], after: Sequence[Block]) -> PruneCounts:
-    return PruneCounts(
-        hits=[0 if block.splice is None else len(block.splice.hist_pos) for block in after],
-        nodes=[old.num_src - new.num_src for old, new in zip(before, after, strict=True)],
-        edges=[old.num_edges - len(new.indices) for old, new in zip(before, after, strict=True)],
-    )
+def _count_pruned(before: Sequence[Block], after: Sequence[Block], ledger: Ledger) -> None:
+    """Counts by layer the rows that come from the history, and the sources and edges that pruning removed."""
+    for layer, (old, new) in enumerate(zip(before, after, strict=True)):
+        if layer:  # features are not in the history
+            ledger.count("history_hits", layer, 0 if new.splice is None else len(new.splice.hist_pos))
+        ledger.count("pruned_nodes", layer, old.num_src - new.num_src)
+        ledger.count("pruned_edges", layer, len(old.indices) - len(new.indices))
