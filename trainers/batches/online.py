@@ -1,8 +1,7 @@
 """The online mini-batch source: threads sample and gather ahead of the step.
 
 Each thread owns a sampler and works on the batches whose number is its own modulo the number of threads. Every random decision is keyed
-by the batch, so any number of threads delivers the same bytes. A source of rows that every rank has to call in order (`collective`)
-gathers on one thread behind the samplers.
+by the batch, so any number of threads delivers the same bytes.
 
 Memory: the queue's bound, one sampled but not yet admitted batch of blocks per thread, and 8 bytes per node of scratch per thread. Input
 rows lie in buffers from a pool, which may be an eighth larger than the rows; the pool keeps up to half of the queue's bound in returned
@@ -18,7 +17,7 @@ import numpy as np
 from kernels.rows.aligned import BufferPool
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.own_sampling import AnySampler
-from trainers.batches.batch import MiniBatch, batch_bytes, block_bytes, count_batch
+from trainers.batches.batch import MiniBatch, batch_bytes, count_batch
 from trainers.batches.flow import Task, Work
 from trainers.batches.send import send_batch
 from trainers.batches.source import Batching, PreparedSource
@@ -27,7 +26,7 @@ from trainers.devices.protocol import Device
 from trainers.record.ledger import Ledger
 from trainers.rows.source import FeatureSource
 
-SAMPLER, GATHERER = "sampler", "gatherer"
+SAMPLER = "sampler"
 
 
 class OnlineSource(PreparedSource):
@@ -44,14 +43,11 @@ class OnlineSource(PreparedSource):
         self.features, self.samplers = features, list(samplers)
 
     def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
-        """Returns one task, or two if rows are gathered on a thread of their own."""
+        """Returns the one task of the threads that sample and gather."""
         sample = Work("sample", lambda lane, item, _: self._sampled(lane, item, epoch))
         gather = Work("gather", lambda lane, item, batch: self._gathered(batch))
         lanes = len(self.samplers)
-        if not self.features.collective:
-            return [Task(name=SAMPLER, lanes=lanes, prepare=sample, num_bytes=self._num_bytes, work=gather)]
-        drawn = Task(name=SAMPLER, lanes=lanes, prepare=sample, num_bytes=lambda item, batch: block_bytes(batch.blocks))
-        return [drawn, Task(name=GATHERER, after=(SAMPLER,), num_bytes=self._num_bytes, work=gather)]
+        return [Task(name=SAMPLER, lanes=lanes, prepare=sample, num_bytes=self._num_bytes, work=gather)]
 
     def _num_bytes(self, item: PlannedBatch, batch: MiniBatch) -> int:
         return batch_bytes(batch, self.features.width, self.batching.dtype)
@@ -94,12 +90,14 @@ def extract_batch(
         features: the source of rows.
         device: the device that trains.
         pool: lends memory for the rows, on a device without memory of its own.
-        batch: the batch, drawn and marked.
+        batch: the batch, drawn and marked; its rows are staged here if they are not.
     """
     moved = Ledger()
     with device.preparing():
-        batch.staged = features.stage(batch.key)
+        if batch.staged is None:
+            batch.staged = features.stage(batch.key)
         batch.x = input_space(device, pool, len(batch.input_ids), features.width, batching.dtype)
         features.gather(batch, batch.x, moved)
+        batch.staged = None
         count_batch(batch, moved)
         return send_batch(batch, device, moved), moved

@@ -13,36 +13,26 @@ Memory: as online, with the fetched rows of one batch beside it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.own_sampling import AnySampler
 from kernels.types import Array, BatchKey, Block
-from trainers.batches.batch import MiniBatch, attach_weights, batch_bytes, block_bytes, count_batch
+from trainers.batches.batch import MiniBatch, attach_weights, batch_bytes, block_bytes
 from trainers.batches.flow import Task, Work
-from trainers.batches.online import SAMPLER
-from trainers.batches.queue import Closed
-from trainers.batches.send import send_batch
+from trainers.batches.online import SAMPLER, extract_batch
+from trainers.batches.queue import OrderedByteQueue
 from trainers.batches.source import Batching, PreparedSource
-from trainers.devices.malloc import input_space
 from trainers.record.ledger import Ledger
 from trainers.techniques.distributed.exchange import Request
 from trainers.techniques.distributed.sharded import ShardedSource
 from trainers.techniques.distributed.vanilla import VanillaSampler
 
 EXCHANGER = "exchanger"
-
-
-class _Drawn(NamedTuple):
-    """A sampled batch and its request to other ranks."""
-
-    batch: MiniBatch
-    request: Request
 
 
 class RankSource(PreparedSource):
@@ -64,7 +54,6 @@ class RankSource(PreparedSource):
     ):
         super().__init__(batching)
         self.features, self.samplers, self.num_parts = features, samplers, num_parts
-        self._ahead = _Ahead()
 
     def supplies(self, key: BatchKey) -> bool:
         """Returns whether a batch belongs to a part of this rank."""
@@ -75,128 +64,61 @@ class RankSource(PreparedSource):
         self._ahead.close()
 
     def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
-        """Returns the samplers and the exchanger, or one task if sampling needs the other ranks, too."""
-        if isinstance(self.samplers, VanillaSampler):
-            return [self._alone(self.samplers, epoch)]
-        ahead = self._ahead = _Ahead()
+        """Returns the samplers and the exchanger; or the exchanger alone, which makes all calls in order, if it samples, too."""
+        # Counts of the rows that sampled batches will request from other ranks, by position.
+        ahead = self._ahead = OrderedByteQueue[Array](0)
         following = {item.position: after.position for item, after in pairwise(planned)}
-        samplers = list(self.samplers)
+        samplers = self.samplers
 
-        def sampled(lane: int, item: PlannedBatch, _: None) -> _Drawn:
-            with ahead.failing():
-                drawn = self._drawn(self.batching.draw(samplers[lane], item), item, epoch)
-            ahead.put(item.position, drawn.request.counts)
-            return drawn
+        def sampled(lane: int, item: PlannedBatch, _: None) -> tuple[MiniBatch, Request]:
+            assert not isinstance(samplers, VanillaSampler)
+            try:
+                batch, request = self._drawn(self.batching.draw(samplers[lane], item), item, epoch)
+            except BaseException as error:  # the exchanger may wait for this batch
+                ahead.fail(error)
+                raise
+            ahead.put(item.position, request.counts, 0)
+            return batch, request
 
-        def exchanged(lane: int, item: PlannedBatch, drawn: _Drawn) -> tuple[MiniBatch, Ledger]:
-            after = following.get(item.position)
-            return self._fetched(drawn, None if after is None else ahead.get(after))
+        def exchanged(
+            lane: int, item: PlannedBatch, drawn: tuple[MiniBatch, Request] | None
+        ) -> tuple[MiniBatch, Ledger]:
+            moved, counts = Ledger(), None
+            if isinstance(samplers, VanillaSampler):
+                blocks = samplers.sample(item.key, item.seeds, self.batching.transpose, moved)
+                attach_weights(blocks, self.batching.topology, self.batching.edge_weight)
+                drawn = self._drawn(blocks, item, epoch)
+            elif item.position in following:
+                counts, _ = ahead.take(following[item.position])
+            assert drawn is not None
+            batch, request = drawn
+            assert batch.slots is not None
+            batch.staged = self.features.fetch(batch.slots, request, counts, moved)
+            return batch, moved
 
-        return [
-            Task(
-                name=SAMPLER,
-                lanes=len(samplers),
-                prepare=Work("sample", sampled),
-                num_bytes=lambda item, drawn: block_bytes(drawn.batch.blocks) + 16 * len(drawn.batch.input_ids),
-            ),
-            Task(
-                name=EXCHANGER,
-                after=(SAMPLER,),
-                prepare=Work("exchange", exchanged),
-                num_bytes=lambda item, found: batch_bytes(found[0], self.features.width, self.batching.dtype),
-                work=Work("gather", lambda lane, item, found: self._gathered(*found)),
-            ),
-        ]
-
-    def _alone(self, sampler: VanillaSampler, epoch: int) -> Task:
-        """Returns the one task of a sampler that needs the other ranks: all calls are made by one thread in order."""
-
-        def exchanged(lane: int, item: PlannedBatch, _: None) -> tuple[MiniBatch, Ledger]:
-            batching, moved = self.batching, Ledger()
-            blocks = sampler.sample(item.key, item.seeds, batching.transpose, moved)
-            attach_weights(blocks, batching.topology, batching.edge_weight)
-            batch, rest = self._fetched(self._drawn(blocks, item, epoch), None)
-            rest.merge(moved)
-            return batch, rest
-
-        return Task(
+        exchanger = Task(
             name=EXCHANGER,
             prepare=Work("exchange", exchanged),
             num_bytes=lambda item, found: batch_bytes(found[0], self.features.width, self.batching.dtype),
             work=Work("gather", lambda lane, item, found: self._gathered(*found)),
         )
+        if isinstance(samplers, VanillaSampler):
+            return [exchanger]
+        sampler = Task(
+            name=SAMPLER,
+            lanes=len(samplers),
+            prepare=Work("sample", sampled),
+            num_bytes=lambda item, drawn: block_bytes(drawn[0].blocks) + 16 * len(drawn[0].input_ids),
+        )
+        return [sampler, replace(exchanger, after=(SAMPLER,))]
 
-    def _drawn(self, blocks: tuple[Block, ...], item: PlannedBatch, epoch: int) -> _Drawn:
+    def _drawn(self, blocks: tuple[Block, ...], item: PlannedBatch, epoch: int) -> tuple[MiniBatch, Request]:
         slots = np.empty(blocks[0].num_src, np.int32)
         self.features.mark(blocks[0].src_ids, slots)
         batch = self.batching.batch(item, epoch, blocks, slots=slots)
-        return _Drawn(batch, self.features.request(blocks[0].src_ids, slots))
-
-    def _fetched(self, drawn: _Drawn, following: Array | None) -> tuple[MiniBatch, Ledger]:
-        moved, batch = Ledger(), drawn.batch
-        assert batch.slots is not None
-        batch.staged = self.features.fetch(batch.slots, drawn.request, following, moved)
-        return batch, moved
+        return batch, self.features.request(batch.input_ids, slots)
 
     def _gathered(self, batch: MiniBatch, moved: Ledger) -> tuple[MiniBatch, Ledger]:
-        device = self.batching.device
-        with device.preparing():
-            rows = len(batch.input_ids)
-            batch.x = input_space(device, self.inputs, rows, self.features.width, self.batching.dtype)
-            self.features.gather(batch, batch.x, moved)
-            batch.staged = None
-            count_batch(batch, moved)
-            return send_batch(batch, device, moved), moved
-
-
-class _Ahead:
-    """Counts of the rows that sampled batches will request from other ranks, by position."""
-
-    def __init__(self):
-        self._counts: dict[int, Array] = {}
-        self._error: BaseException | None = None
-        self._changed = threading.Condition()
-
-    def put(self, position: int, counts: Array) -> None:
-        """Adds the counts of a batch."""
-        with self._changed:
-            self._counts[position] = counts
-            self._changed.notify_all()
-
-    def get(self, position: int) -> Array:
-        """Returns the counts of a batch when it is sampled, and removes them.
-
-        Raises:
-            BaseException: the error of sampling; `Closed` if sampling has ended.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: position in self._counts or self._error is not None)
-            if self._error is not None:
-                raise self._error
-            return self._counts.pop(position)
-
-    def failing(self) -> _Failing:
-        """Returns a context whose error reaches the threads that wait here."""
-        return _Failing(self)
-
-    def fail(self, error: BaseException) -> None:
-        """Ends every wait with an error."""
-        with self._changed:
-            self._error = self._error or error
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """Ends every wait."""
-        self.fail(Closed())
-
-
-class _Failing:
-    def __init__(self, ahead: _Ahead):
-        self.ahead = ahead
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        if error is not None:
-            self.ahead.fail(error)
+        batch, gathered = extract_batch(self.batching, self.features, self.batching.device, self.inputs, batch)
+        moved.merge(gathered)
+        return batch, moved
