@@ -69,20 +69,7 @@ class Exchange:
         self.lane, self.serve, self.width, self.dtype = lane, serve, width, np.dtype(dtype)
         self.row_bytes = width * self.dtype.itemsize
         self.head_rows = -(-HEAD_BYTES // max(1, self.row_bytes))
-        self._sizes = lane.unmodelled()
         self._coming: Array | None = None  # number of rows that each rank requests next
-
-    def tell_sizes(self, counts: Array, ledger: Ledger) -> None:
-        """Sends the other ranks the counts of the next request: the round before the first exchange of an epoch."""
-        if self.lane.world == 1:
-            self._coming = np.zeros(1, np.int64)
-            return
-        sizes = self._others(np.full(self.lane.world, 8, np.int64))
-        told = np.delete(counts, self.lane.rank).astype(np.int64).view(np.uint8)
-        found = self._sizes.all_to_all(told, sizes, sizes)
-        ledger.count("size_rounds", 0, 1)
-        ledger.crossed(ASKED, len(found))
-        self._coming = np.insert(found.view(np.int64), self.lane.rank, 0)
 
     def fetch(self, request: Request, following: Array | None, ledger: Ledger) -> tuple[Array, Array]:
         """Makes the two calls; none if this is the only rank, or if rows have no columns.
@@ -100,10 +87,11 @@ class Exchange:
         """
         if self.lane.world == 1 or not self.row_bytes:  # rows without columns have no bytes on any rank
             return np.empty((len(request.rows), self.width), self.dtype), np.arange(len(request.rows))
-        if self._coming is None:
-            self.tell_sizes(request.counts, ledger)
         coming = self._coming
-        assert coming is not None
+        if coming is None:  # the first exchange of an epoch
+            coming = self.lane.swap(request.counts)
+            ledger.count("size_rounds", 0, 1)
+            ledger.crossed(ASKED, 8 * (self.lane.world - 1))
         asked = self.lane.all_to_all(
             request.rows.view(np.uint8), self._others(4 * request.counts), self._others(4 * coming)
         )

@@ -18,6 +18,7 @@ Not supported with several parts: batch normalisation, whose running statistics 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ from trainers.record.timeline import STEP
 from trainers.techniques.distributed.batches import RankSource
 from trainers.techniques.distributed.settings import DistributedSettings
 from trainers.techniques.distributed.sharded import ShardedSource
-from trainers.techniques.distributed.vanilla import Owners, VanillaSampler
+from trainers.techniques.distributed.vanilla import VanillaSampler
 from trainers.techniques.minibatch import num_threads, open_sampler, scheduled
 
 GRADIENTS, LOSS = Line("rank", "gradient", "backward"), Line("d2h", "loss")
@@ -90,9 +91,7 @@ def open_samplers(
     if settings.scheme == "vanilla":
         if sampling.schedule:
             raise InputError('scheme = "vanilla" knows no schedule of fan-outs', "remove one of them")
-        owned = source.owned
-        owners = Owners(rank=owned.rank, rank_of=owned.ranks_of(np.arange(len(owned.part_of))))
-        return VanillaSampler(run.graph.topology, owners, sampling, run.semantic.seed, source.exchange.lane)
+        return VanillaSampler(run.graph.topology, source.owned, sampling, run.semantic.seed, source.exchange.lane)
 
     def make(fanouts: tuple[int, ...]) -> AnySampler:
         return TwoStepSampler(run.graph.topology, fanouts, seed=run.semantic.seed, replace=sampling.replace)
@@ -159,10 +158,7 @@ class Distributed(Executor):
                 yield from self._joined(members, seeds)
                 members = []
 
-    def _member(self, batch: MiniBatch) -> Member:
-        return self._computed(batch)
-
-    def _computed(self, batch: MiniBatch, between: Between | None = None) -> Member:
+    def _member(self, batch: MiniBatch, between: Between | None = None) -> Member:
         """Returns a batch with its loss and gradients, which are removed from the model.
 
         Args:
@@ -189,11 +185,12 @@ class Distributed(Executor):
     def _ordered_sum(self, members: list[Member]) -> list[tuple[int, float]]:
         model = self.run.model
         if self.lane.world > 1:
-            kinds = [torch.empty(each.shape, dtype=each.dtype) for each in model.parameters()]
-            packed = pack(members, kinds)
+            zeros = [torch.zeros(each.shape, dtype=each.dtype).numpy() for each in model.parameters()]
+            packed, count = pack(members, zeros), len(members)
             pieces = self.lane.gather(packed)
-            self._book(len(packed) * (self.lane.world - 1))
-            members = sorted((each for piece in pieces for each in unpack(piece, kinds, len(members))), key=_place)
+            self.run.ledger.crossed(GRADIENTS, len(packed) * (self.lane.world - 1))
+            found = (each for piece in pieces for each in unpack(piece, zeros, count))
+            members = sorted(found, key=attrgetter("position"))
         add_in_order(model, (self._sent(each.gradients) for each in members))
         return [(each.position, each.loss_sum) for each in members]
 
@@ -216,64 +213,40 @@ class Distributed(Executor):
         own = torch.cat([parameter.grad.reshape(-1) for parameter in model.parameters()])  # pyright: ignore
         flat = device.fetch(own, TO_HOST, device.traffic)
         self.lane.add(flat)
-        self._book(2 * flat.nbytes * (self.lane.world - 1) // self.lane.world)
-        first, flat = 0, device.send_tensor(flat, TO_DEVICE_AGAIN, device.traffic)
-        for parameter in model.parameters():
+        self.run.ledger.crossed(GRADIENTS, 2 * flat.nbytes * (self.lane.world - 1) // self.lane.world)
+        sums = device.send_tensor(flat, TO_DEVICE_AGAIN, device.traffic)
+        sums = sums.split([parameter.numel() for parameter in model.parameters()])
+        for parameter, values in zip(model.parameters(), sums, strict=True):
             assert parameter.grad is not None
-            parameter.grad.copy_(flat[first : first + parameter.numel()].reshape(parameter.shape))
-            first += parameter.numel()
+            parameter.grad.copy_(values.reshape(parameter.shape))
         losses = np.array([(each.position, each.loss_sum) for each in members], np.float64)
         for piece in self.lane.gather(losses.reshape(-1).view(np.uint8)):
             found += [(int(position), loss) for position, loss in piece.view(np.float64).reshape(-1, 2).tolist()]
         return sorted(found)
 
-    def _book(self, num_bytes: int) -> None:
-        self.run.ledger.crossed(GRADIENTS, num_bytes)
 
-
-def _place(member: Member) -> int:
-    return member.position
-
-
-def pack(members: list[Member], parameters: list[Tensor]) -> Array:
+def pack(members: list[Member], zeros: list[Array]) -> Array:
     """Returns u8[n]: position, loss, reached parameters, and all gradients of each member.
 
     Args:
-        members: batches of one rank.
-        parameters: tensors with shapes and types of the model's parameters, on the host.
+        members: batches of one rank, with gradients on the host.
+        zeros: zeros of the shapes and types of the model's parameters, for those that a batch did not reach.
     """
     pieces = []
     for member in members:
-        head = np.array([member.position, member.loss_sum], np.float64)
-        reached = np.array([gradient is not None for gradient in member.gradients], np.uint8)
-        pieces += [head.view(np.uint8), reached]
-        for gradient, parameter in zip(member.gradients, parameters, strict=True):
-            values = torch.zeros_like(parameter) if gradient is None else gradient.detach()
-            pieces.append(values.contiguous().numpy().reshape(-1).view(np.uint8))
-    return np.concatenate(pieces)
+        pieces.append(np.array([member.position, member.loss_sum], np.float64))
+        pieces.append(np.array([gradient is not None for gradient in member.gradients], np.uint8))
+        for gradient, zero in zip(member.gradients, zeros, strict=True):
+            pieces.append(zero if gradient is None else gradient.detach().numpy())
+    return np.concatenate([np.ascontiguousarray(piece).reshape(-1).view(np.uint8) for piece in pieces])
 
 
-def unpack(piece: Array, parameters: list[Tensor], count: int) -> list[Member]:
-    """Returns the members that `pack` packed.
-
-    Args:
-        piece: u8[n].
-        parameters: as in `pack`.
-        count: number of members.
-    """
-    members, first = [], 0
-
-    def take(num_bytes: int) -> Array:
-        nonlocal first
-        first += num_bytes
-        return piece[first - num_bytes : first].copy()
-
-    for _ in range(count):
-        position, loss = take(16).view(np.float64).tolist()
-        reached = take(len(parameters)).tolist()
-        # NumPy can view a matrix without elements as another type; torch cannot.
-        arrays = [take(each.nbytes).view(each.detach().numpy().dtype).reshape(each.shape) for each in parameters]
-        values = [torch.from_numpy(array) for array in arrays]
-        gradients = [value if there else None for value, there in zip(values, reached, strict=True)]
-        members.append(Member(int(position), loss, gradients))
-    return members
+def unpack(packed: Array, zeros: list[Array], count: int) -> Iterator[Member]:
+    """Yields the `count` members that `pack` packed; arguments as there."""
+    ends = np.cumsum([16, len(zeros), *(zero.nbytes for zero in zeros)])
+    for record in np.split(packed, count):
+        head, reached, *values = (piece.copy() for piece in np.split(record, ends[:-1]))
+        position, loss = head.view(np.float64).tolist()
+        arrays = [value.view(zero.dtype).reshape(zero.shape) for value, zero in zip(values, zeros, strict=True)]
+        gradients = [torch.from_numpy(array) if there else None for array, there in zip(arrays, reached, strict=True)]
+        yield Member(int(position), loss, gradients)

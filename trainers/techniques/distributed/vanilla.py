@@ -10,8 +10,6 @@ by a modelled network, since the paper does not count them: the baseline is meas
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from assets.sampling.config import Neighbours
@@ -21,26 +19,14 @@ from kernels.sampling.transpose import transpose as with_transpose
 from kernels.types import Array, BatchKey, Block, Topology
 from trainers.ranks.group import Lane
 from trainers.record.ledger import Ledger, Line
+from trainers.techniques.distributed.sharded import Ownership
 
 TOPOLOGY = Line("rank", "topology")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Owners:
-    """The rank that has the in-edges of each node.
-
-    Attributes:
-        rank: this rank.
-        rank_of: i32[N], the rank of each node.
-    """
-
-    rank: int
-    rank_of: Array
-
-
-def own_topology(topology: Topology, owners: Owners) -> Topology:
-    """Returns the topology of all nodes with the in-edges of this rank's nodes alone."""
-    indptr, mine = np.asarray(topology.indptr), owners.rank_of == owners.rank
+def own_topology(topology: Topology, mine: Array) -> Topology:
+    """Returns the topology of all nodes with the in-edges of this rank's nodes alone (mine: bool[N])."""
+    indptr = np.asarray(topology.indptr)
     degrees = np.diff(indptr) * mine
     own = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
     nodes = np.flatnonzero(mine)
@@ -60,7 +46,7 @@ class VanillaSampler:
 
     Args:
         topology: the graph; only the in-edges of this rank's nodes are kept.
-        owners: the owner of each node.
+        owned: the owner of each node.
         sampling: fan-outs and replacement of the uniform draws.
         seed: seed of the run.
         lane: the lane of the exchange.
@@ -69,9 +55,9 @@ class VanillaSampler:
         topology_bytes: bytes of the kept topology.
     """
 
-    def __init__(self, topology: Topology, owners: Owners, sampling: Neighbours, seed: int, lane: Lane):
-        own = own_topology(topology, owners)
-        self.owners, self.lane, self.sizes = owners, lane, lane.unmodelled()
+    def __init__(self, topology: Topology, owned: Ownership, sampling: Neighbours, seed: int, lane: Lane):
+        self.rank_of, self.lane = owned.ranks_of(np.arange(topology.num_nodes)), lane
+        own = own_topology(topology, self.rank_of == owned.rank)
         self.topology_bytes = own.indptr.nbytes + own.indices.nbytes
         self.id_type = topology.indices.dtype
         layers = reversed(range(len(sampling.fanouts)))
@@ -95,7 +81,7 @@ class VanillaSampler:
 
     def _asked(self, sampler: LayerSampler, batch: BatchKey, nodes: Array, ledger: Ledger) -> tuple[Array, Array]:
         """Draws the neighbours of own nodes, and lets the owners draw those of other nodes: two rounds."""
-        rank_of, lane = self.owners.rank_of[nodes], self.lane
+        rank_of, lane = self.rank_of[nodes], self.lane
         order = np.argsort(rank_of, kind="stable")
         groups = np.split(order, np.cumsum(np.bincount(rank_of, minlength=lane.world))[:-1])
         asked = self._exchanged([self._question(batch, nodes[group]) for group in groups])
@@ -131,9 +117,7 @@ class VanillaSampler:
         lane = self.lane
         pieces = [piece[:0] if rank == lane.rank else piece for rank, piece in enumerate(pieces)]
         sent = [len(piece) for piece in pieces]
-        each = [0 if rank == lane.rank else 8 for rank in range(lane.world)]
-        told = np.delete(np.array(sent, np.int64), lane.rank).view(np.uint8)
-        sizes = np.insert(self.sizes.all_to_all(told, each, each).view(np.int64), lane.rank, 0).tolist()
+        sizes = lane.swap(np.array(sent)).tolist()
         found = lane.all_to_all(np.concatenate(pieces), sent, sizes)
         return [piece.copy() for piece in np.split(found, np.cumsum(sizes)[:-1])]
 

@@ -33,6 +33,7 @@ from kernels.sampling.part_plan import PartPlan
 from kernels.types import Array
 from trainers.batches.batch import MiniBatch
 from trainers.loop.executor import Done, Run
+from trainers.models.layer import Between
 from trainers.models.own import require_layers
 from trainers.record.checks import ledger_numbers
 from trainers.record.timeline import STEP
@@ -126,11 +127,11 @@ class FreshDistributed(Distributed):
         super().__init__(run, source, len(source.kept), run.ranks.main, settings.gradients == "ordered")
         self.histories, self._step = histories, 0
 
-    def _member(self, batch: MiniBatch) -> Member:
+    def _member(self, batch: MiniBatch, between: Between | None = None) -> Member:
         history = self.histories[batch.key.step % self.num_parts]
         self._step = self.run.plan.step_of(batch.train_epoch, batch.position)
         history.book(batch, self.run.ledger)
-        member = self._computed(batch, history)
+        member = super()._member(batch, history)
         history.collect(history.keeps(self._step))
         return member
 
