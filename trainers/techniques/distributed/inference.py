@@ -17,18 +17,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
+from safetensors.torch import load, save
 from torch import Tensor
 
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.types import Array, Topology
 from trainers.inference.bounds import Bounds
 from trainers.inference.domain import Piece, row_ranges
-from trainers.inference.windows import Rows, numpy_dtype
+from trainers.inference.windows import Rows, SourceRows, numpy_dtype
 from trainers.ranks.group import Lane
 from trainers.record.ledger import Ledger
-from trainers.rows.source import FeatureSource, RowIds
+from trainers.rows.source import FeatureSource
 from trainers.techniques.distributed.exchange import Exchange, make_request
-from trainers.techniques.distributed.sharded import Ownership, ShardedSource, own_nodes
+from trainers.techniques.distributed.sharded import Ownership, ShardedSource
 
 
 class PartNodes:
@@ -38,22 +39,23 @@ class PartNodes:
         topology: the graph.
         owned: the owner of each node.
         lane: the lane of the exchanges.
-        ends: i64[N+1], upper bounds of the ends of each node's edges; None = the topology's `indptr`.
+        ends: i64[N+1], upper bounds of the ends of each node's edges.
+
+    Attributes:
+        places: i32[N], the place of each node among those of its rank.
     """
 
-    def __init__(self, topology: Topology, owned: Ownership, lane: Lane, ends: Array | None = None):
-        self.topology, self.owned, self.lane = topology, owned, lane
-        self.ends = topology.indptr if ends is None else ends
-        lists = own_nodes(owned)
+    def __init__(self, topology: Topology, owned: Ownership, lane: Lane, ends: Array):
+        self.topology, self.owned, self.lane, self.ends = topology, owned, lane, ends
+        lists = [np.flatnonzero(owned.part_of == part) for part in owned.parts]
         self._ids = np.concatenate(lists).astype(topology.indices.dtype)
         self._starts = np.cumsum([0, *map(len, lists)])
         self.num_nodes = len(self._ids)
-        # Place of each node among those of its rank: the nodes of the rank's parts, part after part.
         order = np.argsort(owned.part_of, kind="stable")
         by_rank = np.bincount(owned.ranks_of(np.arange(len(order))), minlength=owned.world)
         first = np.repeat(np.cumsum(by_rank) - by_rank, by_rank)
-        self._place = np.empty(len(order), np.int32)
-        self._place[order] = np.arange(len(order)) - first
+        self.places = np.empty(len(order), np.int32)
+        self.places[order] = np.arange(len(order)) - first
 
     def node_ids(self, low: int, high: int) -> Array:
         """Returns ids[high - low], the nodes of a range."""
@@ -103,32 +105,22 @@ class PartNodes:
 
     def collected(self, pieces: Iterable[Piece], count: int) -> Tensor:
         """Returns the pieces of all ranks, each at its place; collective."""
-        found = list(pieces)
-        where = np.concatenate([*(piece.places for piece in found), np.empty(0, np.int64)]).astype(np.int64)
-        own = torch.cat([piece.rows for piece in found]) if found else torch.empty(0, 0)
-        rows = own.contiguous().numpy()
-        head = np.array([rows.shape[1], rows.itemsize], np.int64)
+        found, own = list(pieces), {}
+        if found:
+            places = torch.from_numpy(np.concatenate([piece.places for piece in found]).astype(np.int64))
+            own = {"places": places, "rows": torch.cat([piece.rows for piece in found])}
         logits = None
-        for sent in self.lane.gather_any(head.tobytes() + where.tobytes() + rows.tobytes()):
-            width, itemsize = np.frombuffer(sent, np.int64, 2).tolist()
-            if width == 0:
-                continue
-            number = (len(sent) - 16) // (8 + width * itemsize)
-            there = np.frombuffer(sent, np.int64, number, 16)
-            values = np.frombuffer(sent, f"f{itemsize}", number * width, 16 + 8 * number).reshape(number, width)
-            logits = np.empty((count, width), values.dtype) if logits is None else logits
-            logits[there] = values
+        for sent in map(load, self.lane.gather_any(save(own))):
+            if sent:
+                places, rows = sent["places"], sent["rows"]
+                logits = torch.empty((count, rows.shape[1]), dtype=rows.dtype) if logits is None else logits
+                logits[places] = rows
         assert logits is not None
-        return torch.from_numpy(logits)
-
-    def split(self, node_ids: Array) -> tuple[Array, Array, Array]:
-        """Returns the rank of each node, its place among that rank's nodes, and whether it is this rank's."""
-        ranks = self.owned.ranks_of(node_ids)
-        return ranks, self._place[node_ids], ranks == self.owned.rank
+        return logits
 
 
-class PartInputs:
-    """Input rows of all nodes, each at the rank that has its part.
+class PartInputs(SourceRows):
+    """Input rows of all nodes, each at the rank that has its part; `gather` is collective.
 
     Args:
         features: this rank's rows and the exchange.
@@ -136,14 +128,11 @@ class PartInputs:
         dtype: type of the rows that are returned.
     """
 
-    def __init__(self, features: ShardedSource, nodes: PartNodes, dtype: torch.dtype):
-        self.features, self.nodes, self.width, self.dtype = features, nodes, features.width, dtype
+    features: ShardedSource
 
-    def gather(self, node_ids: Array, threads: int) -> Tensor:
-        """Returns float[n, width], row i of node_ids[i]; collective."""
-        out = torch.empty((len(node_ids), self.width), dtype=self.dtype)
-        self.features.gather(RowIds(node_ids), out, Ledger())
-        return out
+    def __init__(self, features: ShardedSource, nodes: PartNodes, dtype: torch.dtype):
+        super().__init__(features, dtype)
+        self.nodes = nodes
 
     def read(self, low: int, high: int) -> Tensor:
         """Returns float[high - low, width], the rows of a range of this rank's nodes; asks no other rank."""
@@ -166,13 +155,13 @@ class SharedRows:
 
     def gather(self, node_ids: Array, threads: int) -> Tensor:
         """Returns float[n, width], row i of node_ids[i]."""
-        ranks, places, mine = self.nodes.split(node_ids)
+        owned, places = self.nodes.owned, self.nodes.places[node_ids]
+        ranks = owned.ranks_of(node_ids)
         out = torch.empty((len(node_ids), self.width), dtype=self.dtype)
-        there = np.flatnonzero(~mine)
-        request = make_request(ranks[there], places[there], there, self.nodes.owned.world)
+        here, there = np.flatnonzero(ranks == owned.rank), np.flatnonzero(ranks != owned.rank)
+        request = make_request(ranks[there], places[there], there, owned.world)
         fetched, found = self.exchange.fetch(request, None, Ledger())
         out.numpy()[request.places] = fetched[found]
-        here = np.flatnonzero(mine)
         out[torch.from_numpy(here)] = self.rows.gather(places[here], threads)
         return out
 

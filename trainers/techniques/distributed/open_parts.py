@@ -15,6 +15,7 @@ from assets.sizes import format_bytes, parse_size
 from assets.storage.require import require
 from kernels.errors import InputError
 from kernels.sampling.part_plan import PartPlan
+from kernels.types import Array
 from trainers.devices.open import open_device
 from trainers.inference.exact import evaluation
 from trainers.loop.executor import Data, Opening
@@ -22,7 +23,7 @@ from trainers.ranks.group import LinkModel
 from trainers.rows.features import Features
 from trainers.techniques.distributed.inference import part_nodes
 from trainers.techniques.distributed.settings import DistributedSettings
-from trainers.techniques.distributed.sharded import Ownership, ShardedSource, hottest_elsewhere, open_ownership
+from trainers.techniques.distributed.sharded import Ownership, ShardedSource
 
 if TYPE_CHECKING:
     from assets.storage.artifact import Artifact
@@ -59,7 +60,7 @@ def open_data(opening: Opening) -> Data:
         accumulate=semantic.train.accumulate,
     )
     given = {**opening.inputs, **opening.reads}
-    record = _fill_cache(source, shards, owned, given, execution) if {"hotness", "budgets"} <= given.keys() else {}
+    record = _fill_cache(source, shards.row_of, given, execution) if {"hotness", "budgets"} <= given.keys() else {}
     stored = shards.tables(owned.parts)[0]
     # No rank reads the table as a whole: evaluation goes through the source.
     features = Features(stored=stored, table=source, source=source, device=device, record=record)
@@ -83,23 +84,22 @@ def _open_shards(opening: Opening) -> tuple[Shards, Ownership]:
     if len(partitions.part_of) != graph.topology.num_nodes:
         problem = f"{len(partitions.part_of)} nodes have a part, the graph has {graph.topology.num_nodes}"
         raise InputError(problem, "build both from one source: graphmill build PIPELINE")
-    return shards, open_ownership(partitions, ranks.rank, ranks.world)
+    num_parts, part_of = partitions.num_parts, partitions.part_of
+    return shards, Ownership(rank=ranks.rank, world=ranks.world, num_parts=num_parts, part_of=part_of)
 
 
 def _fill_cache(
-    source: ShardedSource,
-    shards: Shards,
-    owned: Ownership,
-    given: Mapping[str, Artifact],
-    execution: TrainExecution,
+    source: ShardedSource, row_of: Array, given: Mapping[str, Artifact], execution: TrainExecution
 ) -> dict[str, int]:
     """Copies the hottest rows of other ranks within [memory] host, and returns facts about the cache."""
-    budgets, hotness = open_budgets(given["budgets"]), given["hotness"]
-    require(hotness, {"arrays": {"order": {"shape": (len(owned.part_of),)}}})
+    budgets, hotness, owned = open_budgets(given["budgets"]), given["hotness"], source.owned
+    require(hotness, {"arrays": {"order": {"shape": (len(row_of),)}}})
     held = source.held_bytes if execution.features == "memory" else 0
     if held > budgets.host_bytes and "host" not in budgets.automatic:
         problem = f'features = "memory" holds {format_bytes(held)} of shards where [memory] host allows {budgets.host_bytes:,} bytes'
         raise InputError(problem, 'raise host, or set features = "mapped"')
     num_rows = max(0, budgets.host_bytes - held) // max(1, source.row_bytes)
-    source.fill(hottest_elsewhere(open_hotness(hotness).order, owned, shards.row_of, num_rows))
+    order = open_hotness(hotness).order
+    elsewhere = order[(owned.ranks_of(order) != owned.rank) & (row_of[order] >= 0)]
+    source.fill(np.array(elsewhere[:num_rows]))
     return {"host_budget_bytes": budgets.host_bytes, "host_rows": source.cached_rows}

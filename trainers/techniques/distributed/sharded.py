@@ -15,12 +15,10 @@ Memory beside the shards, which are mapped or in memory: 10 bytes per node for p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
-from assets.partitions.read import Partitions
 from assets.shards.read import Shards
 from assets.storage.read_verified import read_table
 from assets.storage.table import FeatureTable
@@ -47,12 +45,21 @@ class Ownership:
         rank, world: this rank, and the number of ranks.
         num_parts: P, a multiple of world; part p belongs to rank p // (P / world).
         part_of: i32[N], the part of each node.
+
+    Raises:
+        InputError: the ranks cannot share the parts evenly.
     """
 
     rank: int
     world: int
     num_parts: int
     part_of: Array
+
+    def __post_init__(self):
+        if self.num_parts % self.world:
+            divisors = [n for n in range(1, self.num_parts + 1) if self.num_parts % n == 0]
+            problem = f"{self.world} ranks cannot share {self.num_parts} parts evenly"
+            raise InputError(problem, f"start {' or '.join(map(str, divisors))} ranks, or set [partitions] parts")
 
     @property
     def parts(self) -> range:
@@ -63,19 +70,6 @@ class Ownership:
     def ranks_of(self, node_ids: Array) -> Array:
         """Returns i32[n], the rank of each node."""
         return self.part_of[node_ids] // (self.num_parts // self.world)
-
-
-def open_ownership(partitions: Partitions, rank: int, world: int) -> Ownership:
-    """Returns the owner of each node.
-
-    Raises:
-        InputError: the ranks cannot share the parts evenly.
-    """
-    if partitions.num_parts % world:
-        divisors = [n for n in range(1, partitions.num_parts + 1) if partitions.num_parts % n == 0]
-        problem = f"{world} ranks cannot share {partitions.num_parts} parts evenly"
-        raise InputError(problem, f"start {' or '.join(map(str, divisors))} ranks, or set [partitions] parts")
-    return Ownership(rank=rank, world=world, num_parts=partitions.num_parts, part_of=partitions.part_of)
 
 
 class ShardedSource(FeatureSource):
@@ -97,13 +91,7 @@ class ShardedSource(FeatureSource):
     collective = slotted = True
 
     def __init__(self, shards: Shards, owned: Ownership, lane: Lane, device: Device, where: str, threads: int = 1):
-        self.shards, self.owned, self.device, self.threads, self.mapped = (
-            shards,
-            owned,
-            device,
-            threads,
-            where == "mapped",
-        )
+        self.owned, self.device, self.threads, self.mapped = owned, device, threads, where == "mapped"
         self.width, self.dtype, self.row_bytes = shards.width, shards.dtype, shards.row_bytes
         tables = shards.tables(owned.parts)
         opened = [_opened(table, where, threads) for table in tables]
@@ -134,8 +122,9 @@ class ShardedSource(FeatureSource):
         lane = self.exchange.lane
         for low in range(0, max(FILL_ROWS, lane.most(len(node_ids))), FILL_ROWS):
             wanted = node_ids[low : low + FILL_ROWS]
-            rows, places = self.exchange.fetch(self._request(wanted, np.arange(len(wanted))), None, ledger)
-            cache[low : low + len(wanted)][self._request(wanted, np.arange(len(wanted))).places] = rows[places]
+            request = self._request(wanted, np.arange(len(wanted)))
+            rows, places = self.exchange.fetch(request, None, ledger)
+            cache[low : low + len(wanted)][request.places] = rows[places]
         self.device.traffic.merge(ledger)
         self._slot[node_ids] = make_slots(HOST, np.arange(len(node_ids)))
         self._cache, self.cached_rows = cache, len(node_ids)
@@ -232,21 +221,3 @@ def _opened(table: FeatureTable, where: str, threads: int) -> tuple[Array, Verif
     if table.num_rows == 0:  # an empty file cannot be mapped
         return np.empty((0, table.width), table.dtype), None
     return (read_table(table, threads), None) if where == "memory" else (table.open(), VerifiedRows(table))
-
-
-def hottest_elsewhere(order: Array, owned: Ownership, row_of: Array, num_rows: int) -> Array:
-    """Returns ids[c], the hottest nodes with features that other ranks have, at most `num_rows`.
-
-    Args:
-        order: ids[N], all nodes, hottest first.
-        owned: the owner of each node.
-        row_of: i32[N], -1 for a node without features.
-        num_rows: number of rows that fit.
-    """
-    elsewhere = order[(owned.ranks_of(order) != owned.rank) & (row_of[order] >= 0)]
-    return np.array(elsewhere[:num_rows])
-
-
-def own_nodes(owned: Ownership) -> list[Any]:
-    """Returns ids[n_p] of each part of this rank, ascending."""
-    return [np.flatnonzero(owned.part_of == part) for part in owned.parts]

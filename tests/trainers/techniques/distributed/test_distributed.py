@@ -327,7 +327,7 @@ def test_predictions_by_parts_are_those_of_one_process(tmp_path, monkeypatch):
                     ranks=ranks,
                 )
             ).features.source
-            places = PartNodes(graph.topology, source.owned, source.exchange.lane)
+            places = PartNodes(graph.topology, source.owned, source.exchange.lane, graph.topology.indptr)
             bounds, names = Bounds(workspace_bytes=1 << 14, threads=1), polars.Series(list("abcd"))
             for each in Inference(model, graph.topology, source, bounds, places).ranges():
                 for _, frame in predict.predicted_frames(each, names):
