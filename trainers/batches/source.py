@@ -6,7 +6,7 @@ A source defines the tasks that prepare a batch, and joins the results of the la
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -87,11 +87,15 @@ class PreparedSource(BatchSource):
     Args:
         batching: the run's batching.
         pool_bytes: bound on the buffers of input rows that are kept for later batches; None for half of the queue's bound.
+
+    Attributes:
+        files: context that holds open the files that the tasks of an epoch read.
     """
 
     def __init__(self, batching: Batching, pool_bytes: int | None = None):
         self.batching = batching
         self.inputs = BufferPool(batching.queue_bytes // 2 if pool_bytes is None else pool_bytes)
+        self.files: AbstractContextManager[Any] = nullcontext()
 
     def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
         """Yields the batches of a training epoch in step order, from a position on.
@@ -103,7 +107,7 @@ class PreparedSource(BatchSource):
         bounds = batching.queue_bytes, batching.timeline, batching.most_queue_bytes
         tasks = self.tasks(planned, epoch)
         # The flow ends before its files close: its threads read them.
-        with self.opened(), closing(flow(planned, tasks, *bounds)) as prepared:
+        with self.files, closing(flow(planned, tasks, *bounds)) as prepared:
             try:
                 for _, results in prepared:
                     batch, moved = self.joined(*results)
@@ -116,11 +120,6 @@ class PreparedSource(BatchSource):
     def supplies(self, key: BatchKey) -> bool:
         """Returns whether this source supplies a batch of the plan; the others are left out."""
         return True
-
-    @contextmanager
-    def opened(self) -> Iterator[None]:
-        """Holds open the files that the tasks of an epoch read."""
-        yield
 
     def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> Sequence[Task]:
         """Returns the tasks that prepare the planned batches of a training epoch."""

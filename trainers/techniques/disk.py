@@ -19,8 +19,8 @@ for each loader space for `io_depth` ranges of 256 KiB.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -148,16 +148,10 @@ class DiskSource(PreparedSource):
 
     def __init__(self, batching: Batching, rows: PackedRows, sampler: StoredSampler):
         super().__init__(batching, batching.queue_bytes // NUM_QUEUES)
-        self.rows, self.sampler = rows, sampler
+        self.rows, self.sampler, self.files = rows, sampler, closing(rows)
         link = rows.device.link("h2d")
         self.features = rows if link is None else LinkedSource(rows, link)
         self._x_row_bytes = rows.width * np.dtype(batching.dtype).itemsize
-
-    @contextmanager
-    def opened(self) -> Iterator[None]:
-        """Holds the files of packed rows open."""
-        with closing(self.rows):
-            yield
 
     def joined(self, *results: Any) -> tuple[MiniBatch, Ledger]:
         """Returns a batch from its graph and its rows."""

@@ -14,9 +14,8 @@ Memory: half of the queue's bound for sampled blocks, half for the batch that is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 
 import numpy as np
 
@@ -39,30 +38,12 @@ from trainers.batches.source import Batching, PreparedSource
 from trainers.devices.malloc import input_space
 from trainers.record.ledger import Ledger, Line
 from trainers.rows.packed import PackedRows
+from trainers.rows.source import FeatureSource
 from trainers.techniques.fresh.arena_rows import ArenaRows
+from trainers.techniques.fresh.history import SteppedHistory
 
 PRUNER = "pruner"
 SIZES = Line("d2h", "ids")
-
-
-class Lookup(Protocol):
-    """The history's interface for pruning."""
-
-    def slots(self, blocks: Sequence[Block], step: int) -> list[Any]:
-        """Returns i32[num_src] for each of blocks[1:]: the slot of each source's row in the history, negative for none.
-
-        Args:
-            blocks: blocks of a mini-batch, on the device that computes.
-            step: the optimiser step of the run that the batch belongs to.
-        """
-        ...
-
-
-class Kept(NamedTuple):
-    """The state for the batches of a part: the source of their rows, and the history of rows that need not be computed."""
-
-    features: ArenaRows
-    history: Lookup
 
 
 class PrunedSource(PreparedSource):
@@ -70,7 +51,9 @@ class PrunedSource(PreparedSource):
 
     Args:
         batching: the run's batching.
-        kept: the state of each part; None for the parts of other ranks, whose batches are not yielded. A single one without parts.
+        histories: part -> the history of rows that need not be computed; batches of other parts are not supplied.
+        num_parts: number of parts of all ranks; 1 without parts.
+        below: the source of rows that the arenas of the histories do not have.
         samplers: one sampler per thread; they may read stored samples.
         packed: the packed rows, if features are loaded from disk; their files are closed at the end of an epoch. None for a table.
     """
@@ -78,30 +61,31 @@ class PrunedSource(PreparedSource):
     def __init__(
         self,
         batching: Batching,
-        kept: Sequence[Kept | None],
+        histories: Mapping[int, SteppedHistory],
+        num_parts: int,
+        below: FeatureSource,
         samplers: Sequence[AnySampler],
         packed: PackedRows | None = None,
     ):
         super().__init__(batching)
-        self.kept, self.samplers, self.packed = list(kept), list(samplers), packed
+        self.histories, self.num_parts, self.samplers, self.packed = histories, num_parts, list(samplers), packed
+        self.width = below.width
+        self.rows = {
+            part: ArenaRows(
+                below,
+                history.arena if history.settings.features else None,
+                batching.device,
+                stages=packed is not None,
+                threads=history.run.semantic.train.threads,
+            )
+            for part, history in histories.items()
+        }
+        if packed is not None:
+            self.files = closing(packed)
 
     def supplies(self, key: BatchKey) -> bool:
         """Returns whether a batch belongs to a part of this rank."""
-        return self._part(key) is not None
-
-    @contextmanager
-    def opened(self) -> Iterator[None]:
-        """Holds the files of packed rows open."""
-        with nullcontext() if self.packed is None else closing(self.packed):
-            yield
-
-    def _part(self, key: BatchKey) -> Kept | None:
-        return self.kept[key.step % len(self.kept)]
-
-    def _of(self, key: BatchKey) -> Kept:
-        found = self._part(key)
-        assert found is not None, "the batches of other ranks were left out"
-        return found
+        return key.step % self.num_parts in self.histories
 
     def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
         """Returns the samplers, and the pruner behind them, which prunes a batch when it is asked for."""
@@ -125,13 +109,14 @@ class PrunedSource(PreparedSource):
 
     def _num_bytes(self, batch: MiniBatch) -> int:
         staged = 0 if self.packed is None else self.packed.some_bytes(len(batch.input_ids))
-        return staged + batch_bytes(batch, self._of(batch.key).features.width, self.batching.dtype)
+        return staged + batch_bytes(batch, self.width, self.batching.dtype)
 
     def _pruned(self, item: PlannedBatch, blocks: tuple[Block, ...], epoch: int) -> tuple[MiniBatch, Ledger]:
         device, moved = self.batching.device, Ledger()
         with device.preparing():
             there = send_blocks(blocks, device, moved)
-            slots = self._of(item.key).history.slots(there, self.batching.plan.step_of(epoch, item.position))
+            history = self.histories[item.key.step % self.num_parts]
+            slots = history.slots(there, self.batching.plan.step_of(epoch, item.position))
             pruned = prune(there, slots, self.batching.transpose)
         if device.remote:
             sizes = SIZE_BYTES * len(blocks)
@@ -140,10 +125,10 @@ class PrunedSource(PreparedSource):
         return self.batching.batch(item, epoch, pruned.blocks, origin=pruned.origin), moved
 
     def _gathered(self, batch: MiniBatch, moved: Ledger) -> tuple[MiniBatch, Ledger]:
-        device, rows, features = self.batching.device, len(batch.input_ids), self._of(batch.key).features
+        device, rows = self.batching.device, self.rows[batch.key.step % self.num_parts]
         with device.preparing():
-            batch.x = input_space(device, self.inputs, rows, features.width, self.batching.dtype)
-            features.gather(batch.key, batch.input_ids, batch.origin, batch.x, moved)
+            batch.x = input_space(device, self.inputs, len(batch.input_ids), self.width, self.batching.dtype)
+            rows.gather(batch.key, batch.input_ids, batch.origin, batch.x, moved)
             count_batch(batch, moved)
             if device.remote:
                 (batch.labels,) = device.send([batch.labels.astype(np.int64)], LABELS, moved)

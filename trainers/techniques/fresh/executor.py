@@ -32,9 +32,8 @@ from trainers.rows.linked import LinkedSource
 from trainers.rows.packed import PackedRows
 from trainers.rows.source import FeatureSource
 from trainers.techniques.disk import open_packed
-from trainers.techniques.fresh.arena_rows import ArenaRows
-from trainers.techniques.fresh.batches import Kept, PrunedSource
-from trainers.techniques.fresh.history import BatchCounts, SteppedHistory, TableFill, epoch_numbers
+from trainers.techniques.fresh.batches import PrunedSource
+from trainers.techniques.fresh.history import SteppedHistory, TableFill, epoch_numbers
 from trainers.techniques.fresh.probe import Probe
 from trainers.techniques.minibatch import open_samplers
 
@@ -49,19 +48,16 @@ def open_executor(run: Run) -> FreshExecutor:
     require_layers(run.model, run.semantic.train.trainer)
     settings = run.semantic.train.settings
     fill = TableFill(run.features.stored, run.graph.topology.num_nodes, run.semantic.train.threads)
-    counts = BatchCounts(per_step=run.plan.batches_per_step, presampled=run.plan.num_batches)
-    history = SteppedHistory(run, settings, fill, counts)
+    per_step, presampled = run.plan.batches_per_step, run.plan.num_batches
+    history = SteppedHistory(run, settings, fill, per_step=per_step, presampled=presampled)
     samplers = open_samplers(run)
     packed = _packed(run) if settings.rows == "packed" else None
     rows: FeatureSource = run.features.source if packed is None else packed
     link = run.features.device.link("h2d")
     if packed is not None and link is not None:
         rows = LinkedSource(packed, link)
-    device = run.features.device
-    arena = history.arena if settings.features else None
-    found = ArenaRows(rows, arena, device, stages=packed is not None, threads=run.semantic.train.threads)
     probe = Probe(run, history.arena, settings.probe) if settings.probe else None
-    return FreshExecutor(run, PrunedSource(run.batching, [Kept(found, history)], samplers, packed), history, probe)
+    return FreshExecutor(run, PrunedSource(run.batching, {0: history}, 1, rows, samplers, packed), history, probe)
 
 
 def _packed(run: Run) -> PackedRows:

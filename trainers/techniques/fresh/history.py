@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +22,7 @@ from kernels.history.row_norms import row_norms
 from kernels.rows.gather import gather
 from kernels.types import Array, Block
 from trainers.batches.batch import MiniBatch
-from trainers.devices.protocol import CACHE, Device, kernel_array
+from trainers.devices.protocol import CACHE, kernel_array
 from trainers.loop.executor import Run
 from trainers.models.ops import splice
 from trainers.models.precision import kept_dtype
@@ -31,7 +30,7 @@ from trainers.record.checks import INPUTS, count_name
 from trainers.record.ledger import Ledger, Line
 from trainers.rows.source import fill_rows
 from trainers.techniques.fresh.arena_rows import HITS
-from trainers.techniques.fresh.ranking import BatchVisits, Share, Stay, share_arena
+from trainers.techniques.fresh.ranking import BatchVisits, Share, share_arena
 from trainers.techniques.fresh.settings import FreshSettings
 
 SENT, DONE = Line("h2d", "ids"), Line("d2h", "ids")
@@ -87,19 +86,6 @@ class TableFill:
             yield first, rows
 
 
-@dataclass(frozen=True, kw_only=True)
-class BatchCounts:
-    """Counts of the batches that use a history.
-
-    Attributes:
-        per_step: batches per optimiser step.
-        presampled: batches of one presampled epoch, on which hotness is counted.
-    """
-
-    per_step: int
-    presampled: int
-
-
 class SteppedHistory:
     """The history in the steps of a run: lookup, splicing and update.
 
@@ -107,7 +93,8 @@ class SteppedHistory:
         run: the run.
         settings: the technique's settings.
         fill: the feature rows that the arena may hold, and the bytes of which it is a share.
-        counts: the batches that use it.
+        per_step: batches per optimiser step that use it.
+        presampled: batches of one presampled epoch, on which hotness is counted.
 
     Attributes:
         arena: the kernels' history.
@@ -117,8 +104,8 @@ class SteppedHistory:
         InputError: hotness is of another graph or counts no layers, or the arena does not fit.
     """
 
-    def __init__(self, run: Run, settings: FreshSettings, fill: ArenaFill, counts: BatchCounts):
-        self.run, self.settings, self.fill, self.counts = run, settings, fill, counts
+    def __init__(self, run: Run, settings: FreshSettings, fill: ArenaFill, *, per_step: int, presampled: int):
+        self.run, self.settings, self.fill = run, settings, fill
         per_epoch, train = run.plan.steps_per_epoch, run.semantic.train
         self.t_stale, self.first_step = settings.stale_steps(per_epoch), settings.first_step(per_epoch)
         self.dtype = kept_dtype(train.dtype)
@@ -130,9 +117,13 @@ class SteppedHistory:
         if settings.features:
             order = np.asarray(open_hotness(hotness).order)
             side = FeatureSide(order[fill.allowed[order]], fill.width)
-        share = self._share(open_hotness(hotness), size) if settings.ranked else None
+        share = self._share(open_hotness(hotness), size, per_step, presampled) if settings.ranked else None
         self._score: Any = None if share is None else share.score
-        self.memory = _allocate(device, size)
+        if (
+            device.cache_bytes is not None
+        ):  # the user sets the arena's size, so its budget is beside that of cached features
+            device.cache_bytes += size
+        self.memory = device.alloc((size,), torch.uint8, CACHE)
         self.arena = History(
             memory=kernel_array(self.memory),
             num_layers=train.layers - 1,
@@ -156,7 +147,7 @@ class SteppedHistory:
         self._rows: list[LayerRows] = []
         self._between: list[tuple[int, Block, Tensor]] = []
 
-    def _share(self, hotness: Hotness, size: int) -> Share:
+    def _share(self, hotness: Hotness, size: int, per_step: int, presampled: int) -> Share:
         """Returns the shares of embeddings and feature rows in the arena."""
         run, layers = self.run, self.run.semantic.train.layers - 1
         assert hotness.layer_inputs is not None and hotness.layer_visits is not None
@@ -166,16 +157,14 @@ class SteppedHistory:
         visits[~self.fill.allowed] = 0
         rounds = run.inputs["hotness"].config["hotness"]["rounds"]
         counted = BatchVisits(
-            num_batches=rounds * self.counts.presampled,
+            num_batches=rounds * presampled,
             visits=visits,
             layer_visits=np.asarray(hotness.layer_visits[:layers]),
             layer_inputs=np.asarray(hotness.layer_inputs[:layers]),
         )
-        stay = Stay(
-            p_grad=self.settings.p_grad,
-            batches=None if self.t_stale is None else self.t_stale * self.counts.per_step,
-        )
-        return share_arena(counted, stay, run.semantic.train.hidden * itemsize, self.fill.width * itemsize, size)
+        longest = None if self.t_stale is None else self.t_stale * per_step
+        row_bytes = run.semantic.train.hidden * itemsize, self.fill.width * itemsize
+        return share_arena(counted, self.settings.p_grad, longest, *row_bytes, size)
 
     def _fill(self) -> None:
         """Writes the feature rows of the arena."""
@@ -223,10 +212,14 @@ class SteppedHistory:
             device.traffic.crossed(TO_DEVICE, state["rows"].numel() * arena.dtype.itemsize)
 
     def slots(self, blocks: Sequence[Block], step: int) -> list[Any]:
-        """Returns i32[num_src] for each of blocks[1:], the slot of each source's row in the arena; see `Lookup`.
+        """Returns i32[num_src] for each of blocks[1:], the slot of each source's row in the arena, negative for none.
 
         A head that reads all layers needs the seeds' rows of each. So their rows above the first hidden layer are computed; else those
         below would be pruned. Seeds are the first sources of every sampled block.
+
+        Args:
+            blocks: blocks of a mini-batch, on the device that computes.
+            step: the optimiser step of the run that the batch belongs to.
         """
         found = [self.arena.lookup(layer, blocks[layer].src_ids, step) for layer in range(1, len(blocks))]
         if self.run.model.jumps:
@@ -282,10 +275,8 @@ class SteppedHistory:
         if self.run.features.device.remote:
             # The update's sizes: candidates, ends of the lists (which are also sent there, twice), and the results of each layer.
             back, there = DONE_BYTES * (1 + len(rows) + 2 * self.arena.num_layers), 2 * DONE_BYTES * len(rows)
-            if (
-                self.arena.reuse and self.arena.num_slots
-            ):  # also the number of free slots, and the last one that is taken
-                back += DONE_BYTES
+            if self.arena.reuse and self.arena.num_slots:
+                back += DONE_BYTES  # the number of free slots, and the last one that is taken
             ledger.crossed(DONE, back, requests=3)
             ledger.crossed(SENT, there, requests=2)
         done, row_bytes = self.arena.update(step, rows), self.arena.width * self.arena.dtype.itemsize
@@ -316,14 +307,3 @@ def epoch_numbers(held: Mapping[str, float], counted: Mapping[str, int]) -> dict
     """
     inputs, pruned, hits = (counted.get(name, 0) for name in PLAIN)
     return {**held, "io_saving": 1 - (inputs - hits) / (inputs + pruned)}
-
-
-def _allocate(device: Device, size: int) -> Tensor:
-    """Returns u8[size] on the device; the user sets the arena's size, so it has its own budget beside that of cached features.
-
-    Raises:
-        InputError: a device with memory of its own has less free memory.
-    """
-    if device.cache_bytes is not None:
-        device.cache_bytes += size
-    return device.alloc((size,), torch.uint8, CACHE)

@@ -51,19 +51,6 @@ class BatchVisits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stay:
-    """The bounds of an embedding's stay.
-
-    Attributes:
-        p_grad: share of entries that are stable.
-        batches: t_stale in batches; None for no bound.
-    """
-
-    p_grad: float
-    batches: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Share:
     """The shares of an arena.
 
@@ -78,12 +65,14 @@ class Share:
     max_slots: int
 
 
-def share_arena(counted: BatchVisits, stay: Stay, embedding_bytes: int, row_bytes: int, size: int) -> Share:
+def share_arena(
+    counted: BatchVisits, p_grad: float, longest: int | None, embedding_bytes: int, row_bytes: int, size: int
+) -> Share:
     """Shares the bytes of an arena.
 
     Args:
         counted: the counted requests of batches.
-        stay: the bounds of embeddings' stay.
+        p_grad, longest: bounds of an embedding's stay: share of entries that are stable, and t_stale in batches, None for no bound.
         embedding_bytes, row_bytes: bytes of a slot, and of a feature row in the arena.
         size: bytes of the arena.
     """
@@ -92,7 +81,7 @@ def share_arena(counted: BatchVisits, stay: Stay, embedding_bytes: int, row_byte
     score = (_weights(counted, found, row_bytes, size)[:, None] * counted.layer_inputs / counted.num_batches).astype(
         np.float32
     )
-    held = share_of_time(rates, stay)
+    held = share_of_time(rates, p_grad, longest)
     density = np.concatenate([found / max(1, row_bytes), score.ravel().astype(np.float64) / embedding_bytes])
     cost = np.concatenate([np.full(len(found), float(row_bytes)), held.ravel() * embedding_bytes])
     order = np.argsort(-density, kind="stable")
@@ -105,18 +94,18 @@ def share_arena(counted: BatchVisits, stay: Stay, embedding_bytes: int, row_byte
     return Share(score=score, least=float(score.ravel()[embeddings].min()), max_slots=slots)
 
 
-def share_of_time(rates: Array, stay: Stay) -> Array:
+def share_of_time(rates: Array, p_grad: float, longest: int | None) -> Array:
     """Returns f64[...], q: the share of the time that an embedding is held, from the rates of visits per batch of its node."""
-    if stay.p_grad == 0 or stay.batches == 0:
+    if p_grad == 0 or longest == 0:
         return np.zeros_like(rates, dtype=np.float64)
     safe = np.where(rates > 0, rates, 1.0)
-    leaving = safe * (1 - stay.p_grad)
-    if stay.batches is None:
+    leaving = safe * (1 - p_grad)
+    if longest is None:
         stays = np.divide(1.0, leaving, out=np.full_like(safe, np.inf), where=leaving > 0)
     else:
-        stays = np.full_like(safe, float(stay.batches))
-        np.divide(-np.expm1(-leaving * stay.batches), leaving, out=stays, where=leaving > 0)
-    away = 1 / (safe * stay.p_grad)
+        stays = np.full_like(safe, float(longest))
+        np.divide(-np.expm1(-leaving * longest), leaving, out=stays, where=leaving > 0)
+    away = 1 / (safe * p_grad)
     held = np.where(np.isinf(stays), 1.0, stays / (np.where(np.isinf(stays), 1.0, stays) + away))
     return np.where(rates > 0, held, 0.0)
 

@@ -28,7 +28,6 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from assets.shards.read import open_shards
-from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.part_plan import PartPlan
 from kernels.types import Array
 from trainers.batches.batch import MiniBatch
@@ -41,10 +40,8 @@ from trainers.rows.source import RowIds
 from trainers.techniques.distributed.executor import Distributed, Member, open_samplers, require_shareable
 from trainers.techniques.distributed.sharded import FILL_ROWS, ShardedSource
 from trainers.techniques.distributed.vanilla import VanillaSampler
-from trainers.techniques.fresh.arena_rows import ArenaRows
-from trainers.techniques.fresh.batches import Kept, PrunedSource
-from trainers.techniques.fresh.history import PLAIN, ArenaFill, BatchCounts, SteppedHistory, epoch_numbers
-from trainers.techniques.fresh_distributed.settings import FreshDistributedSettings
+from trainers.techniques.fresh.batches import PrunedSource
+from trainers.techniques.fresh.history import PLAIN, SteppedHistory, epoch_numbers
 
 
 def open_executor(run: Run) -> FreshDistributed:
@@ -58,31 +55,18 @@ def open_executor(run: Run) -> FreshDistributed:
     settings, plan, source = run.semantic.train.settings, run.plan, run.features.source
     assert isinstance(plan, PartPlan) and isinstance(source, ShardedSource)
     require_shareable(run, plan.num_parts)
-    histories = {part: SteppedHistory(run, settings, *_of_part(run, source, part)) for part in source.owned.parts}
-    kept: list[Kept | None] = [None] * plan.num_parts
-    for part, history in histories.items():
-        arena = history.arena if settings.features else None
-        rows = ArenaRows(source, arena, run.features.device, threads=run.semantic.train.threads)
-        kept[part] = Kept(rows, history)
+    presampled = -(-len(plan.train_ids) // plan.batch_size)  # hotness is counted on batches without parts
+    owned, shards, histories = source.owned, open_shards(run.reads["shards"]), {}
+    for part in owned.parts:
+        allowed = np.asarray(shards.row_of) >= 0
+        if owned.num_parts > 1:
+            allowed &= owned.part_of != part
+        fill = ExchangedFill(source, allowed, int(shards.num_rows.sum()) * shards.row_bytes // owned.num_parts)
+        histories[part] = SteppedHistory(run, settings, fill, per_step=plan.accumulate, presampled=presampled)
     samplers = open_samplers(run, settings, source)
     assert not isinstance(samplers, VanillaSampler), "the settings refuse a sampler that needs the other ranks"
-    batches = PrunedSource(run.batching, kept, samplers)
-    return FreshDistributed(run, batches, histories, settings)
-
-
-def _of_part(run: Run, source: ShardedSource, part: int) -> tuple[ArenaFill, BatchCounts]:
-    """Returns the rows that the arena of a part may hold, and the counts of its batches."""
-    owned, plan, sampling = source.owned, run.plan, run.semantic.sampling
-    assert isinstance(plan, PartPlan) and sampling is not None
-    shards = open_shards(run.reads["shards"])
-    allowed = np.asarray(shards.row_of) >= 0
-    if owned.num_parts > 1:
-        allowed &= owned.part_of != part
-    presampled = EpochPlan(plan.train_ids, sampling.batch_size, seed=plan.seed, reuse=plan.reuse).num_batches
-    return (
-        ExchangedFill(source, allowed, int(shards.num_rows.sum()) * shards.row_bytes // owned.num_parts),
-        BatchCounts(per_step=plan.accumulate, presampled=presampled),
-    )
+    batches = PrunedSource(run.batching, histories, plan.num_parts, source, samplers)
+    return FreshDistributed(run, batches, settings.gradients == "ordered")
 
 
 class ExchangedFill:
@@ -112,20 +96,13 @@ class FreshDistributed(Distributed):
 
     Args:
         run: the run.
-        source: the source of this rank's pruned batches.
-        histories: part -> history, for the parts of this rank.
-        settings: the technique's settings.
+        source: the source of this rank's pruned batches, and the histories of its parts.
+        ordered: whether gradients are added in batch order.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        source: PrunedSource,
-        histories: Mapping[int, SteppedHistory],
-        settings: FreshDistributedSettings,
-    ):
-        super().__init__(run, source, len(source.kept), run.ranks.main, settings.gradients == "ordered")
-        self.histories, self._step = histories, 0
+    def __init__(self, run: Run, source: PrunedSource, ordered: bool):
+        super().__init__(run, source, source.num_parts, run.ranks.main, ordered)
+        self.histories, self._step = source.histories, 0
 
     def _member(self, batch: MiniBatch, between: Between | None = None) -> Member:
         history = self.histories[batch.key.step % self.num_parts]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainers.techniques.fresh.ranking import BatchVisits, Stay, share_arena, share_of_time
+from trainers.techniques.fresh.ranking import BatchVisits, share_arena, share_of_time
 
 
 @pytest.mark.parametrize("rate", [0.003, 0.05, 0.4])
@@ -22,7 +22,7 @@ def test_an_embedding_is_held_for_the_share_that_is_said(rate: float, p_grad: fl
         held += born >= 0
         if visited[now]:
             born = (born if born >= 0 else now) if stable[now] else -1
-    expected = float(share_of_time(np.array([rate]), Stay(p_grad=p_grad, batches=batches))[0])
+    expected = float(share_of_time(np.array([rate]), p_grad, batches)[0])
     assert held / steps == pytest.approx(expected, rel=0.15, abs=0.01)
 
 
@@ -46,11 +46,11 @@ def counted(seed: int, nodes: int) -> BatchVisits:
     batches=st.sampled_from([0, 5, None]),
 )
 def test_what_is_taken_fits_and_saves_at_least_as_much_per_byte_as_what_is_not(seed, nodes, size, p_grad, batches):
-    found, stay = counted(seed, nodes), Stay(p_grad=p_grad, batches=batches)
-    share = share_arena(found, stay, 32, 48, size)
+    found = counted(seed, nodes)
+    share = share_arena(found, p_grad, batches, 32, 48, size)
     assert share.score.shape == (2, nodes) and share.score.dtype == np.float32
     entering = share.score >= share.least
-    held = share_of_time(found.layer_visits / 30, stay)
+    held = share_of_time(found.layer_visits / 30, p_grad, batches)
     # Of rows with equal scores at the bound, the slots decide who gets in.
     above = share.score > share.least
     assert (held[above] * 32).sum() <= size + 1e-6 or share.max_slots == 0
@@ -71,5 +71,5 @@ def test_embeddings_that_save_nothing_leave_the_arena_to_features() -> None:
     nothing = BatchVisits(
         num_batches=10, visits=np.full(5, 3.0), layer_visits=np.zeros((1, 5)), layer_inputs=np.zeros((1, 5))
     )
-    share = share_arena(nothing, Stay(p_grad=0.9, batches=4), 32, 48, 10_000)
+    share = share_arena(nothing, 0.9, 4, 32, 48, 10_000)
     assert share.max_slots == 0 and share.least == float("inf")
