@@ -96,7 +96,6 @@ class _Rank:
         tell: Callable[[str], None],
     ):
         self.number, self.last = number, deque[str](maxlen=LAST_LINES)
-        self.ended: float | None = None
         errors, self._errors = os.pipe()
         passed = [self._errors, *([listener.fileno()] if number == 0 else [])]
         where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1]), "GLOO_SOCKET_IFNAME": "lo"}

@@ -15,9 +15,10 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch.distributed as dist
 
@@ -31,22 +32,8 @@ SILENCE_SECONDS = 40.0
 BEAT_SECONDS = 1.0
 CPU_STEP, BYTES_STEP = 0.05, 1 << 16
 """The least work that counts, in seconds and bytes: more than the writing thread and the store use themselves."""
-
-
-class MeetingStore(Protocol):
-    """The used methods of torch's stores; none of them waits."""
-
-    def set(self, key: str, value: str) -> Any:
-        """Stores a value."""
-        ...
-
-    def get(self, key: str) -> bytes:
-        """Returns the value of an existing key."""
-        ...
-
-    def check(self, keys: list[str]) -> bool:
-        """Returns whether all keys exist."""
-        ...
+ARRIVED, WORKING = "graphmill/arrived/{}", "graphmill/working/{}"
+"""Keys of a rank in the store."""
 
 
 class LateRank(RuntimeError):
@@ -64,7 +51,7 @@ class Meeting:
     """
 
     def __init__(
-        self, store: MeetingStore, rank: int, world: int, silence: float = SILENCE_SECONDS, beat: float = BEAT_SECONDS
+        self, store: dist.Store, rank: int, world: int, silence: float = SILENCE_SECONDS, beat: float = BEAT_SECONDS
     ):
         self.store, self.rank, self.world, self.silence, self.beat = store, rank, world, silence, beat
         self._ended = threading.Event()
@@ -77,17 +64,18 @@ class Meeting:
         Raises:
             LateRank: a rank stands still, or has not come in MEETING_SECONDS.
         """
-        self.store.set(_arrived(self.rank), "1")
+        self.store.set(ARRIVED.format(self.rank), "1")
         missing, began = [rank for rank in range(self.world) if rank != self.rank], time.monotonic()
         # Rank -> its last sign, and the seconds without another one.
         signs: dict[int, tuple[bytes, float]] = {rank: (b"", 0.0) for rank in missing}
         looked = began
-        while missing := [rank for rank in missing if not self.store.check([_arrived(rank)])]:
+        while missing := [rank for rank in missing if not self.store.check([ARRIVED.format(rank)])]:
             now = time.monotonic()
             # If this process itself stood still (on a suspended machine), that time does not count: the other's sign may be on its way.
             passed, looked = min(now - looked, 5 * self.beat), now
             for rank in missing:
-                sign = self.store.get(_working(rank)) if self.store.check([_working(rank)]) else b""
+                key = WORKING.format(rank)
+                sign = self.store.get(key) if self.store.check([key]) else b""
                 signs[rank] = sign, signs[rank][1] + passed if sign == signs[rank][0] else 0.0
             still = [rank for rank in missing if signs[rank][1] > self.silence]
             if still:
@@ -109,12 +97,12 @@ class Meeting:
             if (now := _work_done()) != told:
                 # The store ends with a rank that failed; this rank notices that in `wait`.
                 with suppress(RuntimeError):
-                    self.store.set(_working(self.rank), f"{now[0]} {now[1]}")
+                    self.store.set(WORKING.format(self.rank), f"{now[0]} {now[1]}")
                 told = now
             self._ended.wait(self.beat)
 
 
-def open_store(rank: int, world: int) -> MeetingStore:
+def open_store(rank: int, world: int) -> dist.Store:
     """Returns the store at which the ranks meet, at MASTER_ADDR and MASTER_PORT: the launcher's socket, or torchrun's.
 
     Raises:
@@ -142,29 +130,24 @@ def open_store(rank: int, world: int) -> MeetingStore:
     )
 
 
-def _within(seconds: float, call: Callable[[], MeetingStore], problem: str) -> MeetingStore:
+def _within(seconds: float, call: Callable[[], dist.Store], problem: str) -> dist.Store:
     """Returns the result of a call; a thread that still makes it after `seconds` seconds is left behind.
 
     Raises:
         LateRank: the call took longer; the message is `problem`.
     """
-    found: list[MeetingStore] = []
-    errors: list[BaseException] = []
+    found: Future[dist.Store] = Future()
 
     def run() -> None:
         try:
-            found.append(call())
+            found.set_result(call())
         except BaseException as error:  # it belongs to the thread that waits
-            errors.append(error)
+            found.set_exception(error)
 
-    thread = threading.Thread(target=run, name="store", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not found:
+    threading.Thread(target=run, name="store", daemon=True).start()
+    if not wait([found], seconds).done:
         raise LateRank(problem)
-    return found[0]
+    return found.result()
 
 
 def _work_done() -> tuple[int, int]:
@@ -173,14 +156,6 @@ def _work_done() -> tuple[int, int]:
     lines = counters.read_text().splitlines() if counters.exists() else []
     read = next((int(line.split()[1]) for line in lines if line.startswith("read_bytes")), 0)
     return int((time.process_time() - time.thread_time()) / CPU_STEP), read // BYTES_STEP
-
-
-def _arrived(rank: int) -> str:
-    return f"graphmill/arrived/{rank}"
-
-
-def _working(rank: int) -> str:
-    return f"graphmill/working/{rank}"
 
 
 def _standing(rank: int, world: int, silence: float, *, never: bool) -> str:
