@@ -45,7 +45,8 @@ class OnlineSource(PreparedSource):
     def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
         """Returns the one task of the threads that sample and gather."""
         sample = Work("sample", lambda lane, item, _: self._sampled(lane, item, epoch))
-        gather = Work("gather", lambda lane, item, batch: self._gathered(batch))
+        pooled = self.batching, self.features, self.batching.device, self.inputs
+        gather = Work("gather", lambda lane, item, batch: extract_batch(*pooled, batch))
         lanes = len(self.samplers)
         return [Task(name=SAMPLER, lanes=lanes, prepare=sample, num_bytes=self._num_bytes, work=gather)]
 
@@ -56,9 +57,6 @@ class OnlineSource(PreparedSource):
         batch = draw_batch(self.batching, self.samplers[lane], item, epoch)
         mark_batch(batch, self.features)
         return batch
-
-    def _gathered(self, batch: MiniBatch) -> tuple[MiniBatch, Ledger]:
-        return extract_batch(self.batching, self.features, self.batching.device, self.inputs, batch)
 
 
 def draw_batch(batching: Batching, sampler: AnySampler, item: PlannedBatch, epoch: int) -> MiniBatch:

@@ -98,10 +98,7 @@ class PreparedSource(BatchSource):
         self.files: AbstractContextManager[Any] = nullcontext()
 
     def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
-        """Yields the batches of a training epoch in step order, from a position on.
-
-        The bytes of a batch are released when the next one is asked for.
-        """
+        """Yields the batches of a training epoch; see `BatchSource`."""
         batching = self.batching
         planned = [item for item in batching.plan.batches(epoch, start_position) if self.supplies(item.key)]
         bounds = batching.queue_bytes, batching.timeline, batching.most_queue_bytes

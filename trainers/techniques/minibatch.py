@@ -59,14 +59,7 @@ def _on_device(run: Run) -> OnDeviceSource:
 
 
 def _device_sampler(run: Run, topology: Topology, where: str, kernels: KernelDevice) -> CudaSampler:
-    """Returns the sampler that draws the run's batches on the device.
-
-    Args:
-        run: the run.
-        topology: the topology, placed for the device.
-        where: its place, "device" or "uva".
-        kernels: the device that its kernels run on.
-    """
+    """Returns the sampler that draws the run's batches on the device; `where` is the place of the topology."""
     sampling, drawing = run.semantic.sampling, run.drawing
     assert sampling is not None and drawing is not None
     how: dict[str, Any] = {"seed": run.semantic.seed, "device": kernels}

@@ -32,7 +32,7 @@ from assets.storage.store import Store
 from kernels.types import Array
 from trainers.devices.torch_threads import torch_threads
 from trainers.inference.bounds import Bounds
-from trainers.inference.exact import ExactRange, Inference
+from trainers.inference.exact import Inference
 from trainers.inference.predict import NodeFacts, find_recipe, load_model, predicted_frames, whole_file, write_frames
 from trainers.loop.executor import Opening
 from trainers.models.build import send_model
@@ -142,13 +142,8 @@ def _predict(order: Mapping[str, Any], pipeline: Pipeline, ranks: Ranks) -> None
     # Empty ranges only take part in the exchange of the others.
     own = (each for each in ranges if each.high > each.low)
     for part, of_part in groupby(own, key=lambda each: nodes.part_of(each.low)):
-        write_frames(_piece(Path(order["folder"]), part), _of_part(of_part, names, order["probabilities"]))
-
-
-def _of_part(ranges: Iterator[ExactRange], names: polars.Series, every: bool) -> Iterator[polars.DataFrame]:
-    for each in ranges:
-        for _, frame in predicted_frames(each, names, every):
-            yield frame
+        found = (predicted_frames(each, names, order["probabilities"]) for each in of_part)
+        write_frames(_piece(Path(order["folder"]), part), (frame for frames in found for _, frame in frames))
 
 
 def _piece(folder: Path, part: int) -> Path:
