@@ -24,13 +24,7 @@ from kernels.history.csr2_cuda import SIZE_BYTES
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.own_sampling import AnySampler
 from kernels.types import BatchKey, Block
-from trainers.batches.batch import (
-    MiniBatch,
-    batch_bytes,
-    block_bytes,
-    count_batch,
-    tensors_of,
-)
+from trainers.batches.batch import MiniBatch, batch_bytes, block_bytes, count_batch, tensors_of
 from trainers.batches.flow import Task, Work
 from trainers.batches.online import SAMPLER
 from trainers.batches.send import LABELS, send_blocks
@@ -119,8 +113,7 @@ class PrunedSource(PreparedSource):
             slots = history.slots(there, self.batching.plan.step_of(epoch, item.position))
             pruned = prune(there, slots, self.batching.transpose)
         if device.remote:
-            sizes = SIZE_BYTES * len(blocks)
-            moved.crossed(SIZES, sizes)
+            moved.crossed(SIZES, SIZE_BYTES * len(blocks))
         _count_pruned(blocks, pruned.blocks, moved)
         return self.batching.batch(item, epoch, pruned.blocks, origin=pruned.origin), moved
 

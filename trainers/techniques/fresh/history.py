@@ -119,9 +119,8 @@ class SteppedHistory:
             side = FeatureSide(order[fill.allowed[order]], fill.width)
         share = self._share(open_hotness(hotness), size, per_step, presampled) if settings.ranked else None
         self._score: Any = None if share is None else share.score
-        if (
-            device.cache_bytes is not None
-        ):  # the user sets the arena's size, so its budget is beside that of cached features
+        # The user sets the arena's size, so it has its own budget beside that of cached features.
+        if device.cache_bytes is not None:
             device.cache_bytes += size
         self.memory = device.alloc((size,), torch.uint8, CACHE)
         self.arena = History(
