@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
 
 from kernels.errors import InputError
 from trainers.ranks.launch import LISTENER
@@ -51,7 +52,7 @@ class Meeting:
     """
 
     def __init__(
-        self, store: dist.Store, rank: int, world: int, silence: float = SILENCE_SECONDS, beat: float = BEAT_SECONDS
+        self, store: Store, rank: int, world: int, silence: float = SILENCE_SECONDS, beat: float = BEAT_SECONDS
     ):
         self.store, self.rank, self.world, self.silence, self.beat = store, rank, world, silence, beat
         self._ended = threading.Event()
@@ -102,7 +103,7 @@ class Meeting:
             self._ended.wait(self.beat)
 
 
-def open_store(rank: int, world: int) -> dist.Store:
+def open_store(rank: int, world: int) -> Store:
     """Returns the store at which the ranks meet, at MASTER_ADDR and MASTER_PORT: the launcher's socket, or torchrun's.
 
     Raises:
@@ -130,13 +131,13 @@ def open_store(rank: int, world: int) -> dist.Store:
     )
 
 
-def _within(seconds: float, call: Callable[[], dist.Store], problem: str) -> dist.Store:
+def _within(seconds: float, call: Callable[[], Store], problem: str) -> Store:
     """Returns the result of a call; a thread that still makes it after `seconds` seconds is left behind.
 
     Raises:
         LateRank: the call took longer; the message is `problem`.
     """
-    found: Future[dist.Store] = Future()
+    found: Future[Store] = Future()
 
     def run() -> None:
         try:
