@@ -11,11 +11,10 @@ import hashlib
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import dagster as dg
 
@@ -24,8 +23,7 @@ from assets.building.labels import built_in_words, joined, labelled
 from assets.building.materialize import materialize, materialize_together
 from assets.building.page import Page, ordered, table_of
 from assets.building.stage import Check, ChecksFailedError, Progress, Silent
-from assets.pipeline.describe import describe
-from assets.pipeline.steps import Step, Versions, find_all, find_inputs, joint_version, recipe_hash
+from assets.pipeline.steps import Step, Versions, describe, find_all, find_inputs, joint_version, recipe_hash
 from assets.storage.artifact import Artifact
 from assets.storage.home import ROOT
 from assets.storage.machine import here_and_now, seconds_since_boot
@@ -109,14 +107,16 @@ def source_assets(
         idle = all(each is not None for each in found.values())
         try:
             with _held(slot, context, idle=idle):
-                for one_pass in _passes(asked):
+                for one_pass in zip_longest(*(step.apart for step in asked)):
+                    # One pass, or one per split, of which the first builds the shared artifacts.
+                    together = [step for step in one_pass if step is not None]
                     materialize_together(
                         store,
-                        [(cast(Any, step.recipe), step.configs[0]) for step in one_pass],
+                        [(step.recipe, step.configs[0]) for step in together],
                         execution,
                         around.make_progress(context),
-                        raw=[versions.raw(step.recipe, step.configs[0]) for step in one_pass],
-                        asked_by=["/".join(step.key) for step in one_pass],
+                        raw=[versions.raw(step.recipe, step.configs[0]) for step in together],
+                        asked_by=["/".join(step.key) for step in together],
                     )
         except InputError as error:
             for step in asked:
@@ -137,33 +137,25 @@ def _held(slot: Slot | None, context: dg.AssetExecutionContext, *, idle: bool) -
     return nullcontext() if slot is None or idle else slot(context)
 
 
-def _passes(asked: Sequence[Step]) -> list[list[Step]]:
-    """Returns the steps that each pass over a source builds: one pass, or one per split, of which the first builds the shared artifacts."""
-    passes = zip_longest(*(step.apart for step in asked))
-    return [[step for step in one_pass if step is not None] for one_pass in passes]
-
-
 def _finished(
     step: Step, artifacts: Sequence[Artifact], versions: Versions, around: Surroundings, *, reused: bool
 ) -> Iterator[Any]:
     """Reports a step's artifacts, one or one per split, and yields its events."""
     if step.external:
-        yield _raw_observation(step, versions)
+        raw = versions.raw(step.recipe, step.configs[0])
+        yield dg.AssetObservation(asset_key=raw_key(step), metadata=dict(raw), tags={DATA_TAG: _raw_version(raw)})
     for each, artifact in zip(step.apart, artifacts, strict=True):
         name = f"{step.name}, split {each.split}" if each.split else step.name
         around.report(f"{name}: {'reused' if reused else 'built'} {artifact.label}{built_in_words(artifact, reused)}")
     yield materialized(step, artifacts, versions, reused=reused)
 
 
-def stage_asset(
-    step: Step, stage: Any, execution: Any, around: Surroundings, slot: Slot | None = None
-) -> dg.AssetsDefinition:
+def stage_asset(step: Step, execution: Any, around: Surroundings, slot: Slot | None = None) -> dg.AssetsDefinition:
     """Returns the asset that builds a step's artifact in the step's own process.
 
     Args:
         step: a step with one config, or with one per split.
-        stage: the stage that builds it.
-        execution: its Execution config.
+        execution: Execution config of its stage.
         around: the store and the listeners.
         slot: slot that the step holds while it builds; None for none.
     """
@@ -179,12 +171,12 @@ def stage_asset(
                     artifacts.append(
                         materialize(
                             around.store,
-                            stage,
+                            step.recipe,
                             each.configs[0],
                             execution,
                             {role: found[role] for role in each.inputs},
                             around.make_progress(context),
-                            raw=versions.raw(stage, each.configs[0]),
+                            raw=versions.raw(step.recipe, each.configs[0]),
                             asked_by="/".join(step.key),
                         )
                     )
@@ -232,15 +224,22 @@ def asset_of(
     )
     def build(context: dg.AssetExecutionContext):
         _note_machine(context)
-        try:
+        with _failing_by_message():
             yield from body(context, config(**context.op_execution_context.op_config) if config else None)
-        except Exception as error:
-            said = refusal(error)
-            if said is None:
-                raise
-            raise dg.Failure(description=str(said), allow_retries=False) from error
 
     return build
+
+
+@contextmanager
+def _failing_by_message() -> Iterator[None]:
+    """Turns an error that a user can correct into a failure that shows only its message."""
+    try:
+        yield
+    except Exception as error:
+        said = refusal(error)
+        if said is None:
+            raise
+        raise dg.Failure(description=str(said), allow_retries=False) from error
 
 
 def _note_machine(context: dg.AssetExecutionContext) -> None:
@@ -264,7 +263,7 @@ def _spec(step: Step, *, skippable: bool) -> dg.AssetSpec:
     shown = {
         "recipe hash": short(recipe_hash(step)),
         CONFIG: _config(step),
-        **_data_links(step),
+        **{f"reads {role}": dg.MetadataValue.asset(key_of(source)) for role, source in step.sources.items()},
         **_column_lineage(step),
     }
     return dg.AssetSpec(
@@ -290,20 +289,14 @@ def _config(step: Step) -> dg.MetadataValue:
 def _code_references(step: Step) -> dict[str, Any]:
     """Returns the line of the pipeline file that asks for a step, and the page of the docs about it, as Dagster names them."""
     origin, page, places = step.origin, step.recipe.page, []
-    with warnings.catch_warnings():
-        # Code references are in beta; the versions of dagster that were tested are pinned.
-        warnings.simplefilter("ignore", dg.BetaWarning)
+    # Code references are in beta; the versions of dagster that were tested are pinned.
+    with warnings.catch_warnings(action="ignore", category=dg.BetaWarning):
         if origin.path is not None:
             label = f"{origin.path.name}:{origin.line}"
             places.append(dg.LocalFileCodeReference(file_path=str(origin.path), line_number=origin.line, label=label))
         if page is not None:
             places.append(dg.LocalFileCodeReference(file_path=str(ROOT / page.docs), label=page.docs))
         return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=places)} if places else {}
-
-
-def _data_links(step: Step) -> dict[str, Any]:
-    """Returns a link to the page of each asset that a step reads: from a model to its graph, for example."""
-    return {f"reads {role}": dg.MetadataValue.asset(key_of(source)) for role, source in step.sources.items()}
 
 
 def _column_lineage(step: Step) -> dict[str, Any]:
@@ -334,25 +327,21 @@ def raw_key(step: Step) -> dg.AssetKey:
 
 def raw_asset(step: Step, around: Surroundings) -> dg.SourceAsset:
     """Returns the observable asset of the outside content that a step reads; observing it digests the content."""
+    page = step.recipe.external_page
+    kinds = {f"dagster/kind/{kind}": "" for kind in page.kinds} if page else {}
 
     def observe():
-        try:
+        with _failing_by_message():
             digests = around.make_versions().raw(step.recipe, step.configs[0])
-        except Exception as error:
-            said = refusal(error)
-            if said is None:
-                raise
-            raise dg.Failure(description=str(said), allow_retries=False) from error
         return dg.ObserveResult(data_version=dg.DataVersion(_raw_version(digests)), metadata=dict(digests))
 
-    with warnings.catch_warnings():
-        # Observable sources are in beta; the versions of dagster that were tested are pinned.
-        warnings.simplefilter("ignore", dg.BetaWarning)
+    # Observable sources are in beta; the versions of dagster that were tested are pinned.
+    with warnings.catch_warnings(action="ignore", category=dg.BetaWarning):
         return dg.observable_source_asset(
             key=raw_key(step),
             group_name=group_of(step.pipeline),
-            description=describe(step, step.recipe.external_page, f"Read by `{'/'.join(step.key)}`."),
-            tags={**step.origin.notes.tags, "graphmill/stage": step.external, **_kind_tags(step.recipe.external_page)},
+            description=describe(step, page, f"Read by `{'/'.join(step.key)}`."),
+            tags={**step.origin.notes.tags, "graphmill/stage": step.external, **kinds},
         )(observe)
 
 
@@ -377,7 +366,7 @@ def materialized(
         raw = versions.raw(step.recipe, step.configs[0])
         tags[f"{INPUT_TAG}{raw_key(step).to_user_string()}"] = _raw_version(raw)
     checks = join_checks(artifacts, step.checks, reused=reused)
-    shown = _metadata(step, artifacts, dict(extra or {}))
+    shown = _metadata(step, artifacts, extra or {})
     return dg.MaterializeResult(
         asset_key=key_of(step),
         data_version=dg.DataVersion(joint_version(tuple(artifact.version for artifact in artifacts))),
@@ -392,7 +381,7 @@ def figure(title: str, png: bytes) -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md(f"![{title}](data:image/png;base64,{base64.b64encode(png).decode()})")
 
 
-def _metadata(step: Step, artifacts: Sequence[Artifact], extra: dict[str, Any]) -> dict[str, Any]:
+def _metadata(step: Step, artifacts: Sequence[Artifact], extra: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the metadata for the UI, most important first: a headline, numbers, one summary with all figures, then lists and paths.
 
     Args:
@@ -402,24 +391,23 @@ def _metadata(step: Step, artifacts: Sequence[Artifact], extra: dict[str, Any]) 
     """
     page, first = step.recipe.page, artifacts[0]
     names = page.labels if page else {}
-    figures = {name: value.value for name, value in extra.items() if _is_figure(value)}
+    figures = {name: value.value for name, value in extra.items() if isinstance(value, dg.MarkdownMetadataValue)}
+    found = {
+        name: joined([artifact.summary["numbers"].get(name) for artifact in artifacts])
+        for name in ordered(page, first.summary["numbers"])
+    }
+    found |= {name: value for name, value in extra.items() if not isinstance(value, dg.MarkdownMetadataValue)}
+    found["stored_bytes"] = sum(artifact.total_bytes for artifact in artifacts)
+    found["build_seconds"] = sum(artifact.run_record().get("seconds", 0.0) for artifact in artifacts)
     numbers: dict[str, Any] = {}
-    for name in ordered(page, first.summary["numbers"]):
-        label, value = labelled(name, joined([artifact.summary["numbers"].get(name) for artifact in artifacts]))
+    for name, value in found.items():
+        label, value = labelled(name, value)
         numbers[names.get(name, label)] = _shown(value)
-    for name, value in extra.items():
-        if not _is_figure(value):
-            label, value = labelled(name, value)
-            numbers[names.get(name, label)] = value
-    numbers |= dict(
-        [
-            labelled("stored_bytes", sum(artifact.total_bytes for artifact in artifacts)),
-            labelled("build_seconds", sum(artifact.run_record().get("seconds", 0.0) for artifact in artifacts)),
-        ]
-    )
     if len(artifacts) == 1:
         for title, file_name in first.summary["figures"].items():
-            figures[title] = _figure_or_path(title, first.file(file_name))
+            path = first.file(file_name)
+            png = path.read_bytes()
+            figures[title] = figure(title, png).value if len(png) <= FIGURE_BYTES else f"{title}: `{path}`"
     line = page.headline(artifacts) if page else ""
     shown: dict[str, Any] = {SUMMARY: dg.MetadataValue.md("\n\n".join([line, *figures.values()]))}
     if figures and line:
@@ -444,27 +432,13 @@ def _table_metadata(page: Page | None, artifact: Artifact) -> dict[str, Any]:
 
 def _shown(value: Any) -> Any:
     """Returns a value as metadata: rows with the same columns as a table, other lists and dicts as JSON."""
-    if isinstance(value, int | float | str | bool):
+    if isinstance(value, int | float | str | bool | dg.MetadataValue):
         return value
-    if (
-        isinstance(value, list)
-        and value
-        and all(isinstance(row, dict) and row.keys() == value[0].keys() for row in value)
-    ):
+    if value and isinstance(value, list) and all(isinstance(r, dict) and r.keys() == value[0].keys() for r in value):
         # The subject of a row comes first: stored numbers have their keys in the order of the alphabet.
         columns = sorted(value[0], key=lambda name: not isinstance(value[0][name], str))
         return dg.MetadataValue.table(records=[dg.TableRecord({name: row[name] for name in columns}) for row in value])
     return dg.MetadataValue.json(value)
-
-
-def _is_figure(value: Any) -> bool:
-    return isinstance(value, dg.MarkdownMetadataValue)
-
-
-def _figure_or_path(title: str, path: Path) -> str:
-    """Returns a PNG of an artifact as Markdown, or its path if it is large."""
-    png = path.read_bytes()
-    return figure(title, png).value if len(png) <= FIGURE_BYTES else f"{title}: `{path}`"
 
 
 def _check_results(step: Step, checks: Sequence[Check], *, whole: bool = True) -> Iterator[dg.AssetCheckResult]:
@@ -487,9 +461,7 @@ def _check_results(step: Step, checks: Sequence[Check], *, whole: bool = True) -
         raise UndeclaredCheckError(
             f"{'/'.join(step.key)} made no checks named {missing} and undeclared ones named {strange}"
         )
-    for name, found in made.items():
-        if not found:
-            continue
+    for name, found in ((name, found) for name, found in made.items() if found):
         yield dg.AssetCheckResult(
             asset_key=key_of(step),
             check_name=allowed_name(name),
@@ -500,14 +472,5 @@ def _check_results(step: Step, checks: Sequence[Check], *, whole: bool = True) -
         )
 
 
-def _raw_observation(step: Step, versions: Versions) -> dg.AssetObservation:
-    raw = versions.raw(step.recipe, step.configs[0])
-    return dg.AssetObservation(asset_key=raw_key(step), metadata=dict(raw), tags={DATA_TAG: _raw_version(raw)})
-
-
 def _raw_version(digests: Mapping[str, str]) -> str:
     return hashlib.sha256(canonical_json(dict(digests))).hexdigest()
-
-
-def _kind_tags(page: Page | None) -> dict[str, str]:
-    return {f"dagster/kind/{kind}": "" for kind in page.kinds} if page else {}

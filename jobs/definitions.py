@@ -158,13 +158,7 @@ def _definitions_of(
     heavy = _slot_of(pipeline, "graph", around)
     built: list[Any] = [source_assets(source, execution_of(source[0].recipe, threads), around, heavy)]
     built += [
-        stage_asset(
-            step,
-            step.recipe,
-            execution_of(step.recipe, threads),
-            around,
-            _slot_of(pipeline, step.recipe.name, around),
-        )
+        stage_asset(step, execution_of(step.recipe, threads), around, _slot_of(pipeline, step.recipe.name, around))
         for step in data
         if step not in source
     ]

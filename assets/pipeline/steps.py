@@ -13,58 +13,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from assets.building.page import Page
+from assets.building.stage import Stage
 from assets.pipeline.notes import Origin
 from assets.storage.artifact import Artifact
+from assets.storage.home import ROOT
 from assets.storage.store import Store
 from assets.storage.version import aspect_version, canonical, canonical_json, locations, short, version_of
 from kernels.errors import InputError
-
-
-class Recipe(Protocol):
-    """The half of a `Stage` that decides versions, without the half that builds."""
-
-    name: str
-    code_version: int
-    aspects: tuple[str, ...]
-
-    @property
-    def page(self) -> Page | None:
-        """Page of its artifacts in the UI."""
-        ...
-
-    @property
-    def external_page(self) -> Page | None:
-        """Page of the content that is read from outside the store."""
-        ...
-
-    @property
-    def says(self) -> Mapping[str, str]:
-        """Name of a check -> sentence about its test."""
-        ...
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Names of the checks that do not block when they fail."""
-        ...
-
-    def reads_aspects(self, semantic: Any) -> Mapping[str, str]:
-        """Returns role -> aspect, for inputs of which only an aspect is read."""
-        ...
-
-    def aspect(self, name: str, semantic: Any, raw: Mapping[str, str]) -> tuple[Any, Mapping[str, str]]:
-        """Returns the config and raw digests that an aspect depends on."""
-        ...
-
-    def inputs(self, semantic: Any) -> Mapping[str, str]:
-        """Returns role -> stage name of the inputs."""
-        ...
-
-    def raw(self, semantic: Any) -> Mapping[str, str]:
-        """Returns name -> SHA-256 of the external content that is read."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +45,7 @@ class Step:
 
     pipeline: str
     name: str
-    recipe: Recipe
+    recipe: Stage
     configs: tuple[Any, ...]
     inputs: Mapping[str, Step] = field(default_factory=dict)
     reads: Mapping[str, Step] = field(default_factory=dict)
@@ -112,6 +70,24 @@ class Step:
     def sources(self) -> Mapping[str, Step]:
         """All steps that it reads from the store."""
         return {**self.inputs, **self.reads}
+
+
+def describe(step: Step, page: Page | None, more: str) -> str:
+    """Returns the description of an asset in Markdown: the texts of its pipeline and its stage, its page in the docs, and its command."""
+    about = page.about if page else f"Stage `{step.recipe.name}` of pipeline `{step.pipeline}`."
+    count = f" {_count(step)}" if len(step.configs) > 1 else ""
+    read_on = f"More about it: `{page.docs}` in `{ROOT}`." if page else ""
+    return "\n\n".join(part for part in (step.origin.notes.description, about + count, read_on, more) if part)
+
+
+def _count(step: Step) -> str:
+    """Returns the sentence about a step with several artifacts."""
+    if not step.splits:
+        return f"It has {len(step.configs)} models, one per seed."
+    seeds = len(step.configs) // len(step.splits)
+    each = "one" if seeds == 1 else f"{seeds}, one per seed,"
+    what = "models" if step.recipe.name == "model" else "artifacts"
+    return f"It has {len(step.configs)} {what}, {each} for each of the splits {', '.join(one.split for one in step.splits)}."
 
 
 def recipe_hash(step: Step) -> str:
@@ -197,7 +173,7 @@ class Versions:
         (version,) = self.of(step)
         return version
 
-    def raw(self, recipe: Recipe, config: Any) -> Mapping[str, str]:
+    def raw(self, recipe: Stage, config: Any) -> Mapping[str, str]:
         """Returns the digests of the external content that the stage reads, from memory after the first time."""
         where = canonical_json([recipe.name, canonical(config), locations(config)])
         if where not in self._raw:
@@ -208,7 +184,7 @@ class Versions:
 OUTDATED = "; what it has of that was built by an older version of graphmill"
 
 
-def is_outdated(store: Store, recipe: Recipe) -> bool:
+def is_outdated(store: Store, recipe: Stage) -> bool:
     """Tells whether an older code version built all artifacts of a stage in a store."""
     found = [each.manifest["code_version"] for each in store.artifacts() if each.stage == recipe.name]
     return bool(found) and max(found) < recipe.code_version
