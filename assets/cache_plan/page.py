@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 from assets.building.page import Page
 from assets.sizes import format_bytes
@@ -30,24 +29,20 @@ CACHE_PLAN_PAGE = Page(
     docs="docs/stages/cache_plan.md",
     headline=headline,
     first=("moved_bytes", "asked_bytes", "amplification", "disk_bytes", "disk_budget_bytes", "num_segments", "order"),
-    labels=MappingProxyType(
-        {
-            "moved_bytes": "read from disk (MiB)",
-            "asked_bytes": "asked of the disk (MiB)",
-            "amplification": "bytes read per byte asked for",
-            "amplification_by_id": "bytes read per byte asked for, ordered by id",
-            "disk_bytes": "stored on disk (MiB)",
-            "order": "order of the disk cache",
-        }
-    ),
-    columns=MappingProxyType(
-        {
-            "segment_of": "segment of the batch",
-            "tier_rows": "rows that the batch takes from device, host, disk cache and chunk",
-            "pages": "pages that the batch reads of the disk cache",
-            "runs": "ranges of adjacent pages among them",
-            "pages_by_id": "pages it would read were the cache ordered by node id",
-        }
-    ),
+    labels={
+        "moved_bytes": "read from disk (MiB)",
+        "asked_bytes": "asked of the disk (MiB)",
+        "amplification": "bytes read per byte asked for",
+        "amplification_by_id": "bytes read per byte asked for, ordered by id",
+        "disk_bytes": "stored on disk (MiB)",
+        "order": "order of the disk cache",
+    },
+    columns={
+        "segment_of": "segment of the batch",
+        "tier_rows": "rows that the batch takes from device, host, disk cache and chunk",
+        "pages": "pages that the batch reads of the disk cache",
+        "runs": "ranges of adjacent pages among them",
+        "pages_by_id": "pages it would read were the cache ordered by node id",
+    },
     kinds=frozenset({"numpy"}),
 )

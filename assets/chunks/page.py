@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 from assets.building.page import Page
 from assets.storage.artifact import Artifact
@@ -26,18 +25,16 @@ CHUNKS_PAGE = Page(
     docs="docs/stages/chunks.md",
     headline=headline,
     first=("v_ori", "v_p2p", "v_ru", "num_distinct", "traffic_cut_ratio", "replication", "most_buffer_rows"),
-    labels=MappingProxyType(
-        {
-            "v_ori": "V_ori: rows from the host, chunk by chunk",
-            "v_p2p": "V_+p2p: rows from the host, shared between devices",
-            "v_ru": "V_+ru: rows from the host, shared and kept",
-            "num_distinct": "distinct rows that are needed",
-            "replication": "alpha: rows of all chunks per node",
-            "most_buffer_rows": "rows of the largest buffer",
-            "replication_by_chunks": "rows of all chunks per node, by chunks in all",
-            "volumes_by_schedule": "rows from the host per layer, by schedule",
-        }
-    ),
-    columns=MappingProxyType({"digests": "xxh3-64 of the record of each step and device"}),
+    labels={
+        "v_ori": "V_ori: rows from the host, chunk by chunk",
+        "v_p2p": "V_+p2p: rows from the host, shared between devices",
+        "v_ru": "V_+ru: rows from the host, shared and kept",
+        "num_distinct": "distinct rows that are needed",
+        "replication": "alpha: rows of all chunks per node",
+        "most_buffer_rows": "rows of the largest buffer",
+        "replication_by_chunks": "rows of all chunks per node, by chunks in all",
+        "volumes_by_schedule": "rows from the host per layer, by schedule",
+    },
+    columns={"digests": "xxh3-64 of the record of each step and device"},
     kinds=frozenset({"numpy"}),
 )

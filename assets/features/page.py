@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 from assets.building.page import Page
 from assets.sizes import format_bytes
@@ -26,14 +25,12 @@ FEATURES_PAGE = Page(
     docs="docs/stages/features.md",
     headline=headline,
     first=("num_rows", "num_features", "feature_dtype", "feature_bytes", "num_without_features"),
-    labels=MappingProxyType(
-        {
-            "num_features": "values per row",
-            "feature_bytes": "features (MiB)",
-            "feature_dtype": "type of a value",
-            "num_without_features": "nodes without a row",
-        }
-    ),
-    columns=MappingProxyType({"rows": "the features of a node; bfloat16 is stored as uint16"}),
+    labels={
+        "num_features": "values per row",
+        "feature_bytes": "features (MiB)",
+        "feature_dtype": "type of a value",
+        "num_without_features": "nodes without a row",
+    },
+    columns={"rows": "the features of a node; bfloat16 is stored as uint16"},
     kinds=frozenset({"numpy"}),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 from assets.building.page import Page
 from assets.storage.artifact import Artifact
@@ -26,40 +25,34 @@ GRAPH_PAGE = Page(
     docs="docs/stages/graph.md",
     headline=headline,
     first=("num_nodes", "num_edges", "num_classes", "num_train", "num_valid", "num_test", "homophily_ratio"),
-    labels=MappingProxyType(
-        {
-            "num_train": "training nodes",
-            "num_valid": "validation nodes",
-            "num_test": "test nodes",
-            "num_isolated": "nodes without edges",
-            "num_labelled": "labelled nodes",
-            "num_duplicates": "duplicate edges in the source",
-            "num_self_loops": "self loops in the source",
-            "homophily_ratio": "edges inside a class (%)",
-        }
-    ),
-    columns=MappingProxyType(
-        {
-            "in_degree": "edges that end in the node",
-            "out_degree": "edges that begin in the node",
-            "labels": "class of the node, -1 where it is not known",
-            "node_id": "number of the node, from 0: its place in every array",
-            "original_id": "what the source calls the node",
-            "name": "text of the node, where the source has one",
-            "class": "name of the class, empty where it is not known",
-        }
-    ),
+    labels={
+        "num_train": "training nodes",
+        "num_valid": "validation nodes",
+        "num_test": "test nodes",
+        "num_isolated": "nodes without edges",
+        "num_labelled": "labelled nodes",
+        "num_duplicates": "duplicate edges in the source",
+        "num_self_loops": "self loops in the source",
+        "homophily_ratio": "edges inside a class (%)",
+    },
+    columns={
+        "in_degree": "edges that end in the node",
+        "out_degree": "edges that begin in the node",
+        "labels": "class of the node, -1 where it is not known",
+        "node_id": "number of the node, from 0: its place in every array",
+        "original_id": "what the source calls the node",
+        "name": "text of the node, where the source has one",
+        "class": "name of the class, empty where it is not known",
+    },
     file="nodes.parquet",
-    columns_from=MappingProxyType(
-        {
-            "in_degree": (("raw", "target_column"),),
-            "out_degree": (("raw", "source_column"),),
-            "labels": (("raw", "label_column"),),
-            "node_id": (("raw", "id_column"),),
-            "original_id": (("raw", "id_column"),),
-            "name": (("raw", "name_column"),),
-            "class": (("raw", "label_column"),),
-        }
-    ),
+    columns_from={
+        "in_degree": (("raw", "target_column"),),
+        "out_degree": (("raw", "source_column"),),
+        "labels": (("raw", "label_column"),),
+        "node_id": (("raw", "id_column"),),
+        "original_id": (("raw", "id_column"),),
+        "name": (("raw", "name_column"),),
+        "class": (("raw", "label_column"),),
+    },
     kinds=frozenset({"numpy"}),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 from assets.building.page import Page
 from assets.storage.artifact import Artifact
@@ -33,12 +32,10 @@ HOTNESS_PAGE = Page(
     first=tuple(
         f"hit_ratio_{policy}_10_percent" for policy in ("optimal", "presample", "bayes", "degree", "pagerank", "random")
     ),
-    columns=MappingProxyType(
-        {
-            "order": "the node at this place of the ranking, hottest first",
-            "visits": "counted batches that asked for node i, in row i",
-            "score": "what node i is ranked by, in row i",
-        }
-    ),
+    columns={
+        "order": "the node at this place of the ranking, hottest first",
+        "visits": "counted batches that asked for node i, in row i",
+        "score": "what node i is ranked by, in row i",
+    },
     kinds=frozenset({"numpy"}),
 )

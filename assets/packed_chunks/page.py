@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 from assets.building.page import Page
 from assets.sizes import format_bytes
@@ -25,15 +24,13 @@ PACKED_CHUNKS_PAGE = Page(
     docs="docs/stages/packed_chunks.md",
     headline=headline,
     first=("num_batches", "chunk_bytes", "cache_bytes", "largest_chunk_bytes", "packed_rows", "cached_rows"),
-    labels=MappingProxyType({"chunk_bytes": "chunks (MiB)", "cache_bytes": "caches (MiB)"}),
-    columns=MappingProxyType(
-        {
-            "part_of": "part that holds the chunk of the batch",
-            "offsets": "byte of the part's file at which the chunk starts",
-            "num_bytes": "bytes of the chunk",
-            "num_cached": "rows that the batch reads of its segment's cache",
-            "digests": "digest of the chunk",
-        }
-    ),
+    labels={"chunk_bytes": "chunks (MiB)", "cache_bytes": "caches (MiB)"},
+    columns={
+        "part_of": "part that holds the chunk of the batch",
+        "offsets": "byte of the part's file at which the chunk starts",
+        "num_bytes": "bytes of the chunk",
+        "num_cached": "rows that the batch reads of its segment's cache",
+        "digests": "digest of the chunk",
+    },
     kinds=frozenset({"numpy"}),
 )

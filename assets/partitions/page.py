@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 from assets.building.page import Page
 from assets.storage.artifact import Artifact
@@ -27,18 +26,16 @@ PARTITIONS_PAGE = Page(
     docs="docs/stages/partitions.md",
     headline=headline,
     first=("edge_cut", "replication", "balance_nodes", "balance_edges", "balance_train_nodes", "num_parts", "method"),
-    labels=MappingProxyType(
-        {
-            "edge_cut": "share of the edges between parts",
-            "replication": "copies per node: nodes and in-neighbours of all parts",
-            "balance_nodes": "largest part over the mean, nodes",
-            "balance_edges": "largest part over the mean, in-edges",
-            "balance_train_nodes": "largest part over the mean, training nodes",
-            "edge_cut_random": "share of the edges between parts, at random",
-            "replication_random": "copies per node, at random",
-            "beside_random": "the method beside parts at random",
-        }
-    ),
-    columns=MappingProxyType({"part_of": "part of node i, in row i"}),
+    labels={
+        "edge_cut": "share of the edges between parts",
+        "replication": "copies per node: nodes and in-neighbours of all parts",
+        "balance_nodes": "largest part over the mean, nodes",
+        "balance_edges": "largest part over the mean, in-edges",
+        "balance_train_nodes": "largest part over the mean, training nodes",
+        "edge_cut_random": "share of the edges between parts, at random",
+        "replication_random": "copies per node, at random",
+        "beside_random": "the method beside parts at random",
+    },
+    columns={"part_of": "part of node i, in row i"},
     kinds=frozenset({"numpy"}),
 )

@@ -11,8 +11,7 @@ from assets.building.stage import Stage
 from assets.pipeline.catalogue import stages
 from assets.pipeline.file import Pipeline
 from assets.pipeline.notes import origin_of
-from assets.pipeline.steps import Step
-from assets.pipeline.sweep import join_steps
+from assets.pipeline.steps import Step, join_steps
 from assets.pipeline.toml_lines import KeyPath
 
 

@@ -46,9 +46,7 @@ if TYPE_CHECKING:
 
 FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
 SHIPPED = ROOT / "jobs" / "pipelines"
-LATER_VALUES: Mapping[str, tuple[str, ...]] = {
-    "model": ("rgcn",),
-}
+LATER_VALUES: Mapping[str, tuple[str, ...]] = {"model": ("rgcn",)}
 
 
 class MissingDataError(InputError):
@@ -243,8 +241,7 @@ def parse_pipeline(
     """
     text = _text_of(path, data)
     raw = tomllib.loads(text)
-    known = {"lines": key_lines(text), "folder": path.parent, "later": LATER_VALUES}
-    tables = Tables(**known, files=files)
+    tables = Tables(lines=key_lines(text), folder=path.parent, later=LATER_VALUES, files=files)
     values, problems = _parse(raw, tables, path.stem, train_schema)
     pipeline = None if problems else Pipeline(path=path, text=text, **values)
     if pipeline is not None and train_schema is not None:
@@ -323,17 +320,16 @@ def _parse(
 ) -> tuple[dict[str, Any], list[Problem]]:
     head_raw = {"name": stem} | {key: raw[key] for key in ("name", "seed") if key in raw}
     head, problems = tables.parse(Head, head_raw, ())
-    notes, wrong = parse_notes(raw, tables)
-    schedule, unscheduled = parse_schedule(raw, tables)
-    problems += [*wrong, *unscheduled, *_unknown_sections(raw, tables)]
-    values: dict[str, Any] = {"notes": notes, "schedule": schedule}
-    values |= {"name": head.name, "seed": head.seed} if head else {}
-    for part in (
-        parse_tables(raw, tables, head.seed if head else 0),
-        parse_train(raw.get("train", []), tables, train_schema),
-    ):
-        values |= part[0]
-        problems += part[1]
+    problems += _unknown_sections(raw, tables)
+    values: dict[str, Any] = {"name": head.name, "seed": head.seed} if head else {}
+    for name, (value, found) in {
+        "notes": parse_notes(raw, tables),
+        "schedule": parse_schedule(raw, tables),
+        "tables": parse_tables(raw, tables, head.seed if head else 0),
+        "train": parse_train(raw.get("train", []), tables, train_schema),
+    }.items():
+        values[name] = value
+        problems += found
     problems += impossible(raw, values, tables)
     return values, problems
 

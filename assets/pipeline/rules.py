@@ -33,7 +33,7 @@ def table_names() -> tuple[str, ...]:
 
 
 def parse_tables(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[dict[str, Any], list[Problem]]:
-    """Returns {"tables": name -> checked value of each table that is there, None for one with mistakes}, and the problems.
+    """Returns name -> checked value of each table that is there, None for one with mistakes, and the problems.
 
     Args:
         raw: the file's content.
@@ -53,7 +53,7 @@ def parse_tables(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[dic
     for stage in catalogue:
         if stage.table in raw:
             problems += _lacking_tables(stage, raw, values, tables)
-    return {"tables": values}, problems
+    return values, problems
 
 
 def _lacking_tables(
@@ -68,19 +68,14 @@ def _lacking_tables(
             yield tables.problem((stage.table, key) if key else (stage.table,), text)
 
 
-def parse_train(entries: Any, tables: Tables, schema: type | None) -> tuple[dict[str, Any], list[Problem]]:
-    """Returns {"train": the checked train tables}, and the problems.
+def parse_train(entries: Any, tables: Tables, schema: type | None) -> tuple[tuple[Any, ...], list[Problem]]:
+    """Returns the checked train tables, None for each with mistakes, and the problems.
 
     Args:
         entries: the value of `train` in the file.
         tables: tables with the lines.
         schema: the dataclass of a train table; None leaves them unchecked.
     """
-    parsed, problems = _parse_train(entries, tables, schema)
-    return {"train": parsed}, problems
-
-
-def _parse_train(entries: Any, tables: Tables, schema: type | None) -> tuple[tuple[Any, ...], list[Problem]]:
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
         return (), [tables.problem(("train",), "train is a list of tables: write [[train]] with two brackets")]
     parsed, problems = [], []

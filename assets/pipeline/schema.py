@@ -3,8 +3,7 @@
 The dataclass is the schema. Its fields are the keys, its annotations the types, `__post_init__` checks the values.
 Understood are bool, int, float (an int will do), str, Path, Literal, tuple, dict, nested dataclasses, `X | None` and
 other unions; `Literal | str` is one of these names, or a reference to the user's own code (assets/storage/user_code.py). A field with
-`metadata={"key": False}` is set by the program and is not a key; one with `metadata={"choices": f}` takes a value of `f()`, and
-`metadata={"later": values}` names values that are known but not implemented.
+`metadata={"key": False}` is set by the program and is not a key; one with `metadata={"choices": f}` takes a value of `f()`.
 """
 
 from __future__ import annotations
@@ -67,14 +66,12 @@ class Tables:
         lines: line of each key, from `key_lines`.
         folder: folder that relative paths start in.
         later: key -> values that are known but not implemented yet.
-        later_keys: keys that are known but not implemented yet.
         files: whether a path without a file, folder or (for a pattern) match is a mistake.
     """
 
     lines: dict[KeyPath, int] = field(default_factory=dict)
     folder: Path = Path()
     later: Mapping[str, Collection[str]] = field(default_factory=dict)
-    later_keys: Collection[str] = ()
     files: bool = False
 
     def problem(self, path: KeyPath, message: str) -> Problem:
@@ -102,7 +99,7 @@ class Tables:
         hints, values = typing.get_type_hints(cls), dict(fixed or {})
         for name, key in keys.items():
             if name in raw:
-                values[name], found = self._chosen(key).convert(_hint(key, hints), raw[name], (*where, name))
+                values[name], found = self.convert(_hint(key, hints), raw[name], (*where, name))
                 problems += found
             elif key.default is dataclasses.MISSING and key.default_factory is dataclasses.MISSING:
                 problems.append(self.problem(where, f"{_title(where)} lacks the key {name} ({describe(hints[name])})"))
@@ -120,11 +117,6 @@ class Tables:
                 raise
             return None, problems
         return (None, problems) if problems else (made, [])
-
-    def _chosen(self, key: dataclasses.Field[Any]) -> Tables:
-        """Returns tables that know the values of a field that are not implemented."""
-        later = key.metadata.get("later")
-        return self if later is None else dataclasses.replace(self, later={**self.later, key.name: later})
 
     def convert(self, wanted: Any, value: Any, where: KeyPath) -> tuple[Any, list[Problem]]:
         """Returns (the value as the annotated type, []) or (None, problems); (the path, problems) for a path that leads nowhere."""
@@ -225,8 +217,6 @@ class Tables:
         return path, []
 
     def _unknown(self, key: str, keys: Collection[str], where: KeyPath) -> Problem:
-        if key in self.later_keys:
-            return self.problem((*where, key), f"{key} in {_title(where)} {NOT_BUILT}; remove it")
         near = did_you_mean(key, keys) or f"; it has {_join(sorted(keys))}"
         return self.problem((*where, key), f"{_title(where)} has no key {key}{near}")
 

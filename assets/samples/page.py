@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 from assets.building.page import Page
 from assets.sizes import format_bytes
@@ -27,15 +26,13 @@ SAMPLES_PAGE = Page(
     docs="docs/stages/samples.md",
     headline=headline,
     first=("num_epochs", "num_batches", "sample_bytes", "num_accesses", "num_accessed_nodes"),
-    columns=MappingProxyType(
-        {
-            "part_of": "part that holds the batch",
-            "offsets": "byte of the part's file at which the batch starts",
-            "num_bytes": "bytes of the batch",
-            "num_inputs": "input nodes of the batch",
-            "num_edges": "edges of the batch by layer, from the input side",
-            "digests": "xxh3-64 of the batch",
-        }
-    ),
+    columns={
+        "part_of": "part that holds the batch",
+        "offsets": "byte of the part's file at which the batch starts",
+        "num_bytes": "bytes of the batch",
+        "num_inputs": "input nodes of the batch",
+        "num_edges": "edges of the batch by layer, from the input side",
+        "digests": "xxh3-64 of the batch",
+    },
     kinds=frozenset({"numpy"}),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 from assets.building.page import Page
 from assets.storage.artifact import Artifact
@@ -25,17 +24,15 @@ TABLES_PAGE = Page(
     docs="docs/stages/sampling_tables.md",
     headline=headline,
     first=("weights", "num_edges", "num_without_weight", "num_empty_rows", "effective_neighbours"),
-    labels=MappingProxyType(
-        {
-            "weights": "where the weights come from",
-            "num_edges": "edges of the graph",
-            "num_without_weight": "edges whose weight is 0",
-            "effective_neighbours": "effective neighbours per node: 1 / sum of squared probabilities, mean",
-            "num_empty_rows": "nodes whose neighbours all have the weight 0",
-            "largest_weight": "largest weight",
-            "smallest_weight": "smallest weight",
-        }
-    ),
-    columns=MappingProxyType({"table": "threshold and alias of place i, in row i"}),
+    labels={
+        "weights": "where the weights come from",
+        "num_edges": "edges of the graph",
+        "num_without_weight": "edges whose weight is 0",
+        "effective_neighbours": "effective neighbours per node: 1 / sum of squared probabilities, mean",
+        "num_empty_rows": "nodes whose neighbours all have the weight 0",
+        "largest_weight": "largest weight",
+        "smallest_weight": "smallest weight",
+    },
+    columns={"table": "threshold and alias of place i, in row i"},
     kinds=frozenset({"numpy"}),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 from assets.building.page import Page
 from assets.sizes import format_bytes
@@ -27,14 +26,12 @@ SHARDS_PAGE = Page(
     docs="docs/stages/shards.md",
     headline=headline,
     first=("num_parts", "num_rows", "feature_bytes", "balance_rows"),
-    labels=MappingProxyType(
-        {
-            "num_rows": "rows of all shards",
-            "feature_bytes": "features of all shards (MiB)",
-            "shard_bytes": "bytes by part",
-            "balance_rows": "largest shard over the mean",
-        }
-    ),
-    columns=MappingProxyType({"row_of": "row of node i in the shard of its part, -1 without features"}),
+    labels={
+        "num_rows": "rows of all shards",
+        "feature_bytes": "features of all shards (MiB)",
+        "shard_bytes": "bytes by part",
+        "balance_rows": "largest shard over the mean",
+    },
+    columns={"row_of": "row of node i in the shard of its part, -1 without features"},
     kinds=frozenset({"numpy"}),
 )

@@ -13,8 +13,7 @@ import dagster as dg
 from assets.definitions import Surroundings, asset_of, materialized
 from assets.pipeline.file import Pipeline
 from assets.pipeline.notes import origin_of
-from assets.pipeline.steps import Step, Versions, find_all, find_inputs
-from assets.pipeline.sweep import join_steps, split_steps
+from assets.pipeline.steps import Step, Versions, find_all, find_inputs, join_steps, split_steps
 from assets.storage.artifact import Artifact
 from jobs.runs.children import ChildProcesses
 from jobs.runs.slot import POOL, held_slot

@@ -1,4 +1,4 @@
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import pytest
@@ -12,7 +12,7 @@ from trainers.recipe.config import TrainTable
 @dataclass(frozen=True, kw_only=True)
 class Train:
     name: str
-    trainer: Literal["minibatch"] = field(default="minibatch", metadata={"later": ("fresh",)})
+    trainer: Literal["minibatch"] = "minibatch"
     layers: int = 2
     lr: float = 0.01
 
