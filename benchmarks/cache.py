@@ -19,8 +19,9 @@ from typing import Any, get_args
 
 import numpy as np
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
-from assets.hotness.config import HotnessExecution, HotnessTable, Policy, hotness_config
+from assets.hotness.config import HotnessTable, Policy, hotness_config
 from assets.hotness.read import open_hotness
 from assets.hotness.stage import HOTNESS
 from assets.sampling.config import SamplingConfig
@@ -123,9 +124,7 @@ def policies(store: Store, graph: Any, visits: Array) -> dict[str, Callable[[], 
 
     def ordered(policy: Policy) -> Array:
         config = hotness_config(HotnessTable(policy=policy), SAMPLING, SEED)
-        return np.array(
-            open_hotness(materialize(store, HOTNESS, config, HotnessExecution(threads=2), {"graph": graph})).order
-        )
+        return np.array(open_hotness(materialize(store, HOTNESS, config, Threads(threads=2), {"graph": graph})).order)
 
     wanted = [name for name in ("random", "degree", "presample", "bayes") if name in get_args(Policy)]
     return {name: partial(ordered, name) for name in wanted} | {"optimal": partial(rank, visits)}

@@ -17,8 +17,9 @@ import numpy as np
 
 from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
 from assets.budgets.stage import BudgetsStage
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
-from assets.cache_plan.config import CachePlanExecution, CachePlanTable, cache_plan_config
+from assets.cache_plan.config import CachePlanTable, cache_plan_config
 from assets.cache_plan.stage import CACHE_PLAN
 from assets.packed_chunks.config import PackedConfig, PackedExecution
 from assets.packed_chunks.read import PackedChunks
@@ -61,9 +62,7 @@ class Case:
         budgets = materialize(self.store, BudgetsStage(), config, BudgetsExecution(), {"features": self.features})
         table: Any = CachePlanTable(segment_size=segment_size, order=order)  # pyright: ignore[reportArgumentType]
         inputs = {"features": self.features, "samples": self.samples, "budgets": budgets}
-        return materialize(
-            self.store, CACHE_PLAN, cache_plan_config(table, SEED), CachePlanExecution(threads=THREADS), inputs
-        )
+        return materialize(self.store, CACHE_PLAN, cache_plan_config(table, SEED), Threads(threads=THREADS), inputs)
 
     def pack(self, packs: Store, plan: Artifact) -> PackedChunks:
         """Packs what a plan wants packed, into a store of its own; the pages stay in memory until `drop_pages`."""

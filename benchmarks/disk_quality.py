@@ -22,8 +22,9 @@ import numpy as np
 
 from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
 from assets.budgets.stage import BudgetsStage
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
-from assets.cache_plan.config import CachePlanExecution, CachePlanTable, cache_plan_config
+from assets.cache_plan.config import CachePlanTable, cache_plan_config
 from assets.cache_plan.stage import CACHE_PLAN
 from assets.packed_chunks.config import PackedConfig, PackedExecution
 from assets.packed_chunks.stage import PACKED_CHUNKS
@@ -100,9 +101,7 @@ def store_rows(store: Store, graph: GraphArtifacts, sampling: SamplingConfig, se
         store, BudgetsStage(), BudgetsConfig(memory=MEMORY), BudgetsExecution(), {"features": graph.features}
     )
     inputs = {"features": graph.features, "samples": samples, "budgets": budgets}
-    plan = materialize(
-        store, CACHE_PLAN, cache_plan_config(CachePlanTable(), seed), CachePlanExecution(threads=2), inputs
-    )
+    plan = materialize(store, CACHE_PLAN, cache_plan_config(CachePlanTable(), seed), Threads(threads=2), inputs)
     inputs = {"features": graph.features, "samples": samples, "cache_plan": plan}
     chunks = materialize(store, PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=2), inputs)
     return {"samples": samples, "cache_plan": plan, "packed_chunks": chunks}

@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
-from assets.partitions.config import PartitionsExecution, PartitionsTable, partitions_config
+from assets.partitions.config import PartitionsTable, partitions_config
 from assets.partitions.read import open_partitions
 from assets.partitions.stage import PARTITIONS
 from assets.shards.config import ShardsConfig, ShardsExecution
@@ -87,7 +88,7 @@ def main(quick: bool, parts: tuple[str, ...] = PARTS) -> None:
 def parts_of(store: Store, graph: Artifact, method: str, parts: int = 4) -> Artifact:
     """Cuts a graph."""
     config = partitions_config(PartitionsTable(method=method, parts=parts), 0)  # pyright: ignore
-    return materialize(store, PARTITIONS, config, PartitionsExecution(threads=2), {"graph": graph})
+    return materialize(store, PARTITIONS, config, Threads(threads=2), {"graph": graph})
 
 
 def remote_rows(graph: OpenedGraph, partitions: Artifact, sampling: dict[str, Any], epochs: int) -> int:

@@ -20,10 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
 from assets.pipeline.file import load_pipeline
 from assets.sampling.config import SamplingConfig
-from assets.sampling_tables.config import TablesExecution, tables_config
+from assets.sampling_tables.config import tables_config
 from assets.sampling_tables.stage import SAMPLING_TABLES
 from assets.sources.registry import config_class
 from assets.storage.store import Store
@@ -74,7 +75,7 @@ def scores(store: Store, graph: str, name: str, quick: bool) -> dict[str, list[f
     tables = tables_config(sampling)
     if tables is not None:
         given = {"graph": inputs["graph"]}
-        inputs["sampling_tables"] = materialize(store, SAMPLING_TABLES, tables, TablesExecution(), given)
+        inputs["sampling_tables"] = materialize(store, SAMPLING_TABLES, tables, Threads(), given)
     table = next(each for each in photo.train if each.name == "sage")
     table = replace(table, model=model, seeds=tuple(range(1 if quick else SEEDS)), epochs=5 if quick else table.epochs)
     made = train_table(store, inputs, table, sampling, 0, report=lambda line: None)

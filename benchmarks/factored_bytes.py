@@ -15,8 +15,9 @@ import numpy as np
 
 from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
 from assets.budgets.stage import BudgetsStage
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
-from assets.hotness.config import HotnessExecution, HotnessTable, hotness_config
+from assets.hotness.config import HotnessTable, hotness_config
 from assets.hotness.read import open_hotness
 from assets.hotness.stage import HOTNESS
 from assets.sampling.config import SamplingConfig
@@ -59,9 +60,7 @@ def counted(quick: bool, graph: str) -> dict[str, Any]:
         stages = {}
         for policy in ("random", "degree", "presample", "bayes"):
             config = hotness_config(HotnessTable(policy=policy), SAMPLING, 0)  # pyright: ignore[reportArgumentType]
-            stages[policy] = materialize(
-                store, HOTNESS, config, HotnessExecution(threads=2), {"graph": artifacts.graph}
-            )
+            stages[policy] = materialize(store, HOTNESS, config, Threads(threads=2), {"graph": artifacts.graph})
             orders[policy] = np.array(open_hotness(stages[policy]).order)
         check(store, artifacts, stages, visits, orders)
         print(f"\n{graph}: {len(visits):,} nodes, {opened.topology.num_edges:,} edges")

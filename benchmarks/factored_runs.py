@@ -8,8 +8,9 @@ from typing import Any
 
 from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
 from assets.budgets.stage import BudgetsStage
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
-from assets.hotness.config import HotnessExecution, HotnessTable, hotness_config
+from assets.hotness.config import HotnessTable, hotness_config
 from assets.hotness.stage import HOTNESS
 from assets.sampling.config import SamplingConfig
 from assets.sources.registry import config_class
@@ -52,7 +53,7 @@ class Runs:
 
     def _ranked(self) -> Artifact:
         config = hotness_config(HotnessTable(), self.sampling, 0)
-        return materialize(self.store, HOTNESS, config, HotnessExecution(threads=2), {"graph": self.inputs["graph"]})
+        return materialize(self.store, HOTNESS, config, Threads(threads=2), {"graph": self.inputs["graph"]})
 
     def _timed(self, name: str, call: Callable[[], Any]) -> Any:
         started = time.perf_counter()

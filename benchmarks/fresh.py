@@ -30,9 +30,10 @@ from typing import Any
 
 import numpy as np
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
 from assets.building.stage import Silent
-from assets.hotness.config import HotnessExecution, HotnessTable, hotness_config
+from assets.hotness.config import HotnessTable, hotness_config
 from assets.hotness.read import open_hotness
 from assets.hotness.stage import HOTNESS
 from assets.sampling.config import SamplingConfig
@@ -121,7 +122,7 @@ def _measure(store: Store, cell: Cell, warm: int, steps: int) -> dict[str, Any]:
     size = {"features": FEATURES, "classes": 16, "train_ratio": 0.05, "valid_ratio": 0.01, "undirected": True}
     graph = build_graph(store, config_class("rmat")(**size, **GRAPHS[cell.graph]))
     counted = hotness_config(HotnessTable(layers="inputs"), cell.sampling, 3)
-    hotness = materialize(store, HOTNESS, counted, HotnessExecution(threads=2), {"graph": graph.graph})
+    hotness = materialize(store, HOTNESS, counted, Threads(threads=2), {"graph": graph.graph})
     share = ARENA_SHARE if cell.graph != "quick" else 0.02
     held = int(graph.open().topology.num_nodes * share)
     alone = _features_alone(graph, hotness, cell, held, warm, steps)

@@ -18,8 +18,9 @@ from typing import Any
 
 from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
 from assets.budgets.stage import BudgetsStage
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
-from assets.hotness.config import HotnessExecution, HotnessTable, hotness_config
+from assets.hotness.config import HotnessTable, hotness_config
 from assets.hotness.stage import HOTNESS
 from assets.sampling.config import SamplingConfig
 from assets.sources.registry import config_class
@@ -81,7 +82,7 @@ class Trainings:
         self.store, made = store, build_graph(store, config)
         self.inputs = made.inputs
         counted = hotness_config(HotnessTable(layers="inputs"), SAMPLING, 0)
-        self.hotness = materialize(store, HOTNESS, counted, HotnessExecution(threads=2), {"graph": made.graph})
+        self.hotness = materialize(store, HOTNESS, counted, Threads(threads=2), {"graph": made.graph})
         budgets = BudgetsConfig(memory=MemoryConfig(device=SHARE, host="0"))
         asked = BudgetsStage(store.home), budgets, BudgetsExecution(), {"features": made.features}
         self.budgets = materialize(store, *asked)

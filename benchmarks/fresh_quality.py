@@ -24,8 +24,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
-from assets.hotness.config import HotnessExecution, HotnessTable, hotness_config
+from assets.hotness.config import HotnessTable, hotness_config
 from assets.hotness.stage import HOTNESS
 from assets.pipeline.file import load_pipeline
 from assets.sampling.config import SamplingConfig
@@ -113,7 +114,7 @@ def _scores(store: Store, name: str, model: str, seed: int) -> dict[str, dict[st
     case = CASES[name]
     graph = build_graph(store, case.config(name))
     counted = hotness_config(HotnessTable(layers="inputs"), case.sampling, 0)
-    hotness = materialize(store, HOTNESS, counted, HotnessExecution(threads=2), {"graph": graph.graph})
+    hotness = materialize(store, HOTNESS, counted, Threads(threads=2), {"graph": graph.graph})
     found = {}
     for way, settings in WAYS.items():
         if settings is not None and settings.stabilise and name != "photo":

@@ -23,10 +23,11 @@ import statistics
 from dataclasses import replace
 from typing import Any
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
-from assets.chunks.config import ChunksExecution, ChunksTable, chunks_config
+from assets.chunks.config import ChunksTable, chunks_config
 from assets.chunks.stage import CHUNKS
-from assets.partitions.config import PartitionsConfig, PartitionsExecution
+from assets.partitions.config import PartitionsConfig
 from assets.partitions.stage import PARTITIONS
 from assets.pipeline.file import load_pipeline
 from assets.storage.store import Store
@@ -103,9 +104,9 @@ def trained(store: Store, name: str, model: str, trainer: str, seeds: tuple[int,
 def build_chunks(store: Store, graph: GraphArtifacts) -> Any:
     """Partitions a graph with METIS and cuts the parts."""
     config = PartitionsConfig(method="metis", parts=PARTS, seed=1)
-    parts = materialize(store, PARTITIONS, config, PartitionsExecution(threads=2), {"graph": graph.graph})
+    parts = materialize(store, PARTITIONS, config, Threads(threads=2), {"graph": graph.graph})
     cut = chunks_config(ChunksTable(chunks_per_part=CHUNKS_PER_PART), 1)
-    return materialize(store, CHUNKS, cut, ChunksExecution(threads=2), {"graph": graph.graph, "partitions": parts})
+    return materialize(store, CHUNKS, cut, Threads(threads=2), {"graph": graph.graph, "partitions": parts})
 
 
 if __name__ == "__main__":

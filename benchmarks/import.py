@@ -124,10 +124,11 @@ class Phases:
 
 def child_main(folder: Path, size: dict[str, Any]) -> None:
     """Builds both artifacts in one pass and prints a report as one line of JSON."""
+    from assets.building.execution import Threads
     from assets.building.materialize import materialize_together
     from assets.features.config import features_config
     from assets.features.stage import FEATURES
-    from assets.graph.stage import GRAPH, GraphExecution
+    from assets.graph.stage import GRAPH
     from assets.sources.registry import config_class
     from assets.storage.store import Store
 
@@ -144,7 +145,7 @@ def child_main(folder: Path, size: dict[str, Any]) -> None:
         stage.raw(semantic)
     hashed = time.perf_counter()
     phases = Phases()
-    features, graph = materialize_together(Store(), asked, GraphExecution(threads=2), phases)
+    features, graph = materialize_together(Store(), asked, Threads(threads=2), phases)
     ended = time.perf_counter()
     read_sort = sum(phases.seconds.get(label, 0.0) for label in ("read edges", "distribute edges", "sort edges"))
     report = {

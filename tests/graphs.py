@@ -6,12 +6,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize_together
 from assets.features.config import features_config
 from assets.features.read import open_features
 from assets.features.stage import FEATURES
 from assets.graph.read import Graph, open_graph
-from assets.graph.stage import GRAPH, GraphExecution
+from assets.graph.stage import GRAPH
 from assets.sources.registry import GraphConfig
 from assets.storage.artifact import Artifact, read_artifact
 from assets.storage.store import Store
@@ -51,7 +52,7 @@ class GraphArtifacts(NamedTuple):
 def build_graph(store: Store, config: GraphConfig, threads: int = 2) -> GraphArtifacts:
     """Builds a graph and its main feature table, as a pipeline does."""
     asked = [(FEATURES, features_config(config)), (GRAPH, config)]
-    features, graph = materialize_together(store, asked, GraphExecution(threads=threads))
+    features, graph = materialize_together(store, asked, Threads(threads=threads))
     return GraphArtifacts(graph, features)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
@@ -40,12 +39,10 @@ class BudgetsStage(Stage):
     Semantic = BudgetsConfig
     Execution = BudgetsExecution
     checks = (FITS,)
-    says = MappingProxyType(
-        {
-            "device and host fit the memory": "The rows that the device and the host would hold fit the memory of "
-            "the machine, or the given budgets where it was not measured.",
-        }
-    )
+    says: Mapping[str, str] = {
+        "device and host fit the memory": "The rows that the device and the host would hold fit the memory of "
+        "the machine, or the given budgets where it was not measured.",
+    }
     of_one_feature_table = True
 
     def __init__(self, home: Path | None = None):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from assets.building.execution import Threads
 from assets.building.keys import Checked, within
 
 
@@ -38,7 +37,3 @@ class CachePlanConfig:
 def cache_plan_config(table: CachePlanTable, seed: int) -> CachePlanConfig:
     """Returns the stage's configuration, with the seed only if the order draws."""
     return CachePlanConfig(table=table, seed=seed if table.order == "minhash" else 0)
-
-
-class CachePlanExecution(Threads):
-    """Execution config of the stage; no byte of a plan depends on it."""

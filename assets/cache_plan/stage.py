@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from assets.budgets.read import Budgets, open_budgets
+from assets.building.execution import Threads
 from assets.building.stage import Progress, Stage, Summary
 from assets.cache_plan.build import PlanTotals, plan_all
-from assets.cache_plan.config import CachePlanConfig, CachePlanExecution, CachePlanTable, cache_plan_config
+from assets.cache_plan.config import CachePlanConfig, CachePlanTable, cache_plan_config
 from assets.cache_plan.page import CACHE_PLAN_PAGE
 from assets.cache_plan.segment_size import SegmentBatches, SizeLimits, choose_size
 from assets.cache_plan.summary import CACHE_PLAN_CHECKS, plan_checks, plan_numbers
@@ -35,22 +35,19 @@ class CachePlanStage(Stage):
     code_version = 3  # 3: members, and copies
     Table = CachePlanTable
     Semantic = CachePlanConfig
-    Execution = CachePlanExecution
+    Execution = Threads
     checks = CACHE_PLAN_CHECKS
-    says = MappingProxyType(
-        {
-            "every row is in exactly one tier": "Each row of each batch comes from one tier: as many rows as inputs, "
-            "counted by the sampler and by the plan.",
-            "no batch reads a row twice": "No batch finds a row both in the disk cache that it reads and in its own "
-            "chunk.",
-            "device and host fit their budgets": "The rows of the static tiers take no more bytes than [memory] gives "
-            "them.",
-            "disk fits its budget": "Disk caches and packed rows take no more bytes than [memory] gives them; addresses are not "
-            "counted.",
-        }
-    )
+    says: Mapping[str, str] = {
+        "every row is in exactly one tier": "Each row of each batch comes from one tier: as many rows as inputs, "
+        "counted by the sampler and by the plan.",
+        "no batch reads a row twice": "No batch finds a row both in the disk cache that it reads and in its own chunk.",
+        "device and host fit their budgets": "The rows of the static tiers take no more bytes than [memory] gives "
+        "them.",
+        "disk fits its budget": "Disk caches and packed rows take no more bytes than [memory] gives them; addresses are not "
+        "counted.",
+    }
     of_one_feature_table = True
-    needs = MappingProxyType({"samples": " to lay out the rows of stored batches", "memory": " with the budgets"})
+    needs: Mapping[str, str] = {"samples": " to lay out the rows of stored batches", "memory": " with the budgets"}
 
     def wanted(self, pipeline: Any) -> CachePlanConfig | None:
         """Returns the config if the pipeline has `[cache_plan]`."""
@@ -68,7 +65,7 @@ class CachePlanStage(Stage):
         self,
         inputs: Mapping[str, Artifact],
         semantic: CachePlanConfig,
-        execution: CachePlanExecution,
+        execution: Threads,
         writer: Writer,
         progress: Progress,
     ) -> Summary:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from assets.building.execution import Threads
 from assets.building.keys import Checked, within
 from kernels.chunks.cut import MOST
 
@@ -41,7 +40,3 @@ class ChunksConfig:
 def chunks_config(table: ChunksTable, seed: int) -> ChunksConfig:
     """Returns the stage's configuration, with the seed only if METIS draws the order."""
     return ChunksConfig(table=table, seed=seed if table.order == "metis" else 0)
-
-
-class ChunksExecution(Threads):
-    """Execution config of the stage; no byte of the chunks depends on it."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from assets.building.execution import Threads
 from assets.building.stage import Check, Progress, Stage, Summary
-from assets.chunks.config import ChunksConfig, ChunksExecution, ChunksTable, chunks_config
+from assets.chunks.config import ChunksConfig, ChunksTable, chunks_config
 from assets.chunks.page import CHUNKS_PAGE
 from assets.graph.read import SAMPLING, open_graph
 
@@ -18,13 +18,6 @@ if TYPE_CHECKING:
     from kernels.chunks.schedule import Scheduled
     from kernels.types import Topology
 
-CHUNKS_CHECKS = (
-    "every node and edge is in one step",
-    "written steps load what the schedule promised",
-    "the schedule is no worse than identity and Algorithm 4",
-)
-"""Names of the stage's checks."""
-
 
 class ChunksStage(Stage):
     """Builds the chunks artifact; `CHUNKS` is the one instance."""
@@ -34,19 +27,16 @@ class ChunksStage(Stage):
     code_version = 1
     Table = ChunksTable
     Semantic = ChunksConfig
-    Execution = ChunksExecution
-    checks = CHUNKS_CHECKS
-    says = MappingProxyType(
-        {
-            CHUNKS_CHECKS[0]: "Every node is a destination in one step, with all of its in-edges.",
-            CHUNKS_CHECKS[
-                1
-            ]: "The rows that the written steps load, and those that the schedule was chosen by, are counted in two "
-            "ways and agree.",
-            CHUNKS_CHECKS[2]: "A schedule that was searched loads no more rows than the identity and Algorithm 4.",
-        }
-    )
-    needs = MappingProxyType({"partitions": " with the parts that it cuts"})
+    Execution = Threads
+    says: Mapping[str, str] = {
+        "every node and edge is in one step": "Every node is a destination in one step, with all of its in-edges.",
+        "written steps load what the schedule promised": "The rows that the written steps load, and those that the schedule was "
+        "chosen by, are counted in two ways and agree.",
+        "the schedule is no worse than identity and Algorithm 4": "A schedule that was searched loads no more rows than the "
+        "identity and Algorithm 4.",
+    }
+    checks = tuple(says)
+    needs: Mapping[str, str] = {"partitions": " with the parts that it cuts"}
 
     def wanted(self, pipeline: Any) -> ChunksConfig | None:
         """Returns the config if the pipeline has `[chunks]`."""
@@ -65,7 +55,7 @@ class ChunksStage(Stage):
         self,
         inputs: Mapping[str, Artifact],
         semantic: ChunksConfig,
-        execution: ChunksExecution,
+        execution: Threads,
         writer: Writer,
         progress: Progress,
     ) -> Summary:
@@ -135,5 +125,5 @@ def _checks(found: Scheduled, counts: StepCounts, topology: Topology) -> list[Ch
     )
     return [
         Check(name=name, passed=passed, detail=detail, numbers=numbers)
-        for name, (passed, detail, numbers) in zip(CHUNKS_CHECKS, details, strict=True)
+        for name, (passed, detail, numbers) in zip(ChunksStage.checks, details, strict=True)
     ]

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.building.execution import Threads
 from assets.sources.registry import GraphConfig, TableConfig
 
 MAIN = "features"
@@ -77,7 +76,3 @@ def step_name(table: str) -> str:
         table: name of the table, "" for the main one.
     """
     return f"{MAIN}.{table}" if table else MAIN
-
-
-class FeaturesExecution(Threads):
-    """Execution config of the stage; no byte of the features depends on it."""

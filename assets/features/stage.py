@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from assets.building.execution import Threads
 from assets.building.stage import Check, Progress, Summary
-from assets.features.config import FeaturesConfig, FeaturesExecution, FeatureTables, features_config, step_name
+from assets.features.config import FeaturesConfig, FeatureTables, features_config, step_name
 from assets.features.page import FEATURES_PAGE
 from assets.sources.feature_blocks import FeatureBlock, blocks_type, write_blocks
 from assets.sources.registry import GraphConfig, OpenSource, TableConfig, source_module
@@ -29,15 +29,13 @@ class FeaturesStage(SourceStage):
     code_version = 2  # 2: fields of CSV files without the blanks around them
     Table = TableConfig
     Semantic = FeaturesConfig
-    Execution = FeaturesExecution
+    Execution = Threads
     checks = ("values are finite", "rows are in the order of their nodes")
-    says = MappingProxyType(
-        {
-            "values are finite": "No feature is NaN or infinite, in the source or in the stored type.",
-            "rows are in the order of their nodes": "Each node with features has one row, and rows stand in the order of their "
-            "nodes.",
-        }
-    )
+    says: Mapping[str, str] = {
+        "values are finite": "No feature is NaN or infinite, in the source or in the stored type.",
+        "rows are in the order of their nodes": "Each node with features has one row, and rows stand in the order of their "
+        "nodes.",
+    }
 
     def parse(self, raw: Mapping[str, Any], tables: Any, seed: int) -> tuple[Any, list[Any]]:
         """Checks `[features]`, whose tables are other feature tables and whose keys are those of the main one."""
@@ -96,7 +94,7 @@ class FeaturesStage(SourceStage):
         self,
         opened: OpenSource,
         semantic: FeaturesConfig,
-        execution: FeaturesExecution,
+        execution: Threads,
         writer: Writer,
         progress: Progress,
     ) -> Summary:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from assets.storage.writer import Writer
 
 
-class GraphExecution(Threads):
-    """Execution config of the stage: threads of the kernels, and processes that parse modules."""
+WEIGHTS = "weights are finite"
+"""Name of the check that only graphs with weights have."""
 
 
 class GraphStage(SourceStage):
@@ -35,27 +34,18 @@ class GraphStage(SourceStage):
     name = table = "graph"
     code_version = 3  # 2: features are an artifact of their own; 3: fields of CSV files without the blanks around them
     Semantic = GraphConfig
-    Execution = GraphExecution
-    checks = (
-        "has edges",
-        "indptr is monotone",
-        "ids are in range",
-        "rows are sorted",
-        "labels are in range",
-        "splits are disjoint",
-    )
-    says = MappingProxyType(
-        {
-            "has edges": "At least one edge is left after self-loops and duplicates were treated as [graph] says.",
-            "indptr is monotone": "The starts of the rows never fall, begin at 0 and end at the number of edges.",
-            "ids are in range": "Every neighbour id names a node of the graph.",
-            "rows are sorted": "The neighbours of each node are ascending, strictly so where duplicates are merged.",
-            "labels are in range": "Every label is -1 (unknown) or names a class.",
-            "splits are disjoint": "No node is in two of training, validation and test, twice in one of them, or there without a "
-            "label.",
-            "weights are finite": "No edge weight is NaN or infinite, sums of merged duplicates included.",
-        }
-    )
+    Execution = Threads
+    says: Mapping[str, str] = {
+        "has edges": "At least one edge is left after self-loops and duplicates were treated as [graph] says.",
+        "indptr is monotone": "The starts of the rows never fall, begin at 0 and end at the number of edges.",
+        "ids are in range": "Every neighbour id names a node of the graph.",
+        "rows are sorted": "The neighbours of each node are ascending, strictly so where duplicates are merged.",
+        "labels are in range": "Every label is -1 (unknown) or names a class.",
+        "splits are disjoint": "No node is in two of training, validation and test, twice in one of them, or there without a "
+        "label.",
+        WEIGHTS: "No edge weight is NaN or infinite, sums of merged duplicates included.",
+    }
+    checks = tuple(name for name in says if name != WEIGHTS)
 
     aspects = (SAMPLING,)
 
@@ -94,7 +84,7 @@ class GraphStage(SourceStage):
 
     def expected_checks(self, semantic: GraphConfig) -> tuple[str, ...]:
         """Returns the names of the checks; weights are tested if the configuration asks the source for them."""
-        return (*self.checks, "weights are finite") if semantic.weighted else self.checks
+        return (*self.checks, WEIGHTS) if semantic.weighted else self.checks
 
     def raw(self, semantic: GraphConfig) -> Mapping[str, str]:
         """Returns the digests of the content that the source reads.
@@ -108,7 +98,7 @@ class GraphStage(SourceStage):
         self,
         opened: OpenSource,
         semantic: GraphConfig,
-        execution: GraphExecution,
+        execution: Threads,
         writer: Writer,
         progress: Progress,
     ) -> Summary:
@@ -146,7 +136,7 @@ def _split(raw: RawGraph, config: GraphConfig) -> tuple[Array, Array, Array]:
 
 
 def _compress(
-    raw: RawGraph, config: GraphConfig, execution: GraphExecution, writer: Writer, progress: Progress
+    raw: RawGraph, config: GraphConfig, execution: Threads, writer: Writer, progress: Progress
 ) -> tuple[Topology, dict[str, int]]:
     """Writes the topology except its degrees; returns it and the counts of the edges. Releases the raw edges."""
     from assets.graph.edge_sort import EdgePolicy, sort_edges

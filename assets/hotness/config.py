@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from assets.building.execution import Threads
 from assets.building.keys import Checked, KeyProblem, within
 from assets.sampling.config import SamplingConfig
 from kernels.errors import InputError
@@ -84,10 +83,6 @@ def hotness_config(table: HotnessTable, sampling: SamplingConfig | None, seed: i
         )
     # The reuse of epochs does not change the nodes that an epoch asks for.
     return HotnessConfig(hotness=table, sampling=replace(sampling, reuse=0), seed=seed)
-
-
-class HotnessExecution(Threads):
-    """Execution config of the stage: number of threads that sample, each with a sampler of its own."""
 
 
 def needed_bytes(config: HotnessConfig, num_nodes: int, threads: int) -> tuple[int, int]:

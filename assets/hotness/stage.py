@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from assets.building.execution import Threads
 from assets.building.stage import Check, Progress, Stage, Summary
 from assets.graph.read import SAMPLING, open_graph
-from assets.hotness.config import HotnessConfig, HotnessExecution, HotnessTable, hotness_config
+from assets.hotness.config import HotnessConfig, HotnessTable, hotness_config
 from assets.hotness.page import HOTNESS_PAGE
 from assets.storage.user_code import code_digests
 from kernels.types import Array
@@ -39,20 +39,17 @@ class HotnessStage(Stage):
     code_version = 1
     Table = HotnessTable
     Semantic = HotnessConfig
-    Execution = HotnessExecution
+    Execution = Threads
     checks = ("the ranking holds every node once",)
-    says = MappingProxyType(
-        {
-            "visits add up to the inputs": "Visits counted by node and inputs counted by trial batch have the same "
-            "sum.",
-            "every training node is visited in every round": "A round has each training node as a seed, and a seed is among the "
-            "inputs of its batch.",
-            "every training node is a seed once a round": "The counts of the seeds' layer are one per training node and "
-            "round.",
-            "the ranking holds every node once": "The ranking is a permutation of the nodes, so any prefix of it is the "
-            "content of a cache.",
-        }
-    )
+    says: Mapping[str, str] = {
+        "visits add up to the inputs": "Visits counted by node and inputs counted by trial batch have the same sum.",
+        "every training node is visited in every round": "A round has each training node as a seed, and a seed is among the "
+        "inputs of its batch.",
+        "every training node is a seed once a round": "The counts of the seeds' layer are one per training node and "
+        "round.",
+        "the ranking holds every node once": "The ranking is a permutation of the nodes, so any prefix of it is the "
+        "content of a cache.",
+    }
 
     def wanted(self, pipeline: Any) -> HotnessConfig | None:
         """Returns the config of [hotness], or of its defaults if only [memory] asks for a cache, or a training for the counts."""
@@ -95,7 +92,7 @@ class HotnessStage(Stage):
         self,
         inputs: Mapping[str, Artifact],
         semantic: HotnessConfig,
-        execution: HotnessExecution,
+        execution: Threads,
         writer: Writer,
         progress: Progress,
     ) -> Summary:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,17 +33,14 @@ class PackedStage(FanOut):
     Table = Semantic = PackedConfig
     Execution = PackedExecution
     checks = ("rows are the features", "one chunk a batch", "chunks begin on pages")
-    says = MappingProxyType(
-        {
-            "rows are the features": "Rows drawn from chunks, caches and images are those of the feature table, byte by "
-            "byte.",
-            "one chunk a batch": "There are as many chunks as batches in the cache plan.",
-            "chunks begin on pages": "Every chunk is whole pages of the disk, so that it can be read past the page "
-            "cache.",
-        }
-    )
+    says: Mapping[str, str] = {
+        "rows are the features": "Rows drawn from chunks, caches and images are those of the feature table, byte by "
+        "byte.",
+        "one chunk a batch": "There are as many chunks as batches in the cache plan.",
+        "chunks begin on pages": "Every chunk is whole pages of the disk, so that it can be read past the page cache.",
+    }
     of_one_feature_table = True
-    needs = MappingProxyType({"cache_plan": ", which says what is packed"})
+    needs: Mapping[str, str] = {"cache_plan": ", which says what is packed"}
 
     def wanted(self, pipeline: Any) -> PackedConfig | None:
         """Returns the config if the pipeline has `[packed]`, or a training reads packed chunks."""

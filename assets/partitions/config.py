@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from assets.building.execution import Threads
 from assets.building.keys import Checked, within
 from kernels.chunks.ldg import MOST_PARTS
 
@@ -52,7 +51,3 @@ def partitions_config(table: PartitionsTable, seed: int) -> PartitionsConfig:
     """
     used = seed if table.seed is None else table.seed
     return PartitionsConfig(method=table.method, parts=table.parts, seed=used if table.method in DRAWING else 0)
-
-
-class PartitionsExecution(Threads):
-    """Execution config of the stage; no byte of the parts depends on it."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from assets.building.execution import Threads
 from assets.building.stage import Check, Progress, Stage, Summary
 from assets.graph.read import SAMPLING, Graph, open_graph
-from assets.partitions.config import PartitionsConfig, PartitionsExecution, PartitionsTable, partitions_config
+from assets.partitions.config import PartitionsConfig, PartitionsTable, partitions_config
 from assets.partitions.page import PARTITIONS_PAGE
 from kernels.types import Array
 
@@ -29,14 +29,12 @@ class PartitionsStage(Stage):
     code_version = 2
     Table = PartitionsTable
     Semantic = PartitionsConfig
-    Execution = PartitionsExecution
+    Execution = Threads
     checks = (EVERY_NODE, EVERY_EDGE)
-    says = MappingProxyType(
-        {
-            EVERY_NODE: "Each node has a part from 0 to the number of parts less 1.",
-            EVERY_EDGE: "The matrix of edges between parts, inside parts included, has as many edges as the graph.",
-        }
-    )
+    says: Mapping[str, str] = {
+        EVERY_NODE: "Each node has a part from 0 to the number of parts less 1.",
+        EVERY_EDGE: "The matrix of edges between parts, inside parts included, has as many edges as the graph.",
+    }
 
     def wanted(self, pipeline: Any) -> PartitionsConfig | None:
         """Returns the config if the pipeline has `[partitions]`."""
@@ -55,7 +53,7 @@ class PartitionsStage(Stage):
         self,
         inputs: Mapping[str, Artifact],
         semantic: PartitionsConfig,
-        execution: PartitionsExecution,
+        execution: Threads,
         writer: Writer,
         progress: Progress,
     ) -> Summary:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from assets.building.stage import FanOut, Progress, Summary
@@ -30,15 +29,13 @@ class SamplesStage(FanOut):
     Semantic = SamplesConfig
     Execution = SamplesExecution
     checks = ("blocks are sound", "input ids are unique", "every seed once an epoch")
-    says = MappingProxyType(
-        {
-            "blocks are sound": "Every edge of a stored block leads to one of its sources, and the last block ends in the seeds of "
-            "its batch.",
-            "input ids are unique": "No stored batch asks for the row of a node twice.",
-            "every seed once an epoch": "The seeds of each sampling epoch are the training nodes, each once.",
-        }
-    )
-    needs = MappingProxyType({"sampling": " with fanouts and batch_size"})
+    says: Mapping[str, str] = {
+        "blocks are sound": "Every edge of a stored block leads to one of its sources, and the last block ends in the seeds of "
+        "its batch.",
+        "input ids are unique": "No stored batch asks for the row of a node twice.",
+        "every seed once an epoch": "The seeds of each sampling epoch are the training nodes, each once.",
+    }
+    needs: Mapping[str, str] = {"sampling": " with fanouts and batch_size"}
 
     def wanted(self, pipeline: Any) -> SamplesConfig | None:
         """Returns the config if the pipeline has `[samples]`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from assets.building.execution import Threads
 from assets.sampling.config import DEGREES, Neighbours
 from kernels.sampling.alias import EmptyRows
 
@@ -36,7 +35,3 @@ def tables_config(neighbours: Neighbours) -> TablesConfig | None:
     if neighbours.method != "weighted":
         return None
     return TablesConfig(weights=neighbours.weights, empty_rows=neighbours.empty_rows)
-
-
-class TablesExecution(Threads):
-    """Execution config of the stage; no byte of the tables depends on it."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from assets.building.execution import Threads
 from assets.building.stage import Check, Progress, Stage, Summary
 from assets.graph.read import SAMPLING, open_graph
 from assets.sampling.config import DEGREES
-from assets.sampling_tables.config import TablesConfig, TablesExecution, tables_config
+from assets.sampling_tables.config import TablesConfig, tables_config
 from assets.sampling_tables.page import TABLES_PAGE
 from kernels.arrays import widen
 from kernels.errors import InputError
@@ -35,15 +35,13 @@ class SamplingTablesStage(Stage):
     name = "sampling_tables"
     code_version = 1
     Semantic = TablesConfig
-    Execution = TablesExecution
+    Execution = Threads
     checks = (WHOLE_ROWS, NEVER)
-    says = MappingProxyType(
-        {
-            WHOLE_ROWS: "Thresholds and rests of a row make one whole place per neighbour, and every alias is a position of its row.",
-            NEVER: "As many places have the threshold 0 as edges have the weight 0, but for rows that draw uniformly since "
-            "all of their weights are 0; such an edge is not the alias of another.",
-        }
-    )
+    says: Mapping[str, str] = {
+        WHOLE_ROWS: "Thresholds and rests of a row make one whole place per neighbour, and every alias is a position of its row.",
+        NEVER: "As many places have the threshold 0 as edges have the weight 0, but for rows that draw uniformly since "
+        "all of their weights are 0; such an edge is not the alias of another.",
+    }
 
     def wanted(self, pipeline: Any) -> TablesConfig | None:
         """Returns the config if [sampling] draws by weight."""
@@ -65,7 +63,7 @@ class SamplingTablesStage(Stage):
         self,
         inputs: Mapping[str, Artifact],
         semantic: TablesConfig,
-        execution: TablesExecution,
+        execution: Threads,
         writer: Writer,
         progress: Progress,
     ) -> Summary:

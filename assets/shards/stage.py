@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,12 +35,10 @@ class ShardsStage(TogetherFanOut):
     Semantic = ShardsConfig
     Execution = ShardsExecution
     checks = (EVERY_ROW, ROWS_EQUAL)
-    says = MappingProxyType(
-        {
-            EVERY_ROW: "Each node with features has one row, in the shard of its part and in the order of the nodes.",
-            ROWS_EQUAL: "Rows drawn from every shard are those of the feature table, byte by byte.",
-        }
-    )
+    says: Mapping[str, str] = {
+        EVERY_ROW: "Each node with features has one row, in the shard of its part and in the order of the nodes.",
+        ROWS_EQUAL: "Rows drawn from every shard are those of the feature table, byte by byte.",
+    }
     of_one_feature_table = True
 
     def wanted(self, pipeline: Any) -> ShardsConfig | None:

@@ -72,13 +72,14 @@ def survey_of(source: str) -> Survey:
 
 
 def _hotness_lines(pipeline: Pipeline, num_nodes: int) -> list[str]:
-    from assets.hotness.config import HotnessExecution, hotness_config, needed_bytes
+    from assets.building.execution import Threads
+    from assets.hotness.config import hotness_config, needed_bytes
 
     hotness = pipeline.table("hotness")
     if hotness is None:
         return []
     config = hotness_config(hotness, pipeline.sampling, pipeline.seed)
-    memory, stored = needed_bytes(config, num_nodes, HotnessExecution().threads)
+    memory, stored = needed_bytes(config, num_nodes, Threads().threads)
     epochs = f"{hotness.rounds * hotness.presamples} presampled and {hotness.evaluate_epochs} evaluated epochs"
     return [
         f"hotness by {hotness.policy}: {epochs}",

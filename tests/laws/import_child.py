@@ -15,8 +15,9 @@ import signal
 import sys
 from pathlib import Path
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
-from assets.features.config import FeaturesExecution, features_config
+from assets.features.config import features_config
 from assets.features.stage import FEATURES
 from assets.sources.registry import config_class
 from assets.storage.store import Store
@@ -54,7 +55,7 @@ def main(folder: Path, num_kills: int) -> None:
 
 def build_features(home, keys):
     config = config_class("edges")(**keys)
-    return materialize(Store(home), FEATURES, features_config(config), FeaturesExecution(threads=2), {})
+    return materialize(Store(home), FEATURES, features_config(config), Threads(threads=2), {})
 
 
 def digest(home, keys):

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
-from assets.hotness.config import HotnessExecution, HotnessTable, hotness_config
+from assets.hotness.config import HotnessTable, hotness_config
 from assets.hotness.stage import HOTNESS
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
@@ -30,7 +31,7 @@ def readers(packed: Packed) -> dict[str, Callable[[Path], object]]:
 
     def hotness(home: Path) -> object:
         config = hotness_config(HotnessTable(), SAMPLING, 5)
-        made = materialize(Store(home), HOTNESS, config, HotnessExecution(), {"graph": packed.graph})
+        made = materialize(Store(home), HOTNESS, config, Threads(), {"graph": packed.graph})
         return np.asarray(made.array("order")).tobytes()
 
     def trained(trainer: str, **options: object) -> Callable[[Path], object]:

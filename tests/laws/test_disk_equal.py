@@ -8,8 +8,9 @@ import pytest
 
 from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
 from assets.budgets.stage import BudgetsStage
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
-from assets.cache_plan.config import CachePlanExecution, CachePlanTable, cache_plan_config
+from assets.cache_plan.config import CachePlanTable, cache_plan_config
 from assets.cache_plan.stage import CACHE_PLAN
 from assets.packed_chunks.config import PackedConfig, PackedExecution
 from assets.packed_chunks.stage import PACKED_CHUNKS
@@ -77,7 +78,7 @@ def photo(tmp_path_factory: pytest.TempPathFactory) -> Packed:
     budgets = materialize(store, BudgetsStage(), memory, BudgetsExecution(), {"features": features})
     inputs = {"features": features, "samples": samples, "budgets": budgets}
     plan = cache_plan_config(CachePlanTable(), 5)
-    cache_plan = materialize(store, CACHE_PLAN, plan, CachePlanExecution(threads=1), inputs)
+    cache_plan = materialize(store, CACHE_PLAN, plan, Threads(threads=1), inputs)
     inputs = {"features": features, "samples": samples, "cache_plan": cache_plan}
     chunks = materialize(store, PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=1), inputs)
     return Packed(graph, features, samples, cache_plan, chunks)

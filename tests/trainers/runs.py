@@ -5,13 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
 from assets.building.stage import Progress
-from assets.chunks.config import ChunksExecution, ChunksTable, chunks_config
+from assets.chunks.config import ChunksTable, chunks_config
 from assets.chunks.stage import CHUNKS
-from assets.hotness.config import HotnessExecution, HotnessTable, hotness_config
+from assets.hotness.config import HotnessTable, hotness_config
 from assets.hotness.stage import HOTNESS
-from assets.partitions.config import PartitionsConfig, PartitionsExecution
+from assets.partitions.config import PartitionsConfig
 from assets.partitions.stage import PARTITIONS
 from assets.sampling.config import SamplingConfig
 from assets.shards.config import ShardsConfig, ShardsExecution
@@ -185,16 +186,16 @@ def count_inputs(home: Path, inputs: Mapping[str, Artifact], sampling: SamplingC
     """The hotness of a graph, with the inputs under every node counted by layer."""
     config = hotness_config(HotnessTable(policy="presample", layers="inputs"), sampling, 3)
     given = {role: inputs[role] for role in HOTNESS.inputs(config)}
-    return materialize(Store(home), HOTNESS, config, HotnessExecution(threads=1), given)
+    return materialize(Store(home), HOTNESS, config, Threads(threads=1), given)
 
 
 def build_chunks(home: Path, graph: Artifact, parts: int, chunks: int, self_term: bool = True) -> Artifact:
     """Cuts a graph into random parts and these into chunks."""
     store = Store(home)
     config = PartitionsConfig(method="random", parts=parts, seed=3)
-    parts_of = materialize(store, PARTITIONS, config, PartitionsExecution(threads=1), {"graph": graph})
+    parts_of = materialize(store, PARTITIONS, config, Threads(threads=1), {"graph": graph})
     cut = chunks_config(ChunksTable(chunks_per_part=chunks, self_term=self_term), 3)
-    return materialize(store, CHUNKS, cut, ChunksExecution(threads=1), {"graph": graph, "partitions": parts_of})
+    return materialize(store, CHUNKS, cut, Threads(threads=1), {"graph": graph, "partitions": parts_of})
 
 
 def content(model: Artifact) -> dict[str, str]:
@@ -263,6 +264,6 @@ def build_shards(
     """Cuts a graph into parts and its features into shards; returns graph, features and partitions by name, and the shards."""
     store = Store(home)
     config = PartitionsConfig(method=method, parts=parts, seed=3 if method in ("random", "metis") else 0)  # pyright: ignore
-    cut = materialize(store, PARTITIONS, config, PartitionsExecution(threads=1), {"graph": inputs["graph"]})
+    cut = materialize(store, PARTITIONS, config, Threads(threads=1), {"graph": inputs["graph"]})
     rows = {"features": inputs["features"], "partitions": cut}
     return {**inputs, "partitions": cut}, materialize(store, SHARDS, ShardsConfig(), ShardsExecution(), rows)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
-from assets.hotness.config import HotnessExecution, HotnessTable, hotness_config
+from assets.hotness.config import HotnessTable, hotness_config
 from assets.hotness.read import open_hotness
 from assets.hotness.stage import HOTNESS
 from assets.samples.config import SamplesExecution, SamplesTable, samples_config
@@ -180,7 +181,7 @@ def test_hotness_is_the_same_bytes_at_any_number_of_threads(tmp_path, name):
     config = hotness_config(HotnessTable(), SAMPLINGS[name], 3)
     given = {role: inputs[role] for role in HOTNESS.inputs(config)}
     made = [
-        materialize(Store(tmp_path / str(threads)), HOTNESS, config, HotnessExecution(threads=threads), given)
+        materialize(Store(tmp_path / str(threads)), HOTNESS, config, Threads(threads=threads), given)
         for threads in (1, 2)
     ]
     one, two = (open_hotness(each) for each in made)

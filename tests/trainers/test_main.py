@@ -153,11 +153,12 @@ def test_a_cache_needs_hotness_and_resolves_its_own_budgets(prepared, capsys):
     assert main([str(path), "sage", "--home", str(home)]) == 1
     assert "hotness/" in (said := capsys.readouterr().err) and "graphmill build" in said
     pipeline = load_pipeline(path, TrainTable)
-    from assets.hotness.config import HotnessExecution, hotness_config
+    from assets.building.execution import Threads
+    from assets.hotness.config import hotness_config
     from assets.hotness.stage import HOTNESS
 
     config = hotness_config(pipeline.table("hotness"), pipeline.sampling, pipeline.seed)
-    materialize(Store(home), HOTNESS, config, HotnessExecution(threads=1), {"graph": built.graph})
+    materialize(Store(home), HOTNESS, config, Threads(threads=1), {"graph": built.graph})
     assert main([str(path), "sage", "--home", str(home), "--input", f"graph={built.graph.version[:9]}"]) == 0
     (model,) = [each for each in Store(home).artifacts() if each.stage == "model"]
     assert model.run_record()["cache"]["device_rows"] == 50

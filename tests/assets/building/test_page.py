@@ -3,10 +3,11 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
 from assets.building.page import Page, ordered, table_of
 from assets.graph.page import GRAPH_PAGE
-from assets.graph.stage import GRAPH, GraphExecution
+from assets.graph.stage import GRAPH
 from assets.sources.registry import config_class
 from assets.storage.store import Store
 
@@ -14,7 +15,7 @@ from assets.storage.store import Store
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
     config = config_class("sbm")(source="sbm", nodes=60, edges=240)
-    return materialize(Store(tmp_path_factory.mktemp("home")), GRAPH, config, GraphExecution(threads=1), {})
+    return materialize(Store(tmp_path_factory.mktemp("home")), GRAPH, config, Threads(threads=1), {})
 
 
 def test_what_matters_most_comes_first_and_lists_last():

@@ -9,10 +9,11 @@ import pytest
 
 from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
 from assets.budgets.stage import BudgetsStage
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
 from assets.building.stage import Silent
 from assets.cache_plan import layout
-from assets.cache_plan.config import CachePlanExecution, CachePlanTable, cache_plan_config
+from assets.cache_plan.config import CachePlanTable, cache_plan_config
 from assets.cache_plan.read import open_placement, open_segment_plan
 from assets.cache_plan.segment_size import SegmentChoice
 from assets.cache_plan.stage import CACHE_PLAN
@@ -45,7 +46,7 @@ def plan(made, epochs=1, device="5%", host="10%", disk="100x", threads=2, home=N
     budgets = materialize(store, BudgetsStage(), memory, BudgetsExecution(), {"features": features})
     inputs = {"features": features, "samples": samples[epochs], "budgets": budgets}
     config = cache_plan_config(CachePlanTable(**table), seed=5)
-    return materialize(store, CACHE_PLAN, config, CachePlanExecution(threads=threads), inputs)
+    return materialize(store, CACHE_PLAN, config, Threads(threads=threads), inputs)
 
 
 def batches_of(samples):

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
-from assets.chunks.config import ChunksExecution, ChunksTable, chunks_config
+from assets.chunks.config import ChunksTable, chunks_config
 from assets.chunks.read import open_chunks
 from assets.chunks.stage import CHUNKS
 from assets.graph.read import open_graph
-from assets.graph.stage import GRAPH, GraphExecution
+from assets.graph.stage import GRAPH
 from assets.sources.registry import config_class
 from assets.storage.store import Store
 from kernels.errors import InputError
@@ -20,13 +21,13 @@ from tests.trainers.techniques.fullgraph.made_steps import MadeSteps
 @pytest.fixture(scope="module")
 def sbm(tmp_path_factory):
     config = config_class("sbm")(nodes=600, edges=4000, classes=6, p_in=0.9, features=2, seed=1)
-    return materialize(Store(tmp_path_factory.mktemp("home")), GRAPH, config, GraphExecution(threads=1), {})
+    return materialize(Store(tmp_path_factory.mktemp("home")), GRAPH, config, Threads(threads=1), {})
 
 
 def build(graph, home, parts=2, chunks=4, method="random", threads=1, **table):
     inputs = {"graph": graph, "partitions": build_parts(graph, home, method, parts)}
     config = chunks_config(ChunksTable(chunks_per_part=chunks, **table), 3)
-    return materialize(Store(home), CHUNKS, config, ChunksExecution(threads=threads), inputs)
+    return materialize(Store(home), CHUNKS, config, Threads(threads=threads), inputs)
 
 
 def brute(graph, artifact):

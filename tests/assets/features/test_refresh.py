@@ -4,10 +4,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize, materialize_together
 from assets.features.config import features_config
 from assets.features.stage import FEATURES
-from assets.graph.stage import GRAPH, GraphExecution
+from assets.graph.stage import GRAPH
 from assets.sources.readers.column_digests import column_digests
 from assets.sources.readers.duck import Duck
 from assets.sources.registry import TableConfig, config_class
@@ -129,11 +130,11 @@ def test_two_tables_of_one_graph(tables):
         (FEATURES, features_config(config, TableConfig(columns="f2"))),
         (GRAPH, config),
     ]
-    whole, one, graph = materialize_together(store, asked, GraphExecution(threads=1))
+    whole, one, graph = materialize_together(store, asked, Threads(threads=1))
     assert np.array_equal(whole.array("rows")[:, 2:], one.array("rows"))
-    assert [each.reused for each in materialize_together(store, asked, GraphExecution(threads=1))] == [True] * 3
+    assert [each.reused for each in materialize_together(store, asked, Threads(threads=1))] == [True] * 3
     rewrite(folder / "nodes.parquet", f0=first("f0", 9.0))
-    renewed = materialize_together(store, asked, GraphExecution(threads=1))
+    renewed = materialize_together(store, asked, Threads(threads=1))
     assert [each.reused for each in renewed] == [False, True, True] and renewed[2].version == graph.version
 
 
@@ -142,7 +143,7 @@ def test_alone_each_has_the_bytes_of_one_pass(tables):
     config = config_class("edges")(**keys)
     built = build(folder / "both", "edges", **keys)
     for stage, semantic, one in ((GRAPH, config, built.graph), (FEATURES, features_config(config), built.features)):
-        alone = materialize(Store(folder / "alone"), stage, semantic, GraphExecution(threads=1), {})
+        alone = materialize(Store(folder / "alone"), stage, semantic, Threads(threads=1), {})
         assert (alone.version, alone.files, alone.summary) == (one.version, one.files, one.summary)
 
 
@@ -152,7 +153,7 @@ def test_features_that_are_not_finite_leave_the_graph_to_be_built_alone(tables):
     with pytest.raises(InputError, match="row 0: column 'f1' is nan"):
         build(folder / "home", "edges", **keys)
     config = config_class("edges")(**keys)
-    materialize(Store(folder / "home"), GRAPH, config, GraphExecution(threads=1), {})
+    materialize(Store(folder / "home"), GRAPH, config, Threads(threads=1), {})
     assert [each.stage for each in Store(folder / "home").artifacts()] == ["graph"]
 
 
@@ -173,9 +174,7 @@ def test_two_tables_of_a_file_of_dgl_come_from_one_reading(tmp_path, monkeypatch
     monkeypatch.setattr(source, "_run_reader", lambda *arguments: readings.append(1) or read(*arguments))
     config = config_class("dgl")(**keys)
     asked = [(FEATURES, features_config(config, TableConfig(columns=name))) for name in ("more", None)]
-    more, usual, stored = materialize_together(
-        Store(tmp_path / "home"), [*asked, (GRAPH, config)], GraphExecution(threads=1)
-    )
+    more, usual, stored = materialize_together(Store(tmp_path / "home"), [*asked, (GRAPH, config)], Threads(threads=1))
     assert len(readings) == 1 and stored.stage == "graph"
     assert np.array_equal(more.array("rows"), np.arange(60)[:, None]) and np.array_equal(usual.array("rows"), graph.x)
     with pytest.raises(InputError, match="no node type has ndata 'less'"):

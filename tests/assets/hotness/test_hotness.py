@@ -6,10 +6,11 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
 from assets.graph.read import open_graph
-from assets.graph.stage import GRAPH, GraphExecution
-from assets.hotness.config import HotnessExecution, HotnessTable, Policy, hotness_config
+from assets.graph.stage import GRAPH
+from assets.hotness.config import HotnessTable, Policy, hotness_config
 from assets.hotness.read import open_hotness
 from assets.hotness.stage import HOTNESS
 from assets.pipeline.file import load_pipeline
@@ -40,12 +41,12 @@ def first_ones(topology, node_ids, fanout, random):
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
     config = config_class("rmat")(nodes=2000, edges=12000, features=4, train_ratio=0.1)
-    return materialize(Store(tmp_path_factory.mktemp("home")), GRAPH, config, GraphExecution(threads=1), {})
+    return materialize(Store(tmp_path_factory.mktemp("home")), GRAPH, config, Threads(threads=1), {})
 
 
 def build(graph, home, threads=2, sampling=SAMPLING, seed=3, **table):
     config = hotness_config(HotnessTable(**table), sampling, seed)
-    return materialize(Store(home), HOTNESS, config, HotnessExecution(threads=threads), {"graph": graph})
+    return materialize(Store(home), HOTNESS, config, Threads(threads=threads), {"graph": graph})
 
 
 def reference(graph, stream, epochs, seed=3):

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
 from assets.budgets.stage import BudgetsStage
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
 from assets.building.stage import Progress
-from assets.cache_plan.config import CachePlanExecution, CachePlanTable, cache_plan_config
+from assets.cache_plan.config import CachePlanTable, cache_plan_config
 from assets.cache_plan.stage import CACHE_PLAN
 from assets.packed_chunks.config import PackedConfig, PackedExecution
 from assets.packed_chunks.stage import PACKED_CHUNKS
@@ -70,7 +71,7 @@ def build_packed(
     budgets = materialize(store, BudgetsStage(), budgets_config, BudgetsExecution(), {"features": features})
     inputs = {"features": features, "samples": samples, "budgets": budgets}
     table = cache_plan_config(CachePlanTable(**(plan or {})), seed=5)
-    made = materialize(store, CACHE_PLAN, table, CachePlanExecution(threads=1), inputs)
+    made = materialize(store, CACHE_PLAN, table, Threads(threads=1), inputs)
     inputs = {"features": features, "samples": samples, "cache_plan": made}
     execution = PackedExecution(threads=threads, workers=workers, memory="4MiB")
     chunks = materialize(store, PACKED_CHUNKS, PackedConfig(groups=groups), execution, inputs, progress)

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from assets.building.child import start_child
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
 from assets.building.stage import Silent
 from assets.graph.read import open_graph
-from assets.graph.stage import GRAPH, GraphExecution
-from assets.partitions.config import PartitionsConfig, PartitionsExecution, PartitionsTable, partitions_config
+from assets.graph.stage import GRAPH
+from assets.partitions.config import PartitionsConfig, PartitionsTable, partitions_config
 from assets.partitions.read import open_partitions
 from assets.partitions.stage import PARTITIONS
 from assets.sources.registry import config_class
@@ -40,18 +41,18 @@ def graph_of(home, edges, num_nodes, train=()):
         test=np.empty(0, int),
     )
     config = config_class("npz")(path=path, undirected=False, duplicates="keep", self_loops="keep")
-    return materialize(Store(home), GRAPH, config, GraphExecution(threads=1), {})
+    return materialize(Store(home), GRAPH, config, Threads(threads=1), {})
 
 
 def build(graph, home, method="metis", parts=4, threads=1, seed=3):
     config = partitions_config(PartitionsTable(method=method, parts=parts), seed)
-    return materialize(Store(home), PARTITIONS, config, PartitionsExecution(threads=threads), {"graph": graph})
+    return materialize(Store(home), PARTITIONS, config, Threads(threads=threads), {"graph": graph})
 
 
 @pytest.fixture(scope="module")
 def sbm(tmp_path_factory):
     config = config_class("sbm")(nodes=3000, edges=30000, classes=8, p_in=0.9, features=2, seed=1)
-    return materialize(Store(tmp_path_factory.mktemp("home")), GRAPH, config, GraphExecution(threads=1), {})
+    return materialize(Store(tmp_path_factory.mktemp("home")), GRAPH, config, Threads(threads=1), {})
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -128,7 +129,7 @@ def test_a_cancelled_metis_is_dead_and_leaves_nothing(tmp_path, monkeypatch, sbm
     config = PartitionsConfig(method="metis", parts=4, seed=3)
     store = Store(tmp_path)
     with pytest.raises(Cancelled):
-        materialize(store, PARTITIONS, config, PartitionsExecution(threads=1), {"graph": sbm}, Cancelling())
+        materialize(store, PARTITIONS, config, Threads(threads=1), {"graph": sbm}, Cancelling())
     assert not children_of(os.getpid()) and not list((tmp_path / "store" / ".staging").glob("*"))
     assert build(sbm, tmp_path).summary["numbers"]["num_parts"] == 4
 
@@ -139,7 +140,8 @@ from pathlib import Path
 import assets.partitions.metis as metis
 from assets.building.materialize import materialize
 from assets.building.stage import Silent
-from assets.partitions.config import PartitionsConfig, PartitionsExecution
+from assets.building.execution import Threads
+from assets.partitions.config import PartitionsConfig
 from assets.partitions.stage import PARTITIONS
 from assets.storage.store import Store
 class Said(Silent):
@@ -147,7 +149,7 @@ class Said(Silent):
 metis.POLL_SECONDS = 0.01
 graph = Store(Path(sys.argv[2])).find("graph", sys.argv[3])
 config = PartitionsConfig(method="metis", parts=4, seed=3)
-materialize(Store(Path(sys.argv[1])), PARTITIONS, config, PartitionsExecution(threads=1), {"graph": graph}, Said())
+materialize(Store(Path(sys.argv[1])), PARTITIONS, config, Threads(threads=1), {"graph": graph}, Said())
 """
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
 from assets.budgets.stage import BUDGETS
+from assets.building.execution import Threads
 from assets.building.keys import Checked, within
 from assets.building.materialize import materialize
 from assets.building.stage import Check, Stage, Summary
@@ -18,8 +19,8 @@ from assets.chunks.stage import CHUNKS
 from assets.definitions import UndeclaredCheckError, materialized
 from assets.features.config import features_config
 from assets.features.stage import FEATURES
-from assets.graph.stage import GRAPH, GraphExecution
-from assets.hotness.config import HotnessExecution, HotnessTable, hotness_config
+from assets.graph.stage import GRAPH
+from assets.hotness.config import HotnessTable, hotness_config
 from assets.hotness.stage import HOTNESS
 from assets.partitions.stage import PARTITIONS
 from assets.pipeline.catalogue import STAGES, stages
@@ -28,7 +29,7 @@ from assets.pipeline.file import Pipeline, load_pipeline
 from assets.pipeline.steps import Step, Versions
 from assets.samples.stage import SAMPLES
 from assets.sampling.config import SamplingConfig
-from assets.sampling_tables.config import TablesConfig, TablesExecution
+from assets.sampling_tables.config import TablesConfig
 from assets.sampling_tables.stage import SAMPLING_TABLES
 from assets.shards.config import ShardsConfig, ShardsExecution
 from assets.shards.stage import SHARDS
@@ -108,7 +109,7 @@ def test_a_stage_from_outside_is_parsed_built_and_an_asset(tmp_path: Path) -> No
     graph, _, degrees = preprocessing_steps(pipeline)
     assert (degrees.name, degrees.configs, degrees.inputs) == ("degrees", (DegreesTable(least=2),), {"graph": graph})
     store = Store(tmp_path / "home")
-    inputs = {"graph": materialize(store, GRAPH, pipeline.graph, GraphExecution(threads=1), {})}
+    inputs = {"graph": materialize(store, GRAPH, pipeline.graph, Threads(threads=1), {})}
     made = materialize(store, DEGREES, degrees.configs[0], DegreesExecution(), inputs)
     assert made.array("counts")[:2].sum() == 0 and Versions().of(degrees) == (made.version,)
     keys = {key.to_user_string() for asset in build_defs([pipeline]).assets or () for key in asset.keys}  # pyright: ignore
@@ -165,13 +166,13 @@ def test_every_stage_makes_the_checks_that_it_declares(packed: Packed, tmp_path:
     declared(FEATURES, built.features, features_config(sbm))
     (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,0.5\n1,2,2\n")
     table = config_class("edges")(source="edges", edges=tmp_path / "edges.csv", weight_column="w")
-    declared(GRAPH, materialize(store, GRAPH, table, GraphExecution(threads=1), {}), table)
+    declared(GRAPH, materialize(store, GRAPH, table, Threads(threads=1), {}), table)
     sampling = SamplingConfig(fanouts=(2, 2), batch_size=8)
     for policy in ("degree", "presample", "bayes"):
         config = hotness_config(HotnessTable(policy=policy), sampling, 0)
-        declared(HOTNESS, materialize(store, HOTNESS, config, HotnessExecution(threads=1), {"graph": graph}), config)
+        declared(HOTNESS, materialize(store, HOTNESS, config, Threads(threads=1), {"graph": graph}), config)
     tables = TablesConfig(weights="node:out_degree", empty_rows="none")
-    made = materialize(store, SAMPLING_TABLES, tables, TablesExecution(threads=1), {"graph": graph})
+    made = materialize(store, SAMPLING_TABLES, tables, Threads(threads=1), {"graph": graph})
     declared(SAMPLING_TABLES, made, tables)
     memory = BudgetsConfig(memory=MemoryConfig(device=0, host="10%", disk=0))
     declared(BUDGETS, materialize(store, BUDGETS, memory, BudgetsExecution(), {"features": built.features}), memory)

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
 from assets.sampling.config import SamplingConfig
-from assets.sampling_tables.config import TablesExecution, tables_config
+from assets.sampling_tables.config import tables_config
 from assets.sampling_tables.stage import SAMPLING_TABLES
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
@@ -17,5 +18,5 @@ def with_tables(home: Path, inputs: Mapping[str, Artifact], sampling: SamplingCo
     if config is None:
         return dict(inputs)
     given = {"graph": inputs["graph"]}
-    made = materialize(Store(home), SAMPLING_TABLES, config, TablesExecution(threads=1), given)
+    made = materialize(Store(home), SAMPLING_TABLES, config, Threads(threads=1), given)
     return {**inputs, "sampling_tables": made}

@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
 from assets.building.stage import Check
 from assets.features.config import features_config
-from assets.features.stage import FEATURES, FeaturesExecution
+from assets.features.stage import FEATURES
 from assets.graph.read import open_graph
-from assets.graph.stage import GRAPH, GraphExecution
+from assets.graph.stage import GRAPH
 from assets.sampling.config import SamplingConfig
 from assets.sampling.tables import open_tables
-from assets.sampling_tables.config import TablesConfig, TablesExecution, tables_config
+from assets.sampling_tables.config import TablesConfig, tables_config
 from assets.sampling_tables.stage import NEVER, SAMPLING_TABLES
 from assets.sources.registry import config_class
 from assets.storage.store import Store
@@ -39,8 +40,8 @@ def write_tables(home, weights=WEIGHTS):
 def weighted(tmp_path):
     """Store, graph and features of a small weighted graph."""
     store, config = Store(tmp_path / "home"), write_tables(tmp_path)
-    graph = materialize(store, GRAPH, config, GraphExecution(threads=1), {})
-    features = materialize(store, FEATURES, features_config(config), FeaturesExecution(threads=1), {})
+    graph = materialize(store, GRAPH, config, Threads(threads=1), {})
+    features = materialize(store, FEATURES, features_config(config), Threads(threads=1), {})
     return store, graph, features
 
 
@@ -48,7 +49,7 @@ def build(weighted, weights="edge", empty_rows="error", threads=1):
     store, graph, features = weighted
     config = TablesConfig(weights=weights, empty_rows=empty_rows)
     inputs = {"graph": graph} | ({} if config.feature_table is None else {"features": features})
-    return materialize(store, SAMPLING_TABLES, config, TablesExecution(threads=threads), inputs)
+    return materialize(store, SAMPLING_TABLES, config, Threads(threads=threads), inputs)
 
 
 def test_tables_of_edge_weights_are_those_of_the_kernel(weighted):
@@ -107,11 +108,11 @@ def test_weights_that_are_not_there_are_refused(weighted, change, problem):
 def test_a_negative_weight_and_a_graph_without_weights_are_refused(tmp_path):
     store = Store(tmp_path / "home")
     negative = write_tables(tmp_path, [1, 2, -3, 1, 1, 1, 1])
-    graph = materialize(store, GRAPH, negative, GraphExecution(threads=1), {})
+    graph = materialize(store, GRAPH, negative, Threads(threads=1), {})
     with pytest.raises(InputError, match=r"the weight -3.0 of the edge 3 -> 1 is negative"):
         build((store, graph, None))
     plain = config_class("rmat")(nodes=100, edges=300, features=2)
-    graph = materialize(store, GRAPH, plain, GraphExecution(threads=1), {})
+    graph = materialize(store, GRAPH, plain, Threads(threads=1), {})
     with pytest.raises(InputError, match="has no edge weights"):
         build((store, graph, None))
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import assets.shards.stage as shards_stage
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
-from assets.partitions.config import PartitionsConfig, PartitionsExecution
+from assets.partitions.config import PartitionsConfig
 from assets.partitions.read import open_partitions
 from assets.partitions.stage import PARTITIONS
 from assets.shards.config import ShardsConfig, ShardsExecution, part_name
@@ -24,7 +25,7 @@ def build(home, parts=3, **graph):
     """Features, parts at random, and the shards."""
     made = random_graph_artifacts(home, **graph)
     config = PartitionsConfig(method="random", parts=parts, seed=3)
-    cut = materialize(Store(home), PARTITIONS, config, PartitionsExecution(threads=1), {"graph": made.graph})
+    cut = materialize(Store(home), PARTITIONS, config, Threads(threads=1), {"graph": made.graph})
     inputs = {"features": made.features, "partitions": cut}
     return made, cut, materialize(Store(home), SHARDS, ShardsConfig(), ShardsExecution(), inputs)
 

@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize_together
 from assets.features.config import features_config
 from assets.features.read import open_features
 from assets.features.stage import FEATURES
 from assets.graph.read import Graph, open_graph
-from assets.graph.stage import GRAPH, GraphExecution
+from assets.graph.stage import GRAPH
 from assets.sources.registry import TableConfig, config_class
 from assets.storage.store import Store
 from assets.storage.table import FeatureTable
@@ -85,7 +86,7 @@ class Drawn:
 def build_config(home, config, *, threads=2, table=None) -> Built:
     """Builds the graph and a feature table of a configuration, in one pass, as a pipeline does."""
     asked = [(FEATURES, features_config(config, table)), (GRAPH, config)]
-    features, graph = materialize_together(Store(home), asked, GraphExecution(threads=threads))
+    features, graph = materialize_together(Store(home), asked, Threads(threads=threads))
     return Built(graph, features)
 
 

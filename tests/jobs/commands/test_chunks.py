@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from assets.building.execution import Threads
 from assets.building.materialize import materialize
-from assets.chunks.config import ChunksExecution, ChunksTable, chunks_config
+from assets.chunks.config import ChunksTable, chunks_config
 from assets.chunks.stage import CHUNKS
-from assets.partitions.config import PartitionsExecution, PartitionsTable, partitions_config
+from assets.partitions.config import PartitionsTable, partitions_config
 from assets.partitions.stage import PARTITIONS
 from assets.pipeline.file import load_pipeline
 from assets.storage.store import Store
@@ -38,10 +39,10 @@ def test_costs_follow_from_stored_volumes_and_given_or_measured_rates(tmp_path, 
     parts = partitions_config(PartitionsTable(method="range", parts=2), pipeline.seed)
     inputs = {
         "graph": graph,
-        "partitions": materialize(Store(home), PARTITIONS, parts, PartitionsExecution(threads=1), {"graph": graph}),
+        "partitions": materialize(Store(home), PARTITIONS, parts, Threads(threads=1), {"graph": graph}),
     }
     config = chunks_config(ChunksTable(chunks_per_part=3), pipeline.seed)
-    stored = materialize(Store(home), CHUNKS, config, ChunksExecution(threads=1), inputs).summary["numbers"]
+    stored = materialize(Store(home), CHUNKS, config, Threads(threads=1), inputs).summary["numbers"]
     found = printed(home, pipeline, capsys)
     assert {row["schedule"] for row in found["schedules"]} >= {"identity", "hongtu", stored["schedule"]}
     for row in found["schedules"]:
