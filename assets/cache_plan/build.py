@@ -6,7 +6,7 @@ assets/cache_plan/layout.py decides their layout; the files and the peak memory 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,8 +27,12 @@ STREAMED = ("cache_ids", "packed_ids", "members")
 """Arrays that are written segment by segment."""
 
 
-class PlanTotals(NamedTuple):
-    """Totals over all segments of the plan.
+class PlanTotals:
+    """Counts the segments of a plan as they are added.
+
+    Args:
+        num_batches, num_nodes: numbers of batches of all epochs, and of nodes.
+        order: the decided order of the disk caches' rows.
 
     Attributes:
         tier_rows: i64[B, 4], rows of each batch on the device, on the host, in the disk cache and in its chunk.
@@ -36,23 +40,40 @@ class PlanTotals(NamedTuple):
         pages, runs: i64[B], pages, and ranges of adjacent pages, that each batch reads of the disk cache.
         pages_by_id: i64[B], pages that it would read were the cache ordered by node id.
         packed_bytes: i64[B], bytes of the rows section of each batch's chunk.
-        order: the decided order of the disk caches' rows.
-        num_segments, num_cached: number of segments, and of rows of all disk caches.
+        cache_ptr: the first row of each segment's disk cache among those of all, and the end.
         disk_bytes: bytes of all caches and rows sections.
         overlaps: number of rows that some batch reads from the cache and from its chunk.
     """
 
-    tier_rows: Array
-    without_features: Array
-    pages: Array
-    runs: Array
-    pages_by_id: Array
-    packed_bytes: Array
-    order: str
-    num_segments: int
-    num_cached: int
-    disk_bytes: int
-    overlaps: int
+    def __init__(self, num_batches: int, num_nodes: int, order: str):
+        self._reader = np.full(num_nodes, -1, np.int32)  # the last batch that read a node from a cache
+        self.order = order
+        self.tier_rows = np.zeros((num_batches, 4), np.int64)
+        self.without_features = np.zeros(num_batches, np.int64)
+        self.pages, self.runs, self.pages_by_id, self.packed_bytes = np.zeros((4, num_batches), np.int64)
+        self.cache_ptr, self.disk_bytes, self.overlaps = [0], 0, 0
+
+    @property
+    def num_segments(self) -> int:
+        """Number of segments."""
+        return len(self.cache_ptr) - 1
+
+    @property
+    def num_cached(self) -> int:
+        """Number of rows of all disk caches."""
+        return self.cache_ptr[-1]
+
+    def add(self, first: int, last: int, tier_rows: Array, without_features: Array, segment: CountedPlan) -> None:
+        """Adds the segment of batches first to last - 1."""
+        self.tier_rows[first:last] = tier_rows
+        self.without_features[first:last] = without_features
+        for name in ("pages", "runs", "pages_by_id", "packed_bytes"):
+            getattr(self, name)[first:last] = getattr(segment, name)
+        self.cache_ptr.append(self.cache_ptr[-1] + len(segment.cache_ids))
+        self.disk_bytes += segment.disk_bytes
+        for batch in range(last - first):
+            self._reader[segment.cache(0)[segment.cached(batch)]] = first + batch
+            self.overlaps += int(np.count_nonzero(self._reader[segment.packed(batch)] == first + batch))
 
 
 def plan_all(
@@ -92,7 +113,7 @@ def _plan_layout(
     planner: SegmentPlanner, layout: Layout, placement: Placement, writer: Writer, progress: Progress
 ) -> PlanTotals:
     num_batches, ids = planner.batches.num_batches, placement.device_ids.dtype
-    made = _Columns(num_batches, len(placement.slot), layout.order)
+    totals = PlanTotals(num_batches, len(placement.slot), layout.order)
     progress.start("plan segments", num_batches, "batches")
     with ExitStack() as opened:
         files = {
@@ -106,57 +127,17 @@ def _plan_layout(
                 file.append(getattr(segment, name))
             static, without = _static_rows(ptr, node_ids, placement.slot)
             tier_rows = np.stack([*static, segment.cached_rows, segment.packed_rows], axis=1)
-            made.add(first, last, tier_rows, without, segment)
+            totals.add(first, last, tier_rows, without, segment)
             progress.advance(last - first)
     progress.done()
     sizes = [last - first for first, last in layout.cuts]
     writer.save("segment_of", np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
-    writer.save("cache_ptr", np.array(made.cache_ptr, np.int64))
+    writer.save("cache_ptr", np.array(totals.cache_ptr, np.int64))
     for name, column in (("member_ptr", 2), ("packed_ptr", 3)):
-        writer.save(name, np.concatenate([[0], np.cumsum(made.tier_rows[:, column])]))
+        writer.save(name, np.concatenate([[0], np.cumsum(totals.tier_rows[:, column])]))
     for name in ("tier_rows", "pages", "runs", "pages_by_id"):
-        writer.save(name, getattr(made, name))
-    return made.totals()
-
-
-class _Columns:
-    """Collects the counts per batch."""
-
-    def __init__(self, num_batches: int, num_nodes: int, order: str):
-        self._reader = np.full(num_nodes, -1, np.int32)  # the last batch that read a node from a cache
-        self.order = order
-        self.tier_rows = np.zeros((num_batches, 4), np.int64)
-        self.without_features = np.zeros(num_batches, np.int64)
-        self.pages, self.runs, self.pages_by_id, self.packed_bytes = np.zeros((4, num_batches), np.int64)
-        self.cache_ptr, self.disk_bytes, self.overlaps = [0], 0, 0
-
-    def add(self, first: int, last: int, tier_rows: Array, without_features: Array, segment: CountedPlan) -> None:
-        """Adds the segment of batches first to last - 1."""
-        self.tier_rows[first:last] = tier_rows
-        self.without_features[first:last] = without_features
-        for name in ("pages", "runs", "pages_by_id", "packed_bytes"):
-            getattr(self, name)[first:last] = getattr(segment, name)
-        self.cache_ptr.append(self.cache_ptr[-1] + len(segment.cache_ids))
-        self.disk_bytes += segment.disk_bytes
-        for batch in range(last - first):
-            self._reader[segment.cache(0)[segment.cached(batch)]] = first + batch
-            self.overlaps += int(np.count_nonzero(self._reader[segment.packed(batch)] == first + batch))
-
-    def totals(self) -> PlanTotals:
-        """Returns all counts."""
-        return PlanTotals(
-            tier_rows=self.tier_rows,
-            without_features=self.without_features,
-            pages=self.pages,
-            runs=self.runs,
-            pages_by_id=self.pages_by_id,
-            packed_bytes=self.packed_bytes,
-            order=self.order,
-            num_segments=len(self.cache_ptr) - 1,
-            num_cached=self.cache_ptr[-1],
-            disk_bytes=self.disk_bytes,
-            overlaps=self.overlaps,
-        )
+        writer.save(name, getattr(totals, name))
+    return totals
 
 
 def _static_rows(ptr: Array, node_ids: Array, slot: Array) -> tuple[list[Array], Array]:
