@@ -54,10 +54,8 @@ def budget_bars(path: Path, levels: Sequence[Level], title: str) -> None:
     axes = figure.subplots()
     for place, level in enumerate(levels):
         _draw_level(axes, place, level)
-    axes.set_xlim(0, 100)
-    axes.set_ylim(len(levels) - 0.35, -0.6)
+    axes.set(xlim=(0, 100), ylim=(len(levels) - 0.35, -0.6), xlabel="share of the level, %")
     axes.set_yticks(range(len(levels)), [f"{level.name}\n{format_bytes(level.num_bytes)}" for level in levels])
-    axes.set_xlabel("share of the level, %")
     axes.set_title(title, fontsize=10)
     grid(axes, "x")
     handles, names = axes.get_legend_handles_labels()

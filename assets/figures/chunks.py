@@ -28,17 +28,17 @@ def traffic_figure(
     figure = new_figure(3.4)
     bars, steps = figure.subplots(1, 2)
     names = dict.fromkeys(("identity", "hongtu", chosen))
-    series = [
-        ("V_ori", RED, [found[name].v_ori for name in names]),
-        ("V_+p2p", YELLOW, [found[name].v_p2p for name in names]),
-    ]
-    series += [("V_+ru", BLUE, [found[name].v_ru for name in names])]
     places = np.arange(len(names))
-    for shift, (label, colour, values) in enumerate(series):
-        bars.bar(places + 0.27 * (shift - 1), values, 0.25, label=label, color=colour)
+    for shift, label, colour, volume in (
+        (-1, "V_ori", RED, "v_ori"),
+        (0, "V_+p2p", YELLOW, "v_p2p"),
+        (1, "V_+ru", BLUE, "v_ru"),
+    ):
+        bars.bar(
+            places + 0.27 * shift, [getattr(found[name], volume) for name in names], 0.25, label=label, color=colour
+        )
     bars.axhline(num_distinct, color=BLACK, linewidth=1, linestyle="--", label="distinct rows")
-    labels = [name if name in ("identity", "hongtu") else "best" for name in names]
-    bars.set_xticks(places, [{"hongtu": "Algorithm 4"}.get(label, label) for label in labels])
+    bars.set_xticks(places, [{"identity": "identity", "hongtu": "Algorithm 4"}.get(name, "best") for name in names])
     bars.set_title("rows from the host per layer, by schedule", fontsize=9)
     _legend_above(bars, 2)
     loaded, fetched, total = (array.sum(axis=1) for array in (counts.loaded, counts.fetched, counts.neighbours))
@@ -75,8 +75,7 @@ def replication_figure(path: Path, curve: Mapping[int, float], num_parts: int) -
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(curve), [str(count) for count in curve])
     axes.set_ylim(bottom=0)
-    axes.set_xlabel(f"chunks in all, of {num_parts} parts")
-    axes.set_ylabel("copies per node")
+    axes.set(xlabel=f"chunks in all, of {num_parts} parts", ylabel="copies per node")
     axes.set_title("what cutting finer costs: nodes and in-neighbours of all chunks, per node", fontsize=9)
     grid(axes)
     save(figure, path)

@@ -32,13 +32,11 @@ def degree_histogram(path: Path, in_degree: Array, out_degree: Array) -> None:
             present, counts[present], s=12, label=label, color=colour, marker=marker, linewidths=0.8, alpha=0.8
         )
     if any(degree.any() for _, degree in curves):
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        axes.set(xscale="log", yscale="log")
     for axis in (axes.xaxis, axes.yaxis):
         count_axis(axis)
     grid(axes)
-    axes.set_xlabel("neighbours of a node" if same else "edges into or out of a node")
-    axes.set_ylabel("nodes with so many")
+    axes.set(xlabel="neighbours of a node" if same else "edges into or out of a node", ylabel="nodes with so many")
     isolated = int(np.count_nonzero((in_degree == 0) & (out_degree == 0)))
     axes.set_title(
         f"{len(in_degree):,} nodes, {int(in_degree.sum(dtype=np.int64)):,} edges; {isolated:,} nodes without an edge",

@@ -26,14 +26,12 @@ def part_figure(path: Path, sizes: Array, cut: Array) -> None:
     places = np.arange(len(sizes))
     bars.bar(places, sizes, color=BLUE)
     bars.axhline(sizes.mean() if len(sizes) else 0, color=GREY, linewidth=1)
-    bars.set_xlabel("part")
-    bars.set_ylabel("nodes")
+    bars.set(xlabel="part", ylabel="nodes")
     bars.set_title("sizes; line: mean", fontsize=10)
     count_axis(bars.yaxis)
     shares = 100 * cut / np.maximum(1, cut.sum(axis=1, keepdims=True))
     image = matrix.imshow(shares, cmap="Blues", vmin=0, vmax=100, interpolation="nearest")
-    matrix.set_xlabel("edges come from part")
-    matrix.set_ylabel("edges lead to part")
+    matrix.set(xlabel="edges come from part", ylabel="edges lead to part")
     matrix.set_title("in-edges of a part, % by origin", fontsize=10)
     if len(sizes) <= MOST_NAMED:
         for axis in (bars.xaxis, matrix.xaxis, matrix.yaxis):

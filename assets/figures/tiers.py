@@ -46,11 +46,10 @@ def tier_shares(path: Path, tier_rows: Array) -> None:
     figure = new_figure(3.6)
     axes = figure.subplots()
     axes.stackplot(places, shares.T, labels=labels, colors=[LEVELS[name] for name in names])
-    axes.set_xlabel("stored batch")
-    axes.set_ylabel("input rows of the batch, %")
+    axes.set(
+        xlabel="stored batch", ylabel="input rows of the batch, %", xlim=(0, max(1, len(tier_rows))), ylim=(0, 100)
+    )
     axes.set_title(f"{int(total.sum()):,} rows of {len(tier_rows):,} batches, by where they come from", fontsize=10)
-    axes.set_xlim(0, max(1, len(tier_rows)))
-    axes.set_ylim(0, 100)
     count_axis(axes.xaxis)
     # Beside the picture, in the order of the bands: a thin one is easily covered.
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=9, reverse=True)
@@ -72,8 +71,7 @@ def page_curves(path: Path, curves: Mapping[str, Array]) -> None:
         means, places = _thinned(pages[:, None])
         label = f"{name}: {int(pages.sum()):,} pages"
         axes.plot(places, means[:, 0], label=label, color=colour, linestyle=dashes, linewidth=1.8)
-    axes.set_xlabel("stored batch")
-    axes.set_ylabel("pages of 4 KiB read per batch")
+    axes.set(xlabel="stored batch", ylabel="pages of 4 KiB read per batch")
     axes.set_xlim(0, max(1, *(len(pages) for pages in curves.values())))
     axes.set_ylim(0, 1.3 * max(1, *(int(pages.max(initial=0)) for pages in curves.values())))
     axes.set_title("pages of the disk cache that batches read, by the order of its rows", fontsize=10)
@@ -123,10 +121,8 @@ def _draw_space(axes: Any, space: Mapping[str, int]) -> None:
         axes.text(end, place, f" {format_bytes(num_bytes)}", va="center", fontsize=9)
     if drawn:
         axes.plot([budget, budget], [-0.5, 0.5], color=BLACK, linestyle="--", linewidth=1.5)
-    axes.set_xlim(0, 1.2 * max(1e-9, longest))
     axes.set_yticks(range(3), list(bars))
-    axes.set_ylim(2.5, -0.6)
-    axes.set_xlabel(f"space on disk, {unit}")
+    axes.set(xlim=(0, 1.2 * max(1e-9, longest)), ylim=(2.5, -0.6), xlabel=f"space on disk, {unit}")
     rows, others = format_bytes(whole - space["addresses and padding"]), format_bytes(space["addresses and padding"])
     dashed = ", dashed" if drawn else ""
     title = f"packed: {rows} of rows (budget {format_bytes(space['budget'])}{dashed}) and {others} of addresses"
@@ -140,10 +136,8 @@ def _draw_reads(axes: Any, read_bytes: Mapping[str, Array]) -> None:
     most = float(means.sum(axis=1).max(initial=0))
     size, unit = byte_unit(most)
     axes.stackplot(places, means.T / size, colors=list(PACKED_PARTS.values()), labels=list(PACKED_PARTS))
-    axes.set_xlim(0, max(1, len(columns)))
-    axes.set_ylim(0, 1.1 * max(1e-9, most / size))
-    axes.set_xlabel("stored batch")
-    axes.set_ylabel(f"read from disk\nper batch, {unit}")
+    axes.set(xlim=(0, max(1, len(columns))), ylim=(0, 1.1 * max(1e-9, most / size)))
+    axes.set(xlabel="stored batch", ylabel=f"read from disk\nper batch, {unit}")
     count_axis(axes.xaxis)
     grid(axes, "y")
 

@@ -44,13 +44,10 @@ def hit_ratio_curves(
         dashes = "-" if name == chosen else dashes
         axes.plot(percent, 100 * hits, label=label, color=colour, linestyle=dashes, linewidth=thick)
     if chosen in curves:
-        axes.plot(
-            percent[tenth], 100 * curves[chosen][tenth], "o", color=POLICIES.get(chosen, (CYAN,))[0], markersize=8
-        )
-    axes.set_xlim(0, 100)
-    axes.set_ylim(0, 100)
-    axes.set_xlabel("nodes whose rows are cached, % of all nodes")
-    axes.set_ylabel("input rows found in the cache, %")
+        colour = POLICIES.get(chosen, (CYAN,))[0]
+        axes.plot(percent[tenth], 100 * curves[chosen][tenth], "o", color=colour, markersize=8)
+    axes.set(xlim=(0, 100), ylim=(0, 100))
+    axes.set(xlabel="nodes whose rows are cached, % of all nodes", ylabel="input rows found in the cache, %")
     axes.set_title(source, fontsize=10)
     grid(axes)
     axes.legend(frameon=False, loc="lower right", title="policy, with a tenth of the nodes cached", fontsize=9)
@@ -75,9 +72,7 @@ def access_figure(path: Path, num_nodes: Array, num_accesses: Array) -> None:
         axes.annotate(said, (percent, share), (-8, 6), textcoords="offset points", ha="right")
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_ylim(0, 100)
-    axes.set_xlabel("hottest nodes, % of all nodes")
-    axes.set_ylabel("rows that batches ask for, % of all")
+    axes.set(ylim=(0, 100), xlabel="hottest nodes, % of all nodes", ylabel="rows that batches ask for, % of all")
     batches = f"{int(num_accesses[-1]):,} rows asked for by all stored batches, {int(num_nodes[-1]):,} nodes"
     axes.set_title(batches, fontsize=10)
     grid(axes)
