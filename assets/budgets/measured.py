@@ -51,7 +51,12 @@ def measured_bytes(home: Path | None = None) -> MachineBytes:
     Raises:
         InputError: the file is damaged, or the disk is full.
     """
-    return _parse(_content(home_folder(home)), home_folder(home) / PLACE)
+    try:
+        values: dict[str, Any] = json.loads(_content(home_folder(home)))
+        return MachineBytes(**{name: int(values[name]) for name in ("memory_bytes", "disk_bytes")})
+    except (ValueError, KeyError, TypeError) as error:
+        path = home_folder(home) / PLACE
+        raise InputError(f"{path} is damaged: {error!r}", "measure again: graphmill budgets --refresh") from error
 
 
 def measured_digest(home: Path | None = None) -> str:
@@ -73,11 +78,3 @@ def _content(home: Path) -> bytes:
 
 def _encode(measured: MachineBytes) -> bytes:
     return json.dumps(asdict(measured), sort_keys=True, indent=1).encode() + b"\n"
-
-
-def _parse(data: bytes, path: Path) -> MachineBytes:
-    try:
-        values: dict[str, Any] = json.loads(data)
-        return MachineBytes(**{name: int(values[name]) for name in ("memory_bytes", "disk_bytes")})
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is damaged: {error!r}", "measure again: graphmill budgets --refresh") from error

@@ -25,15 +25,8 @@ def open_placement(artifact: Artifact) -> Placement:
 def open_segment_plan(artifact: Artifact) -> SegmentPlan:
     """Returns the segments of a cache_plan artifact, mapped; raises as `open_placement`."""
     _require(artifact)
-    return SegmentPlan(
-        segment_of=artifact.array("segment_of"),
-        cache_ptr=artifact.array("cache_ptr"),
-        cache_ids=artifact.array("cache_ids"),
-        member_ptr=artifact.array("member_ptr"),
-        members=artifact.array("members"),
-        packed_ptr=artifact.array("packed_ptr"),
-        packed_ids=artifact.array("packed_ids"),
-    )
+    names = ("segment_of", "cache_ptr", "cache_ids", "member_ptr", "members", "packed_ptr", "packed_ids")
+    return SegmentPlan(**{name: artifact.array(name) for name in names})
 
 
 def _require(artifact: Artifact) -> None:

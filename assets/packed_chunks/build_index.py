@@ -35,21 +35,16 @@ def build_index(inputs: Mapping[str, Artifact], names: Sequence[str], writer: Wr
 
 
 def _index(parts: Sequence[Artifact]) -> dict[str, Array]:
-    columns: dict[str, list[Array]] = {}
-    for number, part in enumerate(parts):
-        bounds, cache_bounds = np.array(part.array("bounds")), np.array(part.array("cache_bounds"))
-        rows = {
-            "part_of": np.full(len(bounds) - 1, number, np.int32),
-            "offsets": bounds[:-1],
-            "num_bytes": np.diff(bounds),
-            "num_cached": np.array(part.array("num_cached")),
-            "digests": np.array(part.array("digests")),
-            "cache_offsets": cache_bounds[:-1],
-            "cache_bytes": np.diff(cache_bounds),
-        }
-        for name, values in rows.items():
-            columns.setdefault(name, []).append(values)
-    return {name: np.concatenate(values) for name, values in columns.items()}
+    chunks, caches = ([np.array(part.array(name)) for part in parts] for name in ("bounds", "cache_bounds"))
+    return {
+        "part_of": np.repeat(np.arange(len(parts), dtype=np.int32), [len(each) - 1 for each in chunks]),
+        "offsets": np.concatenate([each[:-1] for each in chunks]),
+        "num_bytes": np.concatenate([np.diff(each) for each in chunks]),
+        "num_cached": np.concatenate([part.array("num_cached") for part in parts]),
+        "digests": np.concatenate([part.array("digests") for part in parts]),
+        "cache_offsets": np.concatenate([each[:-1] for each in caches]),
+        "cache_bytes": np.concatenate([np.diff(each) for each in caches]),
+    }
 
 
 def _numbers(index: Mapping[str, Array], parts: Sequence[Artifact], plan: Artifact, row_bytes: int) -> dict[str, Any]:

@@ -66,16 +66,10 @@ def train_mask(graph: Graph) -> Array:
     return trained
 
 
-def measures(topology: Topology, trained: Array) -> Array:
-    """Returns i64[N, 3]: weight of each node in nodes, in-edges and training nodes."""
-    found = np.ones((topology.num_nodes, 3), np.int64)
-    found[:, 1], found[:, 2] = topology.in_degree, trained
-    return found
-
-
 def balanced_pass(topology: Topology, trained: Array, num_parts: int, part_of: Array | None) -> Array:
     """Returns the parts after one more pass of `ldg`, balanced by nodes, edges and training nodes."""
-    weights = measures(topology, trained)
+    weights = np.ones((topology.num_nodes, 3), np.int64)
+    weights[:, 1], weights[:, 2] = topology.in_degree, trained
     return ldg(topology.indptr, topology.indices, weights, num_parts, slack=SLACK, part_of=part_of)
 
 

@@ -20,13 +20,12 @@ import numpy as np
 from assets.building.child import how_it_ended, start_child
 from assets.building.stage import Progress
 from assets.partitions.config import PartitionsConfig
+from assets.partitions.metis_child import NO_MODULE
 from kernels.errors import InputError
 from kernels.graph.csc import build_csc
 from kernels.types import Array, Topology
 
 POLL_SECONDS = 0.2
-NO_MODULE = 3
-"""Exit code of a child that lacks the library."""
 NEEDED = {"metis": ("pymetis", "pip install pymetis"), "metis-balanced": ("dgl", 'pip install "graphmill[dgl]"')}
 
 

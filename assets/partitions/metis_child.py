@@ -11,6 +11,7 @@ import numpy as np
 from assets.building.child import end_with_parent
 
 NO_MODULE = 3
+"""Exit code of this process if it lacks the library."""
 
 
 def main() -> int:

@@ -76,18 +76,12 @@ def access_curve(visits: Array) -> tuple[Array, Array]:
 
 def _index(parts: Sequence[Artifact]) -> dict[str, Array]:
     """Returns the arrays with the place of each batch."""
-    columns: dict[str, list[Array]] = {}
-    for number, part in enumerate(parts):
-        bounds = np.array(part.array("bounds"))
-        rows = {
-            "part_of": np.full(len(bounds) - 1, number, np.int32),
-            "offsets": bounds[:-1],
-            "num_bytes": np.diff(bounds),
-        }
-        rows |= {name: np.array(part.array(name)) for name in ("digests", "num_inputs", "num_edges")}
-        for name, values in rows.items():
-            columns.setdefault(name, []).append(values)
-    return {name: np.concatenate(values) for name, values in columns.items()}
+    bounds = [np.array(part.array("bounds")) for part in parts]
+    return {
+        "part_of": np.repeat(np.arange(len(parts), dtype=np.int32), [len(each) - 1 for each in bounds]),
+        "offsets": np.concatenate([each[:-1] for each in bounds]),
+        "num_bytes": np.concatenate([np.diff(each) for each in bounds]),
+    } | {name: np.concatenate([part.array(name) for part in parts]) for name in ("digests", "num_inputs", "num_edges")}
 
 
 def _count(

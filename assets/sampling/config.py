@@ -20,7 +20,7 @@ DEGREES = ("in_degree", "out_degree")
 MORE_PATHS = 10
 """Factor on the number of paths in exact evaluation of walks."""
 
-OF_NODES = re.compile(r"node:([A-Za-z0-9_-]+)")
+OF_NODES = re.compile(r"node:[A-Za-z0-9_-]+")
 LATER: dict[str, Any] = {"hashed": "unless default"}
 
 
@@ -28,6 +28,14 @@ def fanout_problems(fanouts: tuple[int, ...], key: str) -> Iterator[KeyProblem]:
     """Yields the problem of a list of fan-outs, under the key that it stands in."""
     if not fanouts or not all(fanout > 0 or fanout == -1 for fanout in fanouts):
         yield KeyProblem(key, f"fanouts = {list(fanouts)} is not a list of positive numbers, or -1 for all neighbours")
+
+
+def weight_table(weights: str) -> str | None:
+    """Returns the name of the feature table that the key `weights` means, "" for the main one; None if no feature table has them."""
+    column = weights.partition(":")[2]
+    if column in ("", *DEGREES):
+        return None
+    return "" if column.isdigit() else column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,17 +104,9 @@ class Neighbours(Checked):
                 )
 
     @property
-    def column(self) -> str:
-        """Name of the column with the weights of nodes, "" for weights of edges."""
-        match = OF_NODES.fullmatch(self.weights)
-        return match[1] if match else ""
-
-    @property
     def feature_table(self) -> str | None:
         """Name of the feature table with the weights, "" for the main one; None if no feature table has them."""
-        if self.method != "weighted" or self.column in ("", *DEGREES):
-            return None
-        return "" if self.column.isdigit() else self.column
+        return weight_table(self.weights) if self.method == "weighted" else None
 
     @property
     def inputs(self) -> tuple[str, ...]:

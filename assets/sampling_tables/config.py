@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from assets.sampling.config import DEGREES, Neighbours
+from assets.sampling.config import Neighbours, weight_table
 from kernels.sampling.alias import EmptyRows
 
 
@@ -25,9 +25,7 @@ class TablesConfig:
     @property
     def feature_table(self) -> str | None:
         """Name of the feature table with the weights, "" for the main one; None if no feature table has them."""
-        if self.column in ("", *DEGREES):
-            return None
-        return "" if self.column.isdigit() else self.column
+        return weight_table(self.weights)
 
 
 def tables_config(neighbours: Neighbours) -> TablesConfig | None:
