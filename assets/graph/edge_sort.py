@@ -16,9 +16,10 @@ undirected, beside the result.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,16 +52,6 @@ class EdgePolicy:
     drop_loops: bool
 
 
-@dataclass
-class _Counts:
-    """The counts of the sort."""
-
-    num_duplicates: int = 0
-    num_self_loops: int = 0
-    in_degree: Array = field(default_factory=lambda: np.zeros(0, np.int32))
-    out_degree: Array = field(default_factory=lambda: np.zeros(0, np.int64))
-
-
 def sort_edges(
     spool: EdgeSpool, policy: EdgePolicy, memory_bytes: int, threads: int, writer: Writer, progress: Progress
 ) -> tuple[Topology, dict[str, int]]:
@@ -81,17 +72,11 @@ def sort_edges(
         InputError: a node has 2^31 edges or more, or the disk is full.
     """
     spool.close()
-    counts = _Counts()
-    bounds = _cut(spool, memory_bytes)
-    files = [spool.folder / f"range.{number}" for number in range(len(bounds) - 1)]
-    progress.start("distribute edges", spool.num_edges, "edges")
-    _deal(spool, policy, bounds, files, counts, progress)
-    progress.done()
+    sort = _Sort(spool, policy, memory_bytes, progress)
+    sort.distribute()
     spool.remove()
-    progress.start("sort edges", sum(path.stat().st_size for path in files) // spool.dtype.itemsize, "edges")
-    topology = _sort_ranges(spool, policy, bounds, files, counts, threads, writer, progress)
-    progress.done()
-    return topology, {"num_duplicates": counts.num_duplicates, "num_self_loops": counts.num_self_loops}
+    topology = sort.sort(threads, writer)
+    return topology, {"num_duplicates": sort.num_duplicates, "num_self_loops": sort.num_self_loops}
 
 
 def _cut(spool: EdgeSpool, memory_bytes: int) -> Array:
@@ -110,123 +95,110 @@ def _cut(spool: EdgeSpool, memory_bytes: int) -> Array:
     return bounds
 
 
-def _deal(
-    spool: EdgeSpool, policy: EdgePolicy, bounds: Array, files: list[Path], counts: _Counts, progress: Progress
-) -> None:
-    with ExitStack() as stack:
-        open_files = [stack.enter_context(open(path, "xb", buffering=0)) for path in files]
-        for batch in spool.batches():
-            num_read = len(batch)
-            loops = batch["src"] == batch["dst"]
-            counts.num_self_loops += int(np.count_nonzero(loops))
-            parts = [batch[~loops] if policy.drop_loops and loops.any() else batch]
-            if policy.undirected:
-                parts.append(_reversed(batch[~loops], spool))
-            for records in parts:
-                _deal_records(records, bounds, files, open_files)
-            progress.advance(num_read)
+class _Sort:
+    """The two passes over the edges of a spool, with the files between them and the counts."""
 
+    def __init__(self, spool: EdgeSpool, policy: EdgePolicy, memory_bytes: int, progress: Progress):
+        self.spool, self.policy, self.progress = spool, policy, progress
+        self.bounds = _cut(spool, memory_bytes)
+        self.files = [spool.folder / f"range.{number}" for number in range(len(self.bounds) - 1)]
+        self.num_duplicates = self.num_self_loops = 0
+        self.in_degree = np.zeros(spool.num_nodes, np.int32)
+        # Every edge has its reverse in an undirected graph, so the degrees are equal.
+        self.out_degree = np.zeros(0 if policy.undirected else spool.num_nodes, np.int64)
 
-def _reversed(records: Array, spool: EdgeSpool) -> Array:
-    """Returns the reverse edges, in the memory of `records`."""
-    records["src"], records["dst"] = records["dst"].copy(), records["src"].copy()
-    if spool.columns.num_types and spool.columns.reverse_types == "own":
-        records["type"] += spool.columns.num_types
-    return records
+    def distribute(self) -> None:
+        """Appends every edge that is kept, and its reverse, to the file of its destination's range."""
+        self.progress.start("distribute edges", self.spool.num_edges, "edges")
+        with ExitStack() as stack:
+            open_files = [stack.enter_context(open(path, "xb", buffering=0)) for path in self.files]
+            for batch in self.spool.batches():
+                loops = batch["src"] == batch["dst"]
+                self.num_self_loops += int(np.count_nonzero(loops))
+                self._write(batch[~loops] if self.policy.drop_loops and loops.any() else batch, open_files)
+                if self.policy.undirected:
+                    self._write(self._reversed(batch[~loops]), open_files)
+                self.progress.advance(len(batch))
+        self.progress.done()
 
+    def _reversed(self, records: Array) -> Array:
+        """Returns the reverse edges, in the memory of `records`."""
+        records["src"], records["dst"] = records["dst"].copy(), records["src"].copy()
+        columns = self.spool.columns
+        if columns.num_types and columns.reverse_types == "own":
+            records["type"] += columns.num_types
+        return records
 
-def _deal_records(records: Array, bounds: Array, files: list[Path], open_files: list[Any]) -> None:
-    if len(files) == 1:
-        write_whole(open_files[0], files[0], records)
-        return
-    place = (np.searchsorted(bounds, records["dst"], side="right") - 1).astype(np.uint16)
-    records = records[np.argsort(place, kind="stable")]
-    ends = np.cumsum(np.bincount(place, minlength=len(files)))
-    for number, end in enumerate(ends.tolist()):
-        begin = int(ends[number - 1]) if number else 0
-        if end > begin:
-            write_whole(open_files[number], files[number], records[begin:end])
+    def _write(self, records: Array, open_files: list[Any]) -> None:
+        if len(self.files) == 1:
+            write_whole(open_files[0], self.files[0], records)
+            return
+        place = (np.searchsorted(self.bounds, records["dst"], side="right") - 1).astype(np.uint16)
+        records = records[np.argsort(place, kind="stable")]
+        ends = np.cumsum(np.bincount(place, minlength=len(self.files)))
+        for number, (begin, end) in enumerate(pairwise([0, *ends.tolist()])):
+            if end > begin:
+                write_whole(open_files[number], self.files[number], records[begin:end])
 
+    def sort(self, threads: int, writer: Writer) -> Topology:
+        """Sorts and merges range after range, and writes the arrays of the topology."""
+        spool, columns = self.spool, self.spool.columns
+        wanted = {"indices": id_dtype(spool.num_nodes)}
+        wanted |= {"weights": np.dtype(np.float32)} if columns.weights else {}
+        wanted |= {"edge_types": np.dtype(np.uint8)} if columns.num_types else {}
+        wanted |= {"edge_ids": np.dtype(np.int64)} if columns.edge_ids else {}
+        num_records = sum(path.stat().st_size for path in self.files) // spool.dtype.itemsize
+        self.progress.start("sort edges", num_records, "edges")
+        with ExitStack() as stack:
+            out = {
+                name: stack.enter_context(ArrayAppender(writer.path(f"{name}.npy"), t)) for name, t in wanted.items()
+            }
+            for path, (low, high) in zip(self.files, pairwise(self.bounds.tolist()), strict=True):
+                records = np.fromfile(path, spool.dtype)
+                self._sort_range(records, low, high, threads, out)
+                self.progress.advance(len(records))
+                path.unlink()
+        indptr = np.zeros(spool.num_nodes + 1, np.int64)
+        np.cumsum(self.in_degree, out=indptr[1:])
+        writer.save("indptr", indptr)
+        mapped = {name: open_array(writer.path(f"{name}.npy")) for name in wanted}
+        out_degree = self.in_degree if self.policy.undirected else _as_degrees(self.out_degree, "out")
+        self.progress.done()
+        return Topology(indptr=indptr, in_degree=self.in_degree, out_degree=out_degree, **mapped)
 
-def _sort_ranges(
-    spool: EdgeSpool,
-    policy: EdgePolicy,
-    bounds: Array,
-    files: list[Path],
-    counts: _Counts,
-    threads: int,
-    writer: Writer,
-    progress: Progress,
-) -> Topology:
-    columns, num_nodes = spool.columns, spool.num_nodes
-    counts.in_degree = np.zeros(num_nodes, np.int32)
-    # Every edge has its reverse in an undirected graph, so the degrees are equal.
-    counts.out_degree = np.zeros(0 if policy.undirected else num_nodes, np.int64)
-    wanted = {"indices": id_dtype(num_nodes)}
-    wanted |= {"weights": np.dtype(np.float32)} if columns.weights else {}
-    wanted |= {"edge_types": np.dtype(np.uint8)} if columns.num_types else {}
-    wanted |= {"edge_ids": np.dtype(np.int64)} if columns.edge_ids else {}
-    with ExitStack() as stack:
-        out = {name: stack.enter_context(ArrayAppender(writer.path(f"{name}.npy"), t)) for name, t in wanted.items()}
-        for path, low, high in zip(files, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            records = np.fromfile(path, spool.dtype)
-            _sort_range(records, low, high, spool, policy, counts, threads, out)
-            progress.advance(len(records))
-            path.unlink()
-    indptr = np.zeros(num_nodes + 1, np.int64)
-    np.cumsum(counts.in_degree, out=indptr[1:])
-    writer.save("indptr", indptr)
-    mapped = {name: open_array(writer.path(f"{name}.npy")) for name in wanted}
-    return Topology(
-        indptr=indptr,
-        in_degree=counts.in_degree,
-        out_degree=counts.in_degree if policy.undirected else _as_degrees(counts.out_degree, "out"),
-        **mapped,
-    )
-
-
-def _sort_range(
-    records: Array,
-    low: int,
-    high: int,
-    spool: EdgeSpool,
-    policy: EdgePolicy,
-    counts: _Counts,
-    threads: int,
-    out: dict[str, ArrayAppender],
-) -> None:
-    """Sorts and merges the edges of the nodes low to high - 1, and appends their columns."""
-    names = records.dtype.names or ()
-    rows = (records["dst"] - low).astype(np.int32)
-    src = np.ascontiguousarray(records["src"])
-    types = np.ascontiguousarray(records["type"]) if "type" in names else None
-    ties = np.ascontiguousarray(records["tie"]) if "tie" in names else None
-    order = edge_order(rows, src, high - low, types, ties, threads)
-    rows, src = rows[order], src[order]
-    types = None if types is None else types[order]
-    repeats = np.zeros(len(rows), bool)
-    repeats[1:] = (rows[1:] == rows[:-1]) & (src[1:] == src[:-1])
-    if types is not None:
-        repeats[1:] &= types[1:] == types[:-1]
-    counts.num_duplicates += int(np.count_nonzero(repeats))
-    kept = ~repeats if policy.merge else np.ones(len(rows), bool)
-    counts.in_degree[low:high] = _as_degrees(np.bincount(rows[kept], minlength=high - low), "in", low)
-    src = src[kept]
-    if not policy.undirected:
-        counts.out_degree += np.bincount(src, minlength=spool.num_nodes)
-    out["indices"].append(src)
-    if types is not None:
-        out["edge_types"].append(types[kept])
-    if "edge_ids" in out and ties is not None:
-        out["edge_ids"].append(ties[order][kept])
-    if "weights" in out:
-        weights = records["weight"][order]
-        if policy.merge and spool.columns.merge_weights == "sum":
-            # bincount adds in the order of the rows, in float64: the same bytes everywhere
-            weights = np.bincount(np.cumsum(kept) - 1, weights=weights).astype(np.float32)
-        else:
-            weights = weights[kept]
-        out["weights"].append(weights)
+    def _sort_range(self, records: Array, low: int, high: int, threads: int, out: Mapping[str, ArrayAppender]) -> None:
+        """Sorts and merges the edges of the nodes low to high - 1, and appends their columns."""
+        names, policy = records.dtype.names or (), self.policy
+        rows = (records["dst"] - low).astype(np.int32)
+        src = np.ascontiguousarray(records["src"])
+        types = np.ascontiguousarray(records["type"]) if "type" in names else None
+        ties = np.ascontiguousarray(records["tie"]) if "tie" in names else None
+        order = edge_order(rows, src, high - low, types, ties, threads)
+        rows, src = rows[order], src[order]
+        types = None if types is None else types[order]
+        repeats = np.zeros(len(rows), bool)
+        repeats[1:] = (rows[1:] == rows[:-1]) & (src[1:] == src[:-1])
+        if types is not None:
+            repeats[1:] &= types[1:] == types[:-1]
+        self.num_duplicates += int(np.count_nonzero(repeats))
+        kept = ~repeats if policy.merge else np.ones(len(rows), bool)
+        self.in_degree[low:high] = _as_degrees(np.bincount(rows[kept], minlength=high - low), "in", low)
+        src = src[kept]
+        if not policy.undirected:
+            self.out_degree += np.bincount(src, minlength=self.spool.num_nodes)
+        out["indices"].append(src)
+        if types is not None:
+            out["edge_types"].append(types[kept])
+        if "edge_ids" in out and ties is not None:
+            out["edge_ids"].append(ties[order][kept])
+        if "weights" in out:
+            weights = records["weight"][order]
+            if policy.merge and self.spool.columns.merge_weights == "sum":
+                # bincount adds in the order of the rows, in float64: the same bytes everywhere
+                weights = np.bincount(np.cumsum(kept) - 1, weights=weights).astype(np.float32)
+            else:
+                weights = weights[kept]
+            out["weights"].append(weights)
 
 
 def _as_degrees(counts: Array, direction: str, low: int = 0) -> Array:
