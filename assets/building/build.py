@@ -67,7 +67,7 @@ class Build:
         places = locations(self.semantic)
         # A path is not hashed; if the bytes behind it were not either, two different graphs would share a version.
         assert raw or not places, f"stage {self.stage.name} reads {places} without a raw digest"
-        versions = input_versions(self.stage, self.semantic, self.inputs)
+        versions = input_versions(self.stage, self.inputs)
         version = version_of(self.stage.name, self.stage.code_version, self.semantic, versions, raw)
         object.__setattr__(self, "raw", raw)
         object.__setattr__(self, "version", version)
@@ -174,14 +174,14 @@ class Build:
             },
         }
         hashed = {"code_version": self.stage.code_version, "raw": self.raw or {}}
-        read = self.stage.reads_aspects(self.semantic)
+        read = self.stage.reads_aspects
         aspects = {"aspects": self._aspects()} if self.stage.aspects else {}
         return writer.publish(self.semantic, self.inputs, summary, run, more={**more, **aspects}, read=read, **hashed)
 
     def _aspects(self) -> dict[str, str]:
         """Returns the version of each aspect of the artifact."""
         stage, raw = self.stage, self.raw or {}
-        versions = input_versions(stage, self.semantic, self.inputs)
+        versions = input_versions(stage, self.inputs)
         return {
             name: aspect_version(stage.name, name, stage.code_version, config, versions, digests)
             for name in stage.aspects
@@ -201,15 +201,14 @@ class Build:
             )
 
 
-def input_versions(stage: Stage, semantic: Any, inputs: Mapping[str, Artifact]) -> dict[str, str]:
+def input_versions(stage: Stage, inputs: Mapping[str, Artifact]) -> dict[str, str]:
     """Returns role -> version of an input that is hashed: the artifact's own version, or that of the aspect that is read.
 
     Args:
-        stage, semantic: stage that reads the inputs, and its config.
+        stage: stage that reads the inputs.
         inputs: role -> artifact.
     """
-    aspects = stage.reads_aspects(semantic)
-    return {role: read_version(artifact, aspects.get(role)) for role, artifact in inputs.items()}
+    return {role: read_version(artifact, stage.reads_aspects.get(role)) for role, artifact in inputs.items()}
 
 
 def read_version(artifact: Artifact, aspect: str | None) -> str:

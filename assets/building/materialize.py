@@ -24,7 +24,7 @@ def stage_version(stage: Stage, semantic: Any, inputs: Mapping[str, Artifact]) -
     Raises:
         InputError: raw input is missing, or cannot be read.
     """
-    versions = input_versions(stage, semantic, inputs)
+    versions = input_versions(stage, inputs)
     return version_of(stage.name, stage.code_version, semantic, versions, stage.raw(semantic))
 
 

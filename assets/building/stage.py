@@ -105,6 +105,7 @@ class Stage:
         warnings: names of the checks that do not block when they fail.
         aspects: names of parts of its artifact that other stages may read apart from the rest. An aspect has a version of its own, so its
             readers stay valid while only the rest changes.
+        reads_aspects: role -> aspect, for inputs of which only an aspect is read; its version enters the stage's instead of the whole's.
         table: name of its table in the pipeline file; "" if it has none.
         Table: dataclass of that table.
         needs: table that the stage's own table needs -> the rest of the sentence "[...] needs a table [...]".
@@ -121,6 +122,7 @@ class Stage:
     says: Mapping[str, str] = MappingProxyType({})
     warnings: tuple[str, ...] = ()
     aspects: tuple[str, ...] = ()
+    reads_aspects: Mapping[str, str] = MappingProxyType({})
     table: str = ""
     Table: type | None = None
     needs: Mapping[str, str] = MappingProxyType({})
@@ -133,10 +135,6 @@ class Stage:
     def input_table(self, semantic: Any) -> str | None:
         """Returns the name of the feature table of the input `features`, "" for the main one; None for the one that stages share."""
         return None
-
-    def reads_aspects(self, semantic: Any) -> Mapping[str, str]:
-        """Returns role -> aspect, for inputs of which only an aspect is read; its version enters the stage's instead of the whole's."""
-        return {}
 
     def aspect(self, name: str, semantic: Any, raw: Mapping[str, str]) -> tuple[Any, Mapping[str, str]]:
         """Returns the config and raw digests that an aspect depends on.

@@ -28,6 +28,7 @@ class ChunksStage(Stage):
     Table = ChunksTable
     Semantic = ChunksConfig
     Execution = Threads
+    reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     says: Mapping[str, str] = {
         "every node and edge is in one step": "Every node is a destination in one step, with all of its in-edges.",
         "written steps load what the schedule promised": "The rows that the written steps load, and those that the schedule was "
@@ -46,10 +47,6 @@ class ChunksStage(Stage):
     def inputs(self, semantic: ChunksConfig) -> Mapping[str, str]:
         """Reads a graph and its parts."""
         return {"graph": "graph", "partitions": "partitions"}
-
-    def reads_aspects(self, semantic: ChunksConfig) -> Mapping[str, str]:
-        """Reads the graph without labels, on which chunks do not depend."""
-        return {"graph": SAMPLING}
 
     def build(
         self,

@@ -40,6 +40,7 @@ class HotnessStage(Stage):
     Table = HotnessTable
     Semantic = HotnessConfig
     Execution = Threads
+    reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     checks = ("the ranking holds every node once",)
     says: Mapping[str, str] = {
         "visits add up to the inputs": "Visits counted by node and inputs counted by trial batch have the same sum.",
@@ -75,10 +76,6 @@ class HotnessStage(Stage):
     def inputs(self, semantic: HotnessConfig) -> Mapping[str, str]:
         """Reads a graph, and the inputs of the sampling."""
         return {"graph": "graph", **{name: name for name in (semantic.sampling.inputs if semantic.sampling else ())}}
-
-    def reads_aspects(self, semantic: HotnessConfig) -> Mapping[str, str]:
-        """Reads the graph without labels, on which sampling does not depend."""
-        return {"graph": SAMPLING}
 
     def raw(self, semantic: HotnessConfig) -> Mapping[str, str]:
         """Returns the digest of the user's own sampling function, if there is one.

@@ -30,6 +30,7 @@ class PartitionsStage(Stage):
     Table = PartitionsTable
     Semantic = PartitionsConfig
     Execution = Threads
+    reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     checks = (EVERY_NODE, EVERY_EDGE)
     says: Mapping[str, str] = {
         EVERY_NODE: "Each node has a part from 0 to the number of parts less 1.",
@@ -44,10 +45,6 @@ class PartitionsStage(Stage):
     def inputs(self, semantic: PartitionsConfig) -> Mapping[str, str]:
         """Reads a graph."""
         return {"graph": "graph"}
-
-    def reads_aspects(self, semantic: PartitionsConfig) -> Mapping[str, str]:
-        """Reads the graph without labels, on which parts do not depend."""
-        return {"graph": SAMPLING}
 
     def build(
         self,

@@ -123,8 +123,7 @@ def _source_hash(step: Step, role: str) -> str:
 
 def _aspect_read(step: Step, role: str) -> str | None:
     """Returns the aspect of an input that a step reads, None if it reads the whole."""
-    found = {step.recipe.reads_aspects(config).get(role) for config in step.configs}
-    (aspect,) = found if len(found) == 1 else (None,)
+    aspect = step.recipe.reads_aspects.get(role)
     return aspect if aspect in step.inputs[role].recipe.aspects else None
 
 

@@ -28,6 +28,7 @@ class SamplesStage(FanOut):
     Table = SamplesTable
     Semantic = SamplesConfig
     Execution = SamplesExecution
+    reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     checks = ("blocks are sound", "input ids are unique", "every seed once an epoch")
     says: Mapping[str, str] = {
         "blocks are sound": "Every edge of a stored block leads to one of its sources, and the last block ends in the seeds of "
@@ -52,10 +53,6 @@ class SamplesStage(FanOut):
     def inputs(self, semantic: SamplesConfig) -> Mapping[str, str]:
         """Reads a graph, and the inputs of the sampling."""
         return {"graph": "graph", **{name: name for name in semantic.inputs}}
-
-    def reads_aspects(self, semantic: SamplesConfig) -> Mapping[str, str]:
-        """Reads the graph without labels, on which sampling does not depend."""
-        return {"graph": SAMPLING}
 
     def raw(self, semantic: SamplesConfig) -> Mapping[str, str]:
         """Returns the digest of the user's own sampling function, if there is one."""

@@ -36,6 +36,7 @@ class SamplingTablesStage(Stage):
     code_version = 1
     Semantic = TablesConfig
     Execution = Threads
+    reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     checks = (WHOLE_ROWS, NEVER)
     says: Mapping[str, str] = {
         WHOLE_ROWS: "Thresholds and rests of a row make one whole place per neighbour, and every alias is a position of its row.",
@@ -54,10 +55,6 @@ class SamplingTablesStage(Stage):
     def input_table(self, semantic: TablesConfig) -> str | None:
         """Returns the name of the feature table with the weights."""
         return semantic.feature_table
-
-    def reads_aspects(self, semantic: TablesConfig) -> Mapping[str, str]:
-        """Reads the graph without labels, on which the tables do not depend."""
-        return {"graph": SAMPLING}
 
     def build(
         self,
