@@ -38,6 +38,7 @@ class BudgetsStage(Stage):
     Table = MemoryConfig
     Semantic = BudgetsConfig
     Execution = BudgetsExecution
+    reads_stages = ("features",)  # a budget may be a share of their bytes
     checks = (FITS,)
     says: Mapping[str, str] = {
         "device and host fit the memory": "The rows that the device and the host would hold fit the memory of "
@@ -62,10 +63,6 @@ class BudgetsStage(Stage):
     def external(self, semantic: BudgetsConfig) -> str:
         """Names the asset of the measured numbers if a level is "auto"."""
         return "measured" if semantic.automatic else ""
-
-    def inputs(self, semantic: BudgetsConfig) -> Mapping[str, str]:
-        """Reads the features, of whose bytes a budget may be a share."""
-        return {"features": "features"}
 
     def raw(self, semantic: BudgetsConfig) -> Mapping[str, str]:
         """Returns the digest of the measured numbers if an "auto" needs them."""

@@ -28,7 +28,7 @@ class Page:
         written: columns of a table that a command writes from the artifact -> (type, description).
         columns_from: a column of either table -> the columns that decide it, as (role of an input, its column), or as ("raw", key of the
             pipeline file that names a column of the source).
-        kinds: libraries that it is made with, as Dagster's icons name them.
+        kinds: libraries that it is made with, as Dagster's icons name them; NumPy for most stages.
     """
 
     about: str
@@ -40,7 +40,7 @@ class Page:
     file: str = ""
     written: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     columns_from: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=lambda: MappingProxyType({}))
-    kinds: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset({"numpy"})
 
 
 def table_of(page: Page, artifact: Artifact) -> tuple[int, dict[str, tuple[str, str]]]:

@@ -105,6 +105,7 @@ class Stage:
         warnings: names of the checks that do not block when they fail.
         aspects: names of parts of its artifact that other stages may read apart from the rest. An aspect has a version of its own, so its
             readers stay valid while only the rest changes.
+        reads_stages: names of the stages that it reads whatever its config is.
         reads_aspects: role -> aspect, for inputs of which only an aspect is read; its version enters the stage's instead of the whole's.
         table: name of its table in the pipeline file; "" if it has none.
         Table: dataclass of that table.
@@ -122,6 +123,7 @@ class Stage:
     says: Mapping[str, str] = MappingProxyType({})
     warnings: tuple[str, ...] = ()
     aspects: tuple[str, ...] = ()
+    reads_stages: tuple[str, ...] = ()
     reads_aspects: Mapping[str, str] = MappingProxyType({})
     table: str = ""
     Table: type | None = None
@@ -129,8 +131,8 @@ class Stage:
     of_one_feature_table: bool = False
 
     def inputs(self, semantic: Any) -> Mapping[str, str]:
-        """Returns role -> stage name of the inputs, which may depend on the config."""
-        return {}
+        """Returns role -> stage name of the inputs, which may depend on the config: `reads_stages`, each under its own name."""
+        return {name: name for name in self.reads_stages}
 
     def input_table(self, semantic: Any) -> str | None:
         """Returns the name of the feature table of the input `features`, "" for the main one; None for the one that stages share."""

@@ -44,5 +44,4 @@ CACHE_PLAN_PAGE = Page(
         "runs": "ranges of adjacent pages among them",
         "pages_by_id": "pages it would read were the cache ordered by node id",
     },
-    kinds=frozenset({"numpy"}),
 )

@@ -36,6 +36,7 @@ class CachePlanStage(Stage):
     Table = CachePlanTable
     Semantic = CachePlanConfig
     Execution = Threads
+    reads_stages = ("features", "samples", "budgets")  # features: row sizes, and nodes with rows
     checks = CACHE_PLAN_CHECKS
     says: Mapping[str, str] = {
         "every row is in exactly one tier": "Each row of each batch comes from one tier: as many rows as inputs, "
@@ -56,10 +57,6 @@ class CachePlanStage(Stage):
             if pipeline.table("cache_plan") is None
             else cache_plan_config(pipeline.table("cache_plan"), pipeline.seed)
         )
-
-    def inputs(self, semantic: CachePlanConfig) -> Mapping[str, str]:
-        """Reads the features (row sizes, nodes with rows), the batches and the budgets."""
-        return {"features": "features", "samples": "samples", "budgets": "budgets"}
 
     def build(
         self,

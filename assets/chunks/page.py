@@ -36,5 +36,4 @@ CHUNKS_PAGE = Page(
         "volumes_by_schedule": "rows from the host per layer, by schedule",
     },
     columns={"digests": "xxh3-64 of the record of each step and device"},
-    kinds=frozenset({"numpy"}),
 )

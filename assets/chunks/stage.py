@@ -28,6 +28,7 @@ class ChunksStage(Stage):
     Table = ChunksTable
     Semantic = ChunksConfig
     Execution = Threads
+    reads_stages = ("graph", "partitions")
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     says: Mapping[str, str] = {
         "every node and edge is in one step": "Every node is a destination in one step, with all of its in-edges.",
@@ -43,10 +44,6 @@ class ChunksStage(Stage):
         """Returns the config if the pipeline has `[chunks]`."""
         table = pipeline.table("chunks")
         return None if table is None else chunks_config(table, pipeline.seed)
-
-    def inputs(self, semantic: ChunksConfig) -> Mapping[str, str]:
-        """Reads a graph and its parts."""
-        return {"graph": "graph", "partitions": "partitions"}
 
     def build(
         self,

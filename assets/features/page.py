@@ -32,5 +32,4 @@ FEATURES_PAGE = Page(
         "num_without_features": "nodes without a row",
     },
     columns={"rows": "the features of a node; bfloat16 is stored as uint16"},
-    kinds=frozenset({"numpy"}),
 )

@@ -54,5 +54,4 @@ GRAPH_PAGE = Page(
         "name": (("raw", "name_column"),),
         "class": (("raw", "label_column"),),
     },
-    kinds=frozenset({"numpy"}),
 )

@@ -37,5 +37,4 @@ HOTNESS_PAGE = Page(
         "visits": "counted batches that asked for node i, in row i",
         "score": "what node i is ranked by, in row i",
     },
-    kinds=frozenset({"numpy"}),
 )

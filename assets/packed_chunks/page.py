@@ -32,5 +32,4 @@ PACKED_CHUNKS_PAGE = Page(
         "num_cached": "rows that the batch reads of its segment's cache",
         "digests": "digest of the chunk",
     },
-    kinds=frozenset({"numpy"}),
 )

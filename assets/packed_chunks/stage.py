@@ -32,6 +32,7 @@ class PackedStage(FanOut):
     table = "packed"
     Table = Semantic = PackedConfig
     Execution = PackedExecution
+    reads_stages = ("features", "samples", "cache_plan")
     checks = ("rows are the features", "one chunk a batch", "chunks begin on pages")
     says: Mapping[str, str] = {
         "rows are the features": "Rows drawn from chunks, caches and images are those of the feature table, byte by "
@@ -49,10 +50,6 @@ class PackedStage(FanOut):
         ):
             return None
         return pipeline.table("packed") or PackedConfig()
-
-    def inputs(self, semantic: PackedConfig) -> Mapping[str, str]:
-        """Reads features, batches and the plan."""
-        return {"features": "features", "samples": "samples", "cache_plan": "cache_plan"}
 
     def parts(self, inputs: Mapping[str, Artifact], semantic: PackedConfig) -> Sequence[str]:
         """Returns the parts' names, by segment: groups of about equally many stored rows.

@@ -37,5 +37,4 @@ PARTITIONS_PAGE = Page(
         "beside_random": "the method beside parts at random",
     },
     columns={"part_of": "part of node i, in row i"},
-    kinds=frozenset({"numpy"}),
 )

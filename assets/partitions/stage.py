@@ -30,6 +30,7 @@ class PartitionsStage(Stage):
     Table = PartitionsTable
     Semantic = PartitionsConfig
     Execution = Threads
+    reads_stages = ("graph",)
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     checks = (EVERY_NODE, EVERY_EDGE)
     says: Mapping[str, str] = {
@@ -41,10 +42,6 @@ class PartitionsStage(Stage):
         """Returns the config if the pipeline has `[partitions]`."""
         table = pipeline.table("partitions")
         return None if table is None else partitions_config(table, pipeline.seed)
-
-    def inputs(self, semantic: PartitionsConfig) -> Mapping[str, str]:
-        """Reads a graph."""
-        return {"graph": "graph"}
 
     def build(
         self,

@@ -34,5 +34,4 @@ SAMPLES_PAGE = Page(
         "num_edges": "edges of the batch by layer, from the input side",
         "digests": "xxh3-64 of the batch",
     },
-    kinds=frozenset({"numpy"}),
 )

@@ -34,5 +34,4 @@ TABLES_PAGE = Page(
         "smallest_weight": "smallest weight",
     },
     columns={"table": "threshold and alias of place i, in row i"},
-    kinds=frozenset({"numpy"}),
 )

@@ -33,5 +33,4 @@ SHARDS_PAGE = Page(
         "balance_rows": "largest shard over the mean",
     },
     columns={"row_of": "row of node i in the shard of its part, -1 without features"},
-    kinds=frozenset({"numpy"}),
 )

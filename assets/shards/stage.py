@@ -34,6 +34,7 @@ class ShardsStage(TogetherFanOut):
     work_unit = "MiB"
     Semantic = ShardsConfig
     Execution = ShardsExecution
+    reads_stages = ("features", "partitions")
     checks = (EVERY_ROW, ROWS_EQUAL)
     says: Mapping[str, str] = {
         EVERY_ROW: "Each node with features has one row, in the shard of its part and in the order of the nodes.",
@@ -45,10 +46,6 @@ class ShardsStage(TogetherFanOut):
         """Returns the config if a training reads shards."""
         read = pipeline.table("partitions") is not None and pipeline.is_read(self.name)
         return ShardsConfig() if read else None
-
-    def inputs(self, semantic: ShardsConfig) -> Mapping[str, str]:
-        """Reads features and parts."""
-        return {"features": "features", "partitions": "partitions"}
 
     def parts(self, inputs: Mapping[str, Artifact], semantic: ShardsConfig) -> Sequence[str]:
         """Returns the name of each part's shard."""
