@@ -151,21 +151,15 @@ def _lay_out(plan: SegmentPlan, samples: Samples, row_bytes: int) -> _Layout:
 def _chunk_sinks(
     plan: SegmentPlan, layout: _Layout, table: FeatureTable, file: DirectArray, words: Array
 ) -> list[Streamed]:
-    bounds, rows = layout.chunks.tolist(), layout.rows.tolist()
+    chunks = zip(pairwise(layout.chunks.tolist()), layout.rows.tolist(), strict=True)
     return [
         # Rows stand in the order of their nodes, so the rows of ascending nodes are ascending.
         Streamed(
             table.rows_of(plan.packed(batch)),
-            rows[batch] - bounds[batch],
-            RegionWriter(
-                file,
-                bounds[batch],
-                bounds[batch + 1],
-                keep_digest=True,
-                page_words=words[(bounds[batch] - DATA_OFFSET) // PAGE_BYTES :],
-            ),
+            rows - low,
+            RegionWriter(file, low, high, keep_digest=True, page_words=words[(low - DATA_OFFSET) // PAGE_BYTES :]),
         )
-        for batch in range(len(rows))
+        for batch, ((low, high), rows) in enumerate(chunks)
     ]
 
 

@@ -95,23 +95,9 @@ class PackedChunks:
             problem = f"{artifact.label} was packed from another {' and '.join(others)}"
             raise InputError(problem, "run `graphmill run PIPELINE`: what is missing is built")
         self.artifact = artifact
-        (
-            self._part_of,
-            self._offsets,
-            self._num_bytes,
-            self._digests,
-            self._num_cached,
-            self._cache_offsets,
-            self._cache_bytes,
-        ) = (
-            read_vector(artifact, name)
-            for name in ("part_of", "offsets", "num_bytes", "digests", "num_cached", "cache_offsets", "cache_bytes")
-        )
+        self._index = {name: read_vector(artifact, name) for name in (*index, "cache_bytes")}
         self._num_inputs = read_vector(samples, "num_inputs")
-        self._segment_of, self._num_packed = (
-            read_vector(plan, "segment_of"),
-            np.diff(read_vector(plan, "packed_ptr")),
-        )
+        self._segment_of, self._num_packed = read_vector(plan, "segment_of"), np.diff(read_vector(plan, "packed_ptr"))
         parts = [artifact.open_part(name) for name in artifact.parts]
         self._chunk_files, self._cache_files = (
             [part.file(f"{name}.npy", verified=False) for part in parts] for name in ("chunks", "caches")
@@ -123,7 +109,7 @@ class PackedChunks:
     @property
     def num_batches(self) -> int:
         """Number B of batches of all epochs."""
-        return len(self._offsets)
+        return len(self._index["offsets"])
 
     def place(self, number: int) -> ChunkPlace:
         """Returns the place of a batch's chunk.
@@ -131,21 +117,21 @@ class PackedChunks:
         Args:
             number: number of the batch, epoch * batches per epoch + step.
         """
-        part, segment = int(self._part_of[number]), int(self._segment_of[number])
-        offset, num_bytes = int(self._cache_offsets[segment]), int(self._cache_bytes[segment])
-        page = (offset - DATA_OFFSET) // PAGE_BYTES
-        extent = Extent(self._chunk_files[part], int(self._offsets[number]), int(self._num_bytes[number]))
-        chunk_page = (extent.offset - DATA_OFFSET) // PAGE_BYTES
+        names = ("part_of", "offsets", "num_bytes", "num_cached", "digests")
+        part, start, size, num_cached, digest = (int(self._index[name][number]) for name in names)
+        segment = int(self._segment_of[number])
+        cache_start, cache_size = (int(self._index[name][segment]) for name in ("cache_offsets", "cache_bytes"))
+        page, cache_page = ((offset - DATA_OFFSET) // PAGE_BYTES for offset in (start, cache_start))
         return ChunkPlace(
             number=number,
-            extent=extent,
-            digest=int(self._digests[number]),
-            page_digests=self._chunk_digests[part][chunk_page : chunk_page + extent.num_bytes // PAGE_BYTES],
+            extent=Extent(self._chunk_files[part], start, size),
+            digest=digest,
+            page_digests=self._chunk_digests[part][page : page + size // PAGE_BYTES],
             num_inputs=int(self._num_inputs[number]),
-            num_cached=int(self._num_cached[number]),
+            num_cached=num_cached,
             num_packed=int(self._num_packed[number]),
-            cache=Extent(self._cache_files[part], offset, num_bytes),
-            cache_digests=self._cache_digests[part][page : page + num_bytes // PAGE_BYTES],
+            cache=Extent(self._cache_files[part], cache_start, cache_size),
+            cache_digests=self._cache_digests[part][cache_page : cache_page + cache_size // PAGE_BYTES],
         )
 
 

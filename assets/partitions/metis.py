@@ -76,15 +76,15 @@ def run_metis(
     num_nodes, num_parts, method = len(indptr) - 1, config.parts, config.method
     if num_parts == 1 or num_nodes <= num_parts:  # METIS refuses the second case: it asks for a node per part
         return (np.arange(num_nodes) % num_parts).astype(np.int32)
-    with _in_child({"indptr": indptr, "indices": indices, **more}, config, folder) as (child, out):
+    with _in_child({"indptr": indptr, "indices": indices, **more}, config, folder) as (child, files):
         while child.poll() is None:
             try:
                 child.wait(POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 progress.advance(0)  # a cancelled run is noticed here
-        _require_success(child, method)
-        out.seek(0)
-        part_of = np.load(out, allow_pickle=False)
+        _require_success(child.returncode, files["error"], method)
+        files["out"].seek(0)
+        part_of = np.load(files["out"], allow_pickle=False)
     if part_of.shape != (num_nodes,) or not 0 <= part_of.min() <= part_of.max() < num_parts:
         raise InputError(f"{method} returned no parts of this graph", 'choose method = "ldg"')
     return part_of.astype(np.int32)
@@ -99,8 +99,10 @@ def node_weights(topology: Topology, trained: Array) -> Array:
 
 
 @contextmanager
-def _in_child(arrays: Mapping[str, Array], config: PartitionsConfig, folder: Path) -> Iterator[tuple[Any, IO[bytes]]]:
-    """Starts the process and yields it and the file of its result; kills the process at the end."""
+def _in_child(
+    arrays: Mapping[str, Array], config: PartitionsConfig, folder: Path
+) -> Iterator[tuple[subprocess.Popen[Any], Mapping[str, IO[bytes]]]]:
+    """Starts the process and yields it and its files; kills the process at the end."""
     files = {name: tempfile.TemporaryFile(dir=folder) for name in (*arrays, "out", "error")}  # noqa: SIM115
     child = None
     try:
@@ -108,19 +110,11 @@ def _in_child(arrays: Mapping[str, Array], config: PartitionsConfig, folder: Pat
             np.save(files[name], array)
             files[name].flush()
         fds = {name: file.fileno() for name, file in files.items()}
-        command = [
-            sys.executable,
-            "-m",
-            "assets.partitions.metis_child",
-            str(os.getpid()),
-            config.method,
-            str(config.parts),
-            str(config.seed),
-        ]
+        arguments = map(str, (os.getpid(), config.method, config.parts, config.seed))
+        command = [sys.executable, "-m", "assets.partitions.metis_child", *arguments]
         command += [f"{name}={fd}" for name, fd in fds.items()]
         child = start_child(command, pass_fds=tuple(fds.values()), stderr=files["error"], stdout=subprocess.DEVNULL)
-        child.error = files["error"]  # type: ignore[attr-defined]
-        yield child, files["out"]
+        yield child, files
     finally:
         if child is not None:
             child.kill()
@@ -129,15 +123,15 @@ def _in_child(arrays: Mapping[str, Array], config: PartitionsConfig, folder: Pat
             file.close()
 
 
-def _require_success(child: Any, method: str) -> None:
-    if child.returncode == 0:
+def _require_success(status: int, output: IO[bytes], method: str) -> None:
+    if status == 0:
         return
-    if child.returncode == NO_MODULE:
+    if status == NO_MODULE:
         module, command = NEEDED[method]
         raise InputError(
             f'method = "{method}" needs {module}, which is not installed', f"{command}; or choose another method"
         )
-    child.error.seek(0)
-    last = child.error.read().decode(errors="replace").strip().rpartition("\n")[2]
-    problem = f"METIS ended with {how_it_ended(child.returncode)}{': ' + last if last else ''}"
+    output.seek(0)
+    last = output.read().decode(errors="replace").strip().rpartition("\n")[2]
+    problem = f"METIS ended with {how_it_ended(status)}{': ' + last if last else ''}"
     raise InputError(problem, 'if the memory ran out, choose method = "ldg"')
