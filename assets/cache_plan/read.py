@@ -26,7 +26,7 @@ def open_segment_plan(artifact: Artifact) -> SegmentPlan:
     """Returns the segments of a cache_plan artifact, mapped; raises as `open_placement`."""
     _require(artifact)
     names = ("segment_of", "cache_ptr", "cache_ids", "member_ptr", "members", "packed_ptr", "packed_ids")
-    return SegmentPlan(**{name: artifact.array(name) for name in names})
+    return SegmentPlan(**{name: artifact.array(name) for name in names}, first_batch=0)
 
 
 def _require(artifact: Artifact) -> None:
