@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from assets.budgets.stage import BudgetsStage
+from assets.storage.artifact import Artifact
 from assets.storage.require import require
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
 
 
 @dataclass(frozen=True, kw_only=True)

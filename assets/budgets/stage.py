@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
 from assets.budgets.measured import MachineBytes, measured_bytes, measured_digest
@@ -13,12 +13,9 @@ from assets.building.materialize import stage_version
 from assets.building.stage import Check, Progress, Stage, Summary
 from assets.features.read import open_features
 from assets.sizes import format_bytes, parse_size
+from assets.storage.artifact import Artifact
+from assets.storage.writer import Writer
 from kernels.errors import InputError
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
-    from assets.storage.writer import Writer
-
 
 FITS = "device and host fit the memory"
 

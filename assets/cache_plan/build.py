@@ -6,7 +6,6 @@ assets/cache_plan/layout.py decides their layout; the files and the peak memory 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,14 +13,11 @@ from assets.building.stage import Progress
 from assets.cache_plan.layout import Layout, NoSpace, SegmentPlanner, choose_layout, one_copy
 from assets.cache_plan.segment_size import SegmentBatches, SegmentChoice
 from assets.storage.arrays import ArrayAppender
+from assets.storage.writer import Writer
 from kernels.disk_cache.segment_plan import CountedPlan
 from kernels.rows.placement import Placement
 from kernels.rows.slots import DEVICE, HOST, NO_FEATURES, split_slots
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.storage.writer import Writer
-
 
 STREAMED = ("cache_ids", "packed_ids", "members")
 """Arrays that are written segment by segment."""

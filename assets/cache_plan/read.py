@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assets.cache_plan.stage import CachePlanStage
+from assets.storage.artifact import Artifact
+from assets.storage.require import require
 from kernels.disk_cache.segments import SegmentPlan
 from kernels.rows.placement import Placement
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
 
 
 def open_placement(artifact: Artifact) -> Placement:
@@ -30,8 +29,6 @@ def open_segment_plan(artifact: Artifact) -> SegmentPlan:
 
 
 def _require(artifact: Artifact) -> None:
-    from assets.storage.require import require
-
     arrays: dict[str, Any] = {name: {"dtype": "int32", "ndim": 1} for name in ("slot", "segment_of", "members")}
     arrays |= {name: {"dtype": "int64", "ndim": 1} for name in ("cache_ptr", "member_ptr", "packed_ptr")}
     ids = ("device_ids", "host_ids", "cache_ids", "packed_ids")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +17,12 @@ from assets.cache_plan.segment_size import SegmentBatches, SizeLimits, choose_si
 from assets.cache_plan.summary import CACHE_PLAN_CHECKS, plan_checks, plan_numbers
 from assets.features.read import open_features, require_nodes
 from assets.samples.read import open_samples
+from assets.storage.artifact import Artifact
 from assets.storage.table import FeatureTable
+from assets.storage.writer import Writer
 from kernels.hotness.ranking import rank
 from kernels.rows.placement import Placement, place_rows
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
-    from assets.storage.writer import Writer
 
 
 class CachePlanStage(Stage):

@@ -5,21 +5,17 @@ The files and the peak memory stand in assets/chunks/__init__.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import xxhash
 
+from assets.building.stage import Progress
 from assets.chunks.record import encode
 from assets.storage.arrays import DATA_OFFSET, ArrayAppender
+from assets.storage.writer import Writer
 from kernels.chunks.counts import StepCounts, count_step
 from kernels.chunks.cut import Chunks
 from kernels.chunks.steps import iterate_steps
 from kernels.types import Array, Topology
-
-if TYPE_CHECKING:
-    from assets.building.stage import Progress
-    from assets.storage.writer import Writer
 
 
 def write_steps(

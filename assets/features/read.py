@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from assets.storage.artifact import Artifact
 from assets.storage.read_verified import read_vector
 from assets.storage.require import require
 from assets.storage.table import FeatureTable
 from kernels.errors import InputError
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
 
 
 def open_features(artifact: Artifact, *, verified: bool = False) -> FeatureTable:

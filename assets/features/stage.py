@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +15,8 @@ from assets.sources.feature_blocks import FeatureBlock, blocks_type, write_block
 from assets.sources.registry import GraphConfig, OpenSource, TableConfig, source_module
 from assets.sources.stage import SourceStage
 from assets.storage.arrays import open_array
+from assets.storage.writer import Writer
 from kernels.errors import InputError
-
-if TYPE_CHECKING:
-    from assets.storage.writer import Writer
 
 
 class FeaturesStage(SourceStage):

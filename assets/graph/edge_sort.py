@@ -20,19 +20,17 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from assets.building.stage import Progress
 from assets.sources.spool import EdgeSpool
 from assets.storage.arrays import ArrayAppender, open_array, write_whole
+from assets.storage.writer import Writer
 from kernels.errors import InputError
 from kernels.graph.edge_order import edge_order
 from kernels.types import Array, Topology, id_dtype
-
-if TYPE_CHECKING:
-    from assets.building.stage import Progress
-    from assets.storage.writer import Writer
 
 SORT_BYTES = 112
 """Most bytes that sorting needs for one edge: its record, columns, order, merged columns."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from assets.storage.artifact import Artifact
+from assets.storage.require import require
 from kernels.errors import InputError
 from kernels.types import Array, Topology
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
-
 
 SAMPLING = "sampling"
 """The aspect of a graph that samplers read: topology and splits, without labels and names."""
@@ -48,8 +45,6 @@ def open_graph(artifact: Artifact) -> Graph:
     Raises:
         InputError: the artifact is of another stage, lacks an array of the graph stage, or an older version of graphmill wrote it.
     """
-    from assets.storage.require import require
-
     if "features.npy" in artifact.files:
         raise InputError(f"{artifact.label} was built by an older version of graphmill", REBUILD)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,12 +16,9 @@ from assets.graph.read import SAMPLING
 from assets.sources.registry import SOURCES, GraphConfig, OpenSource, RawGraph, config_class, source_module
 from assets.sources.splits import checked, stratified
 from assets.sources.stage import SourceStage
+from assets.storage.writer import Writer
 from kernels.errors import InputError
 from kernels.types import Array, Topology
-
-if TYPE_CHECKING:
-    from assets.storage.writer import Writer
-
 
 WEIGHTS = "weights are finite"
 """Name of the check that only graphs with weights have."""

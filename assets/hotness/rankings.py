@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from assets.hotness.config import HotnessConfig, Policy
 from assets.hotness.epochs import Counted
 from assets.sampling.drawing import Drawing
 from assets.storage.user_code import is_reference
+from assets.storage.writer import Writer
 from kernels.hotness.bayes import Reach, visit_rates
 from kernels.hotness.push import reverse_pagerank
 from kernels.hotness.ranking import (
@@ -27,9 +28,6 @@ from kernels.hotness.visits import VisitCounter
 from kernels.hotness.walk_reach import WalkReach
 from kernels.hotness.weighted_reach import WeightedReach
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.storage.writer import Writer
 
 RATIOS = (0.01, 0.05, 0.1, 0.2)
 """Cache ratios whose hit ratios are in the summary."""

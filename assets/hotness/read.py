@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from assets.storage.artifact import Artifact
+from assets.storage.require import require
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +26,6 @@ def open_hotness(artifact: Artifact) -> Hotness:
     Raises:
         InputError: the artifact is of another stage, or lacks an array of the stage.
     """
-    from assets.storage.require import require
-
     require(artifact, {"stage": "hotness", "arrays": {"order": {"dtype": ("int32", "int64"), "ndim": 1}}})
     names = ("visits", "score", "layer_visits", "layer_inputs")
     found = {name: artifact.array(name) if f"{name}.npy" in artifact.files else None for name in names}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,13 +13,10 @@ from assets.building.stage import Check, Progress, Stage, Summary
 from assets.graph.read import SAMPLING, open_graph
 from assets.hotness.config import HotnessConfig, HotnessTable, hotness_config
 from assets.hotness.page import HOTNESS_PAGE
+from assets.storage.artifact import Artifact
 from assets.storage.user_code import code_digests
+from assets.storage.writer import Writer
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
-    from assets.storage.writer import Writer
-
 
 COUNTING_CHECKS = (
     "visits add up to the inputs",

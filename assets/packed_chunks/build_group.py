@@ -13,31 +13,29 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from assets.building.stage import Check, Progress, Summary
 from assets.cache_plan.read import open_segment_plan
 from assets.features.read import open_features
+from assets.packed_chunks.config import SegmentRange
 from assets.packed_chunks.distribute import WAITING_THREADS, BufferSizes, RowDistributor, Streamed, distribute
 from assets.packed_chunks.reorder import Reorderer
 from assets.packed_chunks.slots import CachedNodes, input_slots
 from assets.samples.read import Samples, open_samples
 from assets.samples.record import input_ids_place
 from assets.storage.arrays import DATA_OFFSET
+from assets.storage.artifact import Artifact
 from assets.storage.direct_array import DirectArray, RegionWriter
 from assets.storage.read_ranges import table_reader
 from assets.storage.table import FeatureTable
+from assets.storage.writer import Writer
 from kernels.disk_cache.segments import SegmentPlan
 from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.packed_chunks.config import SegmentRange
-    from assets.storage.artifact import Artifact
-    from assets.storage.writer import Writer
 
 ROWS_CHECK = "rows are the features"
 CHECKED_LISTS, CHECKED_ROWS, CHECKED_BYTES = 64, 64, 1 << 20

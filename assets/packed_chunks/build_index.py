@@ -6,18 +6,16 @@ assets/packed_chunks/__init__.py describes the arrays.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from assets.building.stage import Check, Summary
 from assets.features.read import open_features
+from assets.storage.artifact import Artifact
+from assets.storage.writer import Writer
 from kernels.rows.pages import PAGE_BYTES
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
-    from assets.storage.writer import Writer
 
 
 def build_index(inputs: Mapping[str, Artifact], names: Sequence[str], writer: Writer) -> Summary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +12,10 @@ from assets.building.stage import FanOut, Progress, Summary
 from assets.features.read import open_features
 from assets.packed_chunks.config import GROUP_BYTES, PackedConfig, PackedExecution, SegmentRange
 from assets.packed_chunks.page import PACKED_CHUNKS_PAGE
+from assets.storage.artifact import Artifact
 from assets.storage.require import require
+from assets.storage.writer import Writer
 from kernels.errors import InputError
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
-    from assets.storage.writer import Writer
 
 
 class PackedStage(FanOut):

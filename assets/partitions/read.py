@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from assets.storage.artifact import Artifact
+from assets.storage.read_verified import read_vector
+from assets.storage.require import require
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +33,6 @@ def open_partitions(artifact: Artifact) -> Partitions:
     Raises:
         InputError: the artifact is of another stage, lacks the array, or is damaged.
     """
-    import numpy as np
-
-    from assets.storage.read_verified import read_vector
-    from assets.storage.require import require
-
     require(artifact, {"stage": "partitions", "arrays": {"part_of": {"dtype": "int32", "ndim": 1}}})
     part_of, num_parts = read_vector(artifact, "part_of"), int(artifact.config["parts"])
     return Partitions(part_of=part_of, num_parts=num_parts, num_nodes=np.bincount(part_of, minlength=num_parts))

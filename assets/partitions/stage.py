@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,11 +12,9 @@ from assets.building.stage import Check, Progress, Stage, Summary
 from assets.graph.read import SAMPLING, Graph, open_graph
 from assets.partitions.config import PartitionsConfig, PartitionsTable, partitions_config
 from assets.partitions.page import PARTITIONS_PAGE
+from assets.storage.artifact import Artifact
+from assets.storage.writer import Writer
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
-    from assets.storage.writer import Writer
 
 EVERY_NODE, EVERY_EDGE = "every node is in one part", "edges between parts add up to the graph's"
 

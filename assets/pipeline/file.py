@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assets.building.keys import Checked, KeyProblem, within
 from assets.features.config import MAIN, step_name
@@ -38,11 +38,9 @@ from assets.pipeline.schedule import SCHEDULE, ScheduleTable, parse_schedule
 from assets.pipeline.schema import Problem, Tables
 from assets.pipeline.toml_lines import key_lines
 from assets.sampling.config import SamplingConfig
+from assets.sources.registry import GraphConfig
 from assets.storage.home import ROOT
 from kernels.errors import InputError, did_you_mean
-
-if TYPE_CHECKING:
-    from assets.sources.registry import GraphConfig
 
 FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
 SHIPPED = ROOT / "jobs" / "pipelines"

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from assets.building.stage import Check, Progress, Summary
 from assets.graph.read import open_graph
+from assets.samples.config import SamplesConfig
 from assets.samples.record import decode
+from assets.storage.artifact import Artifact
 from assets.storage.records import read_record
+from assets.storage.writer import Writer
 from kernels.hotness.visits import VisitCounter
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.samples.config import SamplesConfig
-    from assets.storage.artifact import Artifact
-    from assets.storage.writer import Writer
 
 HOT_PERCENT = (1, 5, 10, 20)
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -21,13 +21,11 @@ from assets.samples.config import BatchRange, SamplesConfig, epoch_plan
 from assets.samples.record import encode
 from assets.sampling.drawing import Drawing, open_drawing
 from assets.storage.arrays import DATA_OFFSET, ArrayAppender
+from assets.storage.artifact import Artifact
+from assets.storage.writer import Writer
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.sample import Sampler
 from kernels.types import Array, Block, Topology
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
-    from assets.storage.writer import Writer
 
 NOTHING = np.zeros(0, np.uint8)
 

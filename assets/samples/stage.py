@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assets.building.stage import FanOut, Progress, Summary
 from assets.graph.read import SAMPLING
 from assets.samples.config import BatchRange, SamplesConfig, SamplesExecution, SamplesTable, samples_config
 from assets.samples.page import SAMPLES_PAGE
+from assets.storage.artifact import Artifact
 from assets.storage.user_code import code_digests
+from assets.storage.writer import Writer
 from kernels.errors import InputError
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
-    from assets.storage.writer import Writer
 
 
 class SamplesStage(FanOut):

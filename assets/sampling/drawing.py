@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assets.sampling.config import MORE_PATHS, Neighbours
 from assets.sampling.tables import open_tables
+from assets.storage.artifact import Artifact
 from assets.storage.user_code import is_reference, load_reference
 from kernels.sampling.alias import AliasTables
 from kernels.sampling.own_sampling import AnySampler, OwnSampler
@@ -15,9 +16,6 @@ from kernels.sampling.sample import Sampler
 from kernels.sampling.walk import Walks, WalkSampler
 from kernels.sampling.weighted import WeightedSampler
 from kernels.types import Topology
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
 
 
 @dataclass(frozen=True, kw_only=True)

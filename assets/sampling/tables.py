@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from assets.storage.artifact import Artifact
 from assets.storage.read_verified import read_vector
 from assets.storage.require import require
 from kernels.sampling.alias import AliasTables
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
 
 
 def open_tables(artifact: Artifact, graph: Artifact) -> AliasTables:

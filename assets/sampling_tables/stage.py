@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,14 +13,12 @@ from assets.graph.read import SAMPLING, open_graph
 from assets.sampling.config import DEGREES
 from assets.sampling_tables.config import TablesConfig, tables_config
 from assets.sampling_tables.page import TABLES_PAGE
+from assets.storage.artifact import Artifact
+from assets.storage.writer import Writer
 from kernels.arrays import widen
 from kernels.errors import InputError
 from kernels.sampling.alias import WHOLE, alias_ranges, check_weights
 from kernels.types import Array, Topology
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
-    from assets.storage.writer import Writer
 
 RANGE_EDGES = 1 << 22
 """Number of edges whose tables are made, checked and written together."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from assets.shards.config import part_name
+from assets.storage.artifact import Artifact
 from assets.storage.read_verified import read_vector
 from assets.storage.require import require
 from assets.storage.table import FeatureTable
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
 
 
 @dataclass(frozen=True, kw_only=True)

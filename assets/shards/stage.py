@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +12,11 @@ from assets.features.read import open_features, require_nodes
 from assets.partitions.read import open_partitions
 from assets.shards.config import ShardsConfig, ShardsExecution, part_name
 from assets.shards.page import SHARDS_PAGE
+from assets.storage.artifact import Artifact
 from assets.storage.read_verified import read_rows
+from assets.storage.table import FeatureTable
+from assets.storage.writer import Writer
 from kernels.types import Array
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
-    from assets.storage.table import FeatureTable
-    from assets.storage.writer import Writer
 
 EVERY_ROW, ROWS_EQUAL = "every row is in one shard", "rows are the features"
 CHECKED_ROWS = 64
