@@ -261,11 +261,7 @@ def parse_pipeline(
 
 
 def _text_of(path: Path, data: bytes) -> str:
-    """Returns the text of a file that is valid TOML.
-
-    Raises:
-        InputError: the file is not valid TOML.
-    """
+    """Returns the text of a file; raises an `InputError` if it is not valid TOML."""
     try:
         text = data.decode("utf-8")
         tomllib.loads(text)

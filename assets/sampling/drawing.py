@@ -1,4 +1,4 @@
-"""Makes a sampler from a `[sampling]` table and the arrays that it needs."""
+"""Makes a sampler from a `[sampling]` table and the arrays that it needs, which are mapped."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from assets.sampling.config import MORE_PATHS, Neighbours
-from assets.sampling.tables import open_tables
 from assets.storage.artifact import Artifact
+from assets.storage.read_verified import read_vector
+from assets.storage.require import require
 from assets.storage.user_code import is_reference, load_reference
 from kernels.sampling.alias import AliasTables
 from kernels.sampling.own_sampling import AnySampler, OwnSampler
@@ -101,3 +102,20 @@ def open_drawing(neighbours: Neighbours | None, inputs: Mapping[str, Artifact]) 
     if "sampling_tables" not in neighbours.inputs:
         return Drawing(neighbours=neighbours)
     return Drawing(neighbours=neighbours, tables=open_tables(inputs["sampling_tables"], inputs["graph"]))
+
+
+def open_tables(artifact: Artifact, graph: Artifact) -> AliasTables:
+    """Opens the alias tables of a graph; the table is mapped, `support` is read and compared with its digest.
+
+    Args:
+        artifact: artifact of the tables.
+        graph: artifact of their graph.
+
+    Raises:
+        InputError: the tables are of another graph, or lack an array of the stage.
+    """
+    num_edges = graph.files["indices.npy"]["shape"][0]
+    table = {"dtype": "uint32", "ndim": 2, "shape": (num_edges, 2)}
+    require(artifact, {"stage": "sampling_tables", "arrays": {"table": table}, "inputs": {"graph": graph}})
+    support = read_vector(artifact, "support") if "support.npy" in artifact.files else None
+    return AliasTables(table=artifact.array("table"), support=support)

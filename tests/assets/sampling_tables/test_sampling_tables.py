@@ -11,7 +11,7 @@ from assets.features.stage import FEATURES
 from assets.graph.read import open_graph
 from assets.graph.stage import GRAPH
 from assets.sampling.config import SamplingConfig
-from assets.sampling.tables import open_tables
+from assets.sampling.drawing import open_tables
 from assets.sampling_tables.config import TablesConfig, tables_config
 from assets.sampling_tables.stage import NEVER, SAMPLING_TABLES
 from assets.sources.registry import config_class
