@@ -13,11 +13,7 @@ MOST_THREADS = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Threads(Checked):
-    """Execution config of a stage that runs on threads of one process; subclasses add fields.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """Execution config of a stage that runs on threads of one process; subclasses add fields."""
 
     # Number of threads that work side by side.
     threads: int = field(default_factory=lambda: min(8, len(os.sched_getaffinity(0))), metadata=within(1, MOST_THREADS))

@@ -60,6 +60,9 @@ class Checked:
 
     Attributes:
         remedy: what to do about any of its problems.
+
+    Raises:
+        ConfigError: a value is not among its choices, outside its range, or contradicts another; the error has all problems.
     """
 
     remedy = "give values in these ranges"

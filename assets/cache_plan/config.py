@@ -10,11 +10,7 @@ from assets.building.keys import Checked, within
 
 @dataclass(frozen=True, kw_only=True)
 class CachePlanTable(Checked):
-    """The `[cache_plan]` table; all of it is hashed.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """The `[cache_plan]` table; all of it is hashed."""
 
     # order of the rows of a segment's disk cache: "gray" = the Gray code of their memberships in batches; "filled" = with pages filled
     # from it; "minhash" = DiskGNN's Algorithm 1; "copies" = a row stands once for each set of batches that share its page.

@@ -11,11 +11,7 @@ from kernels.chunks.cut import MOST
 
 @dataclass(frozen=True, kw_only=True)
 class ChunksTable(Checked):
-    """The `[chunks]` table; all of it is hashed.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """The `[chunks]` table; all of it is hashed."""
 
     # number of chunks that each part is cut into, which is the number of steps of a pass
     chunks_per_part: int = field(default=4, metadata=within(1, MOST))

@@ -21,11 +21,7 @@ MOST_EPOCHS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class HotnessTable(Checked):
-    """The `[hotness]` table; all of it is hashed.
-
-    Raises:
-        InputError: a value is outside its range; the error names all of them.
-    """
+    """The `[hotness]` table; all of it is hashed."""
 
     # score that nodes are ranked by, see assets/hotness/__init__.py: "bayes" counts trial batches (never trained on) and corrects the
     # counts with a model of the sampler

@@ -19,11 +19,7 @@ PART_NAME = re.compile(r"segments-(\d+)-(\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class PackedConfig(Checked):
-    """The `[packed]` table; the stage's hashed configuration.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """The `[packed]` table; the stage's hashed configuration."""
 
     # number of groups of segments; each is a part of its own, packed by one pass over the features; 0 = one per 8 GiB of stored rows
     groups: int = field(default=0, metadata=within(0))
@@ -31,11 +27,7 @@ class PackedConfig(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class PackedExecution(Workers):
-    """Execution config of the stage; no byte of the chunks depends on it.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """Execution config of the stage; no byte of the chunks depends on it."""
 
     # largest number of processes that pack groups at the same time; each reads the features once per group
     workers: int = field(default=1, metadata=within(1, MOST_THREADS))

@@ -15,11 +15,7 @@ DRAWING: tuple[Method, ...] = ("metis", "random")
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionsTable(Checked):
-    """The `[partitions]` table; all of it is hashed.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """The `[partitions]` table; all of it is hashed."""
 
     # how nodes are assigned: "metis" cuts the fewest edges, "ldg" streams graphs on which METIS takes too long, "range" takes ranges of
     # ids; "metis-balanced" is METIS through DGL, "random" the baseline

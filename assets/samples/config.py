@@ -43,11 +43,7 @@ class SamplesConfig(Neighbours):
 
 @dataclass(frozen=True, kw_only=True)
 class SamplesTable(Checked):
-    """The `[samples]` table of a pipeline file.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """The `[samples]` table of a pipeline file."""
 
     # number of sampling epochs that are stored; 0 = as many as `reuse` of [sampling]
     epochs: int = field(default=0, metadata=within(0))
@@ -79,11 +75,7 @@ def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplesExecution(Workers):
-    """Execution config of the stage; no byte of the samples depends on it.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """Execution config of the stage; no byte of the samples depends on it."""
 
     # largest number of processes that build parts at the same time: while one writes, another samples. No more than threads.
     workers: int = field(default=2, metadata=within(1, MOST_THREADS))

@@ -40,11 +40,7 @@ def weight_table(weights: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbours(Checked):
-    """How a node's neighbours are drawn; all of it is hashed.
-
-    Raises:
-        InputError: a value is outside its range; the error names all of them.
-    """
+    """How a node's neighbours are drawn; all of it is hashed."""
 
     # how a node's neighbours are drawn: uniform = each set of k equally likely; weighted = in proportion to `weights`; random_walk = the
     # nodes that short walks visit most; or your own "module:function"
@@ -126,11 +122,7 @@ class FanoutStep:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingConfig(Neighbours):
-    """The `[sampling]` table; all of it is hashed.
-
-    Raises:
-        InputError: a value is outside its range; the error names all of them.
-    """
+    """The `[sampling]` table; all of it is hashed."""
 
     # largest number of seeds per mini-batch; n seeds are cut into ceil(n / batch_size) nearly equal batches
     batch_size: int = field(default=1024, metadata=within(1))
