@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assets.building.execution import Threads
 from assets.building.stage import Check, Progress, Stage, Summary
 from assets.chunks.config import ChunksConfig, ChunksTable, chunks_config
 from assets.chunks.page import CHUNKS_PAGE
 from assets.graph.read import SAMPLING, open_graph
-
-if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
-    from assets.storage.writer import Writer
-    from kernels.chunks.counts import StepCounts
-    from kernels.chunks.schedule import Scheduled
-    from kernels.types import Topology
+from assets.storage.artifact import Artifact
+from assets.storage.writer import Writer
+from kernels.chunks.counts import StepCounts
+from kernels.chunks.cut import check_parts
+from kernels.chunks.schedule import Scheduled, choose_schedule
+from kernels.chunks.sets import count_distinct, neighbour_sets
+from kernels.types import Topology
 
 
 class ChunksStage(Stage):
@@ -62,9 +62,6 @@ class ChunksStage(Stage):
         from assets.chunks.plan import cut_in_order, replication_by_chunks, schedule_numbers
         from assets.figures.chunks import replication_figure, traffic_figure
         from assets.partitions.read import open_partitions
-        from kernels.chunks.cut import check_parts
-        from kernels.chunks.schedule import choose_schedule
-        from kernels.chunks.sets import count_distinct, neighbour_sets
 
         topology, table, threads = open_graph(inputs["graph"]).topology, semantic.table, execution.threads
         partitions = open_partitions(inputs["partitions"])
