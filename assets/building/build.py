@@ -280,15 +280,9 @@ class Advancing(Progress):
     def __init__(self, progress: Progress):
         self._progress = progress
 
-    def start(self, label: str, total: int | None, unit: str) -> None:
-        """Ignores the beginning of a part's phase."""
-
     def advance(self, n: int) -> None:
         """Passes the step on."""
         self._progress.advance(n)
-
-    def done(self) -> None:
-        """Ignores the end."""
 
 
 def _part_of(stage: Stage, part: str, version: str) -> dict[str, Any]:

@@ -48,20 +48,14 @@ def _answer(build: Any, part: str, pipe: Connection) -> tuple[Any, ...]:
 
 
 class _Sent(Progress):
-    """A `Progress` whose steps go to the parent."""
+    """A `Progress` whose steps go to the parent, which has a phase of its own."""
 
     def __init__(self, pipe: Connection):
         self._pipe = pipe
 
-    def start(self, label: str, total: int | None, unit: str) -> None:
-        """The parent has a phase of its own."""
-
     def advance(self, n: int) -> None:
         """Sends the step."""
         self._pipe.send(("advance", n))
-
-    def done(self) -> None:
-        """The parent has a phase of its own."""
 
 
 def _listen(pipe: Connection, asked: queue.Queue[str]) -> None:

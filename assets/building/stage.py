@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from assets.building.page import Page
 from assets.storage.artifact import Artifact
@@ -51,41 +51,27 @@ class ChecksFailedError(InputError):
         self.checks, self.version = checks, version
 
 
-class Progress(Protocol):
-    """Listens to a long operation; a subclass has to implement the phases, and may implement lines and notes."""
+class Progress:
+    """Listens to a long operation; subclasses override the events that they do not ignore."""
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """A phase begins: its label, its number of units (None if unknown), and the unit."""
-        ...
 
     def advance(self, n: int) -> None:
         """n more units are done."""
-        ...
 
     def done(self) -> None:
         """The phase is over."""
-        ...
 
     def tell(self, line: str) -> None:
         """Gets a line to print."""
-        return
 
     def note(self, text: str) -> None:
         """Gets a few words to show until the next ones come, as a bar does."""
-        return
 
 
 class Silent(Progress):
     """The `Progress` that ignores everything."""
-
-    def start(self, label: str, total: int | None, unit: str) -> None:
-        """Ignores the beginning."""
-
-    def advance(self, n: int) -> None:
-        """Ignores the step."""
-
-    def done(self) -> None:
-        """Ignores the end."""
 
 
 class Stage:

@@ -40,9 +40,6 @@ class LineProgress(Progress):
             of = f"/{self._total:,}" if self._total is not None else ""
             print(f"  {self._label}: {self._count:,}{of} {self._unit}{self._left()}", file=self.stream, flush=True)
 
-    def done(self) -> None:
-        """Ends the phase."""
-
     def tell(self, line: str) -> None:
         """Prints a line."""
         print(f"  {self._title}{line}", file=self.stream, flush=True)
