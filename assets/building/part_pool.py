@@ -27,7 +27,7 @@ class PartError(RuntimeError):
 
 
 class PartPool:
-    """A `Builder` with several processes; `close` ends them, idle or not.
+    """Builds parts like `Here` (assets/building/parts.py), in several processes; `close` ends them, idle or not.
 
     Args:
         build: the parent artifact.

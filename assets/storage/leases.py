@@ -31,14 +31,15 @@ Address = tuple[str, str]
 
 
 class Leases:
-    """All leases of one home folder.
+    """All leases of one home folder, or the claims of parts that are built (assets/building/parts.py).
 
     Args:
         home: the home folder.
+        name: name of the folder in it that holds the lock files.
     """
 
-    def __init__(self, home: Path):
-        self.folder = home / FOLDER
+    def __init__(self, home: Path, name: str = FOLDER):
+        self.folder = home / name
 
     @contextmanager
     def hold(self, *addresses: Address) -> Iterator[None]:
@@ -63,8 +64,9 @@ class Leases:
     @contextmanager
     def alone(self, address: Address) -> Iterator[bool]:
         """Yields whether no process holds a lease; if so, no process gets one before the block ends."""
-        make_folder(self.folder)
-        lock = take_lock(self._file(address), create=True)
+        with reporting_full_disk(self.folder):
+            make_folder(self.folder)
+            lock = take_lock(self._file(address), create=True)
         try:
             yield lock is not None
         finally:
