@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +16,7 @@ from assets.storage.artifact import Artifact, read_artifact
 from assets.storage.machine import processor_name
 from assets.storage.refused import reporting_refusals
 from assets.storage.store import Store
-from assets.storage.version import aspect_version, canonical, locations, part_version, version_of
+from assets.storage.version import canonical, locations, part_version, version_of
 from assets.storage.writer import Writer
 from kernels.errors import InputError
 
@@ -183,7 +183,7 @@ class Build:
         stage, raw = self.stage, self.raw or {}
         versions = input_versions(stage, self.inputs)
         return {
-            name: aspect_version(stage.name, name, stage.code_version, config, versions, digests)
+            name: version_of(f"{stage.name}/{name}", stage.code_version, config, versions, digests)
             for name in stage.aspects
             for config, digests in (stage.aspect(name, self.semantic, raw),)
         }
@@ -202,18 +202,14 @@ class Build:
 
 
 def input_versions(stage: Stage, inputs: Mapping[str, Artifact]) -> dict[str, str]:
-    """Returns role -> version of an input that is hashed: the artifact's own version, or that of the aspect that is read.
+    """Returns role -> version of an input that is hashed: that of the aspect that is read, or the artifact's own if it lacks the aspect.
 
     Args:
         stage: stage that reads the inputs.
         inputs: role -> artifact.
     """
-    return {role: read_version(artifact, stage.reads_aspects.get(role)) for role, artifact in inputs.items()}
-
-
-def read_version(artifact: Artifact, aspect: str | None) -> str:
-    """Returns the version of an artifact, or of an aspect of it; its own if it lacks the aspect."""
-    return artifact.version if aspect is None else artifact.aspects.get(aspect, artifact.version)
+    read = stage.reads_aspects
+    return {role: artifact.aspects.get(read.get(role, ""), artifact.version) for role, artifact in inputs.items()}
 
 
 def publish_together(builds: Sequence[Build], progress: Progress) -> list[Artifact]:
@@ -256,22 +252,15 @@ class _Clock:
         return seconds
 
 
-class naming:  # noqa: N801
-    """A context manager that puts words before the problem of an `InputError`."""
-
-    def __init__(self, words: str):
-        self.words = words
-
-    def __enter__(self) -> None:
-        """Prepares nothing."""
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ChecksFailedError):
-            raise ChecksFailedError(
-                f"{self.words}: {error.problem}", error.remedy, error.checks, error.version
-            ) from error
-        if isinstance(error, InputError):
-            raise InputError(f"{self.words}: {error.problem}", error.remedy) from error
+@contextmanager
+def naming(words: str) -> Iterator[None]:
+    """Puts words before the problem of an `InputError`."""
+    try:
+        yield
+    except ChecksFailedError as error:
+        raise ChecksFailedError(f"{words}: {error.problem}", error.remedy, error.checks, error.version) from error
+    except InputError as error:
+        raise InputError(f"{words}: {error.problem}", error.remedy) from error
 
 
 class Advancing(Progress):

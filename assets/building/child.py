@@ -41,15 +41,10 @@ def start_child(
     return subprocess.Popen(command, start_new_session=True, **options)
 
 
-def run_child(command: Sequence[str], environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run_child(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Runs a process to its end and returns its exit status and output; an exception in the meantime ends the process."""
-    child = start_child(command, environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        out, err = child.communicate()
-    finally:
-        child.kill()
-        child.wait()
-    return subprocess.CompletedProcess(command, child.returncode, out, err)
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "env": environment, "start_new_session": True}
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 def how_it_ended(status: int) -> str:

@@ -26,7 +26,7 @@ from assets.pipeline.notes import Origin
 from assets.storage.artifact import Artifact
 from assets.storage.home import ROOT
 from assets.storage.store import Store
-from assets.storage.version import aspect_version, canonical, canonical_json, locations, short, version_of
+from assets.storage.version import canonical, canonical_json, locations, short, version_of
 from kernels.errors import InputError
 
 
@@ -166,7 +166,7 @@ class Versions:
         recipe, (config,) = source.recipe, source.configs
         inputs = {each: self.read(source, each) for each in source.inputs}
         named = recipe.aspect(aspect, config, self.raw(recipe, config))
-        return aspect_version(recipe.name, aspect, recipe.code_version, named[0], inputs, named[1])
+        return version_of(f"{recipe.name}/{aspect}", recipe.code_version, named[0], inputs, named[1])
 
     def joint(self, step: Step) -> str:
         """Returns the one version that stands for all artifacts of a step."""

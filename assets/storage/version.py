@@ -90,13 +90,13 @@ def canonical_json(value: Any) -> bytes:
 def version_of(
     stage_name: str, code_version: int, semantic: Any, input_versions: Mapping[str, str], raw: Mapping[str, str]
 ) -> str:
-    """Returns the version of an artifact, 64 hex digits.
+    """Returns the version of an artifact, or of an aspect of it, 64 hex digits.
 
     Args:
-        stage_name, code_version: name and code version of the stage that builds it.
-        semantic: the artifact's Semantic config, a dataclass or the `canonical` form of one.
+        stage_name, code_version: name and code version of the stage that builds it; STAGE/ASPECT names an aspect.
+        semantic: the artifact's Semantic config, a dataclass or the `canonical` form of one; of an aspect the part that it depends on.
         input_versions: role -> version of each input artifact.
-        raw: name -> SHA-256 of each external input.
+        raw: name -> SHA-256 of each external input; for an aspect those that it depends on.
     """
     hashed = {
         "stage": stage_name,
@@ -106,24 +106,6 @@ def version_of(
         "raw": dict(raw),
     }
     return hashlib.sha256(canonical_json(hashed)).hexdigest()
-
-
-def aspect_version(
-    stage_name: str,
-    aspect: str,
-    code_version: int,
-    semantic: Any,
-    input_versions: Mapping[str, str],
-    raw: Mapping[str, str],
-) -> str:
-    """Returns the version of an aspect of an artifact, 64 hex digits.
-
-    Args:
-        stage_name, code_version, input_versions: as of the artifact's own version.
-        aspect: name of the aspect.
-        semantic, raw: config and raw digests, as far as the aspect depends on them.
-    """
-    return version_of(f"{stage_name}/{aspect}", code_version, semantic, input_versions, raw)
 
 
 def part_version(parent_version: str, part: str) -> str:
