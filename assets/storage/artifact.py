@@ -24,7 +24,8 @@ import xxhash
 
 from assets.storage.arrays import DATA_OFFSET, open_array, read_header
 from assets.storage.digests import BLOCK_BYTES, block_digests, words_digest
-from assets.storage.sealed_json import unseal
+from assets.storage.leases import Address
+from assets.storage.sealed_json import unseal, unseal_if_sound
 from assets.storage.table import FeatureTable
 from assets.storage.verified import repair_remedy, verify_again, verify_once
 from assets.storage.version import short
@@ -97,10 +98,9 @@ class Artifact:
         return {entry["name"]: entry for entry in self.manifest.get("parts", ())}
 
     @property
-    def part_of(self) -> tuple[str, str] | None:
+    def part_of(self) -> Address | None:
         """(stage, version) of the artifact that this is a part of, None if it is not a part; the other need not exist."""
-        part = self.manifest.get("part")
-        return (part["stage"], part["of"]) if part else None
+        return whole_of(self.manifest)
 
     @property
     def total_bytes(self) -> int:
@@ -185,10 +185,7 @@ class Artifact:
 
     def run_record(self) -> dict[str, Any]:
         """Returns run.json: times, host, Execution config. Empty if it is damaged or was removed; it is not content."""
-        try:
-            return unseal(self.path / RUN)
-        except ValueError:
-            return {}
+        return unseal_if_sound(self.path / RUN)
 
     def open_part(self, name: str) -> Artifact:
         """Opens a part after the shallow checks.
@@ -303,6 +300,18 @@ def content_digest(manifest: Mapping[str, Any]) -> str:
     figures = set(manifest["summary"].get("figures", {}).values())
     digests = {name: entry["digest"] for name, entry in manifest["files"].items() if name not in figures}
     return xxhash.xxh3_128_hexdigest(json.dumps(digests, sort_keys=True).encode())
+
+
+def references(manifest: Mapping[str, Any]) -> tuple[Address, ...]:
+    """Returns the addresses of the inputs and parts that a manifest names; of an empty one none."""
+    named = (*manifest.get("inputs", {}).values(), *manifest.get("parts", ()))
+    return tuple((entry["stage"], entry["version"]) for entry in named)
+
+
+def whole_of(manifest: Mapping[str, Any]) -> Address | None:
+    """Returns the address of the artifact that a manifest's own is a part of, None if it is not a part."""
+    part = manifest.get("part")
+    return (part["stage"], part["of"]) if part else None
 
 
 def read_artifact(path: Path) -> Artifact:

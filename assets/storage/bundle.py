@@ -19,10 +19,12 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 
-from assets.storage.artifact import MANIFEST, Artifact, read_artifact
+from assets.storage.artifact import MANIFEST, Artifact, read_artifact, references
 from assets.storage.collect import lineage
 from assets.storage.filesystem import make_folder, reporting_full_disk, sync_path, write_durably
 from assets.storage.keep import closure
@@ -166,42 +168,35 @@ def take_from(bundle: Bundle, store: Store, report: Callable[[str], None] = lamb
     Raises:
         InputError: an artifact is damaged, or the disk is full.
     """
-    waiting = [address for address in bundle.addresses() if store.find(*address) is None]
+    waiting = {address for address in bundle.addresses() if store.find(*address) is None}
     # Inputs come before the artifacts built from them: an interrupted run leaves no gap in a lineage.
-    for stage, version in sorted(waiting, key=lambda address: (_depth(bundle.folder, address), address)):
-        _publish(bundle.folder / "store" / stage / version, store, (stage, version))
-        report(f"{stage}/{short(version)} taken from {bundle.folder}")
+    order = TopologicalSorter({each: waiting & _references(bundle.folder.joinpath("store", *each)) for each in waiting})
+    order.prepare()
+    while order.is_active():
+        for stage, version in sorted(order.get_ready()):
+            _publish(bundle.folder / "store" / stage / version, store, (stage, version))
+            report(f"{stage}/{short(version)} taken from {bundle.folder}")
+            order.done((stage, version))
 
 
 def _publish(source: Path, store: Store, address: Address) -> None:
-    target, staging = store.root.joinpath(*address), Staging(store.root)
+    target = store.root.joinpath(*address)
+    with closing(Staging(store.root)) as staging, reporting_full_disk(target), store.lease(address):
+        staging.open()
+        copy = staging.folder.joinpath(*address)  # an artifact is named by its folders
+        _copy(source, copy)
+        problems = _problems(copy)
+        if problems:
+            raise InputError(f"{source} is damaged: {problems[0]}", COPIED_AGAIN)
+        publish_folder(copy, target, staging)  # another process may have published it first
+
+
+def _references(path: Path) -> set[Address]:
+    """Returns the addresses that an artifact of a bundle refers to."""
     try:
-        with reporting_full_disk(target), store.lease(address):
-            staging.open()
-            copy = staging.folder.joinpath(*address)  # an artifact is named by its folders
-            _copy(source, copy)
-            problems = _problems(copy)
-            if problems:
-                raise InputError(f"{source} is damaged: {problems[0]}", COPIED_AGAIN)
-            publish_folder(copy, target, staging)  # another process may have published it first
-    finally:
-        staging.close()
-
-
-def _depth(folder: Path, address: Address, seen: dict[Address, int] | None = None) -> int:
-    """Returns the length of the longest chain of artifacts of a bundle that one was built from."""
-    seen = {} if seen is None else seen
-    if address not in seen:
-        path = folder / "store" / address[0] / address[1]
-        if not path.is_dir():
-            return 0
-        try:
-            manifest = unseal(path / MANIFEST)
-        except (ValueError, OSError) as error:
-            raise InputError(f"{path} is damaged: {error}", COPIED_AGAIN) from error
-        read = [*manifest.get("inputs", {}).values(), *manifest.get("parts", ())]
-        seen[address] = 1 + max((_depth(folder, (each["stage"], each["version"]), seen) for each in read), default=0)
-    return seen[address]
+        return set(references(unseal(path / MANIFEST)))
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: {error}", COPIED_AGAIN) from error
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -28,10 +28,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assets.storage.artifact import MANIFEST, RUN, read_artifact
+from assets.storage.artifact import MANIFEST, RUN, read_artifact, references, whole_of
 from assets.storage.keep import Node, closure, readers_first, reasons_to_keep, splits_read
 from assets.storage.leases import Address
-from assets.storage.sealed_json import unseal
+from assets.storage.sealed_json import unseal_if_sound
 from assets.storage.store import Store
 from kernels.errors import InputError
 
@@ -72,18 +72,14 @@ class Garbage:
         folders: artifacts to remove, readers before their inputs.
         kept: artifacts that stay.
         unfinished: checkpoints that stay, since a run could go on from them.
-        inputs: address -> addresses that it refers to, of everything that the store had when this was listed.
-        damaged: addresses of these that could not be opened.
-        part_of: address of a part -> address of the artifact that it belongs to.
+        nodes: everything that the store had when this was listed.
     """
 
     files: tuple[Item, ...]
     folders: tuple[Item, ...]
     kept: tuple[Item, ...]
     unfinished: tuple[Item, ...]
-    inputs: Mapping[Address, tuple[Address, ...]] = field(repr=False)
-    damaged: frozenset[Address]
-    part_of: Mapping[Address, Address] = field(repr=False)
+    nodes: tuple[Node, ...] = field(repr=False)
 
     @property
     def num_bytes(self) -> int:
@@ -114,24 +110,23 @@ def find_garbage(store: Store, keep: int) -> Garbage:
             damage |= {node.address: problem} if problem else {}
     reasons = reasons_to_keep(nodes, keep, leased)
     splits = splits_read(nodes)
-    nodes = [replace(node, about=_with_split(node.about, splits.get(node.address))) for node in nodes]
-    about = {node.address: node.about for node in nodes}
+    nodes = [
+        replace(node, about=f"{node.about}, split {splits[node.address]}")
+        if node.about and node.address in splits
+        else node
+        for node in nodes
+    ]
+    named = {node.address: node for node in nodes}
     going = [node for node in readers_first(nodes) if node.address not in reasons]
     files, unfinished = _checkpoints(store, leased, {node.address for node in nodes if node.sound})
     return Garbage(
         files=tuple(files),
-        folders=tuple(
-            _item(store, node.address, damage.get(node.address) or f"not among the newest {keep}", node.about)
-            for node in going
-        ),
+        folders=tuple(_item(store, node, damage.get(node.address) or f"not among the newest {keep}") for node in going),
         kept=tuple(
-            _item(store, address, why + _hint(damage.get(address)), about[address])
-            for address, why in sorted(reasons.items())
+            _item(store, named[address], why + _hint(damage.get(address))) for address, why in sorted(reasons.items())
         ),
         unfinished=tuple(unfinished),
-        inputs={node.address: node.inputs for node in nodes},
-        damaged=frozenset(damage),
-        part_of={node.address: node.part_of for node in nodes if node.part_of is not None},
+        nodes=tuple(nodes),
     )
 
 
@@ -184,40 +179,34 @@ class _Removal:
 
     def __init__(self, store: Store, garbage: Garbage):
         self.store, self.spared = store, set()
-        self.inputs, self.damaged, self.part_of = dict(garbage.inputs), set(garbage.damaged), garbage.part_of
+        self.nodes = {node.address: node for node in garbage.nodes}
 
     def remove(self, item: Item) -> bool:
         def still_garbage() -> bool:
             self._learn()
             return item.address not in self.spared
 
-        if self._discard(item.address, still_garbage):
-            self.inputs.pop(item.address, None)
-            self.damaged.discard(item.address)
-            return True
-        self.spared |= closure([item.address], self.inputs)
-        return False
-
-    def _discard(self, address: Address, may: Callable[[], bool]) -> bool:
-        """Removes an artifact that no process leases. A lease on the whole covers its parts."""
-        whole = self.part_of.get(address)
-        if whole is None:
-            return self.store.discard(*address, may=may)
-        with self.store.leases.alone(whole) as alone:
-            return alone and self.store.discard(*address, may=may)
+        removed = self.store.discard(*item.address, may=still_garbage, whole=self.nodes[item.address].part_of)
+        if removed:
+            del self.nodes[item.address]
+        else:
+            self._spare(item.address)
+        return removed
 
     def _learn(self) -> None:
         """Spares artifacts that were published or repaired since the listing, and all that they refer to."""
         for path in self.store.folders():
-            address = (path.parent.name, path.name)
-            if address in self.inputs and address not in self.damaged:
+            known = self.nodes.get((path.parent.name, path.name))
+            if known is not None and known.sound:
                 continue
             with suppress(FileNotFoundError):
-                node, problem = _look(path)
-                if not problem:
-                    self.inputs[address] = node.inputs
-                    self.damaged.discard(address)
-                    self.spared |= closure([address], self.inputs)
+                node, _ = _look(path)
+                if node.sound:
+                    self.nodes[node.address] = node
+                    self._spare(node.address)
+
+    def _spare(self, address: Address) -> None:
+        self.spared |= closure([address], {each.address: each.inputs for each in self.nodes.values()})
 
 
 def _look(path: Path) -> tuple[Node, str]:
@@ -231,30 +220,20 @@ def _look(path: Path) -> tuple[Node, str]:
         manifest = read_artifact(path).manifest
     except ValueError as error:
         problem = f"damaged: {error}"
-        with suppress(ValueError):
-            manifest = unseal(path / MANIFEST)  # a lost array does not hide the artifact's inputs
-    read = [*manifest.get("inputs", {}).values(), *manifest.get("parts", ())]
-    part, address, run = manifest.get("part"), (path.parent.name, path.name), _run(path)
-    group = _group(run, manifest.get("config", {}))
+        manifest = unseal_if_sound(path / MANIFEST)  # a lost array does not hide the artifact's inputs
+    run, config = unseal_if_sound(path / RUN), manifest.get("config", {})
+    group, split = _group(run, config), config.get("split") if path.parent.name == SPLIT_BY else None
     node = Node(
-        address=address,
+        address=(path.parent.name, path.name),
         group=group,
-        split=_split(path.parent.name, manifest.get("config", {})),
+        split="" if split is None else str(split),
         about=", ".join([group, *_scores(manifest)]) if group else "",
         built=_built(path, run),
-        inputs=tuple((entry["stage"], entry["version"]) for entry in read),
+        inputs=references(manifest),
         sound=not problem,
-        part_of=(part["stage"], part["of"]) if part else None,
+        part_of=whole_of(manifest),
     )
     return node, problem
-
-
-def _run(path: Path) -> Mapping[str, Any]:
-    """Returns the record of how an artifact was built; empty if it is lost."""
-    try:
-        return unseal(path / RUN)
-    except ValueError:
-        return {}
 
 
 def _built(path: Path, run: Mapping[str, Any]) -> str:
@@ -271,16 +250,6 @@ def _group(run: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     asked = run.get("asked_by") or (run.get("execution") or {}).get("asked_by") or ""
     seed = f", seed {config['seed']}" if asked and "train" in config and "seed" in config else ""
     return f"{asked}{seed}"
-
-
-def _split(stage: str, config: Mapping[str, Any]) -> str:
-    """Returns the split of its source that a graph has, "" if its configuration names none or the stage is not a graph."""
-    split = config.get("split") if stage == SPLIT_BY else None
-    return "" if split is None else str(split)
-
-
-def _with_split(about: str, split: str | None) -> str:
-    return f"{about}, split {split}" if about and split else about
 
 
 def _scores(manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -326,9 +295,9 @@ def _trains_again(store: Store, address: Address, checkpoint: Path) -> bool:
     return True
 
 
-def _item(store: Store, address: Address, why: str, about: str) -> Item:
-    path = store.root.joinpath(*address)
-    return Item(address=address, path=path, num_bytes=sum(_sizes(path)), why=why, about=about)
+def _item(store: Store, node: Node, why: str) -> Item:
+    path = store.root.joinpath(*node.address)
+    return Item(address=node.address, path=path, num_bytes=sum(_sizes(path)), why=why, about=node.about)
 
 
 def _sizes(folder: Path) -> Iterator[int]:

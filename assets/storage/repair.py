@@ -14,14 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from assets.storage.artifact import MANIFEST, Artifact, content_digest, identity, read_artifact
-from assets.storage.sealed_json import unseal
+from assets.storage.artifact import MANIFEST, Artifact, content_digest, identity, read_artifact, whole_of
+from assets.storage.leases import Address
+from assets.storage.sealed_json import unseal_if_sound
 from assets.storage.store import Store
 from assets.storage.version import short
-
-Address = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +69,7 @@ def find_damage(store: Store, folders: Sequence[Path] | None = None, threads: in
 
 def remove_damage(store: Store, found: Damage) -> bool:
     """Removes an artifact in one step; returns False if a running job uses it or the whole that it is a part of, or if it was replaced."""
-
-    def still_there() -> bool:
-        return identity(found.path) == found.stood
-
-    if found.part_of is None:
-        return store.discard(*found.address, may=still_there)
-    with store.leases.alone(found.part_of) as alone:
-        return alone and store.discard(*found.address, may=still_there)
+    return store.discard(*found.address, may=lambda: identity(found.path) == found.stood, whole=found.part_of)
 
 
 def lineage_problems(store: Store, artifact: Artifact) -> list[str]:
@@ -102,7 +93,7 @@ def _problems(path: Path, threads: int) -> list[str]:
 
 def _built_wrongly(store: Store, damaged: Mapping[Address, Damage]) -> Iterator[Damage]:
     for path in store.folders():
-        stood, manifest = identity(path), _manifest(path)
+        stood, manifest = identity(path), unseal_if_sound(path / MANIFEST)
         for entry in manifest.get("inputs", {}).values():
             address = entry["stage"], entry["version"]
             label = f"{address[0]}/{short(address[1])}"
@@ -110,20 +101,11 @@ def _built_wrongly(store: Store, damaged: Mapping[Address, Damage]) -> Iterator[
                 if address in damaged:
                     yield _damage(path, [f"built from {label} without comparing it, and {label} is damaged"], stood)
                 continue
-            now = _manifest(store.root.joinpath(*address))
+            now = unseal_if_sound(store.root.joinpath(*address) / MANIFEST)
             if now and content_digest(now) != entry["content"]:
                 yield _damage(path, [f"built from other bytes than {label} has now"], stood)
 
 
 def _damage(path: Path, problems: Sequence[str], stood: tuple[int, int, int] | None) -> Damage:
-    part = _manifest(path).get("part")
-    of = (part["stage"], part["of"]) if part else None
-    return Damage(path=path, problems=problems, part_of=of, stood=stood)
-
-
-def _manifest(path: Path) -> dict[str, Any]:
-    """Returns a manifest, empty if it is damaged or gone."""
-    try:
-        return unseal(path / MANIFEST)
-    except (ValueError, FileNotFoundError):
-        return {}
+    part_of = whole_of(unseal_if_sound(path / MANIFEST))
+    return Damage(path=path, problems=problems, part_of=part_of, stood=stood)

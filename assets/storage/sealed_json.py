@@ -42,3 +42,11 @@ def unseal(path: Path) -> dict[str, Any]:
     if not intact:
         raise ValueError(f"{path.name} does not match its own digest")
     return document
+
+
+def unseal_if_sound(path: Path) -> dict[str, Any]:
+    """Reads a sealed document as `unseal` does; returns an empty one if it is missing or damaged."""
+    try:
+        return unseal(path)
+    except ValueError:
+        return {}

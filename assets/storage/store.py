@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from pathlib import Path
 
 from assets.storage.artifact import Artifact, read_artifact
@@ -129,28 +129,26 @@ class Store:
         """
         return self.leases.hold(*addresses)
 
-    def discard(self, stage: str, version: str, may: Callable[[], bool] = lambda: True) -> bool:
+    def discard(
+        self, stage: str, version: str, may: Callable[[], bool] = lambda: True, *, whole: Address | None = None
+    ) -> bool:
         """Removes an artifact, sound or not, in one step: it is never seen half removed. An absent one is not an error.
 
         Args:
             stage, version: the address.
             may: function that is called last, when no process holds a lease on the artifact or can take one; False leaves the artifact.
+            whole: the artifact that it is a part of, whose leases cover it; None if it is not a part.
 
         Returns:
             False if it was left: a process holds a lease, or `may` returned False.
         """
-        staging = Staging(self.root)
-        try:
+        covered = [(stage, version)] if whole is None else [whole, (stage, version)]
+        # The leases are needed for the renaming only; removing the bytes may take long, and no process waits for it.
+        with closing(Staging(self.root)) as staging, ExitStack() as taken, suppress(FileNotFoundError):
             staging.open()
-            # The lease is needed for the renaming only; removing the bytes may take long, and no process waits for it.
-            with self.leases.alone((stage, version)) as alone:
-                if not alone or not may():
-                    return False
-                os.rename(self.root / stage / version, staging.second_folder())
-        except FileNotFoundError:
-            pass
-        finally:
-            staging.close()
+            if not all(taken.enter_context(self.leases.alone(each)) for each in covered) or not may():
+                return False
+            os.rename(self.root / stage / version, staging.second_folder())
         return True
 
     def sweep(self) -> list[str]:
