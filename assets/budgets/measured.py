@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from assets.storage.filesystem import replace_atomically, write_once
 from assets.storage.home import home_folder
 from assets.storage.machine import memory_bytes
-from assets.storage.measured_once import measured_again, measured_once
 from kernels.errors import InputError
 
 PLACE = Path("measured") / "memory.json"
@@ -68,12 +68,12 @@ def refresh(home: Path | None = None) -> MachineBytes:
     """Measures again and replaces the numbers in the home; budgets of "auto" that are built from now on use them."""
     folder = home_folder(home)
     found = measure(folder)
-    measured_again(folder / PLACE, _encode(found))
+    replace_atomically(folder / PLACE, _encode(found))
     return found
 
 
 def _content(home: Path) -> bytes:
-    return measured_once(home / PLACE, lambda: _encode(measure(home)))
+    return write_once(home / PLACE, lambda: _encode(measure(home)))
 
 
 def _encode(measured: MachineBytes) -> bytes:

@@ -14,8 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from assets.storage.filesystem import replace_atomically, write_once
 from assets.storage.home import home_folder
-from assets.storage.measured_once import measured_again, measured_once
 from kernels.chunks.rates import LinkRates, measure_rates
 from kernels.errors import InputError
 
@@ -36,8 +36,8 @@ def measured_rates(home: Path | None = None, *, again: bool = False) -> tuple[st
     """
     path = home_folder(home) / PLACE
     if again:
-        measured_again(path, _encode(*measure_rates()))
-    data = measured_once(path, lambda: _encode(*measure_rates()))
+        replace_atomically(path, _encode(*measure_rates()))
+    data = write_once(path, lambda: _encode(*measure_rates()))
     try:
         values: dict[str, Any] = json.loads(data)
         rates = LinkRates(**{name: float(values[name]) for name in NAMES})

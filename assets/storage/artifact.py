@@ -23,11 +23,11 @@ import numpy as np
 import xxhash
 
 from assets.storage.arrays import DATA_OFFSET, open_array, read_header
-from assets.storage.digests import BLOCK_BYTES, block_digests, words_digest
+from assets.storage.digests import block_digests, words_digest
 from assets.storage.leases import Address
 from assets.storage.sealed_json import unseal, unseal_if_sound
 from assets.storage.table import FeatureTable
-from assets.storage.verified import repair_remedy, verify_again, verify_once
+from assets.storage.verified import damaged_block, repair_remedy, verify_again, verify_once
 from assets.storage.version import short
 from kernels.errors import InputError, did_you_mean
 from kernels.types import Array
@@ -146,7 +146,6 @@ class Artifact:
                 f"{name} of {self.label} has shape {entry['shape']}, a table has rows and columns", self.remedy
             )
         num_rows, width = (*entry["shape"], 1)[:2]
-        first = entry["first_block"]
         return FeatureTable(
             path=self.path / f"{name}.npy",
             offset=DATA_OFFSET,
@@ -154,7 +153,7 @@ class Artifact:
             width=width,
             dtype=entry["dtype"],
             row_bytes=width * np.dtype(entry["dtype"]).itemsize,
-            block_digest=self._words()[first : first + entry["num_blocks"]],
+            block_digest=self._words(entry),
         )
 
     def file(self, name: str, *, verified: bool = True) -> Path:
@@ -178,10 +177,8 @@ class Artifact:
         Raises:
             InputError: a file is damaged now.
         """
-        words = self._words()
         for name, entry in self.files.items():
-            first = entry["first_block"]
-            verify_again(self.path / name, words[first : first + entry["num_blocks"]], entry["bytes"])
+            verify_again(self.path / name, self._words(entry), entry["bytes"])
 
     def run_record(self) -> dict[str, Any]:
         """Returns run.json: times, host, Execution config. Empty if it is damaged or was removed; it is not content."""
@@ -214,7 +211,19 @@ class Artifact:
 
     def verify_shallow(self) -> list[str]:
         """Checks sizes and the digest list, without reading content. Returns one text per problem."""
-        return list(self._shallow_problems())
+        expected = {name: entry["bytes"] for name, entry in self.files.items()}
+        expected[WORDS] = 8 * sum(entry["num_blocks"] for entry in self.files.values())
+        problems = []
+        for name, num_bytes in expected.items():
+            path = self.path / name
+            if not path.is_file():
+                problems.append(f"{name} is missing")
+            elif path.stat().st_size != num_bytes:
+                problems.append(f"{name} has {path.stat().st_size} bytes instead of {num_bytes}")
+        words_found = not any(problem.startswith(WORDS) for problem in problems)
+        if words_found and words_digest(np.fromfile(self.path / WORDS, "<u8")) != self.manifest["block_digests"]:
+            problems.append(f"{WORDS} does not match the manifest")
+        return problems
 
     def verify(self, threads: int = 1) -> list[str]:
         """Reads every byte and compares it with the digests. Returns one text per problem, [] if it is sound.
@@ -247,37 +256,18 @@ class Artifact:
         return entry
 
     def _verify_once(self, name: str) -> None:
-        entry = self.files[name]
-        first = entry["first_block"]
-        verify_once(self.path / name, self._words()[first : first + entry["num_blocks"]], entry["bytes"])
+        verify_once(self.path / name, self._words(self.files[name]), self.files[name]["bytes"])
 
-    def _words(self) -> Array:
-        return np.fromfile(self.path / WORDS, dtype="<u8")
-
-    def _shallow_problems(self) -> Iterator[str]:
-        expected = {name: entry["bytes"] for name, entry in self.files.items()}
-        expected[WORDS] = 8 * sum(entry["num_blocks"] for entry in self.files.values())
-        sound = True
-        for name, num_bytes in expected.items():
-            path = self.path / name
-            if not path.is_file():
-                yield f"{name} is missing"
-            elif path.stat().st_size != num_bytes:
-                yield f"{name} has {path.stat().st_size} bytes instead of {num_bytes}"
-            else:
-                continue
-            sound = sound and name != WORDS
-        if sound and words_digest(self._words()) != self.manifest["block_digests"]:
-            yield f"{WORDS} does not match the manifest"
+    def _words(self, entry: Mapping[str, Any]) -> Array:
+        """Returns the block digests of a file."""
+        return np.fromfile(self.path / WORDS, "<u8", entry["num_blocks"], offset=8 * entry["first_block"])
 
     def _damaged_blocks(self, threads: int) -> Iterator[str]:
-        words = self._words()
         for name, entry in self.files.items():
             path = self.path / name
-            first, count = entry["first_block"], entry["num_blocks"]
             if not path.is_file() or path.stat().st_size != entry["bytes"]:
                 continue  # already reported
-            expected = words[first : first + count]
+            expected = self._words(entry)
             if words_digest(expected) != entry["digest"]:
                 yield f"{name}: its digest in the manifest does not follow from {WORDS}"
             try:
@@ -286,10 +276,8 @@ class Artifact:
                 yield f"{name} cannot be read: {error.strerror}"
                 continue
             if len(bad):
-                start = int(bad[0]) * BLOCK_BYTES
-                stop = min(start + BLOCK_BYTES, entry["bytes"])
                 more = f", and {len(bad) - 1} more blocks" if len(bad) > 1 else ""
-                yield f"{name}: bytes {start} to {stop - 1} do not match their digest{more}"
+                yield f"{name}: {damaged_block(int(bad[0]), entry['bytes'])}{more}"
 
 
 def content_digest(manifest: Mapping[str, Any]) -> str:
@@ -329,6 +317,14 @@ def read_artifact(path: Path) -> Artifact:
             # While one artifact is replaced by another, files of both may be seen: then another folder stands there now.
             if folder in (None, identity(path)):
                 raise
+
+
+def find_artifact(path: Path) -> Artifact | None:
+    """Opens an artifact as `read_artifact` does; returns None if it is absent or damaged."""
+    try:
+        return read_artifact(path)
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def identity(path: Path) -> tuple[int, int, int] | None:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from assets.storage.filesystem import make_folder, replace_atomically
+from assets.storage.filesystem import replace_atomically
 from assets.storage.home import home_folder
 from assets.storage.machine import require_plain_file
 from kernels.errors import InputError
@@ -48,11 +48,11 @@ def block_digests(path: Path, threads: int = 1) -> Array:
     words = np.zeros(num_blocks, dtype="<u8")
 
     def span(first: int) -> None:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb") as file:
             file.seek(first * BLOCK_BYTES)
             buffer = memoryview(bytearray(BLOCK_BYTES))
             for block in range(first, min(first + SPAN_BLOCKS, num_blocks)):
-                words[block] = xxhash.xxh3_64_intdigest(buffer[: _fill(file, buffer)])
+                words[block] = xxhash.xxh3_64_intdigest(buffer[: file.readinto(buffer)])
 
     starts = range(0, num_blocks, SPAN_BLOCKS)
     if threads <= 1 or len(starts) <= 1:
@@ -81,11 +81,9 @@ def sha256_file(path: str | os.PathLike[str], home: Path | None = None) -> str:
     Raises:
         InputError: the file is missing, cannot be read, or changes while it is read.
     """
-
-    def digest(file: BufferedReader, names: Sequence[str]) -> dict[str, str]:
-        return {"": hashlib.file_digest(file, "sha256").hexdigest()}
-
-    return remembered_digests(path, [""], digest, home)[""]
+    return remembered_digests(path, [""], lambda file, _: {"": hashlib.file_digest(file, "sha256").hexdigest()}, home)[
+        ""
+    ]
 
 
 def remembered_digests(
@@ -139,16 +137,6 @@ def remembered_digests(
     return {**found, **new}
 
 
-def _fill(file, buffer: memoryview) -> int:
-    filled = 0
-    while filled < len(buffer):
-        num_read = file.readinto(buffer[filled:])
-        if not num_read:
-            break
-        filled += num_read
-    return filled
-
-
 def _identity(path: Path) -> list[int]:
     status = path.stat()
     return [status.st_size, status.st_mtime_ns, status.st_ino]
@@ -166,6 +154,5 @@ def _remember(cache_path: Path, found: Mapping[str, Any]) -> None:
     # Two writers may lose one another's entry; a lost entry costs one more hashing, nothing else. So may a failed
     # write.
     with contextlib.suppress(OSError, InputError):
-        make_folder(cache_path.parent)
         entries = _read_cache(cache_path) | dict(found)
         replace_atomically(cache_path, json.dumps(entries, indent=1, sort_keys=True).encode())

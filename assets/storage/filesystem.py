@@ -13,7 +13,7 @@ import fcntl
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -138,6 +138,7 @@ def beside(path: Path, ending: str) -> Path:
 
 def replace_atomically(path: Path, data: bytes) -> None:
     """Replaces a file's content so that readers see the old bytes or the new, never a mixture; the last writer wins."""
+    make_folder(path.parent)
     temporary = beside(path, "tmp")
     try:
         write_durably(temporary, data)
@@ -146,19 +147,49 @@ def replace_atomically(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def take_lock(path: Path, *, create: bool, wait: bool = False) -> int | None:
-    """Takes the exclusive lock file `path`.
+def write_once(path: Path, make: Callable[[], bytes]) -> bytes:
+    """Returns the content of a file, made if the file does not exist yet; of processes that make it at the same time the first wins.
+
+    Numbers that are measured so do not change from day to day, nor do results that are computed from them.
 
     Args:
-        path: the lock file.
-        create: whether to make the file when it is missing.
-        wait: whether to wait for the owner instead of returning None.
+        path: the file.
+        make: function that returns the content of the file.
+    """
+    if not path.exists():
+        make_folder(path.parent)
+        own = beside(path, "new")
+        write_durably(own, make())
+        try:
+            # Unlike a rename, a link never replaces.
+            os.link(own, path)
+        except FileExistsError:
+            pass
+        finally:
+            own.unlink(missing_ok=True)
+    return path.read_bytes()
+
+
+def take_lock(path: Path, *, create: bool) -> int | None:
+    """Takes the exclusive lock file `path`, made if it is missing and `create` is set.
 
     Returns:
         A descriptor that holds the lock until it is closed or the process dies; None when another process holds it,
         or when the file vanished between opening and locking (the process that removed it held it).
     """
-    return _lock(path, os.O_RDWR | (os.O_CREAT if create else 0), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    return _lock(path, os.O_RDWR | (os.O_CREAT if create else 0), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds the exclusive lock file `path`, made if it is missing, while the block runs; waits for another owner first."""
+    lock = None
+    while lock is None:
+        lock = _lock(path, os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        release_lock(lock)
 
 
 def share_lock(path: Path) -> int | None:
@@ -187,7 +218,7 @@ def _lock(path: Path, flags: int, operation: int) -> int | None:
         fcntl.flock(descriptor, operation)
         # A lock on an unlinked file protects nothing: another process may hold a new file of the same name.
         if os.fstat(descriptor).st_ino == os.stat(path).st_ino:
-            _keep_from_children(descriptor)
+            _HELD.add(descriptor)
             return descriptor
     except (BlockingIOError, FileNotFoundError):
         pass
@@ -202,17 +233,12 @@ def release_lock(descriptor: int) -> None:
 
 
 _HELD: set[int] = set()
-_AT_FORK: list[int] = []  # the process that registered the hook; children inherit it
-
-
-def _keep_from_children(descriptor: int) -> None:
-    if not _AT_FORK:
-        _AT_FORK.append(os.getpid())
-        os.register_at_fork(after_in_child=_let_go)
-    _HELD.add(descriptor)
 
 
 def _let_go() -> None:
     # Closing a copy leaves the parent's lock alone; only LOCK_UN would drop it.
     while _HELD:
         os.close(_HELD.pop())
+
+
+os.register_at_fork(after_in_child=_let_go)

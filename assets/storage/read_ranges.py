@@ -10,26 +10,22 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import xxhash
 
 from assets.storage.digests import BLOCK_BYTES
 from assets.storage.table import FeatureTable
-from assets.storage.verified import damaged_file
+from assets.storage.verified import damaged_file, require_block
 from kernels.rows.aligned import aligned_empty
 from kernels.rows.direct_io import DirectFile, PageReader, ReadExecution
 from kernels.rows.pages import padded_bytes
 from kernels.types import Array
 
 
-def read_ranges(
-    table: FeatureTable, range_bytes: int, execution: ReadExecution | None = None
-) -> Iterator[tuple[int, Array]]:
+def read_ranges(table: FeatureTable, range_bytes: int) -> Iterator[tuple[int, Array]]:
     """Yields (first row, u8[r, row_bytes]) for consecutive ranges of a table; each is overwritten when the next is asked for.
 
     Args:
         table: a feature table with block digests, rows in their stored order.
         range_bytes: largest number of bytes per range, rounded down to blocks of 1 MiB, at least one.
-        execution: settings of the reader; None takes `table_reader`.
 
     Raises:
         InputError: the file is missing, has another size, cannot be read, or a block does not match its digest.
@@ -41,7 +37,7 @@ def read_ranges(
     step = max(1, range_bytes // BLOCK_BYTES) * BLOCK_BYTES
     pad = padded_bytes(table.row_bytes)  # space in front of a range for the beginning of a row that straddles it
     buffers = [aligned_empty(pad + padded_bytes(min(step, end))) for _ in range(2)]
-    reader = table_reader() if execution is None else PageReader(execution)
+    reader = table_reader()
     with reader.open(table.path) as file, ThreadPoolExecutor(1) as ahead:
         starts = list(range(0, end, step))
         coming = ahead.submit(_read, reader, file, table, starts[0], min(step, end), buffers[0][pad:])
@@ -76,7 +72,5 @@ def _read(reader: PageReader, file: DirectFile, table: FeatureTable, start: int,
     assert table.block_digest is not None
     for offset in range(0, length, BLOCK_BYTES):
         block = content[offset : offset + BLOCK_BYTES]
-        if xxhash.xxh3_64_intdigest(block.data) != int(table.block_digest[(start + offset) // BLOCK_BYTES]):
-            low = start + offset
-            raise damaged_file(table.path, f"bytes {low} to {low + len(block) - 1} do not match their digest")
+        require_block(table.path, (start + offset) // BLOCK_BYTES, block, table.block_digest)
     return content

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import xxhash
 
 from assets.storage.artifact import Artifact
 from assets.storage.digests import BLOCK_BYTES, SPAN_BLOCKS
 from assets.storage.table import FeatureTable
-from assets.storage.verified import damaged_file
+from assets.storage.verified import damaged_block, damaged_file, require_block, require_size
 from kernels.rows.aligned import aligned_empty
 from kernels.types import Array
 
@@ -36,22 +35,17 @@ def read_table(table: FeatureTable, threads: int = 1) -> Array:
     assert words is not None, f"{table.path} has no block digests"
     num_bytes = table.offset + table.num_rows * table.row_bytes
     assert len(words) == -(-num_bytes // BLOCK_BYTES), f"{table.path} has {len(words)} digests for {num_bytes} bytes"
-    _require_size(table, num_bytes)
+    require_size(table.path, num_bytes)
     content = aligned_empty(num_bytes)  # large pages: rows are gathered from it at random
 
     def span(first: int) -> None:
-        with open(table.path, "rb", buffering=0) as file:
+        with open(table.path, "rb") as file:
             file.seek(first * BLOCK_BYTES)
             for block in range(first, min(first + SPAN_BLOCKS, len(words))):
-                part = content.data[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
-                filled = 0
-                while filled < len(part) and (num_read := file.readinto(part[filled:])):
-                    filled += num_read
-                if filled < len(part) or xxhash.xxh3_64_intdigest(part) != int(words[block]):
-                    start = block * BLOCK_BYTES
-                    raise damaged_file(
-                        table.path, f"bytes {start} to {start + len(part) - 1} do not match their digest"
-                    )
+                part = content[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
+                if file.readinto(part.data) < len(part):  # the file was cut since its size was compared
+                    raise damaged_file(table.path, damaged_block(block, num_bytes))
+                require_block(table.path, block, part, words)
 
     with ThreadPoolExecutor(max(1, threads)) as pool:
         list(pool.map(span, range(0, len(words), SPAN_BLOCKS)))
@@ -82,15 +76,13 @@ def read_rows(table: FeatureTable, wanted: Sequence[tuple[Array, Array]]) -> Non
     """
     words = table.block_digest
     assert words is not None, f"{table.path} has no block digests"
-    _require_size(table, table.offset + table.num_rows * table.row_bytes)
+    require_size(table.path, table.offset + table.num_rows * table.row_bytes)
     lists = [_RowList(table, np.asarray(ids), out) for ids, out in wanted if len(ids) and table.row_bytes]
     needed = np.unique(np.concatenate([each.blocks() for each in lists])) if lists else np.zeros(0, np.int64)
     with open(table.path, "rb", buffering=0) as file:
         for block in needed.tolist():
             content = np.fromfile(file, np.uint8, BLOCK_BYTES, offset=block * BLOCK_BYTES - file.tell())
-            if xxhash.xxh3_64_intdigest(content.data) != int(words[block]):
-                start = block * BLOCK_BYTES
-                raise damaged_file(table.path, f"bytes {start} to {start + len(content) - 1} do not match their digest")
+            require_block(table.path, block, content, words)
             for each in lists:
                 each.take(content, block * BLOCK_BYTES - table.offset)
 
@@ -128,10 +120,3 @@ class _RowList:
                 continue
             begin, stop = max(row * size, start), min((row + 1) * size, end)
             self.out[self.places[index], begin - row * size : stop - row * size] = content[begin - start : stop - start]
-
-
-def _require_size(table: FeatureTable, num_bytes: int) -> None:
-    if not table.path.is_file():
-        raise damaged_file(table.path, "the file is missing")
-    if table.path.stat().st_size != num_bytes:
-        raise damaged_file(table.path, f"it has {table.path.stat().st_size} bytes instead of {num_bytes}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -25,16 +24,13 @@ def read_record(path: Path, offset: int, length: int, digest: int | None, owner:
     Raises:
         InputError: the file is missing or ends inside the range, or the bytes do not match the digest.
     """
-    data, filled = np.empty(length, np.uint8), 0
+    data = np.empty(length, np.uint8)
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        with open(path, "rb") as file:
+            file.seek(offset)
+            filled = file.readinto(data.data)
     except FileNotFoundError:
         raise damaged_record(path, owner, f"{path} is missing") from None
-    try:
-        while filled < length and (count := os.preadv(descriptor, [data.data[filled:]], offset + filled)):
-            filled += count
-    finally:
-        os.close(descriptor)
     if filled < length:
         raise damaged_record(path, owner, f"{path} ends {length - filled} bytes too early")
     if digest is not None and xxhash.xxh3_64_intdigest(data.data) != digest:

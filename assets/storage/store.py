@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from pathlib import Path
 
-from assets.storage.artifact import Artifact, read_artifact
+from assets.storage.artifact import Artifact, find_artifact, read_artifact
 from assets.storage.home import home_folder
 from assets.storage.leases import Address, Leases
 from assets.storage.staging import STAGING, Staging, sweep
@@ -39,11 +39,8 @@ class Store:
 
     def find(self, stage: str, version: str) -> Artifact | None:
         """Returns the artifact, or None when it or a part of it is absent or damaged: then it has to be built."""
-        try:
-            artifact = read_artifact(self.root / stage / version)
-        except (FileNotFoundError, ValueError):
-            return None
-        return None if artifact.part_problems() else artifact
+        artifact = find_artifact(self.root / stage / version)
+        return None if artifact is None or artifact.part_problems() else artifact
 
     def open(self, stage: str, version: str, *, parts: bool = True) -> Artifact:
         """Returns the artifact after checking its manifest and sizes.

@@ -56,9 +56,7 @@ def verify_once(path: Path, words: Array, num_bytes: int) -> None:
     if _SOUND.get(place) != state:
         bad = np.flatnonzero(block_digests(path, READ_THREADS) != words)
         if len(bad):
-            start = int(bad[0]) * BLOCK_BYTES
-            stop = min(start + BLOCK_BYTES, num_bytes)
-            raise damaged_file(path, f"bytes {start} to {stop - 1} do not match their digest")
+            raise damaged_file(path, damaged_block(int(bad[0]), num_bytes))
         _SOUND[place] = state
     _READ.add(str(path))
 
@@ -85,14 +83,46 @@ def note_sound(path: Path, words: Array) -> None:
 
 
 def _identity(path: Path, num_bytes: int, words: Array) -> tuple[Identity, Identity]:
+    found = require_size(path, num_bytes)
+    expected = xxhash.xxh3_64_intdigest(np.ascontiguousarray(words, "<u8").tobytes())
+    return (found.st_dev, found.st_ino), (found.st_size, found.st_mtime_ns, found.st_ctime_ns, expected)
+
+
+def require_size(path: Path, num_bytes: int) -> os.stat_result:
+    """Returns the facts about a file of an artifact.
+
+    Raises:
+        InputError: it is missing, or has another size.
+    """
     try:
         found = os.stat(path)
     except FileNotFoundError as error:
         raise damaged_file(path, "the file is missing") from error
     if found.st_size != num_bytes:
         raise damaged_file(path, f"it has {found.st_size} bytes instead of {num_bytes}")
-    expected = xxhash.xxh3_64_intdigest(np.ascontiguousarray(words, "<u8").tobytes())
-    return (found.st_dev, found.st_ino), (found.st_size, found.st_mtime_ns, found.st_ctime_ns, expected)
+    return found
+
+
+def require_block(path: Path, block: int, content: Array, words: Array) -> None:
+    """Compares a block that was read with its digest.
+
+    Args:
+        path: the file.
+        block: number of the block.
+        content: u8[n], the block; fewer bytes than 1 MiB at the end of the file.
+        words: u64[blocks] expected block digests.
+
+    Raises:
+        InputError: the block does not match.
+    """
+    if xxhash.xxh3_64_intdigest(content.data) != int(words[block]):
+        raise damaged_file(path, damaged_block(block, block * BLOCK_BYTES + len(content)))
+
+
+def damaged_block(block: int, end: int) -> str:
+    """Returns the problem with a block of a file that ends at byte `end`, or of which that byte was the last that was read."""
+    start = block * BLOCK_BYTES
+    return f"bytes {start} to {min(start + BLOCK_BYTES, end) - 1} do not match their digest"
 
 
 def damaged_file(path: Path, what: str) -> InputError:
@@ -152,10 +182,7 @@ class VerifiedRows:
     def _compare(self, block: int) -> None:
         with open(self.table.path, "rb", buffering=0) as file:
             content = np.fromfile(file, np.uint8, BLOCK_BYTES, offset=block * BLOCK_BYTES)
-        if xxhash.xxh3_64_intdigest(content.data) != int(self._words[block]):
-            start = block * BLOCK_BYTES
-            problem = f"bytes {start} to {start + len(content) - 1} do not match their digest"
-            raise damaged_file(self.table.path, problem)
+        require_block(self.table.path, block, content, self._words)
         with self._lock:
             self._left -= bool(self._pending[block])
             self._pending[block] = False

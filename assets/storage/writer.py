@@ -23,19 +23,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from assets.storage.arrays import create_array
-from assets.storage.artifact import FORMAT, MANIFEST, OWN_FILES, RUN, WORDS, Artifact, describe_file, read_artifact
+from assets.storage.arrays import create_array, write_array
+from assets.storage.artifact import (
+    FORMAT,
+    MANIFEST,
+    OWN_FILES,
+    RUN,
+    WORDS,
+    Artifact,
+    describe_file,
+    find_artifact,
+    read_artifact,
+)
 from assets.storage.digests import block_digests, words_digest
 from assets.storage.direct_array import DirectArray
 from assets.storage.filesystem import (
     exchange_folders,
     full_disk,
     full_errno,
+    locked,
     make_folder,
-    release_lock,
     reporting_full_disk,
     sync_path,
-    take_lock,
     write_durably,
 )
 from assets.storage.sealed_json import seal
@@ -101,8 +110,7 @@ class Writer:
 
     def save(self, name: str, array: ArrayLike) -> None:
         """Stores a whole array under `name`; rules as for `create`."""
-        values = np.asarray(array)
-        self.create(name, values.shape, values.dtype)[...] = values
+        self._mapped.append(write_array(self.path(f"{name}.npy"), array))
 
     def path(self, name: str) -> Path:
         """Returns the path at which to write a content file of any other kind; files that exist at `publish` become content."""
@@ -216,7 +224,7 @@ def publish_folder(folder: Path, target: Path, staging: Staging, *, replaces: bo
     """
     make_folder(target.parent)
     while not rename_folder(folder, target):
-        if _is_sound(target) and not replaces:
+        if find_artifact(target) is not None and not replaces:
             return False
         if replaces and exchange_folders(folder, target):
             break  # the replaced artifact goes with the staging folder
@@ -226,15 +234,10 @@ def publish_folder(folder: Path, target: Path, staging: Staging, *, replaces: bo
 
 
 def _set_aside(target: Path, staging: Staging, replaces: bool) -> None:
-    lock = None
-    while lock is None:
-        lock = take_lock(target.parent.parent / REPLACE_LOCK, create=True, wait=True)
-    try:
+    with locked(target.parent.parent / REPLACE_LOCK):
         # Again under the lock: another writer may have replaced a damaged artifact by a sound one meanwhile.
-        if target.exists() and (replaces or not _is_sound(target)):
+        if target.exists() and (replaces or find_artifact(target) is None):
             os.rename(target, staging.second_folder())
-    finally:
-        release_lock(lock)
 
 
 def _named(artifact: Artifact, aspect: str | None) -> dict[str, str]:
@@ -253,12 +256,4 @@ def rename_folder(source: Path, target: Path) -> bool:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             return False
         raise
-    return True
-
-
-def _is_sound(path: Path) -> bool:
-    try:
-        read_artifact(path)
-    except (FileNotFoundError, ValueError):
-        return False
     return True

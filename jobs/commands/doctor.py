@@ -235,7 +235,6 @@ def _speeds(home: Path, again: bool) -> Iterator[Finding]:
         except RuntimeError as error:  # torch raises it for a GPU whose memory other processes hold
             problem = str(error).partition("\n")[0]
         else:
-            make_folder(path.parent)
             replace_atomically(path, json.dumps(speeds, indent=1).encode())
     for name, rate in speeds.items():
         yield Finding(topic=f"speeds ({how})", name=name, state=OK, found=f"{rate / 1e9:.2f} GB/s")

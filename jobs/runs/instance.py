@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 
 import jobs.runs.patience  # noqa: F401
-from assets.storage.filesystem import make_folder, release_lock, replace_atomically, take_lock
+from assets.storage.filesystem import locked, make_folder, replace_atomically
 from assets.storage.home import VARIABLE, home_folder
 from assets.storage.refused import refusal
 from jobs.runs.history_errors import history_error, reporting_history, require_plain_name
@@ -105,18 +105,13 @@ def open_instance(home: Path) -> dg.DagsterInstance:
 
 
 def _open_instance(home: Path) -> dg.DagsterInstance:
-    lock = None
-    while lock is None:
-        lock = take_lock(home / HISTORY_LOCK, create=True, wait=True)
-    try:
+    with locked(home / HISTORY_LOCK):
         instance = dg.DagsterInstance.from_config(str(home))
         # Each storage makes its tables when it is first touched, and two processes that make them at once fail.
         instance.get_runs_count()
         instance.event_log_storage.get_maximum_record_id()
         instance.all_instigator_state()
         return instance
-    finally:
-        release_lock(lock)
 
 
 @contextmanager

@@ -15,14 +15,14 @@ lock, and two steps that ask within the same milliseconds both take the slot. So
 import platform
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
 
 import dagster as dg
 
 from assets.definitions import MACHINE_TAG
-from assets.storage.filesystem import release_lock, take_lock
+from assets.storage.filesystem import locked
 from jobs.runs.cancellation import is_canceled
 from jobs.runs.dead_runs import fail_dead_runs
 
@@ -85,16 +85,9 @@ def _is_limited(instance: dg.DagsterInstance, name: str) -> bool:
     return True
 
 
-@contextmanager
-def one_at_a_time(instance: dg.DagsterInstance) -> Iterator[None]:
+def one_at_a_time(instance: dg.DagsterInstance) -> AbstractContextManager[None]:
     """Keeps other processes of the home from claiming and freeing slots while the block runs, which should be short."""
-    lock, path = None, Path(instance.root_directory) / LOCK
-    while lock is None:
-        lock = take_lock(path, create=True, wait=True)
-    try:
-        yield
-    finally:
-        release_lock(lock)
+    return locked(Path(instance.root_directory) / LOCK)
 
 
 def slot_holders(instance: dg.DagsterInstance, pool: str = POOL) -> str:

@@ -4,7 +4,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-from assets.storage.measured_once import measured_again, measured_once
+from assets.storage.filesystem import replace_atomically, write_once
 
 
 def test_threads_that_measure_first_at_once_keep_the_same(tmp_path):
@@ -17,7 +17,7 @@ def test_threads_that_measure_first_at_once_keep_the_same(tmp_path):
         return f"{number}".encode()
 
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda number: measured_once(path, lambda: measure(number)), range(4)))
+        found = list(threads.map(lambda number: write_once(path, lambda: measure(number)), range(4)))
     assert found == [path.read_bytes()] * 4 and found[0] in {b"0", b"1", b"2", b"3"}
     assert os.listdir(path.parent) == [path.name]
 
@@ -33,14 +33,14 @@ def test_a_container_that_measures_later_leaves_the_file_whole(tmp_path, monkeyp
         link(source, target)
         monkeypatch.setattr("os.link", link)
         monkeypatch.setattr("pathlib.Path.exists", lambda self: False)
-        seen.append(measured_once(path, lambda: b"another"))
+        seen.append(write_once(path, lambda: b"another"))
 
     monkeypatch.setattr("os.link", late)
-    assert measured_once(path, lambda: b"first") == path.read_bytes() == b"first" and seen == [b"first"]
+    assert write_once(path, lambda: b"first") == path.read_bytes() == b"first" and seen == [b"first"]
 
 
-def test_what_was_measured_stays_until_it_is_measured_again(tmp_path):
+def test_what_was_measured_stays_until_it_is_replace_atomically(tmp_path):
     path = tmp_path / "measured" / "speeds.json"
-    assert measured_once(path, lambda: b"first") == measured_once(path, lambda: b"second") == b"first"
-    measured_again(path, b"third")
-    assert measured_once(path, lambda: b"fourth") == b"third"
+    assert write_once(path, lambda: b"first") == write_once(path, lambda: b"second") == b"first"
+    replace_atomically(path, b"third")
+    assert write_once(path, lambda: b"fourth") == b"third"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from assets.storage import staging
-from assets.storage.filesystem import take_lock
+from assets.storage.filesystem import locked
 from assets.storage.staging import STAGING
 from assets.storage.store import Store
 from assets.storage.version import version_of
@@ -116,13 +116,13 @@ def test_a_sound_artifact_is_never_set_aside(store, monkeypatch):
     """Between finding damage and taking the lock, another writer may have replaced the damaged artifact."""
     os.truncate(publish(store).path / "values.npy", 4100)
 
-    def slow_lock(path, **rest):
-        if path.name == REPLACE_LOCK:
-            monkeypatch.undo()
-            assert not publish(store, value=7).reused
-        return take_lock(path, **rest)
+    def slow_lock(path):
+        assert path.name == REPLACE_LOCK
+        monkeypatch.undo()
+        assert not publish(store, value=7).reused
+        return locked(path)
 
-    monkeypatch.setattr("assets.storage.writer.take_lock", slow_lock)
+    monkeypatch.setattr("assets.storage.writer.locked", slow_lock)
     late = publish(store, value=8)
     assert late.reused and late.array("values").tolist() == [[7, 7]] * 3
 
