@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -111,10 +111,15 @@ class Build:
         Raises:
             InputError: an error of the stage, with the name of the part; or a blocking check failed.
         """
-        if part is not None:
-            with naming(f"part {part} of {self.stage.name}"):
-                return self._published(Advancing(progress), part, {}, _part_of(self.stage, part, self.version))
-        return self._published(progress, None, parts or {}, _listed(parts or {}))
+        clock = _Clock()
+        name = nullcontext() if part is None else naming(f"part {part} of {self.stage.name}")
+        with name, reporting_refusals(f"stage {self.stage.name}"), self._writer(part) as writer:
+            given = {**self.inputs, **self.reads, **(parts or {})}, self.semantic, self.execution, writer
+            if part is None:
+                return self._seal(writer, self.stage.build(*given, progress), clock, _listed(parts or {}))
+            assert isinstance(self.stage, FanOut)
+            summary = self.stage.build_part(part, *given, Advancing(progress))
+            return self._seal(writer, summary, clock, self._part_of(part))
 
     def publish_parts(self, progress: Progress, parts: Sequence[str]) -> list[Artifact]:
         """Builds parts by one pass and publishes them one after the other, without a look at the store first.
@@ -134,22 +139,13 @@ class Build:
             given = {**self.inputs, **self.reads}, self.semantic, self.execution
             summaries = stage.build_parts(parts, *given, writers, Advancing(progress))
             return [
-                self._seal(writer, summary, clock, _part_of(stage, part, self.version))
+                self._seal(writer, summary, clock, self._part_of(part))
                 for part, writer, summary in zip(parts, writers, summaries, strict=True)
             ]
 
-    def _published(
-        self, progress: Progress, part: str | None, parts: Mapping[str, Artifact], more: Mapping[str, Any]
-    ) -> Artifact:
-        clock = _Clock()
-        with reporting_refusals(f"stage {self.stage.name}"), self._writer(part) as writer:
-            given = {**self.inputs, **self.reads, **parts}, self.semantic, self.execution, writer, progress
-            if part is None:
-                summary = self.stage.build(*given)
-            else:
-                assert isinstance(self.stage, FanOut)
-                summary = self.stage.build_part(part, *given)
-            return self._seal(writer, summary, clock, more)
+    def _part_of(self, part: str) -> dict[str, Any]:
+        """Returns the field of a part's manifest that names its parent."""
+        return {"part": {"name": part, "stage": self.stage.name, "of": self.version}}
 
     def _writer(self, part: str | None = None) -> Writer:
         return self.store.writer(*self.address(part), threads=min(4, os.cpu_count() or 1), replaces=self.anew)
@@ -272,11 +268,6 @@ class Advancing(Progress):
     def advance(self, n: int) -> None:
         """Passes the step on."""
         self._progress.advance(n)
-
-
-def _part_of(stage: Stage, part: str, version: str) -> dict[str, Any]:
-    """Returns the field of a part's manifest that names its parent."""
-    return {"part": {"name": part, "stage": stage.name, "of": version}}
 
 
 def _listed(parts: Mapping[str, Artifact]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
@@ -86,12 +86,6 @@ def address_of(name: str) -> Address:
     return match[1], match[2]
 
 
-def needed(store: Store, inputs: Sequence[Artifact]) -> list[Address]:
-    """Returns the addresses of artifacts and of all that they were built from, as far as the store has it, by stage and version."""
-    known = lineage(store)
-    return sorted(closure(((each.stage, each.version) for each in inputs), known) & known.keys())
-
-
 def write_bundle(
     store: Store,
     out: Path,
@@ -115,8 +109,10 @@ def write_bundle(
     (out / LIST).unlink(missing_ok=True)
     sizes: dict[str, int] = {}
     # The lineage is looked up while its first artifacts are leased: a collector spares everything that these refer to.
-    with store.lease(*((each.stage, each.version) for each in inputs.values())):
-        for address in needed(store, list(inputs.values())):
+    read = [(each.stage, each.version) for each in inputs.values()]
+    with store.lease(*read):
+        known = lineage(store)
+        for address in sorted(closure(read, known) & known.keys()):
             source, target = store.root.joinpath(*address), out / "store" / address[0] / address[1]
             with reporting_full_disk(target):
                 _copy(source, target)
@@ -230,11 +226,7 @@ def _wrong_sizes(bundle: Bundle) -> Iterator[str]:
 
 
 def _require_room_for_bundle(out: Path) -> None:
-    """Refuses to write into a folder that holds anything but a bundle.
-
-    Raises:
-        InputError: it holds something else.
-    """
+    """Refuses to write into a folder that holds anything but a bundle."""
     strange = sorted(path.name for path in out.iterdir() if path.name not in (LIST, "store")) if out.is_dir() else []
     if out.exists() and (not out.is_dir() or strange):
         raise InputError(f"{out} is there and is no bundle", "give a folder that does not exist yet")
