@@ -120,7 +120,7 @@ def require_block(path: Path, block: int, content: Array, words: Array) -> None:
 
 
 def damaged_block(block: int, end: int) -> str:
-    """Returns the problem with a block of a file that ends at byte `end`, or of which that byte was the last that was read."""
+    """Returns the problem with a block, which ends at byte `end` at the latest, in words."""
     start = block * BLOCK_BYTES
     return f"bytes {start} to {min(start + BLOCK_BYTES, end) - 1} do not match their digest"
 
