@@ -69,6 +69,7 @@ check: $(READY_DEV) $(BUILT)
 
 docs: $(READY_DEV) $(BUILT)
 	$(BIN)/python -m tests.docs.cli_page
+	$(BIN)/python -m tests.docs.stage_pages
 
 MINUTES ?= 60
 KINDS ?=

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from assets.storage.artifact import Artifact
@@ -35,8 +34,8 @@ class Page:
     docs: str
     headline: Callable[[Sequence[Artifact]], str] = lambda artifacts: ""
     first: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    columns: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    labels: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
     file: str = ""
     written: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     columns_from: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=lambda: MappingProxyType({}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,18 @@ from kernels.rows.placement import Placement
 from kernels.rows.slots import ELSEWHERE, NO_FEATURES
 from kernels.types import Array
 
-CACHE_PLAN_CHECKS = (
-    "every row is in exactly one tier",
-    "no batch reads a row twice",
-    "device and host fit their budgets",
-    "disk fits its budget",
+CACHE_PLAN_CHECKS = MappingProxyType(
+    {
+        "every row is in exactly one tier": "Each row of each batch comes from one tier: as many rows as inputs, counted by the "
+        "sampler and by the plan.",
+        "no batch reads a row twice": "No batch finds a row both in the disk cache that it reads and in its own chunk.",
+        "device and host fit their budgets": "The rows of the static tiers take no more bytes than [memory] gives "
+        "them.",
+        "disk fits its budget": "Disk caches and packed rows take no more bytes than [memory] gives them; addresses "
+        "are not counted.",
+    }
 )
-"""Names of the stage's checks; the UI lists checks before they have run."""
+"""Name of each of the stage's checks -> sentence about its test."""
 
 
 def plan_numbers(totals: PlanTotals, placement: Placement, choice: SegmentChoice) -> dict[str, Any]:

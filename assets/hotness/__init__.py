@@ -1,23 +1,30 @@
 """The hotness stage: the nodes that mini-batches ask for most, counted or estimated once and used by every cache (FGNN, section 6).
 
-    order         ids[N]      all nodes, hottest first, ties by smaller id: any prefix is the content of a smaller cache
-    visits        u32[N]      batches that ask for the node, in the counted epochs (policies that count)
-    score         f64[N]      score that the nodes are ranked by (policies that compute one)
-    layer_visits  u32[L, N]   batches in which the node is a destination of blocks[l] (`layers` = "visits" or "inputs")
-    layer_inputs  u64[L, N]   distinct inputs under it there, summed over batches (`layers` = "inputs")
+    order ids[N]              all nodes, hottest first, ties by smaller id: any prefix is the content of a smaller cache
+    visits u32[N]             batches that ask for the node, in the counted epochs (policies that count)
+    score f64[N]              score that the nodes are ranked by (policies that compute one)
+    layer_visits u32[L, N]    batches in which the node is a destination of blocks[l] (`layers` = "visits" or "inputs")
+    layer_inputs u64[L, N]    distinct inputs under it there, summed over batches (`layers` = "inputs")
     hit_ratio.png             hit ratio against cache ratio, by policy (policies that count, or with `evaluate_epochs`)
 
-Policies: `presample` counts K whole epochs on a random stream of their own, so no batch of theirs is a training batch (PreSC#K). `bayes`
-blends these counts, layer by layer, with the expectation of a model without noise (kernels/hotness/bayes.py): it ranks better at the same
-rounds. The model knows uniform and weighted sampling and walks; for your own sampling function `bayes` ranks by the counts alone. `degree`
-takes the out-degree (PaGraph), `pagerank` weighted reverse PageRank, `random` a permutation. `optimal` is the oracle: the counts of the
-evaluated training epochs themselves, for comparison only.
+Policies:
 
-`evaluate_epochs` = E samples the first E epochs of training as well, and measures on them the hit ratio of caches of each ratio, by policy.
-Without it, a policy that counts estimates the hit ratio of its caches: from the rates of `bayes`, or with each trial batch left out of the
-counts that fill its cache. `layer_inputs` walks all edges under every destination, which takes about as long as sampling them; everything
-else costs a few percent.
+    presample   counts of K whole epochs on a random stream of their own, so no batch of theirs is a training batch (PreSC#K)
+    bayes       these counts, blended layer by layer with the expectation of a model without noise (kernels/hotness/bayes.py): the best
+                ranking at equal cost. The model knows uniform and weighted sampling and walks; for your own sampling function `bayes`
+                ranks by the counts alone
+    degree      the out-degree (PaGraph)
+    pagerank    weighted reverse PageRank
+    random      a permutation: the baseline
+    optimal     the oracle: the counts of the evaluated training epochs themselves, for comparison only
 
-Peak memory with N nodes, L layers, T threads: 8 N T for the samplers, one batch per thread, and 4 N for visits; 8 N L for layer visits, 8
-N L more for inputs; ranking 28 N, by `bayes` 4 N L and 150 N; if batches were counted 16 N more.
+Numbers: the figure draws the share of requests that a cache holds against its size. A curve close to the diagonal means that no cache
+will help. `evaluate_epochs` = E samples the first E epochs of training as well, and measures hit ratios on them. Without it, a policy
+that counts estimates those of its own caches: from the rates of `bayes`, or with each trial batch left out of the counts that fill its
+cache.
+
+Cost: about as long as sampling the trial epochs, one by default. `layer_inputs` walks all edges under every destination, which takes
+about as long as sampling them; everything else costs a few percent. Peak memory with N nodes, L layers, T threads: 8 N T for the
+samplers, one batch per thread, and 4 N for visits; 8 N L for layer visits, 8 N L more for inputs; ranking 28 N, by `bayes` 4 N L and 150
+N; if batches were counted 16 N more. `graphmill inspect PIPELINE` prints the sum.
 """

@@ -27,6 +27,8 @@ COUNTING_CHECKS = (
 LAYER_CHECKS = ("every training node is a seed once a round",)
 """Names of the checks if visits are counted by layer."""
 
+PERMUTATION = "the ranking holds every node once"
+
 
 class HotnessStage(Stage):
     """Builds the hotness artifact; `HOTNESS` is the one instance."""
@@ -156,7 +158,7 @@ def _is_permutation(order: Array) -> Check:
     seen[order] = True
     held = int(np.count_nonzero(seen))
     return Check(
-        name="the ranking holds every node once",
+        name=PERMUTATION,
         passed=held == len(order),
         detail=f"the {len(order):,} places of the ranking hold {held:,} different nodes",
         numbers={"different nodes ranked": held, "nodes": len(order)},

@@ -1,12 +1,19 @@
 """The shards stage: the feature rows of each part of the graph, apart from those of the others (FastSample, section 3.3).
 
-The topology of a graph is small beside its features, so hybrid partitioning copies the topology to every machine and cuts only the
-features. A shard is an artifact of its own, so a rank needs the index and the shards of its own parts, and no rank needs all rows.
+It has no table of its own: a pipeline with [partitions] and a [[train]] table with `trainer = "distributed"` or "fresh-distributed" has
+it. The topology of a graph is small beside its features, so hybrid partitioning copies the topology to every machine and cuts only the
+features. The index:
 
-    row_of i32[N]       row of each node in the shard of its part, -1 for a node without features
-    num_rows i64[P]     number of rows of each shard
-    shards of parts:    rows [n_p, F], in the order of the nodes; node_ids ids[n_p], the node of each row, ascending
+    row_of i32[N]        (page.py)
+    num_rows i64[P]      number of rows of each shard
 
-All shards are written by one sequential pass over the features, which compares every block with its digest. Peak memory: 36 bytes per
-node, and a block of 1 MiB; the written files are mapped.
+One artifact for each part, `part-0000` and so on, in `shards.parts/`:
+
+    rows [n, F]          rows of the part's nodes, in the order of the nodes and in their stored type
+    node_ids ids[n]      the node of each row, ascending
+
+A machine of a training across machines needs the index and the shards of the parts that its ranks own. It does not need the features.
+
+Cost: one sequential pass over the features writes all missing shards, and compares every block that it reads with its digest. Peak
+memory: 36 bytes per node, and a block of 1 MiB; the written files are mapped.
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from statistics import fmean, stdev
-from types import MappingProxyType
 
 from assets.building.page import Page
 from assets.storage.artifact import Artifact
@@ -82,39 +81,33 @@ MODEL_PAGE = Page(
         "loss",
         "parameters",
     ),
-    labels=MappingProxyType(
-        {
-            "loss": "loss of the last epoch",
-            "disk_bytes": "read from disk (MiB)",
-            "mapped_bytes": "asked of mapped files (MiB)",
-            "h2d_bytes": "moved from host to device (MiB)",
-            "d2h_bytes": "moved from device to host (MiB)",
-            "d2d_bytes": "moved within the device (MiB)",
-            "rank_bytes": "moved from rank to rank (MiB)",
-            **{name: f"rows from the {place}" for name, place in TIERS.items()},
-            "device_hit_ratio": "rows from the device (%)",
-            "cache_device_rows": "rows kept on the device",
-            "cache_host_rows": "rows kept on the host",
-        }
-    ),
-    written=MappingProxyType(
-        {
-            "node_id": ("original_id", "what the source calls the node"),
-            "class": ("string", "name of the most probable class"),
-            "probability": ("float32", "of that class"),
-            "label": ("string", "name of the class that the node has; empty where it is not known"),
-            "split": ("string", "train, valid or test; empty where the node is in none"),
-            "embedding": ("float32[hidden]", "what the last layer reads"),
-        }
-    ),
-    columns_from=MappingProxyType(
-        {
-            "node_id": (("graph", "original_id"),),
-            "class": (("features", "rows"), ("graph", "class")),
-            "probability": (("features", "rows"), ("graph", "labels")),
-            "label": (("graph", "class"),),
-            "embedding": (("features", "rows"),),
-        }
-    ),
+    labels={
+        "loss": "loss of the last epoch",
+        "disk_bytes": "read from disk (MiB)",
+        "mapped_bytes": "asked of mapped files (MiB)",
+        "h2d_bytes": "moved from host to device (MiB)",
+        "d2h_bytes": "moved from device to host (MiB)",
+        "d2d_bytes": "moved within the device (MiB)",
+        "rank_bytes": "moved from rank to rank (MiB)",
+        **{name: f"rows from the {place}" for name, place in TIERS.items()},
+        "device_hit_ratio": "rows from the device (%)",
+        "cache_device_rows": "rows kept on the device",
+        "cache_host_rows": "rows kept on the host",
+    },
+    written={
+        "node_id": ("original_id", "what the source calls the node"),
+        "class": ("string", "name of the most probable class"),
+        "probability": ("float32", "of that class"),
+        "label": ("string", "name of the class that the node has; empty where it is not known"),
+        "split": ("string", "train, valid or test; empty where the node is in none"),
+        "embedding": ("float32[hidden]", "what the last layer reads"),
+    },
+    columns_from={
+        "node_id": (("graph", "original_id"),),
+        "class": (("features", "rows"), ("graph", "class")),
+        "probability": (("features", "rows"), ("graph", "labels")),
+        "label": (("graph", "class"),),
+        "embedding": (("features", "rows"),),
+    },
     kinds=frozenset({"pytorch"}),
 )

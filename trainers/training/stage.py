@@ -1,7 +1,21 @@
-"""The `model` stage: a trained model as an artifact.
+"""The model stage: the trained models of a [[train]] table, one per seed, and per split if the pipeline lists several.
 
-It holds weights.safetensors (the best parameters on validation), metrics.jsonl (one row per epoch), ledger.json and logits-free scores in
-its summary; its manifest names the versions of all inputs. Seconds are in run.json, outside the content.
+docs/pipelines.md#train says which keys enter a model's version; docs/choosing.md compares the techniques.
+
+    weights.safetensors   the parameters that were best on validation, or the last ones without validation nodes
+    metrics.jsonl         a row per epoch: `epoch` from 1, `loss`, and `valid` if it was evaluated
+    ledger.json           bytes that moved over each link, and counts of seeds, inputs, edges and rows by tier
+
+Seconds, the processor, peak memory, the time-line of the last epoch and what was read (hotness, budgets, samples) are in `run.json`,
+outside the content: two runs of one recipe have equal content and other seconds. If ranks shared the training, the host, the processor,
+the peak memory and the bytes of the shards of each stand there, too. If devices were split into samplers and trainers, `executors` says
+how, what was measured to choose it, who sampled and trained how many batches, and what each device held.
+
+Numbers: the figures are the learning curve with the kept epoch, the cost of an epoch, and the time-line.
+
+Cost: `graphmill leaderboard PIPELINE` shows seconds, bytes by link and peak memory. Exact evaluation stays within `eval_workspace` and
+may spill layers to disk. A checkpoint is written after each epoch, and more often with `checkpoint_steps`; `--resume` ends with the same
+bits as a run that was never interrupted.
 """
 
 from __future__ import annotations
