@@ -23,10 +23,9 @@ from kernels.disk_cache.orders import (
     gray_order_reference,
     minhash_order,
     minhash_order_reference,
-    pages_touched,
 )
 from kernels.hotness.ranking import rank
-from kernels.rows.pages import PAGE_BYTES
+from kernels.rows.pages import PAGE_BYTES, touched_pages
 from kernels.types import Array
 
 SEGMENT, SEED, THREADS = 50, 1, 2
@@ -89,8 +88,9 @@ def compare(kept: list[tuple[Array, Array]], row_bytes: int) -> dict[str, Any]:
             started = time.perf_counter()
             order = make(ptr, ids, row_bytes)
             seconds.append(time.perf_counter() - started)
-            assert np.array_equal(np.sort(order), np.unique(ids)), name
-            touched = pages_touched(order, ptr, ids, row_bytes=row_bytes, threads=THREADS)
+            nodes, place = np.unique(ids, return_inverse=True)
+            assert np.array_equal(np.sort(order), nodes), name
+            touched = touched_pages(ptr, np.argsort(order)[place], len(nodes), row_bytes, THREADS)
             pages, runs = pages + int(touched[0].sum()), runs + int(touched[1].sum())
             found["nodes"] += len(order) if name == "minhash" else 0
         found[name] = {"pages": pages, "runs": runs, "seconds": round(statistics.median(seconds), 3)}

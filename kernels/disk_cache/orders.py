@@ -32,7 +32,7 @@ from kernels import _native
 from kernels.arrays import as_ids, check_threads
 from kernels.errors import InputError
 from kernels.rng import key, permutation
-from kernels.rows.pages import PAGE_BYTES, check_ptr, touched_pages
+from kernels.rows.pages import PAGE_BYTES, check_ptr
 from kernels.types import Array, Stream
 
 MINHASH = 16  # the word after the stream of generators; kernels/graph/generate.py has the small ones
@@ -135,34 +135,6 @@ def gray_order(ptr: Any, ids: Any, *, row_bytes: int = 0, window: int = WINDOW, 
 def rows_of_page(row_bytes: int) -> int:
     """Returns how many rows begin on one page, at most: the least window."""
     return -(-PAGE_BYTES // row_bytes) if row_bytes else 1
-
-
-def pages_touched(order: Any, ptr: Any, ids: Any, *, row_bytes: int, threads: int = 1) -> tuple[Array, Array]:
-    """Counts exactly the pages that each batch reads of a table whose row i is node order[i].
-
-    Args:
-        order: ids[m], each node once.
-        ptr, ids: the batches, as for `minhash_order`.
-        row_bytes: bytes per row; rows may straddle pages.
-        threads: number of native threads.
-
-    Returns:
-        pages i64[B] and runs i64[B], as `kernels.rows.pages.touched_pages`.
-
-    Raises:
-        InputError: the order repeats a node or lacks one that a batch wants.
-    """
-    ptr, ids = _as_batches(ptr, ids)
-    order = as_ids(order, "order")
-    row_of = np.full(max(order.max(initial=-1), ids.max(initial=-1)) + 1, -1, np.int64)
-    row_of[order] = np.arange(len(order))
-    if (row_of[order] != np.arange(len(order))).any():
-        raise InputError("the order repeats a node", "give each node of the segment once")
-    rows = row_of[ids]
-    if (rows < 0).any():
-        problem = f"node {ids[int(np.argmin(rows))]} of a batch is not in the order"
-        raise InputError(problem, "give the order of all nodes of the segment")
-    return touched_pages(ptr, rows, len(order), row_bytes, threads)
 
 
 def _permutations(seed: int, num_hashes: int, num_batches: int) -> Array:

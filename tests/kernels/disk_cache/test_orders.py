@@ -12,10 +12,9 @@ from kernels.disk_cache.orders import (
     membership_reference,
     minhash_order,
     minhash_order_reference,
-    pages_touched,
 )
 from kernels.errors import InputError
-from kernels.rows.pages import touched_pages_reference
+from kernels.rows.pages import touched_pages, touched_pages_reference
 
 ROW_BYTES = st.sampled_from([0, 480, 512, 688, 1200, 1536, 2048, 4095, 4096, 5000, 9000])
 """No rows, rows that divide a page, that straddle pages, and that are wider."""
@@ -78,7 +77,7 @@ def test_pages_equal_the_arithmetic(segment, row_bytes, seed):
     order = np.random.default_rng(seed).permutation(np.unique(ids))
     row_of = {int(node): row for row, node in enumerate(order)}
     rows = np.array([row_of[int(node)] for node in ids], np.int64)
-    found = pages_touched(order, ptr, ids, row_bytes=row_bytes, threads=3)
+    found = touched_pages(ptr, rows, len(order), row_bytes, 3)
     np.testing.assert_array_equal(found, touched_pages_reference(ptr, rows, row_bytes))
 
 
@@ -88,8 +87,9 @@ def test_orders_of_sets_that_share_beat_no_order():
     group = generator.integers(0, 10, 5000)
     rows = [np.flatnonzero(group == batch % 10) for batch in range(50)]
     ptr, ids = np.concatenate([[0], np.cumsum([len(row) for row in rows])]), np.concatenate(rows)
+    nodes, place = np.unique(ids, return_inverse=True)
     pages = {
-        name: int(pages_touched(order, ptr, ids, row_bytes=512)[0].sum())
+        name: int(touched_pages(ptr, np.argsort(order)[place], len(nodes), 512)[0].sum())
         for name, order in {
             "none": np.unique(ids),
             "minhash": minhash_order(ptr, ids, seed=0),
@@ -110,7 +110,3 @@ def test_what_does_not_fit_is_refused():
     for more in ({"row_bytes": -1}, {"row_bytes": 480, "window": 8}, {"window": 0}):
         with pytest.raises(InputError, match="row_bytes"):
             gray_order([0, 1], [5], **more)
-    with pytest.raises(InputError, match="node 5 of a batch is not in the order"):
-        pages_touched([4], [0, 1, 2], [4, 5], row_bytes=8)
-    with pytest.raises(InputError, match="repeats"):
-        pages_touched([4, 4], [0, 1], [4], row_bytes=8)
