@@ -18,14 +18,11 @@ Limits: fewer than 2^29 rows per tier. The cut is by rows: budgets are rounded d
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from kernels.arrays import as_ids
 from kernels.errors import InputError
-from kernels.hotness.ranking import rank
 from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, NO_FEATURES, make_slots
 from kernels.types import Array
 
@@ -97,24 +94,6 @@ def place_bytes(
     # Rows without columns take no space anywhere.
     rows = [budget // row_bytes if row_bytes else len(order) for budget in (device_bytes, host_bytes)]
     return place_rows(order, min(rows[0], len(order)), min(rows[1], len(order)), row_of)
-
-
-def load_cache(hotness: Any, ratio: float, row_of: Array | None = None) -> Placement:
-    """FGNN's procedure `load_cache(hotness_map, alpha)`: the hottest `ratio` of all nodes on the device, nothing on the host.
-
-    Args:
-        hotness: [N], how often each node is expected to be needed; ties go to the smaller id.
-        ratio: share of the rows, in [0, 1]; taken as it is written, so 0.29 of 100 rows are 29.
-        row_of: ids[N], -1 for a node without features, which takes no space; None if each node has a row.
-
-    Raises:
-        InputError: the ratio is outside its range, or hotness is not one number per node.
-    """
-    if not 0 <= ratio <= 1:
-        raise InputError(f"ratio = {ratio!r}", "give a share of the nodes in [0, 1]")
-    order = rank(np.asarray(hotness))
-    num_rows = len(order) if row_of is None else int(np.count_nonzero(np.asarray(row_of) >= 0))
-    return place_rows(order, int(Fraction(str(ratio)) * num_rows), 0, row_of)
 
 
 def _check_rows(*numbers: int) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kernels.errors import InputError
 from kernels.hotness.ranking import rank
-from kernels.rows.placement import load_cache, place_bytes, place_rows
+from kernels.rows.placement import place_bytes, place_rows
 from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, NO_FEATURES, split_slots
 
 orders = st.integers(0, 60).flatmap(lambda n: st.permutations(range(n))).map(lambda order: np.array(order, np.int32))
@@ -56,12 +56,6 @@ def test_row_of_must_be_about_the_ranked_nodes():
         place_rows(np.arange(3), 1, 1, np.arange(4, dtype=np.int32))
 
 
-def test_load_cache_takes_a_share_of_the_rows():
-    row_of = np.array([-1, 0, 1, -1, 2, 3, -1, -1])
-    placement = load_cache(np.arange(8), 0.5, row_of)
-    assert placement.device_ids.tolist() == [5, 4]
-
-
 @given(orders, rows, rows, rows, rows)
 def test_a_prefix_keeps_slots_and_images(order, device_rows, host_rows, fewer_device, fewer_host):
     whole = place_rows(order, device_rows, host_rows)
@@ -84,10 +78,10 @@ def test_budgets_in_bytes_hold_and_no_further_row_fits(order, row_bytes, device_
     assert (host + 1) * row_bytes > host_bytes or device + host == len(order)
 
 
-@pytest.mark.parametrize(("ratio", "num_rows"), [(0, 0), (0.1, 10), (0.29, 29), (0.999, 99), (1, 100)])
-def test_load_cache_takes_the_hottest_share(ratio, num_rows):
+@pytest.mark.parametrize("num_rows", [0, 10, 29, 99, 100])
+def test_a_cache_has_the_hottest_nodes(num_rows):
     hotness = np.random.default_rng(0).integers(0, 9, 100)
-    placement = load_cache(hotness, ratio)
+    placement = place_rows(rank(hotness), num_rows, 0)
     assert placement.device_ids.tolist() == rank(hotness)[:num_rows].tolist() and len(placement.host_ids) == 0
     cold = placement.slot == ELSEWHERE
     assert cold.sum() == 100 - num_rows
@@ -101,7 +95,5 @@ def test_what_is_no_order_or_no_size_is_refused():
     for numbers in ((-1, 0), (0, -1)):
         with pytest.raises(InputError, match="a tier of -1"):
             place_rows(np.arange(3), *numbers)
-    with pytest.raises(InputError, match=r"ratio = 1\.5"):
-        load_cache(np.ones(3), 1.5)
     with pytest.raises(InputError, match="one number per node"):
-        load_cache(np.array([1.0, np.nan]), 0.5)
+        rank(np.array([1.0, np.nan]))
