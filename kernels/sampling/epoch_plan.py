@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 from kernels.arrays import as_ids
 from kernels.errors import InputError
@@ -38,67 +38,57 @@ class PlannedBatch(NamedTuple):
     group_seeds: int
 
 
-class Plan(Protocol):
-    """The interface of a plan for loop and sources; `EpochPlan` and `PartPlan` (kernels/sampling/part_plan.py) are two.
+class Plan:
+    """The batches of all epochs, for loop and sources; `EpochPlan` and `PartPlan` (kernels/sampling/part_plan.py) are the two kinds.
+
+    An epoch is cut into rounds. Training epochs go through K sampling epochs in rotation, each in an order of its own.
 
     Attributes:
         train_ids: ids[n], global: the seeds of an epoch, each used once.
-        batch_size: largest number of seeds per batch.
+        batch_size: largest number of seeds per batch, at least 1.
+        seed: seed of the run.
+        stream: random stream that shuffles.
         reuse: K: training epoch e uses sampling epoch e mod K; 0 = every epoch samples anew.
+        accumulate: number of rounds per optimiser step.
     """
 
-    @property
-    def train_ids(self) -> Array: ...  # noqa: D102
-    @property
-    def batch_size(self) -> int: ...  # noqa: D102
-    @property
-    def reuse(self) -> int: ...  # noqa: D102
+    LEAST: ClassVar[tuple[tuple[str, int], ...]] = (("batch_size", 1), ("reuse", 0), ("accumulate", 1))
+    """Numbers that are checked, with the least value of each."""
 
-    @property
-    def num_batches(self) -> int:
-        """Batches in an epoch."""
-        ...
-
-    @property
-    def batches_per_step(self) -> int:
-        """Batches of a whole optimiser step."""
-        ...
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Optimiser steps in an epoch."""
-        ...
-
-    def batches(self, train_epoch: int, start: int = 0) -> Iterator[PlannedBatch]:
-        """Yields the batches of a training epoch from position `start` on."""
-        ...
-
-    def step_of(self, train_epoch: int, position: int) -> int:
-        """Returns the number, in the whole run, of the optimiser step that a batch belongs to."""
-        ...
-
-
-class ReusedEpochs:
-    """The common part of plans: training epochs go through K sampling epochs in rotation, each in an order of its own."""
-
+    train_ids: Array
+    batch_size: int
     seed: int
     stream: int
     reuse: int
+    accumulate: int
+
+    def __post_init__(self):
+        object.__setattr__(self, "train_ids", as_ids(self.train_ids, "train_ids"))
+        if len(self.train_ids) == 0:
+            raise InputError("there are no seeds to make batches of", "give a split with at least one node")
+        for name, least in self.LEAST:
+            if getattr(self, name) < least:
+                raise InputError(f"{name} = {getattr(self, name)}", f"give {least} or more")
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of an epoch."""
+        raise NotImplementedError
 
     @property
     def num_batches(self) -> int:
         """Batches in an epoch."""
-        raise NotImplementedError
+        return self.rounds
 
     @property
     def batches_per_step(self) -> int:
         """Batches of a whole optimiser step."""
-        raise NotImplementedError
+        return self.accumulate
 
     @property
     def steps_per_epoch(self) -> int:
-        """Optimiser steps in an epoch."""
-        raise NotImplementedError
+        """Optimiser steps in an epoch: ceil(rounds / accumulate)."""
+        return -(-self.rounds // self.accumulate)
 
     def step_of(self, train_epoch: int, position: int) -> int:
         """Returns the number, in the whole run, of the optimiser step that a batch belongs to."""
@@ -127,50 +117,30 @@ class ReusedEpochs:
             return list(range(count))
         return permutation(key(self.seed, self.stream, train_epoch, ORDER_WORD), count).tolist()
 
+    def _cut(self, round_: int, count: int) -> tuple[int, int]:
+        """Returns the range of `count` permuted seeds that a round takes."""
+        return round_ * count // self.rounds, (round_ + 1) * count // self.rounds
+
 
 @dataclass(frozen=True)
-class EpochPlan(ReusedEpochs):
+class EpochPlan(Plan):
     """The batches of every epoch over one set of seeds.
 
     Raises:
         InputError: `train_ids` is empty, or a number is out of its range.
     """
 
-    # ids[n], global: the seeds of an epoch, each used once
     train_ids: Array
-    # largest number of seeds per batch, at least 1
     batch_size: int
-    # seed of the run
     seed: int
-    # random stream that shuffles
     stream: int = Stream.TRAIN
-    # K: training epoch e uses sampling epoch e mod K; 0 = every epoch samples anew
     reuse: int = 0
-    # number of batches per optimiser step
     accumulate: int = 1
 
-    def __post_init__(self):
-        object.__setattr__(self, "train_ids", as_ids(self.train_ids, "train_ids"))
-        if len(self.train_ids) == 0:
-            raise InputError("there are no seeds to make batches of", "give a split with at least one node")
-        for name, least in (("batch_size", 1), ("reuse", 0), ("accumulate", 1)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} = {getattr(self, name)}", f"give {least} or more")
-
     @property
-    def num_batches(self) -> int:
-        """Batches in an epoch: ceil(n / batch_size)."""
+    def rounds(self) -> int:
+        """Rounds of an epoch, of one batch each: ceil(n / batch_size)."""
         return -(-len(self.train_ids) // self.batch_size)
-
-    @property
-    def batches_per_step(self) -> int:
-        """Batches of a whole optimiser step."""
-        return self.accumulate
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Optimiser steps in an epoch: ceil(num_batches / accumulate)."""
-        return -(-self.num_batches // self.accumulate)
 
     def _batches(self, train_epoch: int, start: int) -> Iterator[PlannedBatch]:
         epoch = self.sampling_epoch(train_epoch)
@@ -179,16 +149,11 @@ class EpochPlan(ReusedEpochs):
         for position in range(start, self.num_batches):
             first = position - position % self.accumulate
             group = steps[first : first + self.accumulate]
-            low, high = self._cut(steps[position])
+            low, high = self._cut(steps[position], len(seeds))
             yield PlannedBatch(
                 key=BatchKey(int(self.stream), epoch, steps[position]),
                 seeds=seeds[low:high],
                 position=position,
                 group=(position - first, len(group)),
-                group_seeds=sum(high - low for low, high in map(self._cut, group)),
+                group_seeds=sum(high - low for low, high in (self._cut(step, len(seeds)) for step in group)),
             )
-
-    def _cut(self, step: int) -> tuple[int, int]:
-        """Returns the range of the permuted seeds that one step takes."""
-        count = len(self.train_ids)
-        return step * count // self.num_batches, (step + 1) * count // self.num_batches

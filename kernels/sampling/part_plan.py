@@ -21,46 +21,36 @@ from functools import cached_property
 
 import numpy as np
 
-from kernels.arrays import as_ids
 from kernels.errors import InputError
 from kernels.rng import key, permutation
-from kernels.sampling.epoch_plan import PlannedBatch, ReusedEpochs
+from kernels.sampling.epoch_plan import Plan, PlannedBatch
 from kernels.types import Array, BatchKey, Stream
 
 
 @dataclass(frozen=True)
-class PartPlan(ReusedEpochs):
+class PartPlan(Plan):
     """The batches of every epoch over the seeds of all parts; `key.step % num_parts` is the part of one.
 
     Raises:
         InputError: `train_ids` is empty, a seed has no part, or a number is out of its range.
     """
 
-    # ids[n], global: the seeds of an epoch, each used once
+    LEAST = (("num_parts", 1), *Plan.LEAST)
+
     train_ids: Array
     # i32[n]: the part of each seed
     seed_parts: Array
     # number of parts P
     num_parts: int
-    # largest number of seeds per batch, at least 1
     batch_size: int
-    # seed of the run
     seed: int
-    # random stream that shuffles
     stream: int = Stream.TRAIN
-    # K: training epoch e uses sampling epoch e mod K; 0 = every epoch samples anew
     reuse: int = 0
-    # number of rounds per optimiser step
     accumulate: int = 1
 
     def __post_init__(self):
-        object.__setattr__(self, "train_ids", as_ids(self.train_ids, "train_ids"))
+        super().__post_init__()
         object.__setattr__(self, "seed_parts", np.asarray(self.seed_parts))
-        if len(self.train_ids) == 0:
-            raise InputError("there are no seeds to make batches of", "give a split with at least one node")
-        for name, least in (("num_parts", 1), ("batch_size", 1), ("reuse", 0), ("accumulate", 1)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} = {getattr(self, name)}", f"give {least} or more")
         parts = self.seed_parts
         if parts.shape != self.train_ids.shape or not 0 <= parts.min() <= parts.max() < self.num_parts:
             problem = f"parts of shape {list(parts.shape)} for {len(self.train_ids)} seeds"
@@ -88,11 +78,6 @@ class PartPlan(ReusedEpochs):
         """Batches of a whole optimiser step."""
         return self.accumulate * self.num_parts
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Optimiser steps in an epoch: ceil(rounds / accumulate)."""
-        return -(-self.rounds // self.accumulate)
-
     def _batches(self, train_epoch: int, start: int) -> Iterator[PlannedBatch]:
         epoch = self.sampling_epoch(train_epoch)
         seeds, order, counts = self._seeds(epoch), self.order(train_epoch, self.rounds), self.counts.tolist()
@@ -118,7 +103,3 @@ class PartPlan(ReusedEpochs):
         drawn = permutation(key(self.seed, self.stream, epoch), len(self.train_ids))
         by_part = drawn[np.argsort(self.seed_parts[drawn], kind="stable")]
         return np.split(self.train_ids[by_part], np.cumsum(self.counts)[:-1])
-
-    def _cut(self, round_: int, count: int) -> tuple[int, int]:
-        """Returns the range of a part's `count` seeds that a round takes."""
-        return round_ * count // self.rounds, (round_ + 1) * count // self.rounds
