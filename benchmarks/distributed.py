@@ -41,8 +41,7 @@ from benchmarks.elsewhere import beside
 from benchmarks.record import interleave, ratio, record
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.part_plan import PartPlan
-from kernels.sampling.sample import Sampler
-from kernels.sampling.two_step import TwoStepSampler
+from kernels.sampling.sample import Sampler, TwoStepSampler
 from tests.graphs import GraphArtifacts, OpenedGraph, build_graph
 from trainers.batches.batch import planned_batch
 from trainers.loop.executor import BatchGradient

@@ -9,7 +9,7 @@ distribution; a ratio is that of the medians.
 - Ours samples the graph as training does, from mapped files (in the page cache after the warm-up). DGL's graph is in memory, its indices
   in large pages where the system has them, as NumPy asks for. DGL runs with 64-bit ids: 1.1.3 dies on sampled blocks of 32-bit ids.
   `ours_int64` is ours on the very indices that DGL uses.
-- `two_step` is kernels/sampling/two_step.py: the same choice and map, by way of an edge list.
+- `two_step` is kernels.sampling.sample.TwoStepSampler: the same choice and map, by way of an edge list.
 - `roofline` reads and writes what a sampler must, at the addresses of real batches that were recorded before, and does nothing else:
   two entries of indptr a destination, one of indices and one 8-byte entry of the map an edge, all asked for ahead.
 """
@@ -31,8 +31,7 @@ from kernels import _native
 from kernels.graph.csc import build_csc
 from kernels.graph.generate import rmat_edges
 from kernels.rng import key
-from kernels.sampling.sample import Sampler
-from kernels.sampling.two_step import TwoStepSampler
+from kernels.sampling.sample import Sampler, TwoStepSampler
 from kernels.types import BatchKey, Stream, Topology
 from trainers.devices.malloc import keep_freed_memory
 

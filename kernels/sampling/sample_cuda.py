@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import as_ids, dtype_name
+from kernels.arrays import dtype_name
 from kernels.cuda.device import KernelDevice
 from kernels.cuda.launch import BLOCK, ID_TYPES, grid
 from kernels.errors import InputError
 from kernels.rng import absorb, key
-from kernels.sampling.sample import Transposes
+from kernels.sampling.sample import Transposes, as_fanouts, seeds_of
 from kernels.sampling.transpose_cuda import transpose_cuda
 from kernels.types import Array, BatchKey, Block, Topology
 
@@ -120,10 +120,7 @@ class CudaSampler:
         self, topology: Topology, fanouts: Sequence[int], *, seed: int, device: KernelDevice, replace: bool = False
     ):
         self.table_reads = 0
-        self.topology, self.fanouts, self.seed, self.device = topology, tuple(map(int, fanouts)), seed, device
-        if not self.fanouts or any(fanout < -1 or fanout == 0 or fanout >= 2**31 for fanout in self.fanouts):
-            problem = f"fanouts = {list(self.fanouts)}"
-            raise InputError(problem, "give one number of neighbours per layer, or -1 for all")
+        self.topology, self.fanouts, self.seed, self.device = topology, as_fanouts(fanouts), seed, device
         self._id_name = dtype_name(topology.indices.dtype)
         self._defines = {"ID": ID_TYPES[self._id_name], "REPLACE": str(int(replace))}
         self._replace = replace
@@ -286,12 +283,7 @@ class CudaSampler:
 
     def _check_seeds(self, seeds: Any) -> Array:
         """Returns the seeds in the topology's id type; a repeated one would have no place in arrays made for distinct nodes."""
-        seeds = as_ids(seeds, "seeds")
-        num_nodes = self.topology.num_nodes
-        if len(seeds) and not 0 <= seeds.min() <= seeds.max() < num_nodes:
-            place = int(np.flatnonzero((seeds < 0) | (seeds >= num_nodes))[0])
-            problem = f"seed {seeds[place]} at position {place} is not a node of this graph of {num_nodes} nodes"
-            raise InputError(problem, f"give node ids in 0..{num_nodes - 1}")
+        seeds = seeds_of(seeds, self.topology.num_nodes)
         ordered = np.sort(seeds)
         if (ordered[1:] == ordered[:-1]).any():
             again = np.ones(len(seeds), bool)

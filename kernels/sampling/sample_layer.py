@@ -16,7 +16,7 @@ import numpy as np
 
 from kernels.errors import InputError
 from kernels.rng import key
-from kernels.sampling.two_step import TwoStepSampler
+from kernels.sampling.sample import TwoStepSampler
 from kernels.types import Array, BatchKey, Block, Topology
 
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from kernels import _native
 from kernels.errors import InputError
-from kernels.sampling.sample import Sampler
-from kernels.sampling.two_step import TwoStepSampler
+from kernels.sampling.sample import Sampler, TwoStepSampler
 from kernels.types import BatchKey, Topology
 from tests.kernels.graphs import assert_same_blocks, random_topology, topologies, topology
 

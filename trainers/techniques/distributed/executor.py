@@ -28,7 +28,7 @@ from torch import Tensor
 from kernels.errors import InputError
 from kernels.sampling.own_sampling import AnySampler
 from kernels.sampling.part_plan import PartPlan
-from kernels.sampling.two_step import TwoStepSampler
+from kernels.sampling.sample import TwoStepSampler
 from kernels.types import Array
 from trainers.batches.batch import MiniBatch
 from trainers.batches.source import BatchSource
