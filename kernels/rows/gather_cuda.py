@@ -14,20 +14,13 @@ import numpy as np
 from kernels import _native
 from kernels.arrays import as_int32, dtype_name
 from kernels.cuda.device import KernelDevice, RowsView
+from kernels.cuda.launch import BLOCK, C_TYPES, grid
 from kernels.errors import InputError
 from kernels.rows.slots import Tiers
 
-C_TYPES = {
-    "float16": ("Half", 2),
-    "bfloat16": ("BFloat", 2),
-    "float32": ("float", 4),
-    "float64": ("double", 8),
-    "int8": ("signed char", 1),
-    "uint8": ("unsigned char", 1),
-}
-BLOCK = 256
+STORED_TYPES = {**C_TYPES, "int8": ("signed char", 1), "uint8": ("unsigned char", 1)}
+"""Names in CUDA and bytes of the types that tiers may have."""
 IN_FLIGHT = 4
-BLOCKS_PER_MULTIPROCESSOR = 32
 SEGMENT_BYTES = 128
 NO_FAULT = 2**31 - 1
 NO_ROWS = RowsView(0, 0, 0, 0, "")
@@ -102,10 +95,8 @@ def _launch(
         np.uint64(target.pointer),
         np.uint64(device.pointer(fault, "fault")),
     )
-    teams = -(-target.count // IN_FLIGHT)
-    blocks = min(-(-teams * variant["TEAM"] // BLOCK), BLOCKS_PER_MULTIPROCESSOR * device.num_multiprocessors)
     kernel = device.kernel("rows/gather", "gather_tiered", {name: str(value) for name, value in variant.items()})
-    kernel((blocks,), (BLOCK,), arguments)
+    kernel(grid(-(-target.count // IN_FLIGHT) * variant["TEAM"], device), (BLOCK,), arguments)
 
 
 def pick_variant(target: RowsView, tiers: list[RowsView]) -> dict[str, Any]:
@@ -116,7 +107,7 @@ def pick_variant(target: RowsView, tiers: list[RowsView]) -> dict[str, Any]:
     128 bytes together.
     """
     stored = next(rows.dtype for rows in tiers if rows.dtype)
-    (source, from_bytes), (result, to_bytes) = C_TYPES[stored], C_TYPES[target.dtype]
+    (source, from_bytes), (result, to_bytes) = STORED_TYPES[stored], STORED_TYPES[target.dtype]
     pack = 16 // max(from_bytes, to_bytes)
     while pack > 1 and not _aligned(target, tiers, pack, from_bytes, to_bytes):
         pack //= 2
@@ -138,12 +129,12 @@ def _aligned(target: RowsView, tiers: list[RowsView], pack: int, from_bytes: int
 
 def _target(out: Any, shape: tuple[int, int], tiers: Tiers, device: KernelDevice) -> RowsView:
     target, stored = device.rows(out, "out"), dtype_name(tiers.dtype)
-    if stored not in C_TYPES:
-        raise InputError(f"the tiers are {stored}", f"store rows as {', '.join(C_TYPES)}")
+    if stored not in STORED_TYPES:
+        raise InputError(f"the tiers are {stored}", f"store rows as {', '.join(STORED_TYPES)}")
     if target.dtype not in ("float32", "float64", stored):
         raise InputError(f"out is {target.dtype}, rows are stored as {stored}", f"give float32, float64 or {stored}")
     if tuple(out.shape) != shape:
         raise InputError(f"out is {target.dtype}{list(out.shape)}", f"give {target.dtype}{list(shape)}")
-    if target.count > 1 and target.row_bytes != target.width * C_TYPES[target.dtype][1]:
+    if target.count > 1 and target.row_bytes != target.width * STORED_TYPES[target.dtype][1]:
         raise InputError("out has rows that are apart", "give a C-contiguous matrix")
     return target

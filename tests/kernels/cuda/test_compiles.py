@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernels.cuda.device import SOURCES
-from kernels.rows.gather_cuda import C_TYPES
+from kernels.rows.gather_cuda import STORED_TYPES
 from tests.kernels.cuda.nvrtc import ARCHITECTURES, compile_ptx
 from tests.kernels.cuda.shim import KERNEL_NAME, ShimDevice
 
@@ -27,11 +27,11 @@ def test_a_mistake_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("stored", C_TYPES)
+@pytest.mark.parametrize("stored", STORED_TYPES)
 def test_gather_moves_sixteen_bytes_at_once(stored, architecture):
-    from_type, from_bytes = C_TYPES[stored]
+    from_type, from_bytes = STORED_TYPES[stored]
     for result in {"float32", "float64", stored}:
-        to_type, to_bytes = C_TYPES[result]
+        to_type, to_bytes = STORED_TYPES[result]
         pack = 16 // max(from_bytes, to_bytes)
         options = [f"-DFROM={from_type}", f"-DTO={to_type}", f"-DPACK={pack}", "-DTEAM=16"]
         ptx = compile_ptx(SOURCES / "rows" / "gather.cu", architecture, options)
