@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernels.errors import InputError
-from kernels.types import Array
+from kernels.types import Array, Block
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 INT32 = np.dtype(np.int32)
@@ -49,6 +49,24 @@ def as_int32(array: Any, what: str, length: int) -> Array:
     if array.dtype != INT32 or array.shape != (length,):
         raise InputError(f"{what} is {array.dtype}{list(array.shape)}", f"give {what} as int32[{length}]")
     return _as_native(array)
+
+
+def block_edges(block: Block) -> tuple[Array, Array, Array]:
+    """Returns start and end i32[num_dst] and indices i32[nnz] of a block as native code reads them; raises InputError otherwise."""
+    start, end = (as_int32(getattr(block, name), name, block.num_dst) for name in ("start", "end"))
+    return start, end, as_int32(block.indices, "indices", len(block.indices))
+
+
+def block_rows(block: Block) -> tuple[Array, Array, Array, Array | None]:
+    """Returns the arrays of `block_edges` and dst_pos i32[num_dst] or None; raises InputError if a destination is not a source."""
+    edges, dst_pos = block_edges(block), block.dst_pos
+    if dst_pos is None and block.num_dst > block.num_src:
+        raise InputError(f"{block.num_dst} destinations among {block.num_src} sources", "give dst_pos")
+    if dst_pos is not None:
+        dst_pos = as_int32(dst_pos, "dst_pos", block.num_dst)
+        if len(dst_pos) and not 0 <= dst_pos.min() <= dst_pos.max() < block.num_src:
+            raise InputError("dst_pos has a row that is not a source", f"give rows in 0..{block.num_src - 1}")
+    return *edges, dst_pos
 
 
 def _as_native(array: Array) -> Array:

@@ -26,7 +26,7 @@ from typing import Any, get_args
 import numpy as np
 
 from kernels import _native
-from kernels.arrays import as_int32, as_out, check_threads
+from kernels.arrays import as_int32, as_out, block_edges, check_threads
 from kernels.cuda.device import device_of, on_device
 from kernels.errors import InputError
 from kernels.history.csr2_cuda import prune_cuda, remove_in_edges_cuda
@@ -162,11 +162,9 @@ def prune(blocks: Sequence[Block], slots: Sequence[Any], transpose: Transposes =
 
 def _arrays(block: Block) -> tuple[Any, ...]:
     """Returns a block as native code takes it."""
-    start, end = as_int32(block.start, "start", block.num_dst), as_int32(block.end, "end", block.num_dst)
     dst_pos = None if block.dst_pos is None else as_int32(block.dst_pos, "dst_pos", block.num_dst)
     by_edge = tuple(getattr(block, name) for name in BY_EDGE)
-    indices = as_int32(block.indices, "indices", len(block.indices))
-    return block.num_dst, block.num_src, start, end, indices, dst_pos, block.src_ids, block.self_weight, by_edge
+    return block.num_dst, block.num_src, *block_edges(block), dst_pos, block.src_ids, block.self_weight, by_edge
 
 
 def _block(arrays: tuple[Any, ...]) -> Block:

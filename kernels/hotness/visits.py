@@ -29,7 +29,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from kernels import _native
-from kernels.arrays import as_ids, as_int32
+from kernels.arrays import as_ids, block_edges
 from kernels.errors import InputError
 from kernels.types import Array, Block
 
@@ -108,8 +108,7 @@ class VisitCounter:
         ends = [block.num_dst for block in reversed(blocks)]
         _native.count_prefixes(ids[: ends[-1]], ends, self._columns)
         if self.layers == "inputs":
-            rows = [tuple(as_int32(getattr(b, name), name, size) for name, size in _sizes(b)) for b in blocks]
-            native = [(*row, block.num_src) for row, block in zip(rows, blocks, strict=True)]
+            native = [(*block_edges(block), block.num_src) for block in blocks]
             _native.count_inputs_under(ids, native, self._inputs)
 
     @property
@@ -128,7 +127,3 @@ class VisitCounter:
         if len(blocks) != self.num_layers or not sound or blocks[0].num_src != len(blocks[0].src_ids):
             problem = f"{len(blocks)} blocks of {[(block.num_dst, block.num_src) for block in blocks]} destinations and sources"
             raise InputError(problem, f"give the {self.num_layers} blocks of a batch as a sampler returns them")
-
-
-def _sizes(block: Block) -> tuple[tuple[str, int], ...]:
-    return ("start", block.num_dst), ("end", block.num_dst), ("indices", len(block.indices))

@@ -22,20 +22,28 @@ than two such parts is not shared), which leaves the order of its sums alone.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
 from kernels import _native
-from kernels.arrays import STORED_FLOATS, as_int32, as_out, as_rows, check_threads, dtype_name, narrow, widen
+from kernels.arrays import (
+    STORED_FLOATS,
+    as_int32,
+    as_out,
+    as_rows,
+    block_rows,
+    check_threads,
+    dtype_name,
+    narrow,
+    widen,
+)
 from kernels.cuda.device import device_of, on_device
 from kernels.errors import InputError
-from kernels.layers.aggregate_cuda import aggregate_backward_cuda, aggregate_cuda
+from kernels.layers.aggregate_cuda import REDUCTIONS, aggregate_backward_cuda, aggregate_cuda, is_weighted
 from kernels.types import Array, Block
 
 Reduce = Literal["sum", "mean", "weighted"]
-
-_CODES = {reduce: code for code, reduce in enumerate(get_args(Reduce))}
 
 
 def aggregate_reference(block: Block, h: Array, reduce: Reduce) -> Array:
@@ -94,12 +102,14 @@ def aggregate(block: Block, h: Array, reduce: Reduce, out: Array | None = None, 
         device = device_of(h)
         out = device.empty((block.num_dst, h.shape[1]), dtype_name(h.dtype)) if out is None else out
         return aggregate_cuda(block, h, reduce, out, device)
-    start, end, dst_pos, weight, self_weight = _rows(block, reduce)
-    indices = as_int32(block.indices, "indices", len(block.indices))
+    weight, self_weight = _weights(block, reduce)
+    start, end, indices, dst_pos = block_rows(block)
     h = as_rows(h, "h", block.num_src, STORED_FLOATS)
     out = as_out(out, (block.num_dst, h.shape[1]), h.dtype)
     _apart(out, h)
-    _native.aggregate(start, end, indices, dst_pos, weight, self_weight, h, out, _CODES[reduce], check_threads(threads))
+    _native.aggregate(
+        start, end, indices, dst_pos, weight, self_weight, h, out, REDUCTIONS[reduce], check_threads(threads)
+    )
     return out
 
 
@@ -125,7 +135,8 @@ def aggregate_backward(
         device = device_of(grad_out)
         out = device.empty((block.num_src, grad_out.shape[1]), dtype_name(grad_out.dtype)) if out is None else out
         return aggregate_backward_cuda(block, grad_out, reduce, out, device)
-    start, end, dst_pos, weight, self_weight = _rows(block, reduce)
+    weight, self_weight = _weights(block, reduce)
+    start, end, _, dst_pos = block_rows(block)
     if block.t_start is None or block.t_edge is None or block.t_dst is None:
         raise InputError(
             "the block has no transpose, which the backward pass needs",
@@ -142,33 +153,22 @@ def aggregate_backward(
     grad_out = as_rows(grad_out, "grad_out", block.num_dst, STORED_FLOATS)
     out = as_out(out, (block.num_src, grad_out.shape[1]), grad_out.dtype)
     _apart(out, grad_out)
-    code, threads = _CODES[reduce], check_threads(threads)
+    code, threads = REDUCTIONS[reduce], check_threads(threads)
     _native.aggregate_backward(start, end, dst_pos, weight, self_weight, *turned, grad_out, out, code, threads)
     return out
 
 
-def _rows(block: Block, reduce: str) -> tuple[Array, Array, Array | None, Array | None, Array | None]:
-    """Checks and returns the arrays that forward and backward share: start, end, dst_pos, weight, self_weight."""
-    if reduce not in _CODES:
-        raise InputError(f"reduction {reduce!r}", f"give one of {', '.join(_CODES)}")
-    start, end = as_int32(block.start, "start", block.num_dst), as_int32(block.end, "end", block.num_dst)
-    dst_pos = block.dst_pos
-    if dst_pos is None and block.num_dst > block.num_src:
-        raise InputError(f"{block.num_dst} destinations among {block.num_src} sources", "give dst_pos")
-    if dst_pos is not None:
-        dst_pos = as_int32(dst_pos, "dst_pos", block.num_dst)
-        if len(dst_pos) and not 0 <= dst_pos.min() <= dst_pos.max() < block.num_src:
-            raise InputError("dst_pos has a row that is not a source", f"give rows in 0..{block.num_src - 1}")
-    if reduce != "weighted":
-        return start, end, dst_pos, None, None
-    if block.weight is None:
-        raise InputError("a weighted sum needs block.weight", "fill it with kernels.sampling.coefficients.gcn_weights")
-    weight = _weights(block.weight, "weight", len(block.indices))
-    own = block.self_weight
-    return start, end, dst_pos, weight, None if own is None else _weights(own, "self_weight", block.num_dst)
+def _weights(block: Block, reduce: str) -> tuple[Array | None, Array | None]:
+    """Checks the reduction; returns the weights of edges and of own rows, None for those that it does not take."""
+    if not is_weighted(block, reduce):
+        return None, None
+    given = ("weight", len(block.indices)), ("self_weight", block.num_dst)
+    found = ((getattr(block, name), name, length) for name, length in given)
+    weight, own = (None if each is None else _as_weights(each, name, length) for each, name, length in found)
+    return weight, own
 
 
-def _weights(array: Array, what: str, length: int) -> Array:
+def _as_weights(array: Array, what: str, length: int) -> Array:
     if array.dtype != np.float32 or array.shape != (length,):
         raise InputError(f"{what} is {array.dtype}{list(array.shape)}", f"give {what} as float32[{length}]")
     return np.require(array, requirements=["C", "A"])

@@ -32,7 +32,7 @@ def aggregate_cuda(block: Block, h: Any, reduce: str, out: Any, device: KernelDe
     Raises:
         InputError: a shape or dtype does not fit, or weights are missing.
     """
-    weighted = _weighted(block, reduce)
+    weighted = is_weighted(block, reduce)
     begins, ends = (address(getattr(block, name), name, device, block.num_dst) for name in ("start", "end"))
     own = address(block.dst_pos, "dst_pos", device, block.num_dst)
     sources = address(block.indices, "indices", device)
@@ -54,7 +54,7 @@ def aggregate_backward_cuda(block: Block, grad_out: Any, reduce: str, out: Any, 
     Raises:
         InputError: the transpose is missing, or a shape or dtype does not fit.
     """
-    weighted = _weighted(block, reduce)
+    weighted = is_weighted(block, reduce)
     if block.t_start is None or block.t_edge is None or block.t_dst is None:
         problem = "the block has no transpose, which the backward pass needs"
         raise InputError(problem, 'sample with transpose="hidden" or "all"')
@@ -99,7 +99,8 @@ def weighted_args(
     return weights, own, address(block.self_weight, "self_weight", device, block.num_dst, "float32")
 
 
-def _weighted(block: Block, reduce: str) -> bool:
+def is_weighted(block: Block, reduce: str) -> bool:
+    """Returns whether a reduction takes weights; raises InputError if it is unknown, or the block lacks them."""
     if reduce not in REDUCTIONS:
         raise InputError(f"reduction {reduce!r}", f"give one of {', '.join(REDUCTIONS)}")
     if reduce == "weighted" and block.weight is None:

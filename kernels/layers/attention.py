@@ -35,7 +35,18 @@ from typing import Any
 import numpy as np
 
 from kernels import _native
-from kernels.arrays import STORED_FLOATS, as_ids, as_int32, as_out, as_rows, check_threads, narrow, sum_dtype, widen
+from kernels.arrays import (
+    STORED_FLOATS,
+    as_ids,
+    as_int32,
+    as_out,
+    as_rows,
+    block_rows,
+    check_threads,
+    narrow,
+    sum_dtype,
+    widen,
+)
 from kernels.cuda.device import device_of, on_device
 from kernels.errors import InputError
 from kernels.layers.attention_cuda import attend_backward_cuda, attend_cuda
@@ -99,7 +110,7 @@ def edge_mask(block: Block, num_heads: int, key: int, p: float, threads: int = 1
         return EdgeMask(kept=kept, scale=LANES / (LANES - threshold))
     kept = np.ones((len(block.indices) + block.num_dst, num_heads), np.uint8)
     ids = as_ids(block.src_ids, "src_ids")
-    _native.edge_mask(*_rows(block), ids, key & MASK, threshold, kept, check_threads(threads))
+    _native.edge_mask(*block_rows(block), ids, key & MASK, threshold, kept, check_threads(threads))
     return EdgeMask(kept=kept, scale=LANES / (LANES - threshold))
 
 
@@ -165,7 +176,7 @@ def attend(
     out = as_out(out, (block.num_dst, z.shape[1]), z.dtype)
     alpha = as_out(alpha, (len(block.indices) + block.num_dst, left.shape[1]), sum_dtype(z.dtype))
     kept, scale = _mask(mask, alpha.shape)
-    _native.attend(*_rows(block), z, left, right, slope, kept, scale, alpha, out, check_threads(threads))
+    _native.attend(*block_rows(block), z, left, right, slope, kept, scale, alpha, out, check_threads(threads))
     return out, alpha
 
 
@@ -213,7 +224,7 @@ def attend_backward(
     places, like = out or (None, None, None), (z, left, right)
     grad_z, grad_left, grad_right = (as_out(place, x.shape, x.dtype) for place, x in zip(places, like, strict=True))
     _native.attend_backward(
-        *_rows(block), *transposed, z, left, right, slope, kept, scale,
+        *block_rows(block), *transposed, z, left, right, slope, kept, scale,
         alpha, grad_out, grad_score, grad_z, grad_left, grad_right, threads,
     )  # fmt: skip
     return grad_z, grad_left, grad_right
@@ -233,19 +244,6 @@ def _transposed(block: Block) -> tuple[Array, Array, Array]:
         )
     starts, edges = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", num_edges)
     return starts, edges, as_int32(block.t_dst, "t_dst", num_edges)
-
-
-def _rows(block: Block) -> tuple[Array, Array, Array, Array | None]:
-    """Checks and returns start, end, indices, dst_pos."""
-    start, end = (as_int32(getattr(block, name), name, block.num_dst) for name in ("start", "end"))
-    indices, dst_pos = as_int32(block.indices, "indices", len(block.indices)), block.dst_pos
-    if dst_pos is None and block.num_dst > block.num_src:
-        raise InputError(f"{block.num_dst} destinations among {block.num_src} sources", "give dst_pos")
-    if dst_pos is not None:
-        dst_pos = as_int32(dst_pos, "dst_pos", block.num_dst)
-        if len(dst_pos) and not 0 <= dst_pos.min() <= dst_pos.max() < block.num_src:
-            raise InputError("dst_pos has a row that is not a source", f"give rows in 0..{block.num_src - 1}")
-    return start, end, indices, dst_pos
 
 
 def _inputs(block: Block, z: Array, left: Array, right: Array) -> tuple[Array, Array, Array]:

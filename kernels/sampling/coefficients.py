@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernels import _native
-from kernels.arrays import as_int32
+from kernels.arrays import as_int32, block_edges
 from kernels.types import Array, Block
 
 
@@ -53,8 +53,7 @@ def gcn_weights(block: Block, in_degree: Array, out_degree: Array, sampled: bool
         InputError: degrees are not int32[N], or the block's rows are out of range.
     """
     in_degree, out_degree = (as_int32(array, "degrees", len(in_degree)) for array in (in_degree, out_degree))
-    start, end = (as_int32(getattr(block, name), name, block.num_dst) for name in ("start", "end"))
-    indices = as_int32(block.indices, "indices", len(block.indices))
+    start, end, indices = block_edges(block)
     weight, self_weight = np.empty(len(indices), np.float32), np.empty(block.num_dst, np.float32)
     dst_ids, shared = block.dst_ids, sampled and block.share is not None
     _native.gcn_weights(
@@ -83,23 +82,22 @@ def sum_weights(block: Block, in_degree: Array) -> Array:
     """
     if block.share is not None:
         return _shared(block, in_degree)
-    taken = block.end - block.start
-    factor = (in_degree[block.dst_ids] / np.maximum(taken, 1)).astype(np.float32)
-    if len(block.indices) == taken.sum():
-        return np.repeat(factor, taken)
-    weight = np.zeros(len(block.indices), np.float32)
-    for low, high, value in zip(block.start, block.end, factor, strict=True):
-        weight[low:high] = value
-    return weight
+    factor = in_degree[block.dst_ids] / np.maximum(block.end - block.start, 1)
+    return _by_edge(block, factor.astype(np.float32))
 
 
 def _shared(block: Block, in_degree: Array) -> Array:
     """Returns f32[nnz], d_in(v) times the share of each edge; 0 for removed edges."""
     assert block.share is not None
-    taken, degree = block.end - block.start, in_degree[block.dst_ids].astype(np.float32)
+    return _by_edge(block, in_degree[block.dst_ids].astype(np.float32)) * block.share
+
+
+def _by_edge(block: Block, values: Array) -> Array:
+    """Returns f32[nnz]: the value f32[num_dst] of each edge's destination, 0 for removed edges."""
+    taken = block.end - block.start
     if len(block.indices) == taken.sum():
-        return np.repeat(degree, taken) * block.share
-    factor = np.zeros(len(block.indices), np.float32)
-    for low, high, value in zip(block.start, block.end, degree, strict=True):
-        factor[low:high] = value
-    return factor * block.share
+        return np.repeat(values, taken)
+    spread = np.zeros(len(block.indices), np.float32)
+    for low, high, value in zip(block.start, block.end, values, strict=True):
+        spread[low:high] = value
+    return spread

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from kernels import _native
-from kernels.arrays import as_int32
+from kernels.arrays import block_edges
 from kernels.types import Array, Block
 
 
@@ -35,7 +35,5 @@ def transpose(block: Block) -> Block:
     Raises:
         InputError: the block's rows or local ids are out of range.
     """
-    start, end = (as_int32(getattr(block, name), name, block.num_dst) for name in ("start", "end"))
-    indices = as_int32(block.indices, "indices", len(block.indices))
-    t_start, t_edge, t_dst = _native.transpose(block.num_src, start, end, indices)
+    t_start, t_edge, t_dst = _native.transpose(block.num_src, *block_edges(block))
     return replace(block, t_start=t_start, t_edge=t_edge, t_dst=t_dst)
