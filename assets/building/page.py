@@ -37,8 +37,8 @@ class Page:
     labels: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     file: str = ""
-    written: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
-    columns_from: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=lambda: MappingProxyType({}))
+    written: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    columns_from: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     kinds: frozenset[str] = frozenset({"numpy"})
 
 

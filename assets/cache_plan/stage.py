@@ -35,16 +35,7 @@ class CachePlanStage(Stage):
     Semantic = CachePlanConfig
     Execution = Threads
     reads_stages = ("features", "samples", "budgets")  # features: row sizes, and nodes with rows
-    checks = CACHE_PLAN_CHECKS
-    says: Mapping[str, str] = {
-        "every row is in exactly one tier": "Each row of each batch comes from one tier: as many rows as inputs, "
-        "counted by the sampler and by the plan.",
-        "no batch reads a row twice": "No batch finds a row both in the disk cache that it reads and in its own chunk.",
-        "device and host fit their budgets": "The rows of the static tiers take no more bytes than [memory] gives "
-        "them.",
-        "disk fits its budget": "Disk caches and packed rows take no more bytes than [memory] gives them; addresses are not "
-        "counted.",
-    }
+    says, checks = CACHE_PLAN_CHECKS, tuple(CACHE_PLAN_CHECKS)
     of_one_feature_table = True
     needs: Mapping[str, str] = {"samples": " to lay out the rows of stored batches", "memory": " with the budgets"}
 
