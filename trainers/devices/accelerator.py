@@ -12,7 +12,7 @@ The part that is specific to a kind of accelerator is its `Backend`: CUDA's is t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +20,7 @@ import torch
 
 from kernels.cuda.device import KernelDevice
 from kernels.rows.aligned import aligned_empty
-from trainers.devices.protocol import CACHE, Direction, OverBudget, torch_dtype
+from trainers.devices.protocol import CACHE, Device, OverBudget, torch_dtype
 from trainers.record.ledger import Ledger, Line
 
 ALIGNMENT = 256
@@ -71,8 +71,8 @@ class Backend(Protocol):
         ...
 
 
-class Accelerator:
-    """A device with memory of its own.
+class Accelerator(Device):
+    """A device with memory of its own: its allocator counts the memory, and its bus has its own speed.
 
     Args:
         backend: the backend of its kind.
@@ -110,16 +110,6 @@ class Accelerator:
             return torch.empty(shape, dtype=kind, device=self.torch_device)
         except torch.OutOfMemoryError as error:
             raise self._too_small(error, asked, purpose) from error
-
-    def adopt(self, arrays: Iterable[torch.Tensor | np.ndarray], purpose: str) -> None:
-        """Books nothing: torch counts all memory of its allocator."""
-
-    def holding(self, num_bytes: int, purpose: str) -> AbstractContextManager[Any]:
-        """Books nothing: torch counts all memory of its allocator."""
-        return nullcontext()
-
-    def link(self, direction: Direction) -> None:
-        """Returns None: no link is modelled, the bus has its own speed."""
 
     @contextmanager
     def active(self) -> Iterator[None]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,11 @@ from torch.utils._pytree import tree_leaves
 
 from kernels.arrays import owner_of
 from trainers.devices.link import Link
-from trainers.devices.protocol import CACHE, Direction, OverBudget, torch_dtype
-from trainers.record.ledger import Ledger, Line
+from trainers.devices.protocol import CACHE, Device, Direction, OverBudget, torch_dtype
+from trainers.record.ledger import Ledger
 
 
-class LogicalDevice(TorchDispatchMode):
+class LogicalDevice(TorchDispatchMode, Device):
     """A device on the CPU whose live storages are counted and bounded while it is active as a context.
 
     Args:
@@ -114,47 +114,6 @@ class LogicalDevice(TorchDispatchMode):
     def active(self) -> LogicalDevice:
         """Returns the device, which is a context: storages that are made in it are booked."""
         return self
-
-    def send(self, arrays: Sequence[np.ndarray], line: Line, ledger: Ledger) -> list[Any]:
-        """Returns the arrays: the device computes in the host's memory."""
-        return list(arrays)
-
-    def send_tensor(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
-        """Returns the tensor."""
-        return tensor
-
-    def fetch(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
-        """Returns the tensor."""
-        return tensor
-
-    def fetch_later(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> Callable[[], torch.Tensor]:
-        """Returns a function that returns the tensor."""
-        return tensor.detach
-
-    def preparing(self) -> AbstractContextManager[Any]:
-        """Returns a context that does nothing."""
-        return nullcontext()
-
-    def hand_over(self, tensors: Iterable[Any]) -> None:
-        """Does nothing: an operation is done when its call returns."""
-
-    def pin(self, array: np.ndarray) -> None:
-        """Does nothing: the device reads the host's memory."""
-
-    def host_array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Returns an uninitialised array."""
-        return np.empty(shape, dtype)
-
-    def staging(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Returns an uninitialised array."""
-        return np.empty(shape, dtype)
-
-    def evaluating(self) -> AbstractContextManager[Any]:
-        """Returns a context that does nothing: the memory of an evaluation is bounded by its own workspace, and not booked."""
-        return nullcontext()
-
-    def free_bytes(self) -> None:
-        """Returns None: the device has no memory of its own."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Runs one operation and books the storages that it made."""

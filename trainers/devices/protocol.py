@@ -8,7 +8,7 @@ allocation, so that a run that does not fit ends with one message instead of a c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -41,7 +41,7 @@ class OverBudget(InputError):
 
 
 class Device(Protocol):
-    """The device that a training computes on.
+    """The device that a training computes on. Methods with a body are those of one that computes in the host's memory without books.
 
     Attributes:
         index: number of the device.
@@ -78,7 +78,6 @@ class Device(Protocol):
         Raises:
             OverBudget: the budget does not allow it.
         """
-        ...
 
     def holding(self, num_bytes: int, purpose: str) -> AbstractContextManager[Any]:
         """Returns a context in which `num_bytes` bytes are booked that have no array.
@@ -86,11 +85,11 @@ class Device(Protocol):
         Raises:
             OverBudget: the budget does not allow it.
         """
-        ...
+        return nullcontext()
 
     def link(self, direction: Direction) -> Link | None:
         """Returns the link of a direction, shared by all threads that move bytes over it; None if it has the machine's own speed."""
-        ...
+        return None
 
     def active(self) -> AbstractContextManager[Any]:
         """Returns a context in which all work of this thread is done, and booked, on this device."""
@@ -98,45 +97,43 @@ class Device(Protocol):
 
     def send(self, arrays: Sequence[np.ndarray], line: Line, ledger: Ledger) -> list[Any]:
         """Returns arrays in the device's memory, and books one transfer; a device without memory of its own returns them as they are."""
-        ...
+        return list(arrays)
 
     def send_tensor(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
         """Returns a tensor in the device's memory, and books the transfer."""
-        ...
+        return tensor
 
     def fetch(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
         """Returns a tensor in the host's memory, and books the transfer."""
-        ...
+        return tensor
 
     def fetch_later(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> Callable[[], torch.Tensor]:
         """Starts to move a tensor to the host's memory, and books the transfer; returns a function that waits and returns it.
 
         The device computes meanwhile.
         """
-        ...
+        return tensor.detach
 
     def preparing(self) -> AbstractContextManager[Any]:
         """Returns a context in which a thread prepares a batch beside the training step; at its end all of it is done."""
-        ...
+        return nullcontext()
 
     def hand_over(self, tensors: Iterable[Any]) -> None:
         """Marks tensors made in `preparing` as used by the training step, so that their memory waits for it."""
-        ...
 
     def pin(self, array: np.ndarray) -> None:
         """Lets the device read an array of the host in place, for as long as the array lives."""
-        ...
 
     def host_array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Returns an uninitialised array of the host that the device reads in place, for long use."""
-        ...
+        return np.empty(shape, dtype)
 
     def staging(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Returns an uninitialised array of the host that the device reads in place, for short use.
 
         Its memory is lent again as soon as no Python object refers to it, so wait for every kernel that reads it.
         """
-        ...
+        return np.empty(shape, dtype)
 
     def evaluating(self) -> AbstractContextManager[Any]:
         """Returns a context for an evaluation, which bounds its memory by itself and is not part of the training's.
@@ -144,11 +141,11 @@ class Device(Protocol):
         Raises:
             OverBudget: the device has too little memory for it.
         """
-        ...
+        return nullcontext()
 
     def free_bytes(self) -> int | None:
         """Returns the bytes of the device's own memory that nothing holds yet; None on a device without memory of its own."""
-        ...
+        return None
 
 
 def torch_dtype(dtype: torch.dtype | np.dtype[Any] | str) -> torch.dtype:
