@@ -44,7 +44,7 @@ def wrong_rows(packed: Packed, every: int = 1) -> int:
         for number in range(chunks.num_batches):
             ids = samples.record(*divmod(number, samples.num_batches)).blocks[0].src_ids
             origin = np.arange(0, len(ids), every, dtype=np.int32)
-            staged = loader.load(number) if every == 1 else loader.load_some(number, origin)
+            staged = loader.load(number, None if every == 1 else origin)
             ids = ids[origin]
             tier, row = split_slots(staged.slots)
             for which, image in (tiers | {STAGED: staged.rows}).items():

@@ -86,8 +86,7 @@ class PackedRows(FeatureSource):
         except IndexError:  # all are in use
             loader = PackedLoader(self.chunks, self.width, self.dtype, self.row_bytes, self._pool, self._reading)
         try:
-            number = self._number(key)
-            return loader.load(number) if origin is None else loader.load_some(number, origin)
+            return loader.load(self._number(key), origin)
         finally:
             self._free.append(loader)
 

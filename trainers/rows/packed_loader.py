@@ -13,6 +13,8 @@ the disk was slower, and so was the digest of memory that had left the processor
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +22,7 @@ import numpy as np
 
 from assets.packed_chunks.read import ChunkPlace, Extent, PackedChunks, damaged, staging_capacity
 from kernels.errors import InputError
-from kernels.rows.aligned import AlignedBuffer, BufferPool, space_for
+from kernels.rows.aligned import AlignedBuffer, BufferPool
 from kernels.rows.direct_io import DirectFile, Moved, PageReader, ReadExecution
 from kernels.rows.pages import PAGE_BYTES, chunk_digest, padded_bytes
 from kernels.rows.slots import STAGED, make_slots, split_slots
@@ -82,43 +84,21 @@ class PackedLoader:
         self.reader = PageReader(execution)
         self._files: dict[str, DirectFile] = {}
 
-    def num_bytes(self, number: int) -> int:
-        """Returns the bytes that staging a batch takes."""
-        return space_for(staging_capacity(self.chunks.place(number), self.row_bytes))
-
-    def load(self, number: int) -> Staged:
-        """Returns the rows of a batch.
+    def load(self, number: int, origin: Array | None = None) -> Staged:
+        """Returns the rows of a batch; of some inputs by pages, each compared with its digest before a byte of it is used.
 
         Args:
             number: epoch * batches per epoch + step.
+            origin: i32[s], ascending: places of the wanted inputs among all inputs of the batch; None for all of them.
 
         Raises:
-            InputError: a read failed or ended early, or the packed chunk does not match its digest.
+            InputError: a read failed or ended early, or the packed chunk or a page of it does not match its digest.
         """
-        place = self.chunks.place(number)
-        buffer = self.pool.take(staging_capacity(place, self.row_bytes))
+        place, row_bytes = self.chunks.place(number), self.row_bytes
+        whole = origin is None
+        buffer = self.pool.take(staging_capacity(place, row_bytes) if whole else some_capacity(len(origin), row_bytes))
         try:
-            return self._load(place, buffer)
-        except BaseException:
-            buffer.release()
-            raise
-
-    def load_some(self, number: int, origin: Array) -> Staged:
-        """Returns the rows of some inputs of a batch; every page that is read is compared with its digest before a byte of it is used.
-
-        Args:
-            number: epoch * batches per epoch + step.
-            origin: i32[s], ascending: places of the wanted inputs among all inputs of the batch.
-
-        Raises:
-            InputError: a read failed or ended early, or a page does not match its digest.
-        """
-        place, count = self.chunks.place(number), len(origin)
-        addresses = int(padded_bytes(4 * count))
-        buffer = self.pool.take(some_capacity(count, self.row_bytes))
-        try:
-            out = buffer.data[: 4 * count].reshape(-1, 4)
-            return self._load_some(place, origin, out, buffer.data[addresses:], buffer)
+            return self._load(place, buffer) if whole else self._load_some(place, origin, buffer)
         except BaseException:
             buffer.release()
             raise
@@ -142,14 +122,16 @@ class PackedLoader:
         if place.num_cached:
             # The rows may overwrite the end of the read bytes, never the places.
             moved = self._read_cached(place, content[places].view(np.int32).copy(), rows[place.num_packed :])
-            ledger.move(FEATURES, requests=moved.requests, asked_bytes=moved.asked_bytes, moved_bytes=moved.moved_bytes)
+            _book(FEATURES, moved, ledger)
         ledger.count("hits_packed", 0, place.num_packed)
         ledger.count("hits_disk_cache", 0, place.num_cached)
         typed = rows.reshape(-1).view(self.dtype).reshape(-1, self.width)
         return Staged(slots=content[slots].view(np.int32), rows=typed, ledger=ledger, buffer=buffer)
 
-    def _load_some(self, place: ChunkPlace, origin: Array, out: Array, space: Array, buffer: AlignedBuffer) -> Staged:
+    def _load_some(self, place: ChunkPlace, origin: Array, buffer: AlignedBuffer) -> Staged:
         ledger, row_bytes = Ledger(), self.row_bytes
+        address_bytes = 4 * len(origin)
+        out, space = buffer.data[:address_bytes].reshape(-1, 4), buffer.data[int(padded_bytes(address_bytes)) :]
         sections = place.sections(row_bytes)
         moved = [self._read_section(place, sections[0], origin, 4, out)]
         slots = out.reshape(-1).view(np.int32)
@@ -180,39 +162,38 @@ class PackedLoader:
             return Moved(0, 0, 0)
         extent, offset = place.extent, place.extent.offset + section.start
         digests = place.page_digests[section.start // PAGE_BYTES : -(-section.stop // PAGE_BYTES)]
-        try:
+        with self._naming(extent, f"the chunk of batch {place.number}"):
             file = self._open(extent)
             _, moved = self.reader.read_rows(file, wanted, row_bytes=row_bytes, offset=offset, out=out, digests=digests)
-        except InputError as error:
-            what = f"the chunk of batch {place.number}: {error.problem}"
-            raise damaged(self.chunks.artifact, extent, what) from error
         return moved
 
     def _read_chunk(self, place: ChunkPlace, out: Array) -> tuple[Array, Moved]:
         """Reads and checks a packed chunk; returns u8[bytes], a view of `out`, and the moved bytes."""
         extent = place.extent
-        try:
+        with self._naming(extent, f"the chunk of batch {place.number}"):
             digests = np.empty(extent.num_bytes // PAGE_BYTES, np.uint64)
             file, where = self._open(extent), (extent.offset, extent.num_bytes)
             content, moved = self.reader.read_chunk(file, *where, out, digests=digests)
             if chunk_digest(digests) != place.digest:
                 raise InputError("it does not match its digest")
-        except InputError as error:
-            what = f"the chunk of batch {place.number}: {error.problem}"
-            raise damaged(self.chunks.artifact, extent, what) from error
         return content, moved
 
     def _read_cached(self, place: ChunkPlace, wanted: Array, out: Array) -> Moved:
         """Reads rows `wanted` of the segment's cache to out: u8[c, row_bytes]."""
         file, offset, digests = self._open(place.cache), place.cache.offset, place.cache_digests
-        try:
+        with self._naming(place.cache, f"the disk cache of batch {place.number}'s segment"):
             _, moved = self.reader.read_rows(
                 file, wanted, row_bytes=self.row_bytes, offset=offset, out=out, digests=digests
             )
-        except InputError as error:
-            what = f"the disk cache of batch {place.number}'s segment: {error.problem}"
-            raise damaged(self.chunks.artifact, place.cache, what) from error
         return moved
+
+    @contextmanager
+    def _naming(self, extent: Extent, part: str) -> Iterator[None]:
+        """Turns an input error of reading into one that names the artifact, the file and the part."""
+        try:
+            yield
+        except InputError as error:
+            raise damaged(self.chunks.artifact, extent, f"{part}: {error.problem}") from error
 
     def _open(self, extent: Extent) -> DirectFile:
         path = str(extent.path)

@@ -16,6 +16,7 @@ from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
+from kernels.types import Array
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.storage.damage import flip
 from tests.trainers.graphs import random_graph_artifacts
@@ -174,11 +175,11 @@ def test_every_graph_is_asked_for_once_ahead_of_its_rows(
     asked, loaded, lock = [], [], threading.Lock()
     load = PackedLoader.load
 
-    def noted(loader: PackedLoader, number: int) -> Staged:
+    def noted(loader: PackedLoader, number: int, origin: Array | None = None) -> Staged:
         with lock:
             loaded.append(number)
             assert asked.count(number) == loaded.count(number)  # stored batches come again in later epochs
-        return load(loader, number)
+        return load(loader, number, origin)
 
     def will_read(samples: Samples, epoch: int, step: int) -> None:
         asked.append(epoch * samples.num_batches + step)
