@@ -32,7 +32,7 @@ from kernels.cuda.driver import VISIBLE, gpu_of_rank
 from kernels.errors import InputError
 from trainers.ranks.launch import EXIT_PEER, PARENT
 from trainers.ranks.leave import EXIT_INPUT, EXIT_INTERRUPTED, end, leave, report
-from trainers.recipe.config import TrainTable
+from trainers.recipe.config import TrainTable, find_table
 from trainers.recipe.order import Order, plain_order
 
 
@@ -108,10 +108,7 @@ def train(order: Order) -> Sequence[Artifact]:
 def _train_split(order: Order) -> Sequence[Artifact]:
     """Returns the models of one split."""
     pipeline, store = order.pipeline, Store(order.home)
-    table = next((each for each in pipeline.train if each.name == order.table), None)
-    if table is None:
-        names = ", ".join(each.name for each in pipeline.train) or "(none)"
-        raise InputError(f"{pipeline.path} has no [[train]] table {order.table!r}", f"the names are: {names}")
+    table = find_table(pipeline, order.table)
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     asked = order.ranks or table.own_settings.ranks
     if not table.technique.by_parts and max(asked, world) > 1:

@@ -6,7 +6,7 @@ arithmetic, and `mini_batches` builds those that its table reads. `docs/python.m
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import asdict, dataclass
 
 import torch
@@ -29,7 +29,7 @@ from trainers.inference.exact import Inference
 from trainers.inference.predict import find_model, find_recipe, load_model
 from trainers.loop.executor import BatchExecutor
 from trainers.models.own import Model
-from trainers.recipe.config import ModelConfig, TrainTable
+from trainers.recipe.config import ModelConfig
 from trainers.recipe.inputs import find_model_inputs, find_table_inputs
 from trainers.recipe.recipe import ModelRecipe
 from trainers.rows.source import MappedSource
@@ -126,21 +126,11 @@ def mini_batches(
     found = find_table_inputs(pipeline, table, store, {})
     read = [(each.stage, each.version) for each in (*found.inputs.values(), *found.reads.values())]
     with store.lease(*read):
-        executor = _training(store, table, semantic, dict(found.inputs), dict(found.reads)).loop.executor
+        quiet = {**asdict(table.execution), "metrics_to": ()}
+        execution = RunExecution(**quiet, checkpoints=store.home / "checkpoints")
+        version = stage_version(ModelRecipe(), semantic, found.inputs)
+        executor = Training(found.inputs, found.reads, semantic, execution, version, Silent()).loop.executor
         if not isinstance(executor, BatchExecutor):
             problem = f"{name} trains with trainer = {table.trainer!r}, which has no mini-batches of one process"
             raise InputError(problem, 'ask a table with trainer = "minibatch" or "disk"')
         yield from executor.source.batches(epoch, start)
-
-
-def _training(
-    store: Store,
-    table: TrainTable,
-    semantic: ModelConfig,
-    inputs: Mapping[str, Artifact],
-    reads: Mapping[str, Artifact],
-) -> Training:
-    """Returns the training of a recipe, assembled but not started."""
-    quiet = {**asdict(table.execution), "metrics_to": ()}
-    execution = RunExecution(**quiet, checkpoints=store.home / "checkpoints")
-    return Training(inputs, reads, semantic, execution, stage_version(ModelRecipe(), semantic, inputs), Silent())

@@ -9,7 +9,7 @@ from assets.pipeline.file import Pipeline
 from assets.sizes import format_bytes
 from assets.storage.bundle import write_bundle
 from assets.storage.store import Store
-from kernels.errors import InputError
+from trainers.recipe.config import find_table
 from trainers.recipe.inputs import find_table_inputs
 
 
@@ -26,10 +26,7 @@ def bundle_table(store: Store, pipeline: Pipeline, name: str, out: Path, report:
         InputError: the table does not exist, an artifact is not built, the folder holds something else, or the disk is full.
     """
     pipeline.require_one_split()
-    table = next((each for each in pipeline.train if each.name == name), None)
-    if table is None:
-        names = ", ".join(each.name for each in pipeline.train) or "(none)"
-        raise InputError(f"{pipeline.path} has no [[train]] table {name!r}", f"the names are: {names}")
+    table = find_table(pipeline, name)
     found = find_table_inputs(pipeline, table, store, {})
     recipe = {"pipeline": pipeline.name, "file": pipeline.path.name, "text": pipeline.text, "table": name}
     bundle = write_bundle(store, out, {**found.inputs, **found.reads}, recipe, report)

@@ -29,86 +29,57 @@ class Piece(NamedTuple):
 
 
 class Domain(Protocol):
-    """The nodes that a process computes, counted from 0 (`AllNodes`; trainers/techniques/distributed/inference.py for several processes).
+    """The nodes that a process computes, counted from 0. The methods are those of all nodes; `PartNodes` is for several processes.
 
     Attributes:
-        num_nodes: their number.
-    """
-
-    num_nodes: int
-
-    def node_ids(self, low: int, high: int) -> Array:
-        """Returns ids[high - low], the nodes of a range."""
-        ...
-
-    def ranges(self, budget: int, edge_cost: int, node_cost: int) -> Iterator[tuple[int, int]]:
-        """Yields ranges that cost at most `budget` (`row_ranges`); an empty range only takes part in the exchange of the others' rows."""
-        ...
-
-    def inputs(self, features: FeatureSource, memory_bytes: int, dtype: torch.dtype) -> Rows:
-        """Returns the input rows of all nodes; `read` takes ranges of these nodes."""
-        ...
-
-    def shared(self, rows: Rows) -> Rows:
-        """Returns rows of these nodes as rows of all nodes: `gather` takes any node, `read` ranges of these."""
-        ...
-
-    def wanted(self, ascending: Array, low: int, high: int) -> tuple[Array, Array]:
-        """Returns the listed nodes in a range: i64[k] positions in `ascending` (ids[n], with repeats), and i64[k] rows of the range."""
-        ...
-
-    def turns(self, planned: Sequence[PlannedBatch]) -> Sequence[PlannedBatch | None]:
-        """Returns the batches that this process computes; None is a turn of other processes, in which rows are exchanged."""
-        ...
-
-    def collected(self, pieces: Iterable[Piece], count: int) -> Tensor:
-        """Returns float[count, num_classes], the pieces of all processes, on every process."""
-        ...
-
-
-class AllNodes:
-    """All nodes of a graph, in one process.
-
-    Args:
         topology: the graph.
+        num_nodes: number of the nodes.
         ends: i64[N+1], upper bounds of the ends of each node's edges.
     """
 
-    def __init__(self, topology: Topology, ends: Array):
-        self.topology, self.num_nodes, self.ends = topology, topology.num_nodes, ends
+    topology: Topology
+    num_nodes: int
+    ends: Array
 
     def node_ids(self, low: int, high: int) -> Array:
-        """Returns low, low + 1, ..."""
+        """Returns ids[high - low], the nodes of a range."""
         return np.arange(low, high, dtype=self.topology.indices.dtype)
 
     def ranges(self, budget: int, edge_cost: int, node_cost: int) -> Iterator[tuple[int, int]]:
-        """Yields ranges that cost at most `budget`."""
+        """Yields ranges that cost at most `budget` (`row_ranges`); an empty range only takes part in the exchange of the others' rows."""
         return row_ranges(self.ends, budget, edge_cost, node_cost)
 
     def inputs(self, features: FeatureSource, memory_bytes: int, dtype: torch.dtype) -> Rows:
-        """Returns the rows of the features."""
+        """Returns the input rows of all nodes; `read` takes ranges of these nodes."""
         return input_rows(features, memory_bytes, dtype)
 
     def shared(self, rows: Rows) -> Rows:
-        """Returns the rows."""
+        """Returns rows of these nodes as rows of all nodes: `gather` takes any node, `read` ranges of these."""
         return rows
 
     def wanted(self, ascending: Array, low: int, high: int) -> tuple[Array, Array]:
-        """Returns the positions of the nodes that are in a range, and their rows of it."""
+        """Returns the listed nodes in a range: i64[k] positions in `ascending` (ids[n], with repeats), and i64[k] rows of the range."""
         first, last = np.searchsorted(ascending, (low, high))
         return np.arange(first, last), ascending[first:last].astype(np.int64) - low
 
     def turns(self, planned: Sequence[PlannedBatch]) -> Sequence[PlannedBatch | None]:
-        """Returns all batches."""
+        """Returns the batches that this process computes; None is a turn of other processes, in which rows are exchanged."""
         return planned
 
     def collected(self, pieces: Iterable[Piece], count: int) -> Tensor:
-        """Returns the pieces, each at its place."""
+        """Returns float[count, num_classes], the pieces of all processes, on every process."""
         result: Tensor | None = None
         for places, rows in pieces:
             result = torch.empty((count, rows.shape[1]), dtype=rows.dtype) if result is None else result
             result[torch.from_numpy(places)] = rows
         return torch.empty(0) if result is None else result
+
+
+class AllNodes(Domain):
+    """All nodes of a graph, in one process; arguments are the attributes of `Domain`."""
+
+    def __init__(self, topology: Topology, ends: Array):
+        self.topology, self.num_nodes, self.ends = topology, topology.num_nodes, ends
 
 
 def row_ranges(indptr: Array, budget: int, edge_cost: int = 1, node_cost: int = 1) -> Iterator[tuple[int, int]]:

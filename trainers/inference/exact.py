@@ -40,7 +40,7 @@ from trainers.batches.send import send_blocks
 from trainers.devices.protocol import Device
 from trainers.inference.bounds import OUTPUT_ROWS, Bounds
 from trainers.inference.domain import AllNodes, Domain, Piece
-from trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget, layer_rows
+from trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
 from trainers.models.own import DglModel, Model, dtype_of
@@ -76,19 +76,6 @@ class ExactRange:
             return self.inputs.read(low, high)
         rows = self.logits if self.head_inputs is None else self.head_inputs
         return rows[low - self.low : high - self.low]
-
-
-class _Made:
-    """A place for rows that come range by range; it is made with the first rows, when their width is known."""
-
-    def __init__(self, num_rows: int, memory_bytes: int, folder: Path | None):
-        self.num_rows, self.memory_bytes, self.folder = num_rows, memory_bytes, folder
-        self.rows: MemoryRows | SpilledRows | None = None
-
-    def write(self, low: int, rows: Tensor) -> None:
-        if self.rows is None:
-            self.rows = layer_rows(self.num_rows, rows.shape[1], self.memory_bytes, self.folder, rows.dtype)
-        self.rows.write(low, rows)
 
 
 class Inference:
@@ -230,15 +217,15 @@ class _Layers:
         rows = self._first_rows()
         carried: Rows | None = None  # the outputs of the layers so far, folded by a head that reads them all
         for index in range(len(model.layers) - 1):
-            made, folded = self._place(), self._place()
+            made = folded = None
             for low, high, out in self._layer(index, rows, carried):
-                made.write(low, out)
+                made = self._written(made, low, out)
                 if carried is not None:
-                    folded.write(low, self._fold(carried, low, high, out))
-            assert made.rows is not None
-            rows = self.nodes.shared(made.rows)
+                    folded = self._written(folded, low, self._fold(carried, low, high, out))
+            assert made is not None
+            rows = self.nodes.shared(made)
             if model.jumps:
-                carried = folded.rows or made.rows
+                carried = folded or made
         for low, high, out in self._layer(len(model.layers) - 1, rows, carried):
             if model.readout is None:
                 yield ExactRange(low=low, high=high, logits=out, inputs=rows)
@@ -248,8 +235,14 @@ class _Layers:
                     logits = self.bounds.fetched(model.readout(self.bounds.sent(read)))
                 yield ExactRange(low=low, high=high, logits=logits, inputs=rows, head_inputs=read)
 
-    def _place(self) -> _Made:
-        return _Made(self.nodes.num_nodes, self.share, self.bounds.folder)
+    def _written(self, made: MemoryRows | SpilledRows | None, low: int, rows: Tensor) -> MemoryRows | SpilledRows:
+        """Puts rows at low, low + 1, ... of a layer's place; None makes the place: a file if it exceeds its share and there is a folder."""
+        if made is None:
+            shape, dtype, folder = (self.nodes.num_nodes, rows.shape[1]), rows.dtype, self.bounds.folder
+            fits = shape[0] * shape[1] * dtype.itemsize <= self.share
+            made = MemoryRows(*shape, dtype) if fits or folder is None else SpilledRows(*shape, folder, dtype)
+        made.write(low, rows)
+        return made
 
     def _first_rows(self) -> Rows:
         """Returns the input rows of the first layer: the features, or their projections, computed range by range."""
@@ -267,17 +260,18 @@ class _Layers:
             width: columns of the results.
             function: (rows of nodes, their ids) -> float[n, width].
         """
-        bounds, made = self.bounds, self._place()
+        bounds, made = self.bounds, None
         # Input rows with a window's copy, results, and the order in which rows are read.
         cost = rows.dtype.itemsize * (3 * rows.width + 2 * width) + 48
         for low, high in self.nodes.ranges(max(1, bounds.workspace_bytes // 2 // cost), 0, 1):
             node_ids = self.nodes.node_ids(low, high)
             read = bounds.sent(rows.gather(node_ids, bounds.threads))
             with bounds.computing():
-                made.write(low, bounds.fetched(function(read, node_ids)))
+                out = bounds.fetched(function(read, node_ids))
+            made = self._written(made, low, out)
             bounds.progress.advance(len(node_ids))
-        assert made.rows is not None
-        return self.nodes.shared(made.rows)
+        assert made is not None
+        return self.nodes.shared(made)
 
     def _fold(self, carried: Rows | None, low: int, high: int, out: Tensor) -> Tensor:
         """Folds a layer's output for nodes low to high into the folded outputs of the layers below."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +40,7 @@ from trainers.inference.bounds import Bounds
 from trainers.inference.exact import ExactRange, Inference
 from trainers.models.build import build_model, send_model
 from trainers.models.own import Model
-from trainers.recipe.config import ModelConfig, TrainTable, model_configs
+from trainers.recipe.config import ModelConfig, TrainTable, find_table, model_configs
 from trainers.recipe.inputs import find_model_inputs
 from trainers.recipe.recipe import ModelRecipe
 from trainers.rows.source import MappedSource
@@ -54,50 +53,6 @@ ByRanks = Callable[[Store, Pipeline, TrainTable, Mapping[str, Artifact], Mapping
 
 ROW_GROUP = 8192
 SPLITS = ("train", "valid", "test")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """The inputs and options of a prediction.
-
-    Attributes:
-        graph, features: the artifacts that the model was trained on.
-        model: the trained model's artifact; semantic: its recipe.
-        bounds: memory, threads and folder of exact inference.
-        probabilities: whether the probabilities of all classes are written.
-    """
-
-    graph: Artifact
-    features: Artifact
-    model: Artifact
-    semantic: ModelConfig
-    bounds: Bounds
-    probabilities: bool = False
-
-
-def predict(prediction: Prediction, out: Path, progress: Progress | None = None) -> int:
-    """Writes the Parquet file and returns its number of rows.
-
-    The file appears whole or not at all: it is written beside its name and renamed.
-
-    Raises:
-        InputError: the model or its code does not fit the graph, or the disk is full.
-    """
-    graph, progress = open_graph(prediction.graph), progress or Silent()
-    num_nodes, features = graph.topology.num_nodes, open_features(prediction.features)
-    require_nodes(features, num_nodes, "the graph")
-    try:
-        with whole_file(out) as part, torch_threads(prediction.bounds.threads):
-            model = load_model(prediction.model, prediction.semantic, graph, features.width)
-            model = send_model(model, prediction.bounds.device)
-            bounds = replace(prediction.bounds, progress=progress)
-            inference = Inference(model, graph.topology, MappedSource(features), bounds)
-            progress.start("predict", inference.num_passes * num_nodes, "rows")
-            facts = NodeFacts(prediction.graph.file("nodes.parquet"), graph)
-            write_frames(part, _frames(inference.ranges(), facts, prediction.probabilities))
-    finally:
-        progress.done()
-    return num_nodes
 
 
 @contextmanager
@@ -147,12 +102,15 @@ def predict_table(
         progress: shows the finished nodes.
 
     Raises:
-        InputError: the table, seed, folder, graph or model does not exist; and the errors of `predict`.
+        InputError: the table, seed, folder, graph or model does not exist, the model or its code does not fit the graph, or the disk is
+            full.
     """
     pipeline.require_one_split()
     table, semantic = find_recipe(pipeline, name, seed)
     _require_place(out)
-    _require_parts(table, by_ranks)
+    if by_ranks is not None and not table.technique.by_parts:
+        why = f"trainer = {table.trainer!r} trains in one process"
+        raise InputError(f"--ranks is for models that ranks have trained, and {why}", "leave --ranks out")
     threads, workspace_bytes = threads or semantic.train.threads, parse_size(workspace)
     inputs = find_model_inputs(pipeline, table, store, {})
     read = [(each.stage, each.version) for each in inputs.values()]
@@ -163,20 +121,37 @@ def predict_table(
             given |= {"probabilities": probabilities}
             return model, by_ranks(store, pipeline, table, inputs, given, out)
         # Opened again under the lease, since a collector may have been faster.
-        graph, features = (store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features"))
-        bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, folder=store.home / "spill")
-        read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, inputs)}
-        bounds = replace(bounds, dtype=semantic.train.dtype, **read_as)
-        shown = {"bounds": bounds, "probabilities": probabilities}
-        prediction = Prediction(graph=graph, features=features, model=model, semantic=semantic, **shown)
-        return model, predict(prediction, out, progress)
+        opened = {role: store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features")}
+        bounds = Bounds(
+            workspace_bytes=workspace_bytes,
+            threads=threads,
+            folder=store.home / "spill",
+            progress=progress or Silent(),
+            device=open_device(semantic.train.device),
+            dtype=semantic.train.dtype,
+            drawing=open_drawing(semantic.sampling, inputs),
+        )
+        return model, _predict(opened, model, semantic, bounds, out, probabilities)
 
 
-def _require_parts(table: TrainTable, by_ranks: ByRanks | None) -> None:
-    """Refuses ranks for a model that one process has trained."""
-    if by_ranks is not None and not table.technique.by_parts:
-        why = f"trainer = {table.trainer!r} trains in one process"
-        raise InputError(f"--ranks is for models that ranks have trained, and {why}", "leave --ranks out")
+def _predict(
+    inputs: Mapping[str, Artifact], model: Artifact, semantic: ModelConfig, bounds: Bounds, out: Path, every: bool
+) -> int:
+    """Writes the Parquet file and returns its number of rows; with `every` the probabilities of all classes, too."""
+    graph, features, progress = open_graph(inputs["graph"]), open_features(inputs["features"]), bounds.progress
+    num_nodes = graph.topology.num_nodes
+    require_nodes(features, num_nodes, "the graph")
+    try:
+        with whole_file(out) as part, torch_threads(bounds.threads):
+            loaded = send_model(load_model(model, semantic, graph, features.width), bounds.device)
+            inference = Inference(loaded, graph.topology, MappedSource(features), bounds)
+            progress.start("predict", inference.num_passes * num_nodes, "rows")
+            facts = NodeFacts(inputs["graph"].file("nodes.parquet"), graph)
+            found = (frame for each in inference.ranges() for frame in predicted_frames(each, facts.names, every))
+            write_frames(part, (facts.beside(low, frame) for low, frame in found))
+    finally:
+        progress.done()
+    return num_nodes
 
 
 def _require_place(out: Path) -> None:
@@ -191,10 +166,7 @@ def _require_place(out: Path) -> None:
 
 def find_recipe(pipeline: Pipeline, name: str, seed: int | None) -> tuple[TrainTable, ModelConfig]:
     """Returns a train table and the recipe of its model of a seed, or of its first."""
-    table = next((each for each in pipeline.train if each.name == name), None)
-    if table is None:
-        names = ", ".join(each.name for each in pipeline.train) or "(none)"
-        raise InputError(f"{pipeline.path} has no [[train]] table {name!r}", f"the names are: {names}")
+    table = find_table(pipeline, name)
     configs = {config.seed: config for config in model_configs(table, pipeline.sampling, pipeline.seed)}
     if seed is not None and seed not in configs:
         raise InputError(f"{name} has no seed {seed}", f"its seeds are: {', '.join(map(str, configs))}")
@@ -241,13 +213,6 @@ def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, width: i
         problem = f"the weights of {artifact.label} do not fit the model: {error}"
         raise InputError(problem, "train it again") from error
     return model
-
-
-def _frames(ranges: Iterator[ExactRange], facts: NodeFacts, every: bool) -> Iterator[polars.DataFrame]:
-    """Yields the table in row groups."""
-    for each in ranges:
-        for low, frame in predicted_frames(each, facts.names, every):
-            yield facts.beside(low, frame)
 
 
 def predicted_frames(

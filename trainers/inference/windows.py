@@ -45,7 +45,7 @@ class Rows(Protocol):
 
     def read(self, low: int, high: int) -> Tensor:
         """Returns float[high - low, width], the rows of nodes low to high."""
-        ...
+        return self.gather(np.arange(low, high), 1)
 
 
 class MemoryRows:
@@ -151,7 +151,7 @@ class SpilledRows(MappedRows):
             done += os.pwrite(self.file.fileno(), content[done:], place + done)
 
 
-class SourceRows:
+class SourceRows(Rows):
     """Input rows from the trainer's source of features."""
 
     def __init__(self, features: FeatureSource, dtype: torch.dtype = torch.float32):
@@ -163,10 +163,6 @@ class SourceRows:
         self.features.gather(RowIds(node_ids), out, Ledger())
         return out
 
-    def read(self, low: int, high: int) -> Tensor:
-        """Returns float[high - low, width], the rows of nodes low to high."""
-        return self.gather(np.arange(low, high), 1)
-
 
 def input_rows(features: FeatureSource, memory_bytes: int, dtype: torch.dtype = torch.float32) -> Rows:
     """Returns the input rows as a model takes them; a mapped table that exceeds the bytes is read by windows."""
@@ -174,14 +170,6 @@ def input_rows(features: FeatureSource, memory_bytes: int, dtype: torch.dtype = 
         table: Any = features.rows
         return MappedRows(table, dtype, features.row_of, features.verified)
     return SourceRows(features, dtype)
-
-
-def layer_rows(
-    num_rows: int, width: int, memory_bytes: int, folder: Path | None, dtype: torch.dtype = torch.float32
-) -> MemoryRows | SpilledRows:
-    """Returns a place for the rows of a layer: memory if they fit or `folder` is None, else a file in the folder."""
-    fits = num_rows * width * dtype.itemsize <= memory_bytes
-    return MemoryRows(num_rows, width, dtype) if fits or folder is None else SpilledRows(num_rows, width, folder, dtype)
 
 
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from assets.building.keys import Checked, KeyProblem, size_problem, within
 from assets.sampling.config import SamplingConfig
@@ -19,6 +19,9 @@ from kernels.errors import InputError
 from trainers.recipe.settings import Settings
 from trainers.recipe.techniques import DEFAULT, TECHNIQUES, Technique, find_technique, technique_names
 from trainers.record.metrics import PROGRAMS
+
+if TYPE_CHECKING:
+    from assets.pipeline.file import Pipeline
 
 Part = TypeVar("Part")
 MODELS = ("sage", "gcn", "gat", "gin", "pinsage")
@@ -156,6 +159,13 @@ class TrainConfig(Architecture):
                 f"accumulate = {self.accumulate}, but trainer = {self.trainer!r} has one step per epoch, over all seeds"
             )
             yield KeyProblem("accumulate trainer", text)
+
+    @property
+    def sampled_by(self) -> str:
+        """The key that asks for sampled neighbours, as it is written; "" if none does."""
+        if self.eval == "sampled":
+            return 'eval = "sampled"'
+        return f'trainer = "{self.trainer}"' if "sampling" in find_technique(self.trainer).needs else ""
 
     @property
     def own_settings(self) -> Settings:
@@ -309,13 +319,7 @@ class ModelConfig:
     def __post_init__(self):
         """Checks that a sampler is configured if one is needed, and that its depth is the model's."""
         if self.sampling is None:
-            sampled = "sampling" in find_technique(self.train.trainer).needs or self.train.eval == "sampled"
-            if sampled:
-                asked = (
-                    f'eval = "{self.train.eval}"'
-                    if self.train.eval == "sampled"
-                    else f'trainer = "{self.train.trainer}"'
-                )
+            if asked := self.train.sampled_by:
                 raise InputError(f"{asked} samples neighbours", "add a table [sampling] with fanouts and batch_size")
         elif len(self.sampling.fanouts) != self.train.layers:
             raise InputError(
@@ -323,6 +327,19 @@ class ModelConfig:
                 f"has {len(self.sampling.fanouts)} entries",
                 "give one fanout per layer, from the seeds outwards",
             )
+
+
+def find_table(pipeline: Pipeline, name: str) -> TrainTable:
+    """Returns the train table of a name.
+
+    Raises:
+        InputError: the pipeline has no such table.
+    """
+    for table in pipeline.train:
+        if table.name == name:
+            return table
+    names = ", ".join(table.name for table in pipeline.train) or "(none)"
+    raise InputError(f"{pipeline.path} has no [[train]] table {name!r}", f"the names are: {names}")
 
 
 def model_configs(table: TrainTable, sampling: SamplingConfig | None, seed: int) -> list[ModelConfig]:
@@ -336,8 +353,7 @@ def model_configs(table: TrainTable, sampling: SamplingConfig | None, seed: int)
     Raises:
         InputError: the table samples and the pipeline has no `[sampling]`.
     """
-    samples = "sampling" in table.technique.needs or table.eval == "sampled"
-    used = sampling if samples else None
+    used = sampling if table.sampled_by else None
     return [ModelConfig(seed=each, train=table.config, sampling=used) for each in table.seeds or (seed,)]
 
 
