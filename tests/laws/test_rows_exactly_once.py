@@ -236,6 +236,7 @@ def test_losses_are_bit_equal_with_any_placement(tmp_path: Path, memory: dict) -
 
 def test_the_budget_of_a_run_is_the_stage_s(tmp_path: Path) -> None:
     from kernels.sampling.epoch_plan import EpochPlan
+    from trainers.loop.executor import Opening
     from trainers.recipe.config import ModelConfig
 
     artifacts = random_graph_artifacts(tmp_path)
@@ -244,7 +245,8 @@ def test_the_budget_of_a_run_is_the_stage_s(tmp_path: Path) -> None:
     plan = EpochPlan(np.array(graph.train_ids), SAMPLING.batch_size, seed=5)
     for device, host in ((0, 0), (48 * 7, 48 * 11 + 47), ("50%", "25%")):
         cache = cache_inputs(tmp_path, artifacts, device=device, host=host, disk=0)
-        made = open_rows(graph, graph.features, semantic, table.execution, plan, cache)
+        opening = Opening(graph=graph, inputs={}, reads=cache, semantic=semantic, execution=table.execution)
+        made = open_rows(opening, graph.features, plan)
         rows = [200, 100] if device == "50%" else [device // 48, host // 48]
         assert [made.record["device_rows"], made.record["host_rows"]] == rows
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,25 +121,25 @@ def predict_table(
             given = {"seed": semantic.seed, "workspace": workspace, "threads": threads, "model": model.version}
             given |= {"probabilities": probabilities}
             return model, by_ranks(store, pipeline, table, inputs, given, out)
-        # Opened again under the lease, since a collector may have been faster.
-        opened = {role: store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features")}
-        bounds = Bounds(
-            workspace_bytes=workspace_bytes,
-            threads=threads,
-            folder=store.home / "spill",
-            progress=progress or Silent(),
-            device=open_device(semantic.train.device),
-            dtype=semantic.train.dtype,
-            drawing=open_drawing(semantic.sampling, inputs),
-        )
-        return model, _predict(opened, model, semantic, bounds, out, probabilities)
+        bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, progress=progress or Silent())
+        return model, _predict(store, inputs, model, semantic, bounds, out, probabilities)
 
 
 def _predict(
-    inputs: Mapping[str, Artifact], model: Artifact, semantic: ModelConfig, bounds: Bounds, out: Path, every: bool
+    store: Store,
+    inputs: Mapping[str, Artifact],
+    model: Artifact,
+    semantic: ModelConfig,
+    bounds: Bounds,
+    out: Path,
+    every: bool,
 ) -> int:
-    """Writes the Parquet file and returns its number of rows; with `every` the probabilities of all classes, too."""
-    graph, features, progress = open_graph(inputs["graph"]), open_features(inputs["features"]), bounds.progress
+    """Writes the Parquet file within bounds of memory and threads, and returns its number of rows; `every` = all probabilities."""
+    # Opened again under the lease, since a collector may have been faster.
+    read = {role: store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features")}
+    read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, inputs)}
+    bounds = replace(bounds, folder=store.home / "spill", dtype=semantic.train.dtype, **read_as)
+    graph, features, progress = open_graph(read["graph"]), open_features(read["features"]), bounds.progress
     num_nodes = graph.topology.num_nodes
     require_nodes(features, num_nodes, "the graph")
     try:
@@ -146,7 +147,7 @@ def _predict(
             loaded = send_model(load_model(model, semantic, graph, features.width), bounds.device)
             inference = Inference(loaded, graph.topology, MappedSource(features), bounds)
             progress.start("predict", inference.num_passes * num_nodes, "rows")
-            facts = NodeFacts(inputs["graph"].file("nodes.parquet"), graph)
+            facts = NodeFacts(read["graph"].file("nodes.parquet"), graph)
             found = (frame for each in inference.ranges() for frame in predicted_frames(each, facts.names, every))
             write_frames(part, (facts.beside(low, frame) for low, frame in found))
     finally:

@@ -109,16 +109,6 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     sync_path(path.parent)
 
 
-def read_checkpoint(path: Path, version: str) -> Checkpoint | None:
-    """Reads the checkpoint at `path`; returns None if there is none.
-
-    Raises:
-        InputError: the file is damaged, or belongs to another recipe.
-    """
-    data = checkpoint_bytes(path)
-    return None if data is None else parse_checkpoint(data, path, version)
-
-
 def checkpoint_bytes(path: Path) -> bytes | None:
     """Returns the bytes of a checkpoint, None if there is none.
 
@@ -135,12 +125,15 @@ def checkpoint_bytes(path: Path) -> bytes | None:
 
 
 def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
-    """Returns the checkpoint that a file holds; errors are those of `read_checkpoint`.
+    """Returns the checkpoint that a file holds.
 
     Args:
         data: content of the file.
         path: path of the file, for messages.
         version: version of the model that is trained.
+
+    Raises:
+        InputError: the file is damaged, or belongs to another recipe.
     """
     remedy = f"remove {path} and train without --resume"
     try:

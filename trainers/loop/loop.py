@@ -10,8 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from math import isfinite
+from math import cos, isfinite, pi
 from pathlib import Path
 
 from torch import Tensor
@@ -22,7 +21,6 @@ from trainers.devices.logical import LogicalDevice
 from trainers.devices.protocol import Device
 from trainers.loop.checkpoint import Checkpoint, RunState, optimiser_state, restore_optimiser, write_checkpoint
 from trainers.loop.executor import Executor
-from trainers.loop.learning_rate import rate_factor
 from trainers.models.optimiser import make_adam
 from trainers.models.own import Model
 from trainers.ranks.group import ALONE, Ranks
@@ -32,14 +30,6 @@ from trainers.record.ledger import Ledger, Line
 from trainers.record.timeline import STEP, Timeline
 
 TO_HOST, TO_DEVICE, LOSS = Line("d2h", "checkpoint"), Line("h2d", "checkpoint"), Line("d2h", "loss")
-
-
-@dataclass
-class Timing:
-    """Seconds of one process's part of a run; they are not part of the model's content."""
-
-    train_seconds: list[float] = field(default_factory=list)
-    evaluate_seconds: list[float] = field(default_factory=list)
 
 
 class Loop:
@@ -60,6 +50,9 @@ class Loop:
         ranks: this process among those that share the training; each has a loop, and the first one writes checkpoints.
         checkpoint_path, version, checkpoint_steps: path of the checkpoint, version of its model, and optimiser steps between two
             checkpoints inside an epoch.
+
+    Attributes:
+        seconds: duration of each epoch and of each evaluation in this process ("train", "evaluate"); not part of the model's content.
     """
 
     def __init__(
@@ -88,7 +81,8 @@ class Loop:
         self.state = RunState()
         self.best: dict[str, Tensor] = {}
         self.device, self.bounded, self.ranks = device or LogicalDevice(), bounded, ranks
-        self.timing, self.lines = Timing(), lines or EpochLines(progress, "", config.epochs, "none")
+        self.seconds: dict[str, list[float]] = {"train": [], "evaluate": []}
+        self.lines = lines or EpochLines(progress, "", config.epochs, "none")
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continues from a checkpoint instead of the beginning."""
@@ -114,7 +108,7 @@ class Loop:
         while not self.state.done:
             started = time.perf_counter()
             self._train_epoch()
-            self.timing.train_seconds.append(round(time.perf_counter() - started, 4))
+            self.seconds["train"].append(round(time.perf_counter() - started, 4))
             self._finish_epoch()
             state = self.state
             best = None if state.best_score is None else (state.best_score, state.best_epoch)
@@ -166,7 +160,7 @@ class Loop:
         if self.evaluate and (last or (state.epoch + 1) % config.eval_every == 0):
             started = time.perf_counter()
             row["valid"] = score = self.evaluate()
-            self.timing.evaluate_seconds.append(round(time.perf_counter() - started, 4))
+            self.seconds["evaluate"].append(round(time.perf_counter() - started, 4))
             self._note_score(score, isfinite(loss))
         row |= self.executor.epoch_numbers(state.epoch)
         state.history.append(row)
@@ -215,3 +209,18 @@ class Loop:
             for part, tensors in parts.items()
         }
         write_checkpoint(self.checkpoint_path, Checkpoint(self.version, self.state, ledger.rows(), parts))
+
+
+def rate_factor(schedule: str, step: int, warmup_steps: int, num_steps: int) -> float:
+    """Returns the factor of the learning rate at a step.
+
+    Args:
+        schedule: "constant", "cosine" (half a period, from 1 to 0) or "linear" (from 1 to 0), after the warm-up.
+        step: number of the optimiser step in the run, from 0.
+        warmup_steps: steps in which the factor grows from 1 / warmup_steps to 1.
+        num_steps: steps of the whole run; the factor would be 0 at this one.
+    """
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    share = (step - warmup_steps) / max(1, num_steps - warmup_steps)
+    return {"constant": 1.0, "cosine": 0.5 * (1 + cos(pi * share)), "linear": 1.0 - share}[schedule]

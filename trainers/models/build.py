@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -67,7 +68,14 @@ def _build(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> M
     depth, hidden, linear_head = config.layers, config.hidden, config.head == "linear"
     first, last = (hidden if config.input == "linear" else in_width), (hidden if linear_head else num_classes)
     widths = [first] + [hidden] * (depth - 1) + [last]
-    options = [layer_options(config, last=i + 1 == depth and not linear_head) for i in range(depth)]
+    inner = LayerOptions(
+        dropout=config.dropout,
+        norm=config.norm,
+        residual=config.residual,
+        heads=config.heads,
+        attention_dropout=config.attention_dropout,
+    )
+    options = [replace(inner, last=i + 1 == depth and not linear_head) for i in range(depth)]
     model = LayeredModel(
         [LAYERS[config.model](widths[i], widths[i + 1], options[i]) for i in range(depth)],
         config.input_dropout,
@@ -76,15 +84,3 @@ def _build(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> M
     )
     initialise(model, seed)
     return model
-
-
-def layer_options(config: TrainConfig, *, last: bool) -> LayerOptions:
-    """Returns a train table's options of a hidden layer, or of a last one that gives the logits."""
-    return LayerOptions(
-        dropout=config.dropout,
-        norm=config.norm,
-        residual=config.residual,
-        heads=config.heads,
-        attention_dropout=config.attention_dropout,
-        last=last,
-    )

@@ -42,13 +42,7 @@ class _Aggregate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _aggregate_grad(ctx.block, grads[0].contiguous(), ctx.reduce), None, None
-
-
-def _aggregate_grad(block: Block, grad: Tensor, reduce: Reduce) -> Tensor:
-    out = torch.empty((block.num_src, grad.shape[1]), dtype=grad.dtype, device=grad.device)
-    aggregate_backward(block, _array(grad), reduce, out=_array(out), threads=torch.get_num_threads())
-    return out
+        return aggregate_grad(ctx.block, grads[0], ctx.reduce), None, None
 
 
 class _Attend(torch.autograd.Function):
@@ -149,16 +143,11 @@ def aggregate(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
     return _Aggregate.apply(h_src, block, reduce)  # pyright: ignore[reportReturnType]
 
 
-def shared_mean(block: Block, rows: Tensor) -> tuple[Block, Tensor, Reduce]:
-    """Returns the arguments of the mean of a block's rows: with equal shares, or with those that the sampler put on the edges.
-
-    Args:
-        block: the edges.
-        rows: the rows, returned as they are.
-    """
+def shared_mean(block: Block) -> tuple[Block, Reduce]:
+    """Returns block and reduction of the mean of a block's rows: with equal shares, or with those that the sampler put on the edges."""
     if block.share is None:
-        return block, rows, "mean"
-    return replace(block, weight=block.share, self_weight=None), rows, "weighted"
+        return block, "mean"
+    return replace(block, weight=block.share, self_weight=None), "weighted"
 
 
 def aggregate_grad(block: Block, grad: Tensor, reduce: Reduce) -> Tensor:
@@ -172,7 +161,10 @@ def aggregate_grad(block: Block, grad: Tensor, reduce: Reduce) -> Tensor:
     Returns:
         float[num_src, F].
     """
-    return _aggregate_grad(block, grad.contiguous(), reduce)
+    grad = grad.contiguous()
+    out = torch.empty((block.num_src, grad.shape[1]), dtype=grad.dtype, device=grad.device)
+    aggregate_backward(block, _array(grad), reduce, out=_array(out), threads=torch.get_num_threads())
+    return out
 
 
 def attend(block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None = None) -> Tensor:

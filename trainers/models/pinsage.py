@@ -44,7 +44,8 @@ class PinSageLayer(nn.Module):
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
         """Importance pooling of the projected sources: float[num_dst, pooled]."""
-        return aggregate(*shared_mean(block, self.projection(h_src).relu()))
+        shared, reduce = shared_mean(block)
+        return aggregate(shared, self.projection(h_src).relu(), reduce)
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Both linear maps, the layer's end, and the division by the length: float[num_dst, out_width]."""

@@ -29,11 +29,12 @@ class SageLayer(nn.Module):
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
         """Mean of the in-neighbours' rows, by their shares if the block has shares: float[num_dst, in_width]."""
-        return aggregate(*shared_mean(block, h_src))
+        shared, reduce = shared_mean(block)
+        return aggregate(shared, h_src, reduce)
 
     def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
         """Gradient of the sources' rows from that of `aggregate`'s result: float[num_src, in_width]."""
-        shared, _, reduce = shared_mean(block, grad)
+        shared, reduce = shared_mean(block)
         return aggregate_grad(shared, grad, reduce)
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from assets.building.stage import Progress
-from trainers.record.metrics import MetricWriter, numbers_of
+from trainers.record.metrics import MetricWriter
 
 Lines = Literal["some", "all", "none"]
 """About a hundred lines per run, one for every epoch, or none."""
@@ -49,7 +49,10 @@ class EpochLines:
             last: whether the run ends with this epoch; the first and the last epoch always get a line.
         """
         number = int(row["epoch"])
-        self._write(number, numbers_of(row, seconds), last)
+        numbers = {
+            name: float(value) for name, value in row.items() if name != "epoch" and isinstance(value, int | float)
+        }
+        self._write(number, numbers | {"seconds": seconds}, last)
         valid = f", valid {100 * row['valid']:.2f}" if "valid" in row else ""
         found = f" (best {100 * best[0]:.2f} in epoch {best[1]})" if best is not None else ""
         self.progress.note(f"loss {row['loss']:.4f}{valid}{found}")

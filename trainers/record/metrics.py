@@ -125,9 +125,3 @@ def open_writers(programs: Sequence[str], label: Label) -> list[MetricWriter]:
             problem = f'metrics_to names "{program}", which cannot be opened: {type(error).__name__}: {error}'
             raise InputError(problem, f"see to it that {_REACHED[program]}, or remove the key") from error
     return writers
-
-
-def numbers_of(row: Mapping[str, Any], seconds: float) -> dict[str, float]:
-    """Returns the numbers of a row of metrics.jsonl by name, with the seconds that the epoch took."""
-    named = {name: float(value) for name, value in row.items() if name != "epoch" and isinstance(value, int | float)}
-    return {**named, "seconds": seconds}

@@ -46,12 +46,16 @@ class Timeline:
 
     Args:
         clock: returns seconds.
+
+    Attributes:
+        record: the last finished epoch: its number and seconds, seconds by lane and phase (`busy_seconds`), and `spans`, each
+            [lane, phase, position, begin, end] in seconds from the start of the epoch. Empty before one is finished.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
         self._clock, self._lock = clock, threading.Lock()
         self._current: _Epoch | None = None
-        self._finished: dict[str, Any] = {}
+        self.record: dict[str, Any] = {}
 
     def start(self, epoch: int) -> None:
         """Begins an epoch; the spans of an unfinished one are dropped."""
@@ -82,19 +86,12 @@ class Timeline:
             epoch, self._current = self._current, None
             if epoch is None:
                 return
-            self._finished = {
+            self.record = {
                 "epoch": epoch.number,
                 "seconds": round(self._clock() - epoch.started, 6),
                 "busy_seconds": {lane: {k: round(v, 6) for k, v in sums.items()} for lane, sums in epoch.busy.items()},
                 "spans": sorted(epoch.spans, key=lambda span: span[3]),
             }
-
-    @property
-    def record(self) -> Mapping[str, Any]:
-        """The last finished epoch: its number and seconds, seconds by lane and phase (`busy_seconds`), and `spans`, each
-        [lane, phase, position, begin, end] in seconds from the start of the epoch. Empty before one is finished.
-        """
-        return self._finished
 
     def _note(self, epoch: _Epoch, lane: str, phase: str, position: int, began: float, ended: float) -> None:
         epoch.busy[lane][phase] += ended - began

@@ -6,18 +6,15 @@ the model's version, weights and metrics do not depend on it. Only the ledger sh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from assets.budgets.read import Budgets, open_budgets
 from assets.features.read import open_features, require_nodes
-from assets.graph.read import Graph
 from assets.hotness.read import open_hotness
-from assets.sampling.drawing import Drawing
 from assets.sizes import format_bytes, parse_size
-from assets.storage.artifact import Artifact
 from assets.storage.require import require
 from assets.storage.table import FeatureTable
 from kernels.errors import InputError
@@ -46,8 +43,7 @@ def open_data(opening: Opening) -> Data:
     graph, semantic, execution = opening.graph, opening.semantic, opening.execution
     stored = open_features(opening.inputs["features"], verified=execution.features == "memory")
     plan = epoch_plan(np.array(graph.train_ids), semantic)
-    given = {**opening.inputs, **opening.reads}
-    features = open_rows(graph, stored, semantic, execution, plan, given, opening.drawing)
+    features = open_rows(opening, stored, plan)
     infer = evaluation(semantic, graph.topology, features.table, features.device, opening.drawing)
     return Data(plan=plan, features=features, infer=infer)
 
@@ -60,39 +56,30 @@ def epoch_plan(train_ids: np.ndarray, semantic: ModelConfig) -> EpochPlan:
     return EpochPlan(train_ids, sampling.batch_size, seed=semantic.seed, reuse=sampling.reuse, accumulate=accumulate)
 
 
-def open_rows(
-    graph: Graph,
-    stored: FeatureTable,
-    semantic: ModelConfig,
-    execution: TrainExecution,
-    plan: Plan,
-    reads: Mapping[str, Artifact],
-    drawing: Drawing | None = None,
-) -> Features:
+def open_rows(opening: Opening, stored: FeatureTable, plan: Plan) -> Features:
     """Opens the table and fills the cache.
 
     Args:
-        graph, semantic, plan, drawing: the inputs of the simulated step.
+        opening: the run; rows are cached if hotness and budgets are among its artifacts.
         stored: the features of its nodes.
-        execution: the place of the table, and the speed of the link.
-        reads: stage -> artifact; rows are cached if hotness and budgets are among them.
+        plan: the order of batches; the simulated step takes its first one.
 
     Raises:
         InputError: the inputs are of other stages or of a graph with other nodes, a block of the table is damaged, or the budgets
             contradict `features`.
     """
-    require_nodes(stored, graph.topology.num_nodes, "the graph")
+    execution, given = opening.execution, {**opening.inputs, **opening.reads}
+    require_nodes(stored, opening.graph.topology.num_nodes, "the graph")
     work_bytes = parse_size(execution.workspace) if execution.workspace else None
-    device = open_device(semantic.train.device, work_bytes, execution.link_gbps)
+    device = open_device(opening.semantic.train.device, work_bytes, execution.link_gbps)
     table = open_source(stored, execution.features)
     if device.remote and execution.features == "memory":
         table.pin(device)
     source, record, fill = table, {}, None
-    if "budgets" in reads:
-        budgets = open_budgets(reads["budgets"])
-        fill = _filler(graph, stored, semantic, execution, plan, drawing, table, device, budgets, record)
-    if "hotness" in reads and fill is not None:
-        hotness = reads["hotness"]
+    if "budgets" in given:
+        fill = _filler(opening, stored, plan, table, device, open_budgets(given["budgets"]), record)
+    if "hotness" in given and fill is not None:
+        hotness = given["hotness"]
         require(hotness, {"arrays": {"order": {"shape": (stored.num_nodes,)}}})
         source, fill = fill(open_hotness(hotness).order), None
     link = device.link("h2d")
@@ -102,32 +89,27 @@ def open_rows(
 
 
 def _filler(
-    graph: Graph,
+    opening: Opening,
     stored: FeatureTable,
-    semantic: ModelConfig,
-    execution: TrainExecution,
     plan: Plan,
-    drawing: Drawing | None,
     table: TableSource,
     device: Device,
     budgets: Budgets,
     record: dict[str, Any],
 ) -> Callable[[Array], CachedSource]:
-    """Returns the function that fills a cache from an order of hotness; arguments as in `open_rows`, and the record of the cache."""
-
-    host_bytes = _host_bytes(budgets, execution, stored)
+    """Returns the function that fills a cache from an order of hotness and writes the facts about it to `record`."""
+    host_bytes = _host_bytes(budgets, opening.execution, stored)
 
     def fill(order: Array) -> CachedSource:
         peak_bytes, device_bytes = None, budgets.device_bytes
         if "device" in budgets.automatic:
-            work_bytes = parse_size(execution.workspace) if execution.workspace else None
-            peak_bytes = simulated_peak(graph, semantic, plan, table, work_bytes, drawing)
+            graph, semantic = opening.graph, opening.semantic
+            peak_bytes = simulated_peak(graph, semantic, plan, table, device.work_bytes, opening.drawing)
             free_bytes = device.free_bytes()
             if free_bytes is None:
                 device_bytes = automatic_device_bytes(budgets, peak_bytes)
             else:
-                others = _other_bytes(graph, semantic, execution, drawing)
-                device_bytes = free_device_bytes(free_bytes, peak_bytes, *others)
+                device_bytes = free_device_bytes(free_bytes, peak_bytes, *_other_bytes(opening))
         placement = place_bytes(order, stored.row_bytes, device_bytes, host_bytes, stored.row_of)
         device.cache_bytes = device_bytes
         record.update(
@@ -142,12 +124,10 @@ def _filler(
     return fill
 
 
-def _other_bytes(
-    graph: Graph, semantic: ModelConfig, execution: TrainExecution, drawing: Drawing | None
-) -> tuple[int, int, int]:
+def _other_bytes(opening: Opening) -> tuple[int, int, int]:
     """Returns other bytes on a device with memory of its own: batches that wait, an evaluation, and the graph if the device samples."""
-    queue_bytes, _ = queue_bounds(execution.queue)
-    graph_bytes, topology = 0, graph.topology
+    execution, drawing, topology = opening.execution, opening.drawing, opening.graph.topology
+    (queue_bytes, _), graph_bytes = queue_bounds(execution.queue), 0
     if execution.topology != "host":
         graph_bytes = (DEGREES_BYTES + MAP_BYTES) * topology.num_nodes
     if execution.topology == "device":
@@ -156,7 +136,7 @@ def _other_bytes(
         if drawing is not None and drawing.tables is not None:
             held.append(drawing.tables.table)
         graph_bytes += sum(array.nbytes for array in held)
-    return queue_bytes, parse_size(semantic.train.eval_workspace), graph_bytes
+    return queue_bytes, parse_size(opening.semantic.train.eval_workspace), graph_bytes
 
 
 def _host_bytes(budgets: Budgets, execution: TrainExecution, stored: FeatureTable) -> int:

@@ -52,36 +52,22 @@ def simulated_peak(
     assert semantic.sampling is not None, "a technique that caches rows samples"
     drawing = drawing or Drawing(neighbours=semantic.sampling)
     with torch.random.fork_rng(devices=[]):
-        device = _step(graph, semantic, drawing, plan, features, LogicalDevice(work_bytes=work_bytes))
+        item, device = next(iter(plan.batches(0))), LogicalDevice(work_bytes=work_bytes)
+        model = build_model(semantic.train, features.width, graph.num_classes, semantic.seed)
+        largest = drawing.with_fanouts(semantic.sampling.largest_fanouts)
+        sampler = largest.sampler(graph.topology, seed=semantic.seed)
+        blocks = sampler.sample(replace(item.key, stream=Stream.PROBE), item.seeds, transpose=model.transpose)
+        attach_weights(blocks, graph.topology, model.edge_weight)
+        device.adopt(model.parameters(), "parameters")
+        optimiser = make_adam(model.parameters(), semantic.train.lr)
+        x = device.alloc((blocks[0].num_src, features.width), dtype_of(model), "inputs")
+        features.gather(RowIds(blocks[0].src_ids), x, Ledger())
+        with device.active():
+            logits = model(blocks, x, StepRandom(semantic.seed, 0, 0))
+            labels = torch.from_numpy(graph.labels[item.seeds]).long()
+            functional.cross_entropy(logits, labels, reduction="sum").backward()
+            optimiser.step()
     return device.peak["total"]
-
-
-def _step(
-    graph: Graph,
-    semantic: ModelConfig,
-    drawing: Drawing,
-    plan: Plan,
-    features: FeatureSource,
-    device: LogicalDevice,
-) -> LogicalDevice:
-    item = next(iter(plan.batches(0)))
-    train = semantic.train
-    model = build_model(train, features.width, graph.num_classes, semantic.seed)
-    assert semantic.sampling is not None
-    largest = drawing.with_fanouts(semantic.sampling.largest_fanouts)
-    sampler = largest.sampler(graph.topology, seed=semantic.seed)
-    blocks = sampler.sample(replace(item.key, stream=Stream.PROBE), item.seeds, transpose=model.transpose)
-    attach_weights(blocks, graph.topology, model.edge_weight)
-    device.adopt(model.parameters(), "parameters")
-    optimiser = make_adam(model.parameters(), train.lr)
-    x = device.alloc((blocks[0].num_src, features.width), dtype_of(model), "inputs")
-    features.gather(RowIds(blocks[0].src_ids), x, Ledger())
-    with device.active():
-        logits = model(blocks, x, StepRandom(semantic.seed, 0, 0))
-        labels = torch.from_numpy(graph.labels[item.seeds]).long()
-        functional.cross_entropy(logits, labels, reduction="sum").backward()
-        optimiser.step()
-    return device
 
 
 def automatic_device_bytes(budgets: Budgets, peak_bytes: int) -> int:

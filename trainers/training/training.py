@@ -70,19 +70,18 @@ class Training:
         ranks: Ranks = ALONE,
     ):
         self.semantic, self.execution, self.progress, self.ranks = semantic, execution, progress, ranks
-        self.inputs, self.reads, self.graph = inputs, reads, open_graph(inputs["graph"])
+        self.graph = open_graph(inputs["graph"])
         if len(self.graph.train_ids) == 0:
             problem = f"graph {inputs['graph'].version[:12]} has no training nodes"
             raise InputError(problem, "give its source a training split")
         self.ledger, self.timeline = Ledger(), Timeline()
-        self.drawing = open_drawing(semantic.sampling, inputs)
         opening = Opening(
             graph=self.graph,
             inputs=inputs,
             reads=reads,
             semantic=semantic,
             execution=execution,
-            drawing=self.drawing,
+            drawing=open_drawing(semantic.sampling, inputs),
             ranks=ranks,
         )
         self.data = find_technique(semantic.train.trainer).open_data(opening)
@@ -95,7 +94,7 @@ class Training:
             self.class_weights = device.send_tensor(self.class_weights, PARAMETERS, device.traffic)
         self._require_scores()
         path = checkpoint_path(execution.checkpoints, version)
-        self.run = self._build_run()
+        self.run = self._build_run(opening)
         self.loop = self._build_loop(path, version, progress)
         # The first rank has the checkpoint; the others may be on other machines.
         stored = checkpoint_bytes(path) if execution.resume and ranks.first else None
@@ -137,8 +136,9 @@ class Training:
         rows = "".join(json.dumps(row, sort_keys=True) + "\n" for row in self.loop.state.history)
         writer.path("metrics.jsonl").write_text(rows)
         writer.path("ledger.json").write_text(json.dumps(self.ledger.rows(), indent=1, sort_keys=True) + "\n")
-        timing = {"train": self.loop.timing.train_seconds, "evaluate": self.loop.timing.evaluate_seconds}
-        writer.note(epoch_seconds=timing, peak_bytes=dict(self.features.device.peak), cache=self.features.record)
+        writer.note(
+            epoch_seconds=self.loop.seconds, peak_bytes=dict(self.features.device.peak), cache=self.features.record
+        )
         writer.note(timeline=self.timeline.record)
         if self.loop.executor.record:
             writer.note(executors=dict(self.loop.executor.record))
@@ -176,7 +176,7 @@ class Training:
             checks.append(ledger_check(ledger_numbers(self.ledger.rows()), planned))
         return checks
 
-    def _build_run(self) -> Run:
+    def _build_run(self, opening: Opening) -> Run:
         train, graph = self.semantic.train, self.graph
         queue_bytes, most_queue_bytes = queue_bounds(self.execution.queue)
         batching = Batching(
@@ -193,18 +193,12 @@ class Training:
             device=self.features.device,
         )
         return Run(
-            graph=graph,
-            inputs=self.inputs,
-            reads=self.reads,
-            semantic=self.semantic,
-            execution=self.execution,
+            **vars(opening),
             plan=self.data.plan,
             features=self.features,
             model=self.model,
             class_weights=self.class_weights,
             batching=batching,
-            drawing=self.drawing,
-            ranks=self.ranks,
         )
 
     def _build_loop(self, path: Path, version: str, progress: Progress) -> Loop:

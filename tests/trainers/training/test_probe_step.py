@@ -14,6 +14,7 @@ from tests.trainers.graphs import random_graph, random_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs
 from tests.trainers.runs import SAMPLING, TABLE, content, train_small
 from trainers.devices.protocol import OverBudget
+from trainers.loop.executor import Opening
 from trainers.recipe.config import ModelConfig, TrainTable
 from trainers.rows.source import MappedSource
 from trainers.training.open_rows import open_rows
@@ -73,7 +74,8 @@ def test_a_table_in_memory_needs_no_host_tier_and_must_fit_a_given_budget(tmp_pa
 
     def rows(**memory) -> tuple[int, int]:
         cache = cache_inputs(tmp_path, artifacts, device="10%", **memory)
-        record = open_rows(graph, graph.features, semantic, table.execution, plan, cache).record
+        opening = Opening(graph=graph, inputs={}, reads=cache, semantic=semantic, execution=table.execution)
+        record = open_rows(opening, graph.features, plan).record
         return record["device_rows"], record["host_rows"]
 
     assert rows(host="100%") == (40, 0)
