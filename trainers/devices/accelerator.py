@@ -188,8 +188,7 @@ class Accelerator(Device):
 
     def fetch_later(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> Callable[[], torch.Tensor]:
         """Starts to copy a tensor to the host's memory on its own stream; returns a function that waits for the copy and returns it."""
-        num_bytes = tensor.numel() * tensor.element_size()
-        ledger.crossed(line, num_bytes)
+        ledger.crossed(line, tensor.numel() * tensor.element_size())
         return self.backend.copied_back(tensor.detach().contiguous())
 
     def _moved(self, tensor: torch.Tensor, to: torch.device, line: Line, ledger: Ledger) -> torch.Tensor:

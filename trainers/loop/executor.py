@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from assets.sampling.drawing import Drawing
     from assets.storage.artifact import Artifact
     from trainers.recipe.config import ModelConfig, TrainExecution
-    from trainers.rows.features import Features
+    from trainers.rows.cache import Features
 
 
 class Done(NamedTuple):

@@ -112,8 +112,7 @@ class LayeredModel(nn.Module):
         """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F].
 
         Args:
-            blocks: the blocks of a mini-batch.
-            x: float[num_src of blocks[0], F].
+            blocks, x: the blocks of a mini-batch, and its input rows.
             rng: the masks of the step.
             between: makes the rows that a layer reads from the output of the one below; None passes them on unchanged. The bits are the
                 same if it passes them on unchanged, too.

@@ -72,7 +72,8 @@ def _deciding(pipeline: Pipeline, table: TrainTable) -> list[str]:
     return list(ModelRecipe().inputs(config))
 
 
-class _Missing(InputError):
+@dataclass(eq=False)
+class _Missing(Exception):
     """An artifact is not in the store.
 
     Attributes:
@@ -80,18 +81,9 @@ class _Missing(InputError):
         outdated: whether the store's artifacts of the stage were built by an older version of graphmill.
     """
 
-    def __init__(self, store: Store, label: str, command: str, outdated: bool):
-        self.label, self.command, self.outdated = label, command, outdated
-        super().__init__(*_say_missing(store, [self]))
-
-
-def _say_missing(store: Store, missing: Sequence[_Missing]) -> tuple[str, str]:
-    """Returns the problem and the remedy of missing artifacts."""
-    labels, commands = (list(dict.fromkeys(getattr(each, of) for each in missing)) for of in ("label", "command"))
-    it, are = ("it", "is") if len(labels) == 1 else ("them", "are")
-    older = OUTDATED if any(each.outdated for each in missing) else ""
-    problem = f"{' and '.join(labels)} {are} not in {store.root}{older}"
-    return problem, f"build {it}: {' and '.join(commands)}; or copy {it} from a home that has {it}"
+    label: str
+    command: str
+    outdated: bool
 
 
 class _Finder:
@@ -140,7 +132,13 @@ class _Finder:
             except _Missing as error:
                 missing.append(error)
         if missing:
-            raise InputError(*_say_missing(self.store, missing))
+            labels, commands = (
+                list(dict.fromkeys(getattr(each, of) for each in missing)) for of in ("label", "command")
+            )
+            it, are = ("it", "is") if len(labels) == 1 else ("them", "are")
+            older = OUTDATED if any(each.outdated for each in missing) else ""
+            problem = f"{' and '.join(labels)} {are} not in {self.store.root}{older}"
+            raise InputError(problem, f"build {it}: {' and '.join(commands)}; or copy {it} from a home that has {it}")
         return found
 
     def find(self, name: str) -> Artifact:
@@ -168,4 +166,4 @@ class _Finder:
             return self.store.open(stage, version, parts=self.whole)  # it may be damaged
         label, command = f"{stage}/{short(version)}", f"graphmill build {self.pipeline.reference}"
         recipes = [step.recipe for step in self.steps.values() if step.recipe.name == stage]
-        raise _Missing(self.store, label, command, any(is_outdated(self.store, each) for each in recipes))
+        raise _Missing(label, command, any(is_outdated(self.store, each) for each in recipes))

@@ -54,16 +54,10 @@ class ModelRecipe(Stage):
         return (*self.checks, LEDGER_EQUALS_PLAN) if predicts else self.checks
 
     def raw(self, semantic: ModelConfig) -> Mapping[str, str]:
-        """Returns the digests of the user's own code; see `model_code`."""
-        return model_code(semantic)
+        """Returns role -> SHA-256 of the source file of the user's own model and sampling function, if the recipe names them.
 
-
-def model_code(semantic: ModelConfig) -> Mapping[str, str]:
-    """Returns role -> SHA-256 of the source file of the user's own model and sampling function, if the recipe names them.
-
-    Raises:
-        InputError: the module does not exist.
-    """
-    return code_digests(
-        {"model": semantic.train.model, "sampling": semantic.sampling.method if semantic.sampling else ""}
-    )
+        Raises:
+            InputError: the module does not exist.
+        """
+        method = semantic.sampling.method if semantic.sampling else ""
+        return code_digests({"model": semantic.train.model, "sampling": method})

@@ -16,7 +16,10 @@ and 8 bytes per node.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -109,7 +112,8 @@ class CachedSource(FeatureSource):
         gather_tiered(slots, Tiers(**self._tiers, staged=staged), kernel_array(out), threads=self.behind.threads)
         if self.device.remote and not self.direct:
             device_of(out).synchronize()  # the staged rows are lent to another batch after this call
-        self._book(slots, ledger)
+        # One more than the tier: rows of nodes without features have no tier, and cost nothing.
+        self._book(np.bincount((slots >> ROW_BITS) + 1, minlength=STAGED + 2).tolist(), ledger)
         if self.device.remote:
             ledger.crossed(SLOTS, slots.nbytes)
 
@@ -118,19 +122,12 @@ class CachedSource(FeatureSource):
         return device.remote and self.direct
 
     def gather_found(self, node_ids: torch.Tensor, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
-        """Writes row i of out: float[n, F] from node_ids[i], which are on the device as well, and books bytes and hits by tier.
-
-        Args:
-            node_ids: ids[n], global.
-            out: float[n, F] on the device.
-            ledger: receives the transfers.
-            device: the device of the image; the table of slots is sent there with the first batch, 4 bytes per node.
-        """
+        """Writes row i of out from node_ids[i]; the table of slots is sent to the device with the first batch, 4 bytes per node."""
         if self._slot_there is None:
             (self._slot_there,) = device.send([self._slot], SLOTS, device.traffic)
         slots = self._slot_there[node_ids.long()]
         gather_tiered_cuda(slots, Tiers(**self._tiers, staged=self.behind.rows), out, device_of(out), trusted=True)
-        self._book_counts(tier_counts(slots, device, ledger), ledger)
+        self._book(tier_counts(slots, device, ledger), ledger)
 
     def _require(self, slots: Array) -> None:
         """Compares blocks behind the cache that are about to be read for the first time."""
@@ -147,11 +144,7 @@ class CachedSource(FeatureSource):
         slots[missing] = make_slots(STAGED, np.arange(len(missing)))
         return slots, rows
 
-    def _book(self, slots: Array, ledger: Ledger) -> None:
-        # One more than the tier: rows of nodes without features have no tier, and cost nothing.
-        self._book_counts(np.bincount((slots >> ROW_BITS) + 1, minlength=STAGED + 2).tolist(), ledger)
-
-    def _book_counts(self, counts: list[int], ledger: Ledger) -> None:
+    def _book(self, counts: list[int], ledger: Ledger) -> None:
         device, host, behind, without = (counts[tier + 1] for tier in (DEVICE, HOST, STAGED, NO_FEATURES))
         if without:
             ledger.count("without_features", 0, without)
@@ -163,3 +156,25 @@ class CachedSource(FeatureSource):
                 ledger.crossed(line, num_rows * self.row_bytes)
         if behind:
             self.behind.book(behind, ledger)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features:
+    """The feature rows of a run.
+
+    Attributes:
+        stored: the table of the file.
+        table: every row, uncached and without a link; evaluation reads it. A `TableSource`, unless ranks have parts of the rows.
+        source: the source that training gathers from.
+        device: the device that holds the cached rows, and the work while a workspace is set.
+        record: facts about the cache, for run.json; empty without a cache.
+        fill: function that makes a cached source from an order of hotness (ids[N], hottest first) within the run's budgets, for a technique
+            that counts visits itself; None without budgets, or if the cache is filled already.
+    """
+
+    stored: FeatureTable
+    table: Any
+    source: FeatureSource
+    device: Device
+    record: dict[str, Any] = field(default_factory=dict)
+    fill: Callable[[Array], CachedSource] | None = None

@@ -107,7 +107,14 @@ class FindsRows(Protocol):
         ...
 
     def gather_found(self, node_ids: torch.Tensor, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
-        """Writes row i of out: float[n, F] from node_ids[i], both on the device, and books the bytes."""
+        """Writes row i of out from node_ids[i], and books the bytes.
+
+        Args:
+            node_ids: ids[n], global, on the device.
+            out: float[n, F] on the device.
+            ledger: receives the transfers.
+            device: the device that reads the rows.
+        """
         ...
 
 
@@ -206,14 +213,7 @@ class TableSource(FeatureSource):
         return device.remote and self.pinned
 
     def gather_found(self, node_ids: torch.Tensor, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
-        """Writes row i of out: float[n, F] from node_ids[i], which are on the device as well, and books the bytes.
-
-        Args:
-            node_ids: ids[n], global.
-            out: float[n, F] on the device.
-            ledger: receives the transfers.
-            device: the device, which reads the pinned table.
-        """
+        """Writes row i of out from node_ids[i], by the pinned table, and books the bytes."""
         slots = self._found_slots(node_ids, device)
         gather_tiered_cuda(slots, Tiers(host=self.rows), out, device_of(out), trusted=True)
         present = tier_counts(slots, device, ledger)[HOST + 1]

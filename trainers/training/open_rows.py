@@ -28,8 +28,7 @@ from trainers.inference.exact import evaluation
 from trainers.loop.executor import Data, Opening
 from trainers.recipe.config import ModelConfig, TrainExecution
 from trainers.recipe.techniques import find_technique
-from trainers.rows.cache import CachedSource
-from trainers.rows.features import Features
+from trainers.rows.cache import CachedSource, Features
 from trainers.rows.linked import LinkedSource
 from trainers.rows.source import TableSource, open_source
 from trainers.training.probe_step import automatic_device_bytes, free_device_bytes, simulated_peak

@@ -30,11 +30,8 @@ from trainers.devices.torch_threads import torch_threads
 from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe.config import ModelConfig
 from trainers.recipe.recipe import ModelRecipe
-from trainers.record.ledger import Line
 from trainers.record.memory import PeakMemory
 from trainers.training.training import RunExecution, Training
-
-WEIGHTS = Line("d2h", "parameter")
 
 
 class ModelStage(ModelRecipe):

@@ -20,7 +20,7 @@ from trainers.devices.open import open_device
 from trainers.inference.exact import evaluation
 from trainers.loop.executor import Data, Opening
 from trainers.ranks.group import LinkModel
-from trainers.rows.features import Features
+from trainers.rows.cache import Features
 from trainers.techniques.distributed.inference import part_nodes
 from trainers.techniques.distributed.settings import DistributedSettings
 from trainers.techniques.distributed.sharded import Ownership, ShardedSource
