@@ -88,10 +88,7 @@ class LogicalDevice(TorchDispatchMode, Device):
             OverBudget: the budget does not allow it.
         """
         for array in arrays:
-            if isinstance(array, np.ndarray):
-                self._note_array(array, purpose)
-            else:
-                self._note(array, purpose)
+            self._note(array, purpose)
 
     @contextmanager
     def holding(self, num_bytes: int, purpose: str) -> Iterator[None]:
@@ -132,22 +129,19 @@ class LogicalDevice(TorchDispatchMode, Device):
             kind = "cache" if cached else "workspace"
             raise OverBudget(asked, bound - used, f"{purpose} on device {self.index} ({kind} {bound:,})", remedy)
 
-    def _note(self, tensor: torch.Tensor, purpose: str) -> None:
-        storage = tensor.untyped_storage()
-        known = self._known.get(storage._cdata)
+    def _note(self, array: torch.Tensor | np.ndarray, purpose: str) -> None:
+        """Books the memory of an array, unless it is booked, under a number that is unique while the memory lives."""
+        if isinstance(array, np.ndarray):
+            memory = owner_of(array)
+            identity, num_bytes = id(memory), memory.nbytes
+            if memory.base is not None:
+                return
+        else:
+            memory = array.untyped_storage()
+            identity, num_bytes = memory._cdata, memory.nbytes()
+        known = self._known.get(identity)
         if known is not None and known() is not None:
             return
-        self._book(storage, storage._cdata, storage.nbytes(), purpose)
-
-    def _note_array(self, array: np.ndarray, purpose: str) -> None:
-        owner = owner_of(array)
-        known = self._known.get(id(owner))
-        if owner.base is not None or (known is not None and known() is not None):
-            return
-        self._book(owner, id(owner), owner.nbytes, purpose)
-
-    def _book(self, memory: Any, identity: int, num_bytes: int, purpose: str) -> None:
-        """Books memory under a number that is unique while the memory lives."""
         self._check(num_bytes, purpose)
         self._known[identity] = weakref.ref(memory)
         weakref.finalize(memory, self._release, identity, num_bytes, purpose)

@@ -41,7 +41,7 @@ class OverBudget(InputError):
 
 
 class Device(Protocol):
-    """The device that a training computes on. Methods with a body are those of one that computes in the host's memory without books.
+    """The device that a training computes on. Its methods are those of one in the host's memory that books nothing.
 
     Attributes:
         index: number of the device.
