@@ -51,7 +51,7 @@ def _refused(error: Exception) -> InputError | None:
 
     said = refusal(error)
     if said is None and type(error).__module__.startswith("sqlalchemy"):
-        from jobs.runs.history_errors import history_error
+        from jobs.runs.instance import history_error
 
         said = history_error(error, os.environ.get("DAGSTER_HOME") or "")
     return said

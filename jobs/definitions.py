@@ -13,7 +13,7 @@ from typing import Any
 
 import dagster as dg
 
-import jobs.runs.patience  # noqa: F401
+import jobs.runs.instance  # noqa: F401
 from assets.building.stage import OnePass, Silent
 from assets.definitions import (
     OWNERS,

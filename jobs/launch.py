@@ -27,8 +27,7 @@ from jobs.operations.size import is_big
 from jobs.runs.cancellation import CancelableProgress
 from jobs.runs.children import ROOT, ChildProcesses
 from jobs.runs.dead_runs import fail_dead_runs
-from jobs.runs.history_errors import reporting_history
-from jobs.runs.instance import environment, open_instance
+from jobs.runs.instance import environment, open_instance, reporting_history
 from jobs.runs.interrupts import InterruptWatch
 from jobs.runs.listed import listed_in_ui
 from jobs.runs.training import EpochLines, training_steps

@@ -147,7 +147,7 @@ def decide(
     tried = instance.get_run_records(RunsFilter(tags={DIFFERENCE_TAG: named}))
     if tried and patient:
         wait = min(FIRST_WAIT_SECONDS * 2 ** (len(tried) - 1), LONGEST_WAIT_SECONDS)
-        ended = max(record.end_time or record.update_timestamp.timestamp() for record in tried)
+        ended = max(map(run_end, tried))
         if now < ended + wait:
             again = f"{round(ended + wait - now)} s"
             return dg.SkipReason(
@@ -158,6 +158,11 @@ def decide(
         asset_selection=[key_of(each.step) for each in wanted],
         tags={DIFFERENCE_TAG: named, PRIORITY_TAG: str(priority), "graphmill/why": _in_words(wanted)},
     )
+
+
+def run_end(record: dg.RunRecord) -> float:
+    """Returns the end of a finished run, in seconds since 1970."""
+    return record.end_time or record.update_timestamp.timestamp()
 
 
 def run_on_its_way(instance: dg.DagsterInstance, pipeline: str) -> dg.SkipReason | None:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import jobs.runs.patience  # noqa: F401
+import jobs.runs.instance  # noqa: F401
 from jobs.web.same_origin import SameOrigin, hosts_of
 
 PORT_VARIABLE, NAMES_VARIABLE = "GRAPHMILL_UI_PORT", "GRAPHMILL_UI_NAMES"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from jobs.runs.history_errors import reporting_history
+from jobs.runs.instance import reporting_history
 from kernels.errors import InputError
 
 

@@ -15,8 +15,7 @@ from assets.definitions import MACHINE_TAG, SEEN_TAG, _note_machine, seen_at
 from assets.storage.machine import here_and_now, seconds_since_boot
 from jobs.commands import ui
 from jobs.runs.dead_runs import fail_dead_runs, may_live, process_lives, run_process
-from jobs.runs.instance import DAGSTER_YAML, SETTINGS, init_home, open_instance
-from jobs.runs.patience import PATIENCE_SECONDS
+from jobs.runs.instance import DAGSTER_YAML, PATIENCE_SECONDS, SETTINGS, init_home, open_instance
 from jobs.runs.slot import slot_holders
 from kernels.errors import InputError
 

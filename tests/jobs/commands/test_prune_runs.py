@@ -11,11 +11,10 @@ from assets.definitions import key_of
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.storage.store import Store
 from jobs import cli
-from jobs.commands.prune_runs import parse_age
+from jobs.commands.prune_runs import find_old_runs, parse_age
 from jobs.launch import Launch, launch
 from jobs.operations.difference import last_materialized
 from jobs.runs.instance import open_instance
-from jobs.runs.prune import find_old_runs
 from kernels.errors import InputError
 from tests.recipes import load_tiny
 
@@ -31,7 +30,7 @@ def test_the_last_run_of_each_asset_stays(tmp_path, monkeypatch):
     before = {path.name for path in (home / "history" / "runs").iterdir()}
     assert all(f"{run_id}.db" in before for run_id in run_ids)
     with open_instance(home) as instance:
-        assert find_old_runs(instance, home, time.time() - 3600) == [], "none ended an hour ago"
+        assert find_old_runs(instance, time.time() - 3600) == [], "none ended an hour ago"
         places = {step.name: last_materialized(instance, key_of(step)) for step in preprocessing_steps(pipeline)}
         artifacts = {artifact.version for artifact in Store(home).artifacts()}
     run = CliRunner().invoke
@@ -57,15 +56,15 @@ def test_the_last_run_of_each_asset_stays(tmp_path, monkeypatch):
     assert "Missing option '--keep'" in run(cli.graphmill, ["gc", "--yes"]).output
 
 
-def test_a_run_on_its_way_stays(tmp_path):
+def test_a_run_on_its_way_stays():
     @dg.job
     def empty(): ...
 
     with dg.instance_for_test() as instance:
         run = instance.create_run_for_job(empty, status=dg.DagsterRunStatus.STARTED)
-        assert find_old_runs(instance, tmp_path, time.time() + 60) == []
+        assert find_old_runs(instance, time.time() + 60) == []
         instance.report_run_failed(run)
-        assert [each.run_id for each in find_old_runs(instance, tmp_path, time.time() + 60)] == [run.run_id]
+        assert [each.dagster_run.run_id for each in find_old_runs(instance, time.time() + 60)] == [run.run_id]
 
 
 def test_ages():
