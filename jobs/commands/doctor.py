@@ -94,52 +94,53 @@ def print_findings(findings: list[Finding], *, as_json: bool) -> None:
             print(f"  {'':7} {'':{width}}  -> {finding.remedy}")
 
 
+def _finding(
+    topic: str, name: str, fine: bool, found: str, remedy: str = "", *, needed: bool = False, otherwise: str = LACKS
+) -> Finding:
+    """Returns the finding of a probe: ok and without its remedy if all is fine, else `otherwise`."""
+    state, remedy = (OK, "") if fine else (otherwise, remedy)
+    return Finding(topic=topic, name=name, state=state, found=found, remedy=remedy, needed=needed)
+
+
 def _python() -> Iterator[Finding]:
     version = sys.version_info
+    remedy = "make the virtual environment with Python 3.11: make clean, then make demo"
     fits = version[:2] in ((3, 11), (3, 12))
-    yield Finding(
-        topic="Python", name="Python", state=OK if fits else LACKS, found=".".join(map(str, version[:3])),
-        remedy="" if fits else "make the virtual environment with Python 3.11: make clean, then make demo", needed=True,
-    )  # fmt: skip
+    yield _finding("Python", "Python", fits, ".".join(map(str, version[:3])), remedy, needed=True)
     for package in PACKAGES:
         try:
-            yield Finding(topic="Python", name=package, state=OK, found=importlib.metadata.version(package))
+            yield _finding("Python", package, True, importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:
             remedy = f"pip install -c constraints.txt {package}"
-            yield Finding(topic="Python", name=package, state=LACKS, found="not installed", remedy=remedy, needed=True)
+            yield _finding("Python", package, False, "not installed", remedy, needed=True)
 
 
 def _native_module() -> Iterator[Finding]:
     try:
         from kernels import _native
 
-        found = Path(str(_native.__file__)).name
-        yield Finding(topic="processor", name="native module", state=OK, found=found, needed=True)
+        found, there = Path(str(_native.__file__)).name, True
     except ImportError as error:
-        remedy = "pip install -e ."
-        yield Finding(
-            topic="processor", name="native module", state=LACKS, found=str(error), remedy=remedy, needed=True
-        )
+        found, there = str(error), False
+    yield _finding("processor", "native module", there, found, "pip install -e .", needed=True)
     flags = _text("/proc/cpuinfo").partition("flags")[2].partition("\n")[0].split()
     wide = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "no wide vectors"
-    yield Finding(topic="processor", name="cores", state=OK, found=f"{os.cpu_count()}, {wide}")
+    yield _finding("processor", "cores", True, f"{os.cpu_count()}, {wide}")
 
 
 def _graphics() -> Iterator[Finding]:
     from kernels.cuda.driver import driver_cuda_version, gpus
 
-    topic, version = "GPU", driver_cuda_version()
+    version = driver_cuda_version()
     if version is None:
         found = "none (no libcuda.so.1): trainings run on the CPU"
-        yield Finding(topic=topic, name="driver", state=NOTE, found=found)
+        yield _finding("GPU", "driver", False, found, otherwise=NOTE)
         return
-    yield Finding(topic=topic, name="driver", state=OK, found=f"for CUDA {version[0]}.{version[1]} and older")
+    yield _finding("GPU", "driver", True, f"for CUDA {version[0]}.{version[1]} and older")
     for number, gpu in enumerate(gpus()):
-        yield Finding(
-            topic=topic, name=f"device {number}", state=OK, found=f"{gpu.name}, {format_bytes(gpu.total_bytes)}"
-        )
+        yield _finding("GPU", f"device {number}", True, f"{gpu.name}, {format_bytes(gpu.total_bytes)}")
     if not gpus():
-        yield Finding(topic=topic, name="devices", state=LACKS, found="none that this process may use")
+        yield _finding("GPU", "devices", False, "none that this process may use")
         return
     yield from _gpu_libraries(f"cuda{version[0]}")
 
@@ -148,43 +149,31 @@ def _gpu_libraries(extra: str) -> Iterator[Finding]:
     """Yields findings on the software between a GPU and a training: torch's build, CuPy, and its compiler."""
     import torch
 
-    topic, build = "GPU", torch.version.cuda
-    yield Finding(
-        topic=topic, name="torch", state=LACKS if build is None else OK, found=f"{torch.__version__}, CUDA {build}",
-        remedy="install a build of torch for CUDA (pytorch.org says which)" if build is None else "",
-    )  # fmt: skip
+    build, remedy = torch.version.cuda, "install a build of torch for CUDA (pytorch.org says which)"
+    yield _finding("GPU", "torch", build is not None, f"{torch.__version__}, CUDA {build}", remedy)
     try:
         from kernels.cuda.device import CudaDevice
 
         CudaDevice().kernel("layers/aggregate", "aggregate", {})
-        yield Finding(topic=topic, name="kernels", state=OK, found="CuPy compiles them")
+        yield _finding("GPU", "kernels", True, "CuPy compiles them")
     except InputError as error:
         remedy = f'pip install -e ".[{extra}]"' if "CuPy is not installed" in error.problem else error.remedy
-        yield Finding(topic=topic, name="kernels", state=LACKS, found=error.problem, remedy=remedy)
+        yield _finding("GPU", "kernels", False, error.problem, remedy)
 
 
 def _memory(home: Path) -> Iterator[Finding]:
-    machine = measure(home)
-    yield Finding(topic="memory and disk", name="memory", state=OK, found=format_bytes(machine.memory_bytes))
+    topic, machine = "memory and disk", measure(home)
+    yield _finding(topic, "memory", True, format_bytes(machine.memory_bytes))
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     unbounded = locked == resource.RLIM_INFINITY
-    few = not unbounded and locked < PINNED_LEAST
-    yield Finding(
-        topic="memory and disk", name="locked memory", state=NOTE if few else OK,
-        found="no limit" if unbounded else f"at most {format_bytes(locked)}",
-        remedy="for large host tiers beside a GPU: ulimit -l unlimited (limits.conf, LimitMEMLOCK)" if few else "",
-    )  # fmt: skip
+    found = "no limit" if unbounded else f"at most {format_bytes(locked)}"
+    remedy = "for large host tiers beside a GPU: ulimit -l unlimited (limits.conf, LimitMEMLOCK)"
+    yield _finding(topic, "locked memory", unbounded or locked >= PINNED_LEAST, found, remedy, otherwise=NOTE)
     huge = _text("/sys/kernel/mm/transparent_hugepage/enabled")
     chosen = huge.partition("[")[2].partition("]")[0] or "unknown"
-    there = chosen in ("always", "madvise")
     remedy = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: direct reads are slower without"
-    yield Finding(
-        topic="memory and disk", name="huge pages", state=OK if there else NOTE, found=chosen,
-        remedy="" if there else remedy,
-    )  # fmt: skip
-    yield Finding(
-        topic="memory and disk", name="home", state=OK, found=f"{home}, {format_bytes(machine.disk_bytes)} free"
-    )
+    yield _finding(topic, "huge pages", chosen in ("always", "madvise"), chosen, remedy, otherwise=NOTE)
+    yield _finding(topic, "home", True, f"{home}, {format_bytes(machine.disk_bytes)} free")
 
 
 def _reading(home: Path) -> Iterator[Finding]:
@@ -193,54 +182,46 @@ def _reading(home: Path) -> Iterator[Finding]:
         from kernels import _native
 
         number = _native.ring_errno()
+        found = f"{os.strerror(number)}: {slower}" if number else "there"
         remedy = "allow io_uring: kernel.io_uring_disabled = 0, and the container's seccomp profile"
-        yield Finding(
-            topic=topic, name="io_uring", state=LACKS if number else OK, remedy=remedy if number else "",
-            found=f"{os.strerror(number)}: {slower}" if number else "there",
-        )  # fmt: skip
+        yield _finding(topic, "io_uring", not number, found, remedy)
     except ImportError:
-        yield Finding(topic=topic, name="io_uring", state=LACKS, found="the native module is missing")
+        yield _finding(topic, "io_uring", False, "the native module is missing")
     with tempfile.NamedTemporaryFile(dir=home) as file:
         try:
             os.close(os.open(file.name, os.O_RDONLY | os.O_DIRECT))
-            yield Finding(topic=topic, name="O_DIRECT", state=OK, found="in the home")
+            yield _finding(topic, "O_DIRECT", True, "in the home")
         except OSError as error:
-            found, remedy = f"{error.strerror} in {home}", "put the home on a local disk (ext4, xfs)"
-            yield Finding(topic=topic, name="O_DIRECT", state=LACKS, found=found, remedy=remedy)
+            remedy = "put the home on a local disk (ext4, xfs)"
+            yield _finding(topic, "O_DIRECT", False, f"{error.strerror} in {home}", remedy)
 
 
 def _extras() -> Iterator[Finding]:
     there = importlib.util.find_spec("dgl") is not None
-    yield Finding(
-        topic="optional", name="DGL", state=OK if there else NOTE,
-        found="installed" if there else "not installed: DGL files and models over DGL blocks need it",
-        remedy="" if there else 'pip install -e ".[dgl]"',
-    )  # fmt: skip
+    found = "installed" if there else "not installed: DGL files and models over DGL blocks need it"
+    yield _finding("optional", "DGL", there, found, 'pip install -e ".[dgl]"', otherwise=NOTE)
 
 
 def _speeds(home: Path, again: bool) -> Iterator[Finding]:
     """Yields the speeds that the home holds; measures them if it holds none or `again` is set."""
-    path = home / SPEEDS
-    how = "measured now"
+    path, problem = home / SPEEDS, ""
     try:
         speeds: dict[str, Any] = {} if again else json.loads(path.read_bytes())
-        how = "measured before; --refresh measures again" if speeds else how
     except (OSError, ValueError):
         speeds = {}
-    problem = ""
+    topic = f"speeds ({'measured before; --refresh measures again' if speeds else 'measured now'})"
     if not speeds:
         try:
-            for name, rate in _measured(home):
-                speeds[name] = rate
+            speeds.update(_measured(home))
         except RuntimeError as error:  # torch raises it for a GPU whose memory other processes hold
             problem = str(error).partition("\n")[0]
         else:
             replace_atomically(path, json.dumps(speeds, indent=1).encode())
     for name, rate in speeds.items():
-        yield Finding(topic=f"speeds ({how})", name=name, state=OK, found=f"{rate / 1e9:.2f} GB/s")
+        yield _finding(topic, name, True, f"{rate / 1e9:.2f} GB/s")
     if problem:
         remedy = "ask again when the GPU is free (nvidia-smi says who holds it)"
-        yield Finding(topic=f"speeds ({how})", name="GPU", state=NOTE, found=f"not measured: {problem}", remedy=remedy)
+        yield _finding(topic, "GPU", False, f"not measured: {problem}", remedy, otherwise=NOTE)
 
 
 def _measured(home: Path) -> Iterator[tuple[str, float]]:
