@@ -19,6 +19,7 @@ from assets.storage.artifact import Artifact
 from assets.storage.home import home_folder
 from assets.storage.store import Store
 from assets.storage.version import short
+from jobs.figures.cost import read_ledger
 from kernels.errors import InputError
 from trainers.recipe.config import TrainTable
 from trainers.record.ledger import LINKS, Ledger
@@ -75,7 +76,7 @@ class Entry:
         """Link -> bytes that crossed it in a training epoch, the mean over all epochs and seeds; see `LINK_MEANINGS`."""
         sums: Counter[str] = Counter()
         for model in self.models:
-            sums.update(Ledger.from_rows(json.loads(model.file("ledger.json").read_text())).bytes_by_link())
+            sums.update(Ledger.from_rows(read_ledger(model)).bytes_by_link())
         epochs = sum(model.summary["numbers"]["epochs_run"] for model in self.models)
         return {link: round(sums[link] / max(1, epochs)) for link in LINKS if link in sums}
 

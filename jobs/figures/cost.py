@@ -1,15 +1,16 @@
-"""The cost of a model's epoch, as a picture for the UI: seconds by phase, rows by tier, bytes by link."""
+"""The cost of a model for the UI: a picture of its epoch with seconds by phase, rows by tier and bytes by link, and a few numbers."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
+from trainers.recipe.page import device_share
 from trainers.record.checks import TIERS
+from trainers.record.ledger import Ledger
 from trainers.record.timeline import STEP, WAIT
 
 LINKS = {
@@ -29,18 +30,21 @@ def epoch_cost(model: Artifact) -> dict[str, dict[str, float]]:
     Args:
         model: a trained model.
     """
-    ledger = json.loads(model.file("ledger.json").read_text())
+    ledger = read_ledger(model)
     epochs = max(1, model.summary["numbers"]["epochs_run"])
-    moved: Counter[str] = Counter()
-    for row in ledger["moves"]:
-        moved[row["link"]] += row["asked_bytes" if row["link"] == "mapped" else "moved_bytes"]
     counts = {row["name"]: row["n"] for row in ledger["counts"] if row["layer"] == 0}
     rows = {place: counts[name] / epochs for name, place in TIERS.items() if name in counts}
     told = sum(counts[name] for name in TIERS if name in counts)
     if rest := counts.get("inputs", 0) - counts.get("without_features", 0) - told:
         rows[TIERS["misses"]] = rest / epochs
-    sums = {LINKS[link]: moved[link] / epochs for link in LINKS if link in moved}
+    moved = Ledger.from_rows(ledger).bytes_by_link()
+    sums = {words: moved[link] / epochs for link, words in LINKS.items() if link in moved}
     return {"seconds": _seconds(model.run_record()), "rows": rows, "bytes": sums}
+
+
+def read_ledger(model: Artifact) -> dict[str, Any]:
+    """Returns the rows of a model's ledger.json, as `Ledger.rows` makes them."""
+    return json.loads(model.file("ledger.json").read_text())
 
 
 def _seconds(run: Mapping[str, Any]) -> dict[str, float]:
@@ -65,6 +69,22 @@ def cost_metadata(model: Artifact) -> dict[str, Any]:
 
     title = "cost of an epoch"
     return {title: figure(title, draw_cost(epoch_cost(model), f"seed {model.config['seed']}"))}
+
+
+def traffic_metadata(model: Artifact) -> dict[str, Any]:
+    """Returns bytes moved by link, and, if several tiers had rows, rows by tier, the device's share, and the rows of a cache.
+
+    Args:
+        model: a trained model; the numbers cover all its epochs.
+    """
+    ledger = read_ledger(model)
+    moved = {f"{link}_bytes": n for link, n in Ledger.from_rows(ledger).bytes_by_link().items()}
+    rows = {row["name"]: row["n"] for row in ledger["counts"] if row["name"] in TIERS}
+    shown: dict[str, Any] = dict(sorted(moved.items())) | rows
+    if (share := device_share(model)) is not None:
+        shown["device_hit_ratio"] = share
+    record = model.run_record().get("cache") or {}
+    return shown | {f"cache_{name}": record[name] for name in ("device_rows", "host_rows") if name in record}
 
 
 def draw_cost(cost: Mapping[str, Mapping[str, float]], name: str) -> bytes:

@@ -101,9 +101,8 @@ def training_asset(
                         reported = dict(invocation.get_materialize_result().metadata or {})
             models = _trained(around, step, versions)
             reported["trained_models"] = len(models)
-        from jobs.figures.cost import cost_metadata
+        from jobs.figures.cost import cost_metadata, traffic_metadata
         from jobs.figures.curves import curve_metadata
-        from jobs.figures.ledger_numbers import traffic_metadata
         from jobs.figures.timeline import timeline_metadata
 
         last, splits = models[-1], [each.split for each in step.apart for _ in each.configs]
