@@ -6,7 +6,7 @@ and says so, so a schedule leaves no trace in the history if nothing changed. Th
 process that has loaded the definitions.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import time
 from typing import Any
 
@@ -14,22 +14,11 @@ import dagster as dg
 
 from assets.definitions import Surroundings, group_of
 from assets.pipeline.file import Pipeline
-from assets.pipeline.schedule import ScheduleTable
 from assets.pipeline.steps import Step
 from jobs.operations.difference import OneAsker, decide
 
 REFRESH_SECONDS = 60
 """Seconds between two looks of a refresh sensor. One look reads the small raw files again; digests of large ones are remembered."""
-
-
-def schedule_name(pipeline: str) -> str:
-    """Returns the name of a pipeline's schedule in the UI."""
-    return f"{group_of(pipeline)}__schedule"
-
-
-def refresh_name(pipeline: str) -> str:
-    """Returns the name of a pipeline's refresh sensor in the UI."""
-    return f"{group_of(pipeline)}__refresh"
 
 
 def schedules_of(
@@ -49,49 +38,36 @@ def schedules_of(
     table = pipeline.schedule
     if table is None:
         return [], []
-    job, steps = jobs[table.job], list(selections[table.job])
-
-    one = OneAsker(pipeline.name)
+    steps, one = list(selections[table.job]), OneAsker(pipeline.name)
+    schedule, refresh = (f"{group_of(pipeline.name)}__{kind}" for kind in ("schedule", "refresh"))
 
     def tick(instance: dg.DagsterInstance, asker: str, *, patient: bool) -> dg.RunRequest | dg.SkipReason:
         answer = decide(instance, around.store, steps, now=time(), patient=patient, priority=table.priority)
         return one.let_through(answer, asker=asker, instance=instance, now=time())
 
-    schedules = [_schedule(pipeline, table, job, tick)] if table.cron else []
-    return schedules, [_refresh(pipeline, table, job, tick)] if table.refresh else []
-
-
-Tick = Callable[..., dg.RunRequest | dg.SkipReason]
-
-
-def _schedule(pipeline: Pipeline, table: ScheduleTable, job: Any, tick: Tick) -> dg.ScheduleDefinition:
-    def evaluate(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        return tick(context.instance, schedule_name(pipeline.name), patient=False)
-
-    on, off = dg.DefaultScheduleStatus.RUNNING, dg.DefaultScheduleStatus.STOPPED
-    return dg.ScheduleDefinition(
-        name=schedule_name(pipeline.name),
-        job=job,
-        cron_schedule=table.cron,
-        execution_timezone=table.timezone,
-        execution_fn=evaluate,
-        default_status=on if table.enabled else off,
-        description=f"Brings {table.job} of {pipeline.name} up to date. A tick at which nothing has changed starts no run.\n\n"
-        f"From [schedule] of {pipeline.path}.",
-    )
-
-
-def _refresh(pipeline: Pipeline, table: ScheduleTable, job: Any, tick: Tick) -> dg.SensorDefinition:
-    def evaluate(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        return tick(context.instance, refresh_name(pipeline.name), patient=True)
-
-    on, off = dg.DefaultSensorStatus.RUNNING, dg.DefaultSensorStatus.STOPPED
-    return dg.SensorDefinition(
-        name=refresh_name(pipeline.name),
-        job=job,
-        evaluation_fn=evaluate,
-        minimum_interval_seconds=REFRESH_SECONDS,
-        default_status=on if table.enabled else off,
-        description=f"Brings {table.job} of {pipeline.name} up to date when its data or its file changed, when an artifact is missing, "
-        f"and again when a run failed.\n\nFrom [schedule] of {pipeline.path}.",
-    )
+    does, says = f"Brings {table.job} of {pipeline.name} up to date", f"\n\nFrom [schedule] of {pipeline.path}."
+    schedules, sensors, status = [], [], "RUNNING" if table.enabled else "STOPPED"
+    if table.cron:
+        schedules.append(
+            dg.ScheduleDefinition(
+                name=schedule,
+                job=jobs[table.job],
+                cron_schedule=table.cron,
+                execution_timezone=table.timezone,
+                execution_fn=lambda context: tick(context.instance, schedule, patient=False),
+                default_status=dg.DefaultScheduleStatus[status],
+                description=f"{does}. A tick at which nothing has changed starts no run.{says}",
+            )
+        )
+    if table.refresh:
+        sensors.append(
+            dg.SensorDefinition(
+                name=refresh,
+                job=jobs[table.job],
+                evaluation_fn=lambda context: tick(context.instance, refresh, patient=True),
+                minimum_interval_seconds=REFRESH_SECONDS,
+                default_status=dg.DefaultSensorStatus[status],
+                description=f"{does} when its data or its file changed, when an artifact is missing, and again when a run failed.{says}",
+            )
+        )
+    return schedules, sensors
