@@ -5,7 +5,6 @@ then. So one sensor compares the files with those that were loaded, and when the
 button. The request is sent a moment after the tick has ended, for it replaces the process in which the tick runs.
 """
 
-import hashlib
 import json
 import os
 import threading
@@ -41,10 +40,10 @@ def reload_sensor(
         read: function that reads the files as they are now.
         ask: function that gets the address of the web server and asks it to load the definitions again; None for `ask_later`.
     """
-    before = {path: _digest(data) for path, data in loaded.items()}
+    before = dict(loaded)
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        changed = changes(before, {path: _digest(data) for path, data in read().items()})
+        changed = changes(before, read())
         address = os.environ.get(UI_VARIABLE, "")
         if not changed:
             return dg.SkipReason("the pipeline files are those that were loaded")
@@ -64,7 +63,7 @@ def reload_sensor(
     )
 
 
-def changes(before: Mapping[Path, str], after: Mapping[Path, str]) -> str:
+def changes(before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> str:
     """Returns in words which files differ, "" if none do."""
     kinds = {
         "new": [path for path in after if path not in before],
@@ -105,7 +104,3 @@ def ask_reload(address: str) -> None:
     kind = ((answer.get("data") or {}).get("reloadRepositoryLocation") or {}).get("__typename")
     if kind != "WorkspaceLocationEntry":
         raise ValueError(f"it answered {json.dumps(answer)[:500]}")
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -11,8 +11,8 @@ from tests.recipes import write_tiny
 
 def test_changes_are_named():
     a, b, c = Path("/a"), Path("/b"), Path("/c")
-    assert changes({a: "1", b: "1"}, {a: "1", b: "1"}) == ""
-    assert changes({a: "1", b: "1"}, {b: "2", c: "1"}) == "new: /c; edited: /b; gone: /a"
+    assert changes({a: b"1", b: b"1"}, {a: b"1", b: b"1"}) == ""
+    assert changes({a: b"1", b: b"1"}, {b: b"2", c: b"1"}) == "new: /c; edited: /b; gone: /a"
 
 
 def test_the_web_server_is_asked_once_per_tick_while_files_differ(monkeypatch):
