@@ -10,7 +10,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import accumulate
 from math import ceil
+from operator import mul
 
 import click
 
@@ -81,32 +83,27 @@ def expected_work(pipeline: Pipeline, *, trains: bool) -> WorkEstimate:
         trains: whether models are trained, too.
     """
     config = pipeline.graph
-    stored = (
-        generators.survey(config).stored_bytes
-        if isinstance(config, generators.GeneratedConfig)
-        else raw_bytes(pipeline)
-    )
-    return WorkEstimate(stored_bytes=stored, seconds=_training_seconds(pipeline) if trains else 0.0)
+    edges, seeds = 0, 1
+    if isinstance(config, generators.GeneratedConfig):
+        stored = generators.survey(config).stored_bytes
+        edges, seeds = config.edges * (2 if config.undirected else 1), max(1, int(config.nodes * config.train_ratio))
+    else:
+        stored = raw_bytes(pipeline)
+    return WorkEstimate(stored_bytes=stored, seconds=_training_seconds(pipeline, edges, seeds) if trains else 0.0)
 
 
-def _training_seconds(pipeline: Pipeline) -> float:
-    config, sampling, total = pipeline.graph, pipeline.sampling, 0.0
-    generated = isinstance(config, generators.GeneratedConfig)
-    edges = config.edges * (2 if config.undirected else 1) if isinstance(config, generators.GeneratedConfig) else 0
-    seeds = max(1, int(config.nodes * config.train_ratio)) if isinstance(config, generators.GeneratedConfig) else 1
+def _training_seconds(pipeline: Pipeline, edges: int, seeds: int) -> float:
+    """Returns the least seconds of all trainings on a graph with these numbers of edges and seeds; 0 edges if they are unknown."""
+    sampling, total = pipeline.sampling, 0.0
     for table in pipeline.train:
         models = max(1, len(table.seeds)) * max(1, len(pipeline.splits))
         if table.technique.whole_graph or sampling is None:
             per_epoch = max(STEP_SECONDS, edges * table.layers / EDGES_PER_SECOND)
         else:
-            drawn, layer = 0, 1
-            for fanout in sampling.fanouts:
-                layer *= max(fanout, 1)
-                drawn += layer
-            batches = ceil(seeds / sampling.batch_size)
+            drawn = sum(accumulate((max(fanout, 1) for fanout in sampling.fanouts), mul))
             # A batch draws each edge of a layer once at most.
-            per_batch = min(sampling.batch_size * drawn, edges * len(sampling.fanouts)) if generated else 0
-            per_epoch = batches * max(STEP_SECONDS, per_batch / EDGES_PER_SECOND)
+            per_batch = min(sampling.batch_size * drawn, edges * len(sampling.fanouts))
+            per_epoch = ceil(seeds / sampling.batch_size) * max(STEP_SECONDS, per_batch / EDGES_PER_SECOND)
         # The early stop may end it sooner; the question is about the numbers as written.
         total += models * table.epochs * per_epoch
     return total

@@ -8,7 +8,9 @@ import glob
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from itertools import accumulate
 from math import ceil
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +63,7 @@ def built_bytes(pipeline: Pipeline, num_raw_bytes: int) -> int:
     num_nodes = getattr(pipeline.graph, "nodes", None) or num_raw_bytes // LEAST_EDGE_BYTES
     if not isinstance(num_nodes, int) or not num_nodes:
         return 0
-    inputs, layer = 1, 1
-    for fanout in sampling.fanouts:
-        layer *= fanout if fanout > 0 else num_nodes
-        inputs += layer
+    inputs = 1 + sum(accumulate((fanout if fanout > 0 else num_nodes for fanout in sampling.fanouts), mul))
     batch = min(num_nodes, sampling.batch_size)
     per_epoch = ceil(num_nodes / batch) * min(num_nodes, batch * inputs)
     epochs = samples.epochs or sampling.reuse or 1
