@@ -10,8 +10,8 @@ same difference count; a change of the recipe or the data, or a materialisation,
 
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
@@ -106,13 +106,7 @@ def require_inputs(store: Store, wanted: Sequence[WantedStep], versions: Version
         if not all(source.key in building for source in each.step.sources.values()):
             for one in each.step.apart:
                 outside = {role: source for role, source in one.sources.items() if source.key not in building}
-                find_inputs(store, _reading(one, outside), versions)
-
-
-def _reading(step: Step, sources: Mapping[str, Step]) -> Step:
-    from dataclasses import replace
-
-    return replace(step, inputs=dict(sources), reads={})
+                find_inputs(store, replace(one, inputs=outside, reads={}), versions)
 
 
 def decide(

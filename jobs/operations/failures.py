@@ -28,11 +28,6 @@ LIMIT_SECONDS = 30.0
 LONGEST_TEXT = 4000
 
 
-def failure_name(pipeline: str) -> str:
-    """Returns the name of the sensor that tells of a pipeline's failed runs."""
-    return f"{group_of(pipeline)}__tell_failures"
-
-
 def failure_sensor(pipeline: Pipeline, jobs: Sequence[Any]) -> dg.SensorDefinition | None:
     """Returns the sensor that reports failed runs, None if the pipeline names neither command nor webhook.
 
@@ -64,7 +59,7 @@ def failure_sensor(pipeline: Pipeline, jobs: Sequence[Any]) -> dg.SensorDefiniti
             raise RuntimeError("; ".join(filter(None, problems)))
 
     sensor: Any = dg.run_failure_sensor(
-        name=failure_name(pipeline.name),
+        name=f"{group_of(pipeline.name)}__tell_failures",
         minimum_interval_seconds=TELL_SECONDS,
         monitored_jobs=[*jobs, dg.JobSelector(LOCATION, REPOSITORY, BROWSER_JOB)],
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -100,11 +95,8 @@ def run_command(command: Sequence[str], values: Mapping[str, str]) -> str:
         )
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return f"on_failure = {list(command)} could not be run: {error}"
-    return (
-        ""
-        if not done.returncode
-        else f"on_failure = {list(command)} ended with {done.returncode}: {done.stderr[-500:]}"
-    )
+    problem = f"on_failure = {list(command)} ended with {done.returncode}: {done.stderr[-500:]}"
+    return problem if done.returncode else ""
 
 
 def post(address: str, values: Mapping[str, str]) -> str:
