@@ -43,6 +43,9 @@ CRASHED = "ChildProcessCrashException"
 AFTER_A_KILL = "lower `threads`, batch_size, fanouts or [memory] if the memory ran out, then go on with the same command and --resume"
 
 
+TAGS = {"graphmill/launched_from": "command line"}
+
+
 class StepError(RuntimeError):
     """A step failed by a defect, not by a user's input; the text holds its traceback."""
 
@@ -104,8 +107,10 @@ def launch(order: Launch) -> Outcome:
             (order.report or print)(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
         in_process = not is_big(order.pipeline) if order.in_process is None else order.in_process
         execute = _execute_here if in_process else _execute_in_processes
+        involved = [each for step in steps for each in (step, *step.sources.values())]
+        addresses = {(step.recipe.name, version) for step in involved for version in versions.of(step)}
         # Held from the first step to the last: a collection must not take the inputs of a later step.
-        with store.lease(*_addresses(steps, versions)), listed_in_ui(instance, _job_name(order)):
+        with store.lease(*addresses), listed_in_ui(instance, _job_name(order)):
             success, run_id, events = execute(order, steps, store, versions, instance)
         run = instance.get_run_by_id(run_id)
         if watch.noticed() or (run is not None and run.status == dg.DagsterRunStatus.CANCELED):
@@ -114,12 +119,6 @@ def launch(order: Launch) -> Outcome:
         _raise_failures(events)
     found = {step.name: find_all(store, step, versions) for step in steps}
     return Outcome(run_id=run_id, artifacts={name: artifacts or [] for name, artifacts in found.items()})
-
-
-def _addresses(steps: list[Step], versions: Versions) -> set[tuple[str, str]]:
-    """Returns stage and version of all artifacts that the steps build or read."""
-    involved = [each for step in steps for each in (step, *step.sources.values())]
-    return {(step.recipe.name, version) for step in involved for version in versions.of(step)}
 
 
 def _selected(order: Launch) -> list[Step]:
@@ -159,7 +158,7 @@ def _execute_here(
             raise_on_error=False,
             asset_selection=[key_of(step) for step in steps],
             run_config=_run_config(order, steps),
-            tags=_tags(),
+            tags=TAGS,
         )
     return result.success, result.run_id, result.all_events
 
@@ -183,7 +182,7 @@ def _execute_in_processes(
         instance=instance,
         asset_selection=[key_of(step) for step in steps],
         run_config=_run_config(order, steps),
-        tags=_tags(),
+        tags=TAGS,
     ) as result:
         return result.success, result.run_id, result.all_events
 
@@ -207,21 +206,19 @@ def _job_name(order: Launch) -> str:
 
 
 def _run_config(order: Launch, steps: list[Step]) -> dict[str, Any]:
-    tables = {table.name: table for table in order.pipeline.train}
-    ops = {key_of(step).to_python_identifier(): tables[step.name] for step in steps if step.name in tables}
+    by_parts = {table.name: table.technique.by_parts for table in order.pipeline.train}
     config = {"resume": order.resume, "retrain": order.retrain, "epoch_lines": EpochLines(order.epoch_lines).name}
     return {
         "ops": {
-            name: {"config": config | {"ranks": order.ranks if table.technique.by_parts else 0}}
-            for name, table in ops.items()
+            key_of(step).to_python_identifier(): {
+                "config": config | {"ranks": order.ranks if by_parts[step.name] else 0}
+            }
+            for step in steps
+            if step.name in by_parts
         },
         # The history has every event; on the terminal stand the lines of this program.
         "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
     }
-
-
-def _tags() -> dict[str, str]:
-    return {"graphmill/launched_from": "command line"}
 
 
 @contextmanager
@@ -240,17 +237,15 @@ def _copy_of(stream: TextIO) -> Iterator[TextIO]:
 def _raise_failures(events: Sequence[dg.DagsterEvent]) -> None:
     """Raises the errors of the failed steps: all input errors in one, or else a defect with its traceback."""
     failed = [event for event in events if event.is_step_failure]
-    failures = [event.step_failure_data for event in failed]
-    said = [text for event in failed if (text := _message(event))]
-    if said and len(said) == len(failures):
+    said = [_message(event) for event in failed]
+    if said and all(said):
         raise InputError("\n".join(dict.fromkeys(said)))
-    texts = [failure.error.to_string() for failure in failures if failure.error]
-    texts += [
-        event.job_failure_data.error.to_string()
-        for event in events
-        if event.is_job_failure and event.job_failure_data.error
-    ]
-    raise StepError("\n".join(texts) or "the run failed without saying why; the UI has its events")
+    errors = [event.step_failure_data.error for event in failed]
+    errors += [event.job_failure_data.error for event in events if event.is_job_failure]
+    raise StepError(
+        "\n".join(error.to_string() for error in errors if error)
+        or "the run failed without saying why; the UI has its events"
+    )
 
 
 def _message(event: dg.DagsterEvent) -> str:

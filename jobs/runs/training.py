@@ -82,19 +82,20 @@ def training_asset(
 
     def body(context: dg.AssetExecutionContext, config: TrainingRun) -> Iterator[Any]:
         versions = around.make_versions()
-        models, reported = find_all(around.store, step, versions), {}
-        models = None if config.retrain else models
+
+        def ready(wanted: Step) -> list[Artifact] | None:
+            found = None if config.retrain else find_all(around.store, wanted, versions)
+            for model in found or ():
+                around.report(f"{step.name}: reused {model.label}{REUSED}")
+            return found
+
+        models, reported = ready(step), {}
         reused = models is not None
-        for model in models or ():
-            around.report(f"{step.name}: reused {model.label}{REUSED}")
         if models is None:
             found = [find_inputs(around.store, each, versions) for each in step.apart]
             with held_slot(context, POOL, around.report):
                 for each, one, inputs in zip(step.apart, pipeline.by_split, found, strict=True):
-                    ready = None if config.retrain else find_all(around.store, each, versions)
-                    for model in ready or ():
-                        around.report(f"{step.name}: reused {model.label}{REUSED}")
-                    if ready is None:
+                    if ready(each) is None:
                         order = _order(one, step.name, around, inputs, config)
                         command = [sys.executable, "-m", "trainers", pipeline.name, step.name]
                         invocation = children.run(context=context, command=command, extras=order.plain())
