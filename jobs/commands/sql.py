@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from assets.storage.store import Store
-from jobs.commands.views import NODES, View, readable, views
+from jobs.commands.views import View, columns_of, readable, views
 from jobs.runs.interrupts import held_interrupt
 from kernels.errors import InputError
 
@@ -217,7 +217,7 @@ def _connect(store: Store, warn: Callable[[str], Any]) -> tuple[duckdb.DuckDBPyC
 
 
 def _columns(made: dict[str, View]) -> Mapping[str, Sequence[str]]:
-    return {name: list(view.columns) for name, view in made.items()} | {"nodes": list(NODES)}
+    return {name: list(view.columns) for name, view in made.items()} | {"nodes": list(columns_of("nodes"))}
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, name: str, view: View) -> None:
@@ -239,11 +239,12 @@ def _json_text(value: Any, kind: str) -> Any:
 
 
 def _nodes(tables: Sequence[str]) -> str:
+    columns = columns_of("nodes")
     if not tables:
-        return f"SELECT {', '.join(f'NULL::{kind} AS {name}' for name, kind in NODES.items())} WHERE false"
+        return f"SELECT {', '.join(f'NULL::{kind} AS {name}' for name, kind in columns.items())} WHERE false"
     version = "regexp_extract(filename, '([0-9a-f]{12})[0-9a-f]{52}.nodes.parquet$', 1) AS version"
     files = ", ".join(_quoted(glob.escape(path)) for path in tables)
-    names = ", ".join(f"{name}::{kind} AS {name}" for name, kind in NODES.items() if name != "version")
+    names = ", ".join(f"{name}::{kind} AS {name}" for name, kind in columns.items() if name != "version")
     return f"SELECT {version}, {names} FROM read_parquet([{files}], filename = true, union_by_name = true)"
 
 

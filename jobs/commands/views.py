@@ -10,33 +10,41 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
 from assets.storage.version import short
+from jobs.figures.cost import read_ledger
 from kernels.errors import InputError
 from trainers.recipe.config import TrainConfig
 
 TYPES = {"int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN", "tuple[int, ...]": "JSON"}
 """DuckDB's type for the annotation of a config field; text for any other."""
 
-NODES = {"version": "VARCHAR", "node_id": "BIGINT", "original_id": "BIGINT", "name": "VARCHAR", "class": "VARCHAR"}
-"""Columns of the view `nodes`."""
-
-
-MODEL_COLUMNS = {
-    "pipeline": "VARCHAR",
-    "train_table": "VARCHAR",
-    "seed": "BIGINT",
-    "split": "VARCHAR",
-    "version": "VARCHAR",
-    "graph": "VARCHAR",
+KEY = "stage VARCHAR, version VARCHAR"
+COLUMNS = {
+    "artifacts": f"{KEY}, full_version VARCHAR, code_version BIGINT, started TIMESTAMP, seconds DOUBLE, bytes BIGINT, "
+    "num_files BIGINT, host VARCHAR, path VARCHAR, config JSON, raw JSON, run JSON",
+    "numbers": f"{KEY}, name VARCHAR, value DOUBLE, text VARCHAR",
+    "checks": f"{KEY}, name VARCHAR, passed BOOLEAN, blocking BOOLEAN, detail VARCHAR",
+    "inputs": f"{KEY}, role VARCHAR, input_stage VARCHAR, input_version VARCHAR",
+    "config": f"{KEY}, key VARCHAR, value VARCHAR",
+    "files": f"{KEY}, name VARCHAR, bytes BIGINT, dtype VARCHAR, shape JSON, digest VARCHAR",
+    "models": "pipeline VARCHAR, train_table VARCHAR, seed BIGINT, split VARCHAR, version VARCHAR, graph VARCHAR, model VARCHAR, "
+    "trainer VARCHAR, metric VARCHAR, valid DOUBLE, test DOUBLE, best_epoch BIGINT, epochs_run BIGINT, started TIMESTAMP, seconds DOUBLE",
+    "ledger": "version VARCHAR, link VARCHAR, kind VARCHAR, phase VARCHAR, layer BIGINT, requests BIGINT, asked_bytes BIGINT, "
+    "moved_bytes BIGINT",
+    "ledger_counts": "version VARCHAR, name VARCHAR, layer BIGINT, n BIGINT",
+    "metrics": "version VARCHAR, graph VARCHAR, epoch BIGINT, loss DOUBLE, valid DOUBLE, seed BIGINT, split VARCHAR",
+    "nodes": "version VARCHAR, node_id BIGINT, original_id BIGINT, name VARCHAR, class VARCHAR",
 }
-MODEL_COLUMNS |= {"model": "VARCHAR", "trainer": "VARCHAR", "metric": "VARCHAR", "valid": "DOUBLE", "test": "DOUBLE"}
-MODEL_COLUMNS |= {"best_epoch": "BIGINT", "epochs_run": "BIGINT", "started": "TIMESTAMP", "seconds": "DOUBLE"}
-"""Columns of the view `models`."""
+"""View -> its columns with DuckDB's types; `metrics` has those of the configurations as well."""
+
+
+def columns_of(view: str) -> dict[str, str]:
+    """Returns name -> DuckDB type of the columns of a view in `COLUMNS`."""
+    return dict(column.split() for column in COLUMNS[view].split(", "))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,35 +60,13 @@ class View:
 def views(artifacts: Iterable[Artifact]) -> dict[str, View]:
     """Returns name -> view of everything but the node tables."""
     artifacts = list(artifacts)
-    key = {"stage": "VARCHAR", "version": "VARCHAR"}
-    recipe = key | {"full_version": "VARCHAR", "code_version": "BIGINT", "started": "TIMESTAMP", "seconds": "DOUBLE"}
-    size = {"bytes": "BIGINT", "num_files": "BIGINT", "host": "VARCHAR", "path": "VARCHAR"}
-    plain = {
-        "artifacts": (_artifact, recipe | size | {"config": "JSON", "raw": "JSON", "run": "JSON"}),
-        "numbers": (_numbers, key | {"name": "VARCHAR", "value": "DOUBLE", "text": "VARCHAR"}),
-        "checks": (_checks, key | {"name": "VARCHAR", "passed": "BOOLEAN", "blocking": "BOOLEAN", "detail": "VARCHAR"}),
-        "inputs": (_inputs, key | {"role": "VARCHAR", "input_stage": "VARCHAR", "input_version": "VARCHAR"}),
-        "config": (_config, key | {"key": "VARCHAR", "value": "VARCHAR"}),
-        "files": (
-            _files,
-            key | {"name": "VARCHAR", "bytes": "BIGINT", "dtype": "VARCHAR", "shape": "JSON", "digest": "VARCHAR"},
-        ),
-        "models": (partial(_models, splits_of(artifacts)), MODEL_COLUMNS),
-        "ledger": (
-            _moves,
-            {"version": "VARCHAR", "link": "VARCHAR", "kind": "VARCHAR", "phase": "VARCHAR", "layer": "BIGINT"}
-            | {"requests": "BIGINT", "asked_bytes": "BIGINT", "moved_bytes": "BIGINT"},
-        ),
-        "ledger_counts": (
-            _counts,
-            {"version": "VARCHAR", "name": "VARCHAR", "layer": "BIGINT", "n": "BIGINT"},
-        ),
-    }
-    made = {
-        name: View(columns=columns, rows=[row for artifact in artifacts for row in rows_of(artifact)])
-        for name, (rows_of, columns) in plain.items()
-    }
-    return made | {"metrics": _metrics(artifacts)}
+    made = {name: View(columns=columns_of(name), rows=[]) for name in COLUMNS if name not in ("metrics", "nodes")}
+    splits = splits_of(artifacts)
+    for artifact in artifacts:
+        key = {"stage": artifact.stage, "version": short(artifact.version)}
+        for name, rows in _facts(artifact, splits).items():
+            made[name].rows.extend(key | dict(row) for row in rows)
+    return made | {"metrics": _metrics(artifacts, splits)}
 
 
 def readable(artifacts: Iterable[Artifact]) -> tuple[list[Artifact], list[str]]:
@@ -114,13 +100,12 @@ def read_metrics(artifact: Artifact) -> list[dict[str, Any]]:
     return [json.loads(line) for line in artifact.file("metrics.jsonl").read_text().splitlines()]
 
 
-def _key(artifact: Artifact) -> dict[str, Any]:
-    return {"stage": artifact.stage, "version": short(artifact.version)}
-
-
-def _artifact(artifact: Artifact) -> Iterator[dict[str, Any]]:
-    run, manifest = artifact.run_record(), artifact.manifest
-    yield _key(artifact) | {
+def _facts(artifact: Artifact, splits: Mapping[str, str]) -> dict[str, Iterable[Mapping[str, Any]]]:
+    """Returns view -> rows of an artifact, without stage and version."""
+    run, manifest, summary = artifact.run_record(), artifact.manifest, artifact.summary
+    ledger = read_ledger(artifact) if "ledger.json" in artifact.files else {}
+    read = [*artifact.inputs.items(), *((f"part {name}", entry) for name, entry in artifact.parts.items())]
+    about = {
         "full_version": artifact.version,
         "code_version": manifest["code_version"],
         "started": _utc(run.get("started")),
@@ -133,42 +118,23 @@ def _artifact(artifact: Artifact) -> Iterator[dict[str, Any]]:
         "raw": manifest["raw"],
         "run": run,
     }
-
-
-def _numbers(artifact: Artifact) -> Iterator[dict[str, Any]]:
-    for name, value in artifact.summary.get("numbers", {}).items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        yield _key(artifact) | {"name": name, "value": value if number else None, "text": _text(value)}
-
-
-def _checks(artifact: Artifact) -> Iterator[dict[str, Any]]:
-    for check in artifact.summary.get("checks", ()):
-        yield _key(artifact) | dict(check)
-
-
-def _inputs(artifact: Artifact) -> Iterator[dict[str, Any]]:
-    for role, entry in artifact.inputs.items():
-        yield _key(artifact) | {
-            "role": role,
-            "input_stage": entry["stage"],
-            "input_version": short(entry["version"]),
-        }
-    for name, entry in artifact.parts.items():
-        yield _key(artifact) | {
-            "role": f"part {name}",
-            "input_stage": entry["stage"],
-            "input_version": short(entry["version"]),
-        }
-
-
-def _config(artifact: Artifact) -> Iterator[dict[str, Any]]:
-    for key, value in flattened(artifact.config).items():
-        yield _key(artifact) | {"key": key, "value": _text(value)}
-
-
-def _files(artifact: Artifact) -> Iterator[dict[str, Any]]:
-    for name, entry in artifact.files.items():
-        yield _key(artifact) | {"name": name} | dict(entry)
+    return {
+        "artifacts": [about],
+        "numbers": [
+            {"name": name, "value": value if is_number(value) else None, "text": _text(value)}
+            for name, value in summary.get("numbers", {}).items()
+        ],
+        "checks": summary.get("checks", ()),
+        "inputs": [
+            {"role": role, "input_stage": entry["stage"], "input_version": short(entry["version"])}
+            for role, entry in read
+        ],
+        "config": [{"key": key, "value": _text(value)} for key, value in flattened(artifact.config).items()],
+        "files": [{"name": name} | dict(entry) for name, entry in artifact.files.items()],
+        "models": _models(artifact, splits),
+        "ledger": ledger.get("moves", ()),
+        "ledger_counts": ledger.get("counts", ()),
+    }
 
 
 def splits_of(artifacts: Iterable[Artifact]) -> dict[str, str]:
@@ -177,7 +143,7 @@ def splits_of(artifacts: Iterable[Artifact]) -> dict[str, str]:
     return {version: str(split) for version, split in found.items() if split is not None}
 
 
-def _models(splits: Mapping[str, str], artifact: Artifact) -> Iterator[dict[str, Any]]:
+def _models(artifact: Artifact, splits: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """A model with the pipeline and table that asked for it first, the split of its graph, and its scores."""
     train, numbers, run = artifact.config.get("train"), artifact.summary.get("numbers", {}), artifact.run_record()
     if artifact.stage != "model" or train is None:
@@ -190,7 +156,6 @@ def _models(splits: Mapping[str, str], artifact: Artifact) -> Iterator[dict[str,
         "train_table": table or None,
         "seed": artifact.config.get("seed"),
         "split": splits.get(graph or ""),
-        "version": short(artifact.version),
         "graph": short(graph) if graph else None,
         "model": train.get("model", TrainConfig.model),
         "trainer": train.get("trainer", TrainConfig.trainer),
@@ -204,37 +169,19 @@ def _models(splits: Mapping[str, str], artifact: Artifact) -> Iterator[dict[str,
     }
 
 
-def _moves(artifact: Artifact) -> Iterator[dict[str, Any]]:
-    for row in _ledger(artifact).get("moves", ()):
-        yield {"version": short(artifact.version)} | row
-
-
-def _counts(artifact: Artifact) -> Iterator[dict[str, Any]]:
-    for row in _ledger(artifact).get("counts", ()):
-        yield {"version": short(artifact.version)} | row
-
-
-def _ledger(artifact: Artifact) -> dict[str, Any]:
-    return json.loads(artifact.file("ledger.json").read_text()) if "ledger.json" in artifact.files else {}
-
-
-def _metrics(artifacts: Iterable[Artifact]) -> View:
+def _metrics(artifacts: Iterable[Artifact], splits: Mapping[str, str]) -> View:
     """One row per model and epoch, with the whole config in columns, so that a question needs no join."""
-    columns = {"version": "VARCHAR", "graph": "VARCHAR", "epoch": "BIGINT", "loss": "DOUBLE", "valid": "DOUBLE"}
-    columns |= {"seed": "BIGINT", "split": "VARCHAR"}
-    splits = splits_of(artifacts)
     keys = [
         each for schema in (TrainConfig, SamplingConfig) for each in fields(schema) if each.metadata.get("key", True)
     ]
-    columns |= {each.name: TYPES.get(str(each.type), "VARCHAR") for each in keys}
+    columns = columns_of("metrics") | {each.name: TYPES.get(str(each.type), "VARCHAR") for each in keys}
     # A manifest leaves out keys that were added to its configuration later and have their default.
     added = {each.name: each.default for each in keys if each.metadata.get("hashed") == "unless default"}
     rows: list[dict[str, Any]] = []
     for artifact in artifacts:
-        measured = read_metrics(artifact)
-        config = (
-            {key.rpartition(".")[2]: value for key, value in flattened(artifact.config).items()} if measured else {}
-        )
+        if not (measured := read_metrics(artifact)):
+            continue
+        config = {key.rpartition(".")[2]: value for key, value in flattened(artifact.config).items()}
         graph = artifact.inputs.get("graph", {}).get("version")
         about = config | {"version": short(artifact.version), "graph": short(graph) if graph else None}
         about["split"] = splits.get(graph or "")
@@ -249,6 +196,11 @@ def _type(values: list[Any]) -> str:
     kinds = {type(value) for value in values}
     names = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
     return names.get(kinds.pop(), "JSON") if len(kinds) == 1 else "DOUBLE" if kinds == {int, float} else "JSON"
+
+
+def is_number(value: Any) -> bool:
+    """Tells whether a JSON value is a number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _text(value: Any) -> str:
