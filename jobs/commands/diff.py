@@ -11,7 +11,7 @@ from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
 from assets.storage.compare import ArrayDifference, compare_arrays
 from assets.storage.version import short
-from jobs.commands.views import flattened, read_metrics
+from jobs.commands.views import flattened, is_number, read_metrics
 
 ABSENT = "(none)"
 
@@ -27,8 +27,7 @@ class Change:
     @property
     def difference(self) -> float | int | None:
         """Second minus first if both are numbers, else None."""
-        numbers = [isinstance(each, int | float) and not isinstance(each, bool) for each in (self.one, self.other)]
-        return self.other - self.one if all(numbers) else None
+        return self.other - self.one if is_number(self.one) and is_number(self.other) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +78,9 @@ def difference(one: Artifact, other: Artifact) -> Difference:
     """
     left, right = one.summary["numbers"], other.summary["numbers"]
     numbers = tuple(_changes(left, right))
+    lefts, rights = _files(one), _files(other)
+    equal = [name for name in lefts if name in rights and lefts[name][1]["digest"] == rights[name][1]["digest"]]
+    differing = sorted({*lefts, *rights} - {*equal})
     return Difference(
         one=one,
         other=other,
@@ -86,8 +88,8 @@ def difference(one: Artifact, other: Artifact) -> Difference:
         numbers=numbers,
         num_equal_numbers=len({*left, *right}) - len(numbers),
         checks=tuple(_changes(_checks(one), _checks(other))),
-        files=tuple(_file_changes(one, other)),
-        equal_files=tuple(_equal_files(one, other)),
+        files=tuple(_file_change(name, lefts.get(name), rights.get(name)) for name in differing),
+        equal_files=tuple(equal),
         epochs=tuple(_epochs(read_metrics(one), read_metrics(other))),
     )
 
@@ -167,35 +169,25 @@ def _changes(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterable[Chan
             yield change
 
 
-def _files(artifact: Artifact) -> dict[str, tuple[Artifact, Mapping[str, Any]]]:
-    """Returns name -> (owner, manifest entry) of an artifact's files, those of its parts as `PART/NAME`."""
-    found: dict[str, tuple[Artifact, Mapping[str, Any]]] = {
-        name: (artifact, entry) for name, entry in artifact.files.items()
-    }
+Owned = tuple[Artifact, Mapping[str, Any]]
+"""The artifact that owns a file, and the file's manifest entry."""
+
+
+def _files(artifact: Artifact) -> dict[str, Owned]:
+    """Returns the files of an artifact by name, those of its parts as `PART/NAME`."""
+    found: dict[str, Owned] = {name: (artifact, entry) for name, entry in artifact.files.items()}
     for part in artifact.parts:
         opened = artifact.open_part(part)
         found |= {f"{part}/{name}": (opened, entry) for name, entry in opened.files.items()}
     return found
 
 
-def _equal_files(one: Artifact, other: Artifact) -> Iterable[str]:
-    left, right = _files(one), _files(other)
-    return [name for name in left if name in right and left[name][1]["digest"] == right[name][1]["digest"]]
-
-
-def _file_changes(one: Artifact, other: Artifact) -> Iterable[FileChange]:
-    lefts, rights = _files(one), _files(other)
-    for name in sorted({*lefts, *rights}):
-        left_owner, left = lefts.get(name, (one, None))
-        right_owner, right = rights.get(name, (other, None))
-        if left is None or right is None:
-            yield FileChange(name=name, one=left, other=right)
-        elif left["digest"] != right["digest"]:
-            array = None
-            if "dtype" in left and "dtype" in right:
-                stem = name.rpartition("/")[2].removesuffix(".npy") if left_owner.part_of else name.removesuffix(".npy")
-                array = compare_arrays(*(each.array(stem, verified=False) for each in (left_owner, right_owner)))
-            yield FileChange(name=name, one=left, other=right, array=array)
+def _file_change(name: str, left: Owned | None, right: Owned | None) -> FileChange:
+    array = None
+    if left and right and "dtype" in left[1] and "dtype" in right[1]:
+        stem = name.rpartition("/")[2].removesuffix(".npy") if left[0].part_of else name.removesuffix(".npy")
+        array = compare_arrays(*(owner.array(stem, verified=False) for owner, _ in (left, right)))
+    return FileChange(name=name, one=left and left[1], other=right and right[1], array=array)
 
 
 def _epochs(
