@@ -29,9 +29,7 @@ def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool
         InputError: `keep` is negative, or no terminal is there to answer.
     """
     garbage = find_garbage(store, keep)
-    for item in garbage.kept:
-        click.echo(f"keep    {_line(item)}")
-    for item in garbage.unfinished:
+    for item in (*garbage.kept, *garbage.unfinished):
         click.echo(f"keep    {_line(item)}")
     going = (*garbage.files, *garbage.folders)
     for item in going:
@@ -52,19 +50,21 @@ def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool
     return freed_bytes
 
 
-def confirmed() -> bool:
-    """Asks whether the artifacts that were shown are to be removed.
+def confirmed(question: str = "remove these?", about: str = "remove these") -> bool:
+    """Asks whether the things that were shown are to be removed.
+
+    Args:
+        question: the question.
+        about: the question's subject in words, for the error.
 
     Raises:
         InputError: no terminal is there to answer.
     """
     try:
-        return click.confirm("remove these?")
+        return click.confirm(question)
     except click.Abort:
         if not sys.stdin.isatty():
-            raise InputError(
-                "nobody answered whether to remove these", "add --yes, or --dry-run to only look"
-            ) from None
+            raise InputError(f"nobody answered whether to {about}", "add --yes, or --dry-run to only look") from None
         raise
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from assets.storage.repair import Damage, find_damage, remove_damage
 from assets.storage.store import Store
+from jobs.commands.gc import confirmed
 from jobs.commands.names import PREFIX, find_artifact
 from kernels.errors import InputError
 
@@ -37,7 +37,7 @@ def repair_store(store: Store, names: tuple[str, ...], *, yes: bool = False, dry
         click.echo("nothing is damaged")
     if not found or dry_run:
         return found
-    if not yes and not _confirmed(len(found)):
+    if not yes and not confirmed(f"remove {'it' if len(found) == 1 else f'these {len(found)}'}?", "remove"):
         click.echo("nothing was removed")
         return found
     kept = [each for each in found if not remove_damage(store, each)]
@@ -62,12 +62,3 @@ def _folders(store: Store, name: str) -> list[Path]:
         whole = store.find(path.parent.name, path.name)
         parts += [whole.open_part(part).path for part in whole.parts] if whole else []
     return [*matches, *parts]
-
-
-def _confirmed(count: int) -> bool:
-    try:
-        return click.confirm(f"remove {'it' if count == 1 else f'these {count}'}?")
-    except click.Abort:
-        if not sys.stdin.isatty():
-            raise InputError("nobody answered whether to remove", "add --yes, or --dry-run to only look") from None
-        raise
