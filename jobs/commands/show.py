@@ -32,7 +32,8 @@ def print_artifacts(store: Store, stage: str | None) -> None:
         raise InputError(
             f"no artifact of stage {stage!r} in {store.root}", f"stages are: {', '.join(stages) or '(none)'}"
         )
-    listed = [artifact for artifact in found if stage or not _belongs(artifact, found)]
+    addresses = {(artifact.stage, artifact.version) for artifact in found}
+    listed = [artifact for artifact in found if stage or artifact.part_of not in addresses]
     width = max((len(asked_by(artifact)) for artifact in listed), default=0)
     for artifact in listed:
         run = artifact.run_record()
@@ -75,11 +76,6 @@ def artifacts_json(store: Store, stage: str | None) -> list[dict[str, Any]]:
     return rows
 
 
-def artifact_json(artifact: Artifact) -> dict[str, Any]:
-    """Returns manifest and run record of an artifact as one JSON-ready value."""
-    return {"path": str(artifact.path), "manifest": dict(artifact.manifest), "run": artifact.run_record()}
-
-
 def print_artifact(artifact: Artifact) -> None:
     """Prints one artifact: recipe, inputs, checks, numbers, files and run record."""
     print(f"{artifact.stage}/{artifact.version}\n{artifact.path}")
@@ -101,11 +97,6 @@ def print_artifact(artifact: Artifact) -> None:
     _print_section("figures", {title: artifact.path / name for title, name in artifact.summary["figures"].items()})
     _print_section("files", {name: _described(entry) for name, entry in artifact.files.items()})
     _print_section("run", artifact.run_record())
-
-
-def _belongs(artifact: Artifact, found: list[Artifact]) -> bool:
-    """Tells whether an artifact is a part of one in `found`."""
-    return artifact.part_of is not None and any((each.stage, each.version) == artifact.part_of for each in found)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,11 +49,12 @@ def show(home: Path | None, name: str, as_json: bool) -> None:
     Example: graphmill show python-environment/sage
     """
     from jobs.commands.names import find_artifact
-    from jobs.commands.show import artifact_json, print_artifact
+    from jobs.commands.show import print_artifact
 
     artifact = find_artifact(_store(home), name)
     if as_json:
-        click.echo(json.dumps(artifact_json(artifact), indent=2, default=str))
+        found = {"path": str(artifact.path), "manifest": dict(artifact.manifest), "run": artifact.run_record()}
+        click.echo(json.dumps(found, indent=2, default=str))
     else:
         print_artifact(artifact)
 
@@ -223,7 +224,8 @@ def simulate(home: Path | None, name: str | None, devices: int, out: Path | None
     """
     from jobs.commands.names import find_artifact
     from jobs.commands.simulate import measured_workload, print_simulation, simulation
-    from jobs.figures.allocation import write_allocation
+    from jobs.figures.allocation import draw_allocation
+    from jobs.figures.timeline import write_png
     from kernels.errors import InputError
     from trainers.techniques.factored.simulator.workload import Workload
 
@@ -237,8 +239,7 @@ def simulate(home: Path | None, name: str | None, devices: int, out: Path | None
     else:
         print_simulation(found, click.echo)
     if out is not None:
-        write_allocation(found, out)
-        click.echo(f"drawn in {out}", err=as_json)
+        click.echo(f"drawn in {write_png(draw_allocation(found), out)}", err=as_json)
 
 
 @click.command("prune-runs")

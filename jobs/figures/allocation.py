@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-
-from kernels.errors import InputError
 
 BUSY = {"sample": "#ee6677", "extract": "#ccbb44", "train": "#4477aa"}
 
 
-def write_allocation(found: Mapping[str, Any], path: Path) -> None:
-    """Draws the result of `jobs.commands.simulate.simulation` to a PNG.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    try:
-        path.write_bytes(draw_allocation(found))
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}", "give another file with --out") from error
-
-
 def draw_allocation(found: Mapping[str, Any]) -> bytes:
-    """Returns the PNG: Figures 16a, 13 and 14 of FGNN for the simulated epoch."""
+    """Returns the result of `jobs.commands.simulate.simulation` as PNG: Figures 16a, 13 and 14 of FGNN for the simulated epoch."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13, 3.6), layout="constrained")

@@ -46,9 +46,17 @@ def write_timeline(model: Artifact, path: Path | None) -> Path:
     Raises:
         InputError: the model lacks a time-line, or the file cannot be written.
     """
-    record, path = read_timeline(model), path or Path(f"timeline-{short(model.version)}.png")
+    return write_png(draw_timeline(read_timeline(model)), path or Path(f"timeline-{short(model.version)}.png"))
+
+
+def write_png(drawn: bytes, path: Path) -> Path:
+    """Writes a picture to the file that a user gave with --out; returns its path.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
     try:
-        path.write_bytes(draw_timeline(record))
+        path.write_bytes(drawn)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}", "give another file with --out") from error
     return path
