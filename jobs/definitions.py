@@ -63,7 +63,6 @@ def build_defs(
     around: Surroundings | None = None,
     children: ChildProcesses | None = None,
     threads: int | None = None,
-    **overrides: Any,
 ) -> dg.Definitions:
     """Returns the definitions of pipelines.
 
@@ -72,7 +71,6 @@ def build_defs(
         around: the store and the listeners, None for the default home without listeners.
         children: client that runs trainings, None for one with the default grace.
         threads: number of threads that a stage may use, None for its default.
-        overrides: arguments of `dagster.Definitions`, in place of those that are built here.
 
     Raises:
         InputError: a given pipeline cannot be turned into assets.
@@ -87,22 +85,15 @@ def build_defs(
         parts.append(dg.Definitions(assets=wrong, sensors=[reload_sensor(files, _read_all)]))
     else:
         found = list(pipelines)
-    built = []
     for pipeline in found:
         try:
-            built.append(_definitions_of(pipeline, around, children, threads))
+            parts.append(_definitions_of(pipeline, around, children, threads))
         except Exception as error:  # any error: one file must not take the others out of the UI
             if pipelines is not None:
                 raise
             text = f"{pipeline.path} cannot be turned into assets:\n{type(error).__name__}: {error}"
             parts.append(dg.Definitions(assets=[_mistakes_spec(pipeline.name, InputError(text))]))
-    arguments: dict[str, Any] = {
-        "assets": [asset for part in [*parts, *built] for asset in part.assets or ()],
-        "jobs": [job for part in built for job in part.jobs or ()],
-        "schedules": [schedule for part in built for schedule in part.schedules or ()],
-        "sensors": [sensor for part in [*parts, *built] for sensor in part.sensors or ()],
-    }
-    return dg.Definitions(**{**arguments, **overrides})
+    return dg.Definitions.merge(*parts)
 
 
 @dg.definitions

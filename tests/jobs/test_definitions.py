@@ -171,10 +171,6 @@ def test_a_given_pipeline_with_mistakes_is_refused(tmp_path):
         build_defs([load_pipeline(tmp_path / "tiny.toml", TrainTable)])
 
 
-def test_overrides_replace_what_is_built(tiny):
-    assert build_defs([tiny], jobs=[]).jobs == []
-
-
 def test_the_recipe_of_models_is_that_of_the_stage():
     from trainers.training.stage import ModelStage
 
