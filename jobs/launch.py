@@ -28,7 +28,7 @@ from jobs.runs.cancellation import CancelableProgress
 from jobs.runs.children import ROOT, ChildProcesses
 from jobs.runs.dead_runs import fail_dead_runs
 from jobs.runs.instance import environment, open_instance, reporting_history
-from jobs.runs.interrupts import InterruptWatch
+from jobs.runs.interrupts import watched_interrupts
 from jobs.runs.listed import listed_in_ui
 from jobs.runs.training import EpochLines, training_steps
 from kernels.errors import InputError
@@ -102,7 +102,7 @@ def launch(order: Launch) -> Outcome:
     store.sweep()
     # Child processes and Dagster's own read these; a command line has one home for all it does.
     os.environ.update(environment(store.home))
-    with reporting_history(store.home), open_instance(store.home) as instance, InterruptWatch() as watch:
+    with reporting_history(store.home), open_instance(store.home) as instance, watched_interrupts() as noticed:
         for run_id in fail_dead_runs(instance):
             (order.report or print)(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
         in_process = not is_big(order.pipeline) if order.in_process is None else order.in_process
@@ -113,7 +113,7 @@ def launch(order: Launch) -> Outcome:
         with store.lease(*addresses), listed_in_ui(instance, _job_name(order)):
             success, run_id, events = execute(order, steps, store, versions, instance)
         run = instance.get_run_by_id(run_id)
-        if watch.noticed() or (run is not None and run.status == dg.DagsterRunStatus.CANCELED):
+        if noticed() or (run is not None and run.status == dg.DagsterRunStatus.CANCELED):
             raise KeyboardInterrupt
     if not success:
         _raise_failures(events)

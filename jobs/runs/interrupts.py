@@ -1,8 +1,8 @@
 """Notices interrupts where an exception would be lost, or come at the wrong place.
 
-`held_interrupt` holds an interrupt back until it may come. `InterruptWatch` is for interrupts that Dagster turns into a failed run: Dagster
-replaces the handlers of SIGINT and SIGTERM again and again while it runs, and ends an interrupted run as a failure without raising. Python
-writes the number of every signal that has a handler to one file descriptor, so the watch reads that.
+`held_interrupt` holds an interrupt back until it may come. `watched_interrupts` is for interrupts that Dagster turns into a failed run:
+Dagster replaces the handlers of SIGINT and SIGTERM again and again while it runs, and ends an interrupted run as a failure without raising.
+Python writes the number of every signal that has a handler to one file descriptor, so the watch reads that.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 
 
 @contextmanager
@@ -35,28 +34,25 @@ def held_interrupt() -> Iterator[threading.Event]:
         raise KeyboardInterrupt
 
 
-class InterruptWatch:
-    """Remembers whether SIGINT or SIGTERM came while it is open; outside the main thread it never notices any."""
+@contextmanager
+def watched_interrupts() -> Iterator[Callable[[], bool]]:
+    """Yields a function that tells whether SIGINT or SIGTERM came since its last call; outside the main thread it never notices any."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    main = threading.current_thread() is threading.main_thread()
+    previous = signal.set_wakeup_fd(writing, warn_on_full_buffer=False) if main else None
 
-    def __enter__(self) -> InterruptWatch:
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._read, False)
-        os.set_blocking(self._write, False)
-        self._previous = None
-        if threading.current_thread() is threading.main_thread():
-            self._previous = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._previous is not None:
-            signal.set_wakeup_fd(self._previous)
-        os.close(self._read)
-        os.close(self._write)
-
-    def noticed(self) -> bool:
-        """Tells whether a signal came since the last call."""
+    def noticed() -> bool:
         try:
-            numbers = os.read(self._read, 4096)
+            return bool({signal.SIGINT, signal.SIGTERM} & set(os.read(reading, 4096)))
         except BlockingIOError:
             return False
-        return bool({signal.SIGINT, signal.SIGTERM} & set(numbers))
+
+    try:
+        yield noticed
+    finally:
+        if previous is not None:
+            signal.set_wakeup_fd(previous)
+        os.close(reading)
+        os.close(writing)

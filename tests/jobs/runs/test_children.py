@@ -115,14 +115,14 @@ def test_an_interrupted_step_ends_a_child_that_ignores_signals(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_watch_notices_an_interrupt_whoever_handles_it(number):
-    from jobs.runs.interrupts import InterruptWatch
+    from jobs.runs.interrupts import watched_interrupts
 
     previous = signal.signal(number, lambda *_: None)
     try:
-        with InterruptWatch() as watch:
-            assert not watch.noticed()
+        with watched_interrupts() as noticed:
+            assert not noticed()
             signal.signal(number, lambda *_: None)
             os.kill(os.getpid(), number)
-            assert watch.noticed() and not watch.noticed()
+            assert noticed() and not noticed()
     finally:
         signal.signal(number, previous)
